@@ -1,0 +1,67 @@
+"""Warnings and errors that mean the same in every estimator."""
+
+__all__ = [
+    "BudgetExceededError",
+    "PartitionError",
+    "PartyError",
+    "PrivacyLeakWarning",
+    "ProtocolError",
+]
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something is learnt, by somebody, that a careful user would not expect.
+
+    Raised for choices that work but hide less than the default (a plaintext
+    backend, bounds or domains read off the data, seeded noise, a single party)
+    and for what the protocol cannot hide in the given situation.
+    """
+
+
+class BudgetExceededError(RuntimeError):
+    """A release would cost more privacy than the accountant has left."""
+
+
+class PartitionError(ValueError):
+    """The rows or columns do not say clearly which party holds them."""
+
+
+class ProtocolError(RuntimeError):
+    """A message was malformed, out of turn, replayed or not authentic."""
+
+
+class PartyError(RuntimeError):
+    """A party failed, answered too late, answered garbage or refused.
+
+    Only a public code leaves a party: an exception's text may hold data.
+
+    Parameters
+    ----------
+    party : str
+        Name of the party.
+    operation : str
+        What it was asked to do.
+    code : str
+        Public reason, one of :data:`REASONS`.
+    """
+
+    REASONS = {
+        "failed": "its code raised an error (details stay in that party's own log)",
+        "timeout": "no answer arrived in time",
+        "garbage": "its answer could not be decoded",
+        "refused": "it refuses this operation now (out of turn, or not allowed there)",
+        "invalid-data": "its data do not fit what the estimator needs",
+        "too-few-rows": "it holds fewer rows than its minimum",
+        "too-few-parties": "the roster is smaller than its minimum",
+        "not-authentic": "a message was not signed or sealed by whom it names",
+        "out-of-range": "a value is too large for the secure sum's number format",
+        "budget-exceeded": "its privacy budget for these data is used up",
+    }
+
+    def __init__(self, party, operation, code):
+        self.party, self.operation, self.code = party, operation, code
+        super().__init__(party, operation, code)
+
+    def __str__(self):
+        reason = self.REASONS.get(self.code, self.code)
+        return f"party {self.party!r} did not complete {self.operation!r}: {reason}"
