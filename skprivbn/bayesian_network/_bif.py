@@ -1,0 +1,268 @@
+"""The Bayesian interchange format: a strict reader and a writer that loses nothing.
+
+Names and labels that are not plain words are quoted. Labels that are not strings
+get their types in a ``property`` line, which other programs skip.
+"""
+
+import itertools
+import re
+
+import numpy as np
+
+__all__ = ["read_bif", "write_bif"]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+|//[^\n]*|/\*.*?\*/)
+    | "(?P<quoted>(?:[^"\\]|\\.)*)"
+    | (?P<word>[^\s"{}()\[\];,|]+)
+    | (?P<mark>[{}()\[\];,|])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_PLAIN = re.compile(r"[^\s\"\\{}()\[\];,|/]+")
+_TYPES = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": {"True": True, "False": False}.__getitem__,
+}
+_LABEL_TYPES = "label_types"
+
+
+def write_bif(nodes, states, parents, cpts):
+    """Return a network as BIF text; see :class:`BayesianNetwork` for the arguments."""
+    lines = ["network unknown {", "}"]
+    for node in nodes:
+        labels = states[node]
+        lines += [
+            f"variable {_quote(node)} {{",
+            f"  type discrete [ {len(labels)} ] "
+            f"{{ {', '.join(_quote(str(label)) for label in labels)} }};",
+        ]
+        if not all(isinstance(label, str) for label in labels):
+            types = " ".join(type(label).__name__ for label in labels)
+            lines.append(f"  property {_LABEL_TYPES} {types} ;")
+        lines.append("}")
+    for node in nodes:
+        given = ", ".join(_quote(parent) for parent in parents[node])
+        lines.append(
+            f"probability ( {_quote(node)}{' | ' + given if given else ''} ) {{"
+        )
+        for index in np.ndindex(cpts[node].shape[:-1]):
+            row = ", ".join(repr(float(p)) for p in cpts[node][index])
+            configuration = ", ".join(
+                _quote(str(states[parent][k]))
+                for parent, k in zip(parents[node], index)
+            )
+            lines.append(f"  ({configuration}) {row};" if given else f"  table {row};")
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _quote(text):
+    if _PLAIN.fullmatch(text):
+        return text
+    return '"' + text.replace("\\", r"\\").replace('"', r"\"") + '"'
+
+
+def read_bif(text):
+    """Return the nodes, states, parents and CPTs that a BIF text describes.
+
+    Raises a ValueError that names the line where the text is not as it should be.
+    """
+    reader = _Reader(text)
+    states, labels, parents, rows = {}, {}, {}, {}
+    while not reader.at_end():
+        keyword = reader.word("network, variable or probability")
+        if keyword == "network":
+            reader.skip_block()
+        elif keyword == "variable":
+            name = reader.word("the name of a variable")
+            if name in states:
+                reader.fail(f"variable {name!r} is declared twice")
+            states[name], labels[name] = _read_variable(reader)
+        elif keyword == "probability":
+            name, given = _read_head(reader, labels)
+            if name in rows:
+                reader.fail(f"the probabilities of {name!r} are given twice")
+            parents[name] = given
+            rows[name] = _read_rows(reader, name, given, labels)
+        else:
+            reader.fail(f"expected network, variable or probability, got {keyword!r}")
+    if not states:
+        raise ValueError("the BIF text declares no variable")
+    for name in states:
+        if name not in rows:
+            raise ValueError(f"the BIF text has no probabilities for {name!r}")
+    return list(states), states, parents, rows
+
+
+class _Reader:
+    """The tokens of a text, one after the other, with the lines they are on."""
+
+    def __init__(self, text):
+        self.tokens = []
+        position, line = 0, 1
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise ValueError(f"BIF line {line}: a quotation mark is not closed")
+            if match.lastgroup == "quoted":
+                value = re.sub(r"\\(.)", r"\1", match["quoted"], flags=re.DOTALL)
+                self.tokens.append(("word", value, line))
+            elif match.lastgroup != "space":
+                self.tokens.append((match.lastgroup, match[0], line))
+            line += match[0].count("\n")
+            position = match.end()
+        self.next = 0
+
+    def at_end(self):
+        return self.next == len(self.tokens)
+
+    def fail(self, message):
+        line = self.tokens[min(self.next, len(self.tokens)) - 1][2]
+        raise ValueError(f"BIF line {line}: {message}")
+
+    def take(self, wanted):
+        if self.at_end():
+            self.fail(f"the text ends where {wanted} should be")
+        self.next += 1
+        return self.tokens[self.next - 1]
+
+    def word(self, wanted):
+        kind, value, _ = self.take(wanted)
+        if kind != "word":
+            self.fail(f"expected {wanted}, got {value!r}")
+        return value
+
+    def mark(self, *marks):
+        wanted = " or ".join(repr(mark) for mark in marks)
+        kind, value, _ = self.take(wanted)
+        if kind != "mark" or value not in marks:
+            self.fail(f"expected {wanted}, got {value!r}")
+        return value
+
+    def words(self, wanted, end):
+        """Return words separated by commas, up to a closing mark."""
+        found = [self.word(wanted)]
+        while self.mark(",", end) == ",":
+            found.append(self.word(wanted))
+        return found
+
+    def skip_block(self):
+        """Skip an optional name and everything in braces."""
+        while self.take("'{'")[:2] != ("mark", "{"):
+            pass
+        while self.take("'}'")[:2] != ("mark", "}"):
+            pass
+
+    def statement(self):
+        """Return the words up to the next semicolon."""
+        found = []
+        while (token := self.take("';'"))[:2] != ("mark", ";"):
+            found.append(token[1])
+        return found
+
+
+def _read_variable(reader):
+    """Return the labels of a variable's states, typed and as written."""
+    written, types = None, None
+    reader.mark("{")
+    while (token := reader.take("'}'"))[:2] != ("mark", "}"):
+        if token[1] == "property":
+            words = reader.statement()
+            if words[:1] == [_LABEL_TYPES]:
+                types = words[1:]
+        elif token[1] == "type":
+            if reader.word("the word discrete") != "discrete":
+                reader.fail("only variables of type discrete can be read")
+            reader.mark("[")
+            size = reader.word("the number of states")
+            reader.mark("]")
+            reader.mark("{")
+            written = reader.words("a state", "}")
+            reader.mark(";")
+            if size != str(len(written)):
+                reader.fail(f"{size} states are announced, {len(written)} are listed")
+            if len(set(written)) != len(written):
+                reader.fail(f"a state is listed twice: {written}")
+        else:
+            reader.fail(f"expected type or property, got {token[1]!r}")
+    if written is None:
+        reader.fail("the variable has no type")
+    if types is None:
+        return written, written
+    try:
+        typed = [
+            _TYPES[name](label) for name, label in zip(types, written, strict=True)
+        ]
+    except (KeyError, ValueError):
+        reader.fail(f"the label types {types} do not fit the states {written}")
+    return typed, written
+
+
+def _read_head(reader, labels):
+    """Return the node and its parents from ``( node | parent, ... ) {``."""
+    reader.mark("(")
+    name, given = reader.word("the name of a variable"), []
+    if reader.mark("|", ")") == "|":
+        given = reader.words("the name of a parent", ")")
+    for variable in (name, *given):
+        if variable not in labels:
+            reader.fail(f"variable {variable!r} must be declared before it is used")
+    reader.mark("{")
+    return name, given
+
+
+def _read_rows(reader, name, given, labels):
+    """Return the table of a node; every configuration must come exactly once."""
+    size = len(labels[name])
+    rows, default = {}, None
+    while (token := reader.take("'}'"))[:2] != ("mark", "}"):
+        if token[:2] == ("mark", "("):
+            configuration = tuple(reader.words("a state", ")"))
+            if len(configuration) != len(given):
+                reader.fail(
+                    f"{name!r} has {len(given)} parents, got states {configuration}"
+                )
+            for parent, label in zip(given, configuration):
+                if label not in labels[parent]:
+                    reader.fail(f"{label!r} is not a state of {parent!r}")
+            if configuration in rows:
+                reader.fail(f"the row {configuration} of {name!r} is given twice")
+            rows[configuration] = _read_numbers(reader, size)
+        elif token[1] == "table" and not given:
+            if () in rows:
+                reader.fail(f"the table of {name!r} is given twice")
+            rows[()] = _read_numbers(reader, size)
+        elif token[1] == "table":
+            reader.fail(
+                f"{name!r} has parents: write one row per configuration, such as "
+                "(yes, no) 0.1, 0.9; since programs disagree on the order of a table"
+            )
+        elif token[1] == "default":
+            default = _read_numbers(reader, size)
+        elif token[1] == "property":
+            reader.statement()
+        else:
+            reader.fail(f"expected a row of probabilities, got {token[1]!r}")
+    table = []
+    for configuration in itertools.product(*(labels[parent] for parent in given)):
+        row = rows.get(configuration, default)
+        if row is None:
+            reader.fail(
+                f"{name!r} has no probabilities for {configuration or 'itself'}"
+            )
+        table.append(row)
+    return np.reshape(table, [*(len(labels[parent]) for parent in given), size])
+
+
+def _read_numbers(reader, size):
+    words = reader.words("a probability", ";")
+    if len(words) != size:
+        reader.fail(f"expected {size} probabilities, got {len(words)}")
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        return reader.fail(f"expected probabilities, got {words}")

@@ -1,0 +1,568 @@
+"""A Bayesian network over variables with finitely many states."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from skprivbn.bayesian_network import _bif, _inference
+from skprivbn.bayesian_network._base import BaseNetwork, check_names, check_reachable
+from skprivbn.bayesian_network._dag import check_dag
+from skprivbn.bayesian_network._labels import (
+    MISSING,
+    check_columns,
+    decode,
+    encode,
+    feature_names,
+    is_missing,
+    sorted_states,
+)
+
+__all__ = ["BayesianNetwork"]
+
+# Published networks print seven digits: three times 0.3333333 is meant to be one.
+ROW_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BayesianNetwork(BaseNetwork):
+    """A discrete Bayesian network: an immutable value.
+
+    Missing entries of a table (None or NaN) are summed out exactly, by variable
+    elimination. Tables hold the original labels of the states, not codes.
+
+    Parameters
+    ----------
+    nodes : sequence of str
+        Names of the variables, in the order of the columns of a table.
+
+    states : mapping of str to sequence, or sequence of sequences
+        Labels of every node's states: strings, integers, floats or booleans.
+
+    parents : mapping of str to sequence of str, or sequence of sequences
+        Names of every node's parents. In a mapping, a node that is left out has none.
+
+    cpts : mapping of str to array-like, or sequence of array-like
+        Conditional probability tables. The axes of a node's table are its parents,
+        in their order, and then the node itself, so that the last axis sums to 1.
+        Tables are kept as they are given, also if a row's sum is off by a rounding
+        error of at most 1e-6; what is inferred from them is normalised.
+
+    See Also
+    --------
+    GaussianBayesianNetwork : The same for continuous variables.
+
+    Examples
+    --------
+    >>> from skprivbn.bayesian_network import BayesianNetwork
+    >>> network = BayesianNetwork(
+    ...     nodes=["rain", "wet"],
+    ...     states={"rain": ["yes", "no"], "wet": ["yes", "no"]},
+    ...     parents={"wet": ["rain"]},
+    ...     cpts={"rain": [0.25, 0.75], "wet": [[0.9, 0.1], [0.1, 0.9]]},
+    ... )
+    >>> network.query("rain", {"wet": "yes"})
+    array([0.75, 0.25])
+    >>> network.predict([[None, "yes"], [None, "no"]])
+    array([['yes', 'yes'],
+           ['no', 'no']], dtype=object)
+    """
+
+    nodes: tuple
+    states: Mapping
+    parents: Mapping
+    cpts: Mapping
+
+    def __post_init__(self):
+        nodes = check_names(self.nodes)
+        states = _per_node(self.states, nodes, "states")
+        parents = _per_node(self.parents, nodes, "parents", default=())
+        cpts = _per_node(self.cpts, nodes, "cpts")
+        states = {node: _check_states(node, states[node]) for node in nodes}
+        parents = {node: _check_parents(node, parents[node], nodes) for node in nodes}
+        for name, value in (
+            ("nodes", nodes),
+            ("states", MappingProxyType(states)),
+            ("parents", MappingProxyType(parents)),
+        ):
+            object.__setattr__(self, name, value)
+        check_dag(self.adjacency_matrix, nodes)
+        tables = {
+            node: _check_cpt(
+                node, cpts[node], [len(states[v]) for v in (*parents[node], node)]
+            )
+            for node in nodes
+        }
+        object.__setattr__(self, "cpts", MappingProxyType(tables))
+
+    def __reduce__(self):
+        fields = (self.states, self.parents, self.cpts)
+        return type(self), (self.nodes, *(dict(field) for field in fields))
+
+    def __eq__(self, other):
+        if not isinstance(other, BayesianNetwork):
+            return NotImplemented
+        return (
+            self.nodes == other.nodes
+            and self._typed_states == other._typed_states
+            and self.parents == other.parents
+            and all(np.array_equal(self.cpts[v], other.cpts[v]) for v in self.nodes)
+        )
+
+    def __hash__(self):
+        return hash((self.nodes, self._typed_states, tuple(self.parents.items())))
+
+    def _summary(self):
+        return f"n_parameters={self.n_parameters}"
+
+    @cached_property
+    def adjacency_matrix(self):
+        """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""
+        adjacency = np.zeros((len(self.nodes),) * 2, dtype=bool)
+        for j, node in enumerate(self.nodes):
+            adjacency[
+                [self.nodes.index(parent) for parent in self.parents[node]], j
+            ] = 1
+        adjacency.setflags(write=False)
+        return adjacency
+
+    @property
+    def n_parameters(self):
+        """Number of free probabilities."""
+        return sum(cpt.size - cpt.size // cpt.shape[-1] for cpt in self.cpts.values())
+
+    @cached_property
+    def _typed_states(self):
+        """Labels with their types, since 1, 1.0 and True compare equal."""
+        return tuple(
+            tuple((type(label), label) for label in self.states[node])
+            for node in self.nodes
+        )
+
+    @cached_property
+    def _sizes(self):
+        return [len(self.states[node]) for node in self.nodes]
+
+    @cached_property
+    def _families(self):
+        """Indices of each node's parents followed by its own: the axes of its CPT."""
+        index = {node: i for i, node in enumerate(self.nodes)}
+        return [
+            [index[parent] for parent in self.parents[node]] + [index[node]]
+            for node in self.nodes
+        ]
+
+    @cached_property
+    def _tables(self):
+        return [self.cpts[node] for node in self.nodes]
+
+    def encode(self, X):
+        """Return the codes of a table of labels.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        codes : ndarray of int, shape (n_samples, n_nodes)
+            Position of each label in the node's states, -1 where it is missing.
+        """
+        return encode(X, self.nodes, self.states)
+
+    def decode(self, codes):
+        """Return the labels of a table of codes.
+
+        Parameters
+        ----------
+        codes : ndarray of int, shape (n_samples, n_nodes)
+            Positions in the nodes' states, none of them missing.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_nodes)
+            Boolean, integer or float if all labels are, and otherwise object.
+        """
+        return decode(np.asarray(codes), self.nodes, self.states)
+
+    def log_likelihood(self, X):
+        """Return the log-probability of each row.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels; missing entries are summed out.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n_samples,)
+            Minus infinity for an impossible row.
+        """
+        codes = self.encode(X)
+        log_likelihood = np.zeros(len(codes))
+        for hidden, rows in _inference.evidence_groups(codes):
+            log_likelihood[rows] = _inference.log_evidence(
+                self._tables,
+                self._families,
+                self._sizes,
+                self.adjacency_matrix,
+                codes[rows],
+                hidden,
+            )
+        return log_likelihood
+
+    def predict_proba(self, X):
+        """Return the distribution of every entry, given the observed ones of its row.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        probabilities : list of ndarray of shape (n_samples, n_states)
+            One array per column. An entry that is observed is certain.
+        """
+        return self._posteriors(self.encode(X))
+
+    def predict(self, X):
+        """Return X with every missing entry replaced by its most probable value.
+
+        Each entry is the mode of its own distribution in :meth:`predict_proba`, which
+        makes as few wrong entries as possible; taken together, the entries of a row
+        need not be its most probable joint completion.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        X_completed : ndarray of shape (n_samples, n_nodes)
+        """
+        codes = self.encode(X)
+        modes = [table.argmax(axis=1) for table in self._posteriors(codes)]
+        completed = np.where(codes == MISSING, np.transpose(modes), codes)
+        return self.decode(completed)
+
+    def _posteriors(self, codes):
+        n_rows = len(codes)
+        result = [np.zeros((n_rows, size)) for size in self._sizes]
+        for j, table in enumerate(result):
+            seen = np.flatnonzero(codes[:, j] != MISSING)
+            table[seen, codes[seen, j]] = 1.0
+        for hidden, rows in _inference.evidence_groups(codes):
+            if not hidden:
+                continue
+            posteriors = _inference.posteriors(
+                self._tables, self._families, self._sizes, codes[rows], hidden
+            )
+            for j, table in posteriors.items():
+                check_reachable(table, rows)
+                result[j][rows] = table
+        return result
+
+    def query(self, nodes, evidence=None):
+        """Return the joint distribution of some nodes, given the values of others.
+
+        Parameters
+        ----------
+        nodes : str or sequence of str
+            Whose distribution to return.
+
+        evidence : mapping of str to label, default=None
+            Observed values.
+
+        Returns
+        -------
+        probabilities : ndarray
+            One axis per node, in the order given; sums to 1.
+        """
+        names = [nodes] if isinstance(nodes, str) else list(nodes)
+        keep = self._indices(names)
+        if len(set(keep)) != len(keep):
+            raise ValueError(f"a node is asked for twice in {names}")
+        observed = self._encode_evidence(evidence or {}, names)
+        table, _ = _inference.joint_marginal(
+            self._tables,
+            self._families,
+            self._sizes,
+            self.adjacency_matrix,
+            keep,
+            observed,
+        )
+        total = table.sum()
+        if total == 0:
+            raise ValueError(f"the evidence has probability zero: {evidence}")
+        ascending = sorted(keep)
+        return table.transpose([ascending.index(i) for i in keep]) / total
+
+    def _encode_evidence(self, evidence, asked):
+        codes = {}
+        for node, label in evidence.items():
+            (i,) = self._indices([node])
+            if node in asked:
+                raise ValueError(f"node {node!r} is both asked for and observed")
+            if label not in self.states[node]:
+                raise ValueError(
+                    f"node {node!r} cannot be {label!r}; its states are "
+                    f"{list(self.states[node])}"
+                )
+            codes[i] = self.states[node].index(label)
+        return codes
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows, parents before children.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        random_state : int, RandomState instance or None, default=None
+            Pass an int for reproducible rows.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_nodes)
+            Labels.
+        """
+        rng = check_random_state(random_state)
+        codes = np.zeros((n_samples, len(self.nodes)), dtype=np.intp)
+        for i in self.topological_order:
+            cumulated = self._tables[i].cumsum(axis=-1)
+            cumulated /= cumulated[..., -1:]
+            rows = cumulated[
+                tuple(codes[:, parent] for parent in self._families[i][:-1])
+            ]
+            uniform = rng.uniform(size=(n_samples, 1))
+            codes[:, i] = (uniform >= rows).sum(axis=1)
+        return self.decode(codes)
+
+    @classmethod
+    def from_counts(cls, nodes, states, parents, counts, *, alpha=0.0):
+        """Estimate the tables from how often each configuration was seen.
+
+        Parameters
+        ----------
+        nodes, states, parents
+            As in the constructor.
+
+        counts : mapping of str to array-like, or sequence of array-like
+            Shaped like the tables.
+
+        alpha : float, default=0.0
+            Pseudo-count added to every cell: the posterior mean under a symmetric
+            Dirichlet prior. A row that stays without any count becomes uniform.
+
+        Returns
+        -------
+        network : BayesianNetwork
+        """
+        if not alpha >= 0:
+            raise ValueError(f"alpha must be a number of at least 0, got {alpha!r}")
+        nodes = check_names(nodes)
+        cpts = {}
+        for node, table in _per_node(counts, nodes, "counts").items():
+            table = np.asarray(table, dtype=float)
+            if table.ndim == 0 or not np.isfinite(table).all() or (table < 0).any():
+                raise ValueError(
+                    f"the counts of node {node!r} must be finite and not negative"
+                )
+            table = table + alpha
+            total = table.sum(axis=-1, keepdims=True)
+            uniform = np.full_like(table, 1 / table.shape[-1])
+            cpts[node] = np.divide(table, total, out=uniform, where=total > 0)
+        return cls(nodes, states, parents, cpts)
+
+    @classmethod
+    def from_data(
+        cls, X, parents, *, nodes=None, states=None, alpha=1.0, sample_weight=None
+    ):
+        """Estimate the tables of a known structure from complete rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels without missing entries.
+
+        parents : mapping of str to sequence of str, or sequence of sequences
+            As in the constructor.
+
+        nodes : sequence of str, default=None
+            Names of the columns; by default those of a data frame, and otherwise
+            x0, x1, ...
+
+        states : mapping of str to sequence, default=None
+            Labels of every node; by default those that occur in X, in ascending order.
+
+        alpha : float, default=1.0
+            Pseudo-count added to every cell, see :meth:`from_counts`.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        network : BayesianNetwork
+        """
+        if nodes is None:
+            nodes = feature_names(X) or [f"x{j}" for j in range(np.shape(X)[1])]
+        nodes = check_names(nodes)
+        X = check_columns(X, nodes)
+        if states is None:
+            states = {node: sorted_states(X[:, j]) for j, node in enumerate(nodes)}
+        states = _per_node(states, nodes, "states")
+        parents = _per_node(parents, nodes, "parents", default=())
+        parents = {node: _check_parents(node, parents[node], nodes) for node in nodes}
+        codes = encode(X, nodes, states)
+        if (codes == MISSING).any():
+            raise ValueError("X has missing entries; drop or complete these rows first")
+        counts = {}
+        for node in nodes:
+            family = [nodes.index(v) for v in (*parents[node], node)]
+            shape = [len(states[nodes[i]]) for i in family]
+            cells = np.ravel_multi_index([codes[:, i] for i in family], shape)
+            counts[node] = np.bincount(
+                cells, weights=sample_weight, minlength=int(np.prod(shape))
+            ).reshape(shape)
+        return cls.from_counts(nodes, states, parents, counts, alpha=alpha)
+
+    def to_bif(self):
+        """Return the network as text in the Bayesian interchange format.
+
+        Numbers are written with all their digits, so that :meth:`from_bif` gives an
+        equal network back.
+
+        Returns
+        -------
+        text : str
+        """
+        return _bif.write_bif(self.nodes, self.states, self.parents, self.cpts)
+
+    @classmethod
+    def from_bif(cls, text):
+        """Read a network from text in the Bayesian interchange format.
+
+        Parameters
+        ----------
+        text : str
+            The contents of a ``.bif`` file.
+
+        Returns
+        -------
+        network : BayesianNetwork
+        """
+        return cls(*_bif.read_bif(text))
+
+    def to_pgmpy(self):
+        """Return the network as a ``pgmpy.models.DiscreteBayesianNetwork``.
+
+        Returns
+        -------
+        model : pgmpy.models.DiscreteBayesianNetwork
+        """
+        try:
+            from pgmpy.factors.discrete import TabularCPD
+            from pgmpy.models import DiscreteBayesianNetwork
+        except ImportError as error:
+            raise ImportError("to_pgmpy needs pgmpy: pip install pgmpy") from error
+        model = DiscreteBayesianNetwork()
+        model.add_nodes_from(self.nodes)
+        model.add_edges_from(self.edges)
+        for node, cpt in self.cpts.items():
+            parents = self.parents[node]
+            model.add_cpds(
+                TabularCPD(
+                    node,
+                    cpt.shape[-1],
+                    cpt.reshape(-1, cpt.shape[-1]).T,
+                    evidence=list(parents) or None,
+                    evidence_card=list(cpt.shape[:-1]) or None,
+                    state_names={v: list(self.states[v]) for v in (node, *parents)},
+                )
+            )
+        return model
+
+    def _node_attributes(self, node):
+        return {"states": self.states[node], "cpt": self.cpts[node]}
+
+    def _describe(self, node):
+        shape = " x ".join(str(size) for size in self.cpts[node].shape)
+        return f"{shape} table"
+
+
+def _per_node(values, nodes, what, default=None):
+    """Return a dict from node to value, out of a mapping or an aligned sequence."""
+    if isinstance(values, Mapping):
+        unknown = [key for key in values if key not in nodes]
+        if unknown:
+            raise ValueError(f"{what} names {unknown[0]!r}, which is not a node")
+        absent = [node for node in nodes if node not in values]
+        if absent and default is None:
+            raise ValueError(f"{what} lacks node {absent[0]!r}")
+        return {node: values.get(node, default) for node in nodes}
+    values = list(values)
+    if len(values) != len(nodes):
+        raise ValueError(
+            f"{what} has {len(values)} entries, but there are {len(nodes)} nodes"
+        )
+    return dict(zip(nodes, values))
+
+
+def _check_states(node, labels):
+    if isinstance(labels, str):
+        raise ValueError(
+            f"the states of node {node!r} must be a sequence, got {labels!r}"
+        )
+    labels = tuple(v.item() if isinstance(v, np.generic) else v for v in labels)
+    if not labels:
+        raise ValueError(f"node {node!r} must have at least one state")
+    for label in labels:
+        if is_missing(label) or not isinstance(label, str | int | float):
+            raise ValueError(
+                f"the states of node {node!r} must be strings or numbers, got {label!r}"
+            )
+    if len(set(labels)) != len(labels):
+        raise ValueError(f"node {node!r} has a state twice: {list(labels)}")
+    return labels
+
+
+def _check_parents(node, parents, nodes):
+    if isinstance(parents, str):
+        raise ValueError(
+            f"the parents of node {node!r} must be a sequence, got {parents!r}"
+        )
+    parents = tuple(parents)
+    for parent in parents:
+        if parent not in nodes:
+            raise ValueError(f"node {node!r} has parent {parent!r}, which is no node")
+    if len(set(parents)) != len(parents):
+        raise ValueError(f"node {node!r} has a parent twice: {list(parents)}")
+    return parents
+
+
+def _check_cpt(node, cpt, shape):
+    cpt = np.array(cpt, dtype=float)
+    if cpt.shape != tuple(shape):
+        raise ValueError(
+            f"the table of node {node!r} must have shape {tuple(shape)} (the states of "
+            f"its parents, then its own), got {cpt.shape}"
+        )
+    if not ((cpt >= 0) & (cpt <= 1)).all():
+        raise ValueError(f"the table of node {node!r} must hold probabilities")
+    off = np.abs(cpt.sum(axis=-1) - 1)
+    if off.max() > ROW_SUM_TOLERANCE:
+        row = tuple(int(i) for i in np.unravel_index(off.argmax(), off.shape))
+        raise ValueError(
+            f"the table of node {node!r} must sum to 1 along its last axis, got "
+            f"{cpt[row].sum():.8g} at parent states {row}"
+        )
+    cpt.setflags(write=False)
+    return cpt

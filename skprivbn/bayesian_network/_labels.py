@@ -1,0 +1,154 @@
+"""Between the labels in a user's table and the codes 0, 1, ... that models count."""
+
+import numpy as np
+
+__all__ = [
+    "MISSING",
+    "check_columns",
+    "decode",
+    "encode",
+    "feature_names",
+    "is_missing",
+    "label_dtype",
+    "sorted_states",
+]
+
+MISSING = -1
+
+
+def is_missing(value):
+    """Whether a value stands for an unknown one: None, NaN, pandas' NA or NaT."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(value != value)
+
+
+def feature_names(X):
+    """Return the column names of a data frame, or None for anything else."""
+    columns = getattr(X, "columns", None)
+    if columns is None or not all(isinstance(name, str) for name in columns):
+        return None
+    return list(columns)
+
+
+def check_columns(X, nodes):
+    """Return X as a 2-d array whose columns are the given nodes, in this order."""
+    names = feature_names(X)
+    if names is not None and names != list(nodes):
+        if sorted(names) == sorted(nodes):
+            raise ValueError(
+                "X has the nodes of the network as columns, but in another order; "
+                "pass X[list(network.nodes)]"
+            )
+        unknown = [name for name in names if name not in nodes]
+        absent = [name for name in nodes if name not in names]
+        raise ValueError(
+            "the columns of X are not the nodes of the network: "
+            f"unknown {unknown[:5]}, absent {absent[:5]}"
+        )
+    # A nested list of strings and NaN would otherwise become the strings "nan".
+    array = np.asarray(X) if hasattr(X, "__array__") else np.asarray(X, dtype=object)
+    if array.ndim != 2:
+        raise ValueError(
+            f"expected a 2-d table with one column per node, got {array.ndim}-d input; "
+            "reshape a single row with X.reshape(1, -1)"
+        )
+    if array.shape[1] != len(nodes):
+        raise ValueError(
+            f"X has {array.shape[1]} columns, but the network has {len(nodes)} nodes"
+        )
+    return array
+
+
+def encode(X, nodes, states):
+    """Return the codes of a table of labels.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_nodes)
+        Labels; None and NaN are missing.
+    nodes : sequence of str
+        Names of the columns.
+    states : mapping of str to tuple
+        Labels of every node, in the order of their codes.
+
+    Returns
+    -------
+    codes : ndarray of int, shape (n_samples, n_nodes)
+        -1 where a label is missing.
+    """
+    X = check_columns(X, nodes)
+    codes = np.empty(X.shape, dtype=np.intp)
+    for j, node in enumerate(nodes):
+        codes[:, j] = _encode_column(X[:, j], states[node], node)
+    return codes
+
+
+def _encode_column(column, labels, node):
+    sortable = _same_kind_array(labels, column.dtype.kind)
+    if sortable is None:
+        return _look_up(column, labels, node)
+    order = np.argsort(sortable)
+    place = np.searchsorted(sortable[order], column)
+    codes = order[np.minimum(place, len(order) - 1)]
+    wrong = np.flatnonzero(sortable[codes] != column)
+    codes[wrong] = _look_up(column[wrong], labels, node)
+    return codes
+
+
+def _same_kind_array(labels, kind):
+    """Return the labels as an array that compares quickly with the column, or None."""
+    if kind in "biuf" and all(isinstance(label, int | float) for label in labels):
+        return np.array(labels)
+    if kind == "U" and all(isinstance(label, str) for label in labels):
+        return np.array(labels)
+    return None
+
+
+def _look_up(column, labels, node):
+    table = {label: code for code, label in enumerate(labels)}
+    codes = np.empty(len(column), dtype=np.intp)
+    for i, value in enumerate(column.tolist()):
+        code = table.get(value)
+        if code is None:
+            if not is_missing(value):
+                raise ValueError(
+                    f"column {node!r} holds {value!r}, which is not one of its states "
+                    f"{list(labels)}"
+                )
+            code = MISSING
+        codes[i] = code
+    return codes
+
+
+def label_dtype(states):
+    """Return the plainest dtype that holds every label: bool, int, float or object."""
+    kinds = {type(label) for labels in states.values() for label in labels}
+    if kinds <= {bool}:
+        return np.dtype(bool)
+    if kinds <= {int}:
+        return np.dtype(np.int64)
+    if kinds <= {int, float}:
+        return np.dtype(np.float64)
+    return np.dtype(object)
+
+
+def decode(codes, nodes, states):
+    """Return the labels of a table of codes, none of them missing."""
+    table = np.empty(codes.shape, dtype=label_dtype(states))
+    for j, node in enumerate(nodes):
+        labels = np.empty(len(states[node]), dtype=table.dtype)
+        labels[:] = states[node]
+        table[:, j] = labels[codes[:, j]]
+    return table
+
+
+def sorted_states(column):
+    """Return the distinct labels of a column in ascending order, without missing."""
+    labels = {value for value in column.tolist() if not is_missing(value)}
+    if not labels:
+        return ()
+    try:
+        return tuple(sorted(labels))
+    except TypeError:
+        return tuple(sorted(labels, key=lambda label: (str(type(label)), str(label))))
