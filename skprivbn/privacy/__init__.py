@@ -1,1 +1,29 @@
+"""How much leaks: the privacy accountant, noise on integers, private searches."""
 
+from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
+from skprivbn.privacy._composition import PrivacyCost, Spend
+from skprivbn.privacy._mechanisms import (
+    CountMechanism,
+    add_discrete_gaussian,
+    add_discrete_laplace,
+    discrete_gaussian_delta,
+    discrete_gaussian_variance,
+    discrete_laplace_variance,
+    gaussian_sigma,
+    laplace_scale,
+)
+
+__all__ = [
+    "CountMechanism",
+    "PrivacyAccountant",
+    "PrivacyCost",
+    "Spend",
+    "add_discrete_gaussian",
+    "add_discrete_laplace",
+    "check_accountant",
+    "discrete_gaussian_delta",
+    "discrete_gaussian_variance",
+    "discrete_laplace_variance",
+    "gaussian_sigma",
+    "laplace_scale",
+]

@@ -1,0 +1,334 @@
+"""The privacy accountant: what was spent, what is left, and no more than that."""
+
+import html
+import math
+import os
+import threading
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+
+from skprivbn.exceptions import BudgetExceededError
+from skprivbn.privacy._budget_file import BudgetFile
+from skprivbn.privacy._composition import PrivacyCost, Spend, total_cost
+
+__all__ = ["PrivacyAccountant", "check_accountant"]
+
+
+class PrivacyAccountant:
+    """Counts the privacy that releases cost, and refuses what exceeds the budget.
+
+    One accountant stands for one set of private rows. Hand it to every estimator
+    that is fitted on them: clones made by a grid search or a pipeline keep counting
+    on the same object.
+
+    Pure releases add up by their epsilon. Releases that carry `rho` (discrete
+    Gaussian noise) add up as zero-concentrated differential privacy, converted to
+    an epsilon at the accountant's `delta`. Where both ways hold, the better counts.
+
+    A spend is a reservation: it is recorded, on disk if there is a `budget_file`,
+    before data are touched, and never given back, also if the fit fails later.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget. ``math.inf`` counts without limit.
+    delta : float, default=0.0
+        Budget for delta. Gaussian noise needs a positive one.
+    budget_file : str or path-like, default=None
+        JSON file that holds what was spent, locked while it changes, so that
+        several processes (``n_jobs=2``) and later sessions count on the same budget.
+        It is authoritative: an existing file with another budget is an error.
+        Putting back an older copy of it is not detected.
+
+    Attributes
+    ----------
+    history : tuple of Spend
+        Every spend so far: `epsilon`, `delta`, `rho`, `what`, `at`.
+
+    See Also
+    --------
+    PrivateSearchCV : Choose parameters by noisy scores.
+
+    Notes
+    -----
+    ``clone`` and ``deepcopy`` give the accountant itself. A pickled copy without a
+    budget file is closed: it shows its history and refuses to spend, and so does
+    the accountant in a forked process. Process-based searches therefore need the
+    file, and ``error_score="raise"``, since a search turns errors into NaN scores.
+
+    Examples
+    --------
+    >>> from skprivbn.privacy import PrivacyAccountant
+    >>> accountant = PrivacyAccountant(epsilon=1.0)
+    >>> accountant.spend(epsilon=0.25, what="a contingency table")
+    PrivacyCost(epsilon=0.25, delta=0.0)
+    >>> accountant.remaining()
+    PrivacyCost(epsilon=0.75, delta=0.0)
+    >>> accountant.spend(epsilon=2.0)
+    Traceback (most recent call last):
+    ...
+    skprivbn.exceptions.BudgetExceededError: ...
+    """
+
+    def __init__(self, epsilon, delta=0.0, budget_file=None):
+        if not epsilon > 0:
+            raise ValueError(f"epsilon must be positive, got {epsilon!r}")
+        if not 0 <= delta < 1:
+            raise ValueError(f"delta must be in [0, 1), got {delta!r}")
+        self.epsilon, self.delta = float(epsilon), float(delta)
+        self.budget_file = None if budget_file is None else os.fspath(budget_file)
+        self._history = []
+        self._closed = None
+        self._start_here()
+        if self._file is not None:
+            self._file.create()
+
+    def _start_here(self):
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._file = (
+            None
+            if self.budget_file is None
+            else BudgetFile(self.budget_file, self.epsilon, self.delta)
+        )
+
+    def spend(self, epsilon=None, delta=0.0, rho=None, what=""):
+        """Reserve the cost of one release. Call it before touching data.
+
+        Parameters
+        ----------
+        epsilon : float, default=None
+            The release is (epsilon, delta)-differentially private. ``math.inf``
+            announces an exact release: on a limited budget it raises, and so does
+            every later spend, since the promise is void from then on.
+        delta : float, default=0.0
+            See `epsilon`.
+        rho : float, default=None
+            The release is rho-zCDP. May come alone, or together with the
+            (epsilon, delta) that the same noise gives; the better one counts.
+        what : str, default=""
+            What is released, in plain words.
+
+        Returns
+        -------
+        PrivacyCost
+            Of this release alone: what an estimator keeps as ``privacy_spent_``.
+
+        Raises
+        ------
+        BudgetExceededError
+            If the budget does not allow it. Nothing is recorded then, except an
+            announced exact release.
+        """
+        spend = _make_spend(epsilon, delta, rho, what)
+        with self._counting() as spends:
+            allowed = self._fits([*spends, spend])
+            refusal = None if allowed else self._refusal(spend, spends)
+            if allowed or spend.epsilon == math.inf:
+                self._record(spend)
+        if refusal is not None:
+            raise BudgetExceededError(refusal)
+        return total_cost([spend], self.delta)
+
+    def check(self, epsilon=None, delta=0.0, rho=None, what=""):
+        """Raise like :meth:`spend` would, without spending."""
+        spend = _make_spend(epsilon, delta, rho, what)
+        with self._counting() as spends:
+            if not self._fits([*spends, spend]):
+                raise BudgetExceededError(self._refusal(spend, spends))
+
+    def spent(self):
+        """Return the :class:`PrivacyCost` of everything so far."""
+        return total_cost(self.history, self.delta)
+
+    def remaining(self):
+        """Return what a further pure release may cost, and the delta left over.
+
+        Further releases counted by `rho` may cost less than their epsilon: use
+        :meth:`check` to know.
+        """
+        return self._remaining(self.history)
+
+    @property
+    def history(self):
+        """Every spend so far, oldest first."""
+        if self._file is not None:
+            with self._lock, self._file.locked():
+                self._history = self._file.read()
+        return tuple(self._history)
+
+    def close(self):
+        """Refuse every later spend of this object."""
+        self._closed = "it was closed (its `with` block has ended)"
+
+    def __enter__(self):
+        self._raise_if_closed()
+        return self
+
+    def __exit__(self, *exc_info):
+        self.close()
+
+    @contextmanager
+    def _counting(self):
+        """Hold the spends against other threads and processes while they change."""
+        self._raise_if_closed()
+        with self._lock, nullcontext() if self._file is None else self._file.locked():
+            if self._file is not None:
+                self._history = self._file.read()
+            yield self._history
+
+    def _record(self, spend):
+        if self._file is not None:
+            self._file.write([*self._history, spend])
+        self._history.append(spend)
+
+    def _raise_if_closed(self):
+        reason = self._closed
+        if self._file is None and self._pid != os.getpid():
+            reason = "it was carried into another process by a fork"
+        if reason is not None:
+            raise RuntimeError(
+                f"this privacy accountant cannot spend: {reason}. Its budget would be "
+                "counted twice. Give PrivacyAccountant a budget_file to count across "
+                "processes and sessions, or fit with n_jobs=None."
+            )
+
+    def _fits(self, spends):
+        if math.isinf(self.epsilon):
+            noisy = [spend for spend in spends if spend.epsilon != math.inf]
+            return total_cost(noisy, self.delta).epsilon < math.inf
+        cost = total_cost(spends, self.delta)
+        # ten spends of a tenth must fit, whatever their rounding errors
+        return cost.epsilon <= self.epsilon * (1 + 1e-9)
+
+    def _remaining(self, spends):
+        spent = total_cost(spends, self.delta)
+        if math.isinf(spent.epsilon):
+            return PrivacyCost(0.0, 0.0)
+        return PrivacyCost(
+            max(self.epsilon - spent.epsilon, 0.0), max(self.delta - spent.delta, 0.0)
+        )
+
+    def _refusal(self, spend, spends):
+        what = f" for {spend.what}" if spend.what else ""
+        if any(earlier.epsilon == math.inf for earlier in spends):
+            return (
+                f"nothing can be spent{what}: an exact release of the same data was "
+                "announced before (infinite epsilon), so no budget is left to protect."
+            )
+        if spend.epsilon == math.inf:
+            return (
+                f"an exact release{what} has infinite epsilon, but the budget is "
+                f"epsilon={self.epsilon:g}. Give the step its own epsilon or public "
+                "bounds. This accountant refuses every spend from now on."
+            )
+        left = self._remaining(spends)
+        if spend.epsilon is None:
+            asked = f"rho={spend.rho:g}"
+        else:
+            asked = f"epsilon={spend.epsilon:g}, delta={spend.delta:g}"
+        advice = "Ask for less, stop here, or begin a new budget with new data."
+        if self.delta == 0 and (spend.delta > 0 or spend.epsilon is None):
+            advice = (
+                "This accountant has delta=0, which allows no Gaussian noise: make it "
+                "with delta > 0, or use delta=0 (Laplace noise) in the estimator."
+            )
+        return (
+            f"the privacy budget does not allow {asked}{what}: of "
+            f"epsilon={self.epsilon:g}, delta={self.delta:g} there is "
+            f"epsilon={left.epsilon:g}, delta={left.delta:g} left after "
+            f"{len(spends)} spend(s). {advice}"
+        )
+
+    def __sklearn_clone__(self):
+        return self
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        del state["_lock"], state["_file"], state["_pid"]
+        if self.budget_file is None:
+            state["_closed"] = "it is a copy made by pickling, as for a worker process"
+        else:
+            state["_history"] = []
+            # a worker may run in another directory
+            state["budget_file"] = os.path.abspath(self.budget_file)
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        # no create(): a copy whose file is gone must not start a fresh budget
+        self._start_here()
+
+    def __repr__(self):
+        spent, left = self.spent(), self.remaining()
+        return (
+            f"<PrivacyAccountant: spent epsilon={spent.epsilon:g}, "
+            f"delta={spent.delta:g}; left epsilon={left.epsilon:g}, "
+            f"delta={left.delta:g}>"
+        )
+
+    def _repr_html_(self):
+        def cells(*values):
+            return "".join(f"<td>{html.escape(value)}</td>" for value in values)
+
+        def number(value):
+            return "" if value is None else f"{value:g}"
+
+        rows = [
+            cells(s.what, number(s.epsilon), number(s.delta), number(s.rho))
+            for s in self.history
+        ]
+        spent, left = self.spent(), self.remaining()
+        rows.append(cells("spent", number(spent.epsilon), number(spent.delta), ""))
+        rows.append(cells("left", number(left.epsilon), number(left.delta), ""))
+        head = "<th>release</th><th>epsilon</th><th>delta</th><th>rho</th>"
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _make_spend(epsilon, delta, rho, what):
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Spend(
+        None if epsilon is None else float(epsilon),
+        float(delta),
+        None if rho is None else float(rho),
+        str(what),
+        now,
+    )
+
+
+def check_accountant(accountant, epsilon, delta=0.0, rho=None):
+    """Return the accountant that a fit is to charge, after checking that it can.
+
+    For use at the start of ``fit``, before data are touched::
+
+        accountant = check_accountant(self.accountant, self.epsilon, self.delta)
+        self.privacy_spent_ = accountant.spend(self.epsilon, self.delta, what="...")
+
+    Parameters
+    ----------
+    accountant : PrivacyAccountant or None
+        The user's. None makes one with exactly the budget of this fit.
+    epsilon, delta, rho : float
+        What the whole fit will cost.
+
+    Returns
+    -------
+    PrivacyAccountant
+        Which has enough left.
+    """
+    if accountant is None:
+        return PrivacyAccountant(epsilon, delta)
+    if not isinstance(accountant, PrivacyAccountant):
+        raise TypeError(
+            "accountant must be a PrivacyAccountant or None, got "
+            f"{type(accountant).__name__}"
+        )
+    accountant.check(epsilon, delta, rho)
+    return accountant

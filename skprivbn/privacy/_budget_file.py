@@ -1,0 +1,162 @@
+"""The budget on disk: one small JSON file that several processes may count on."""
+
+import json
+import math
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from skprivbn.privacy._composition import Spend
+
+__all__ = ["BudgetFile"]
+
+_FORMAT = "skprivbn-privacy-budget-1"
+
+
+class BudgetFile:
+    """Spends of one budget, readable by people, changed under a lock.
+
+    The file is replaced as a whole, after its bytes have reached the disk: a crash
+    leaves the old or the new file, never half of one. A damaged file is never taken
+    for an empty one.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Where. A second file with the suffix ``.lock`` lies next to it.
+    epsilon, delta : float
+        The budget; it must be the one that the file was made with.
+    """
+
+    def __init__(self, path, epsilon, delta):
+        self.path = Path(os.path.realpath(path))
+        self.epsilon, self.delta = epsilon, delta
+
+    def create(self):
+        """Make an empty file unless there is one; check the budget if there is."""
+        with self.locked():
+            if not self.path.exists():
+                self.write([])
+            self.read()
+
+    @contextmanager
+    def locked(self):
+        """Hold the lock that every reader and writer takes."""
+        with open(f"{self.path}.lock", "a+b") as handle:
+            _lock(handle)
+            try:
+                yield
+            finally:
+                _unlock(handle)
+
+    def read(self):
+        """Return the list of spends; a clear error for anything unexpected."""
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"the budget file {str(self.path)!r} is gone. What was spent is no "
+                "longer known, so nothing more can be spent: restore the file."
+            ) from None
+        try:
+            content = json.loads(text)
+            if content["format"] != _FORMAT:
+                raise ValueError
+            budget = float(content["epsilon"]), float(content["delta"])
+            spends = [_spend_from_json(item) for item in content["spends"]]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(
+                f"{str(self.path)!r} is not a readable budget file. If it is damaged, "
+                "restore it: starting anew would forget what was already spent."
+            ) from None
+        if budget != (self.epsilon, self.delta):
+            raise ValueError(
+                f"the budget file {str(self.path)!r} was made for "
+                f"epsilon={budget[0]:g}, delta={budget[1]:g}, but this accountant has "
+                f"epsilon={self.epsilon:g}, delta={self.delta:g}. Use the file's "
+                "budget, or another file for other data."
+            )
+        return spends
+
+    def write(self, spends):
+        """Replace the file, after its new content has reached the disk."""
+        content = {
+            "format": _FORMAT,
+            "epsilon": _to_json(self.epsilon),
+            "delta": self.delta,
+            "spends": [_spend_to_json(spend) for spend in spends],
+        }
+        descriptor, temporary = tempfile.mkstemp(
+            dir=self.path.parent, prefix=self.path.name, suffix=".new"
+        )
+        try:
+            with open(descriptor, "w", encoding="utf-8") as handle:
+                json.dump(content, handle, indent=1, allow_nan=False)
+                handle.flush()
+                os.fsync(handle.fileno())
+            if self.path.exists():
+                os.chmod(temporary, self.path.stat().st_mode)
+            os.replace(temporary, self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_directory(self.path.parent)
+
+
+def _to_json(value):
+    # JSON has no infinity: the word, which float() reads, stands for it
+    if value is not None and math.isinf(value):
+        return "inf"
+    return value
+
+
+def _spend_to_json(spend):
+    fields = asdict(spend)
+    return fields | {name: _to_json(fields[name]) for name in ("epsilon", "rho")}
+
+
+def _spend_from_json(fields):
+    numbers = {
+        name: None if fields[name] is None else float(fields[name])
+        for name in ("epsilon", "delta", "rho")
+    }
+    return Spend(**numbers, what=str(fields["what"]), at=str(fields["at"]))
+
+
+def _sync_directory(directory):
+    if os.name == "nt":  # a directory cannot be opened there; replace() is journalled
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+try:
+    import fcntl
+except ImportError:
+    import msvcrt
+    import time
+
+    def _lock(handle):
+        while True:
+            handle.seek(0)
+            try:
+                return msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
+            except OSError:
+                time.sleep(0.01)
+
+    def _unlock(handle):
+        handle.seek(0)
+        msvcrt.locking(handle.fileno(), msvcrt.LK_UNLCK, 1)
+
+else:
+
+    def _lock(handle):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+    def _unlock(handle):
+        fcntl.flock(handle, fcntl.LOCK_UN)

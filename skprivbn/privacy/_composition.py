@@ -1,0 +1,133 @@
+"""How the costs of several releases add up. Pure functions on plain numbers."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from dp_accounting import rdp
+
+__all__ = ["PrivacyCost", "Spend", "total_cost", "zcdp_epsilon"]
+
+
+class PrivacyCost(NamedTuple):
+    """An (epsilon, delta) guarantee; infinite epsilon means an exact release."""
+
+    epsilon: float
+    delta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Spend:
+    """One release, with every guarantee that holds for it.
+
+    Parameters
+    ----------
+    epsilon, delta : float or None, float
+        The release is (epsilon, delta)-differentially private. None if only `rho`
+        is known.
+    rho : float or None
+        The release is rho-zCDP as well. A pure release (delta = 0) is
+        epsilon^2 / 2 zCDP, which :func:`total_cost` knows by itself.
+    what : str
+        What was released, in plain words.
+    at : str
+        When, in ISO format and UTC.
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    rho: float | None = None
+    what: str = ""
+    at: str = ""
+
+    def __post_init__(self):
+        if self.epsilon is None and self.rho is None:
+            raise ValueError("a spend needs epsilon (with delta) or rho")
+        for name, value in (("epsilon", self.epsilon), ("rho", self.rho)):
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, got {value!r}")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"delta must be in [0, 1), got {self.delta!r}")
+        if self.epsilon is None and self.delta > 0:
+            raise ValueError(
+                "delta belongs to epsilon; a spend in rho alone has no delta (it is "
+                "converted at the accountant's own delta)"
+            )
+
+    @property
+    def is_pure(self):
+        return self.epsilon is not None and self.delta == 0
+
+
+def zcdp_epsilon(rho, delta):
+    """Return the epsilon that rho-zCDP implies at a given delta.
+
+    dp-accounting's conversion of Renyi divergences, at orders around the best one.
+    Every order gives a valid bound; the grid only decides how close to the best.
+    """
+    if rho == 0:
+        return 0.0
+    if delta <= 0 or math.isinf(rho):
+        return math.inf
+    best = math.sqrt(max(-math.log(delta), 1e-3) / rho)
+    orders = 1 + best * np.geomspace(0.2, 5, 1001)
+    return float(rdp.compute_epsilon(orders, rho * orders, delta)[0])
+
+
+def total_cost(spends, delta):
+    """Return the smallest known :class:`PrivacyCost` of `spends` together.
+
+    A release with several guarantees may be counted by any of them. Pure releases,
+    and releases with both (epsilon, delta) and rho, are each counted either by
+    summing epsilon and delta or by summing rho; the best of these four is taken.
+    Sums of rho become an epsilon at the delta that the others leave over.
+
+    The bound holds for releases chosen one after the other in view of earlier
+    results, with costs that do not themselves depend on earlier results.
+
+    Parameters
+    ----------
+    spends : sequence of Spend
+        The releases.
+    delta : float
+        The delta that may be used in all.
+
+    Returns
+    -------
+    PrivacyCost
+        With infinite epsilon if `delta` is not enough.
+    """
+    only_rho = [s for s in spends if s.epsilon is None]
+    pure = [s for s in spends if s.is_pure]
+    both = [s for s in spends if s.delta > 0 and s.rho is not None]
+    only_epsilon = [s for s in spends if s.delta > 0 and s.rho is None]
+
+    best = PrivacyCost(math.inf, delta)
+    for pure_by_rho in (False, True):
+        for both_by_rho in (False, True):
+            by_rho = only_rho + pure * pure_by_rho + both * both_by_rho
+            by_sum = only_epsilon + pure * (not pure_by_rho) + both * (not both_by_rho)
+            cost = _mixed_cost(by_sum, by_rho, delta)
+            # strictly less: on a tie the plain sum, which uses no more delta, stays
+            if cost.epsilon < best.epsilon:
+                best = cost
+    return best
+
+
+def _mixed_cost(by_sum, by_rho, delta):
+    epsilon = math.fsum(s.epsilon for s in by_sum)
+    used = math.fsum(s.delta for s in by_sum)
+    if used > delta * (1 + 1e-12):
+        return PrivacyCost(math.inf, delta)
+    if not by_rho:
+        return PrivacyCost(epsilon, used)
+    rho = math.fsum(_rho(s) for s in by_rho)
+    return PrivacyCost(epsilon + zcdp_epsilon(rho, delta - used), delta)
+
+
+def _rho(spend):
+    candidates = [] if spend.rho is None else [spend.rho]
+    if spend.is_pure:
+        candidates.append(spend.epsilon**2 / 2)
+    return min(candidates)
