@@ -1,0 +1,110 @@
+"""Circuits of logarithmic depth on arrays of numbers, for any engine.
+
+A number is an array of wires with the bits on axis 0, lowest first, and the items on
+axis 1. `engine` offers ``conjunction`` (AND, a generator) and ``invert`` (NOT); XOR is
+``^`` on the arrays.
+"""
+
+import numpy as np
+
+__all__ = ["add", "index_width", "is_greater", "pick_largest"]
+
+
+def add(engine, a, b):
+    """Sum modulo 2^width, by a Sklansky prefix adder."""
+    width = len(a)
+    half_sum = a ^ b
+    carry = yield from engine.conjunction(a, b)
+    spread = half_sum.copy()
+    distance = 1
+    while distance < width:
+        high = np.array([i for i in range(width) if i & distance])
+        low = (high // distance) * distance - 1
+        # blocks that start at bit 0 have no carry to pass on any more
+        inner = high >= 2 * distance
+        both = yield from engine.conjunction(
+            spread[np.concatenate([high, high[inner]])],
+            np.concatenate([carry[low], spread[low[inner]]]),
+        )
+        # generate and propagate exclude each other, so XOR is OR
+        carry[high] = carry[high] ^ both[: len(high)]
+        spread[high[inner]] = both[len(high) :]
+        distance *= 2
+    total = half_sum.copy()
+    total[1:] = half_sum[1:] ^ carry[:-1]
+    return total
+
+
+def is_greater(engine, a, b):
+    """Whether a > b as two's complement numbers: wires of shape (1, items)."""
+    a, b = a.copy(), b.copy()
+    a[-1], b[-1] = engine.invert(a[-1]), engine.invert(b[-1])
+    differ = a ^ b
+    equal = engine.invert(differ)
+    greater = yield from engine.conjunction(a, differ)
+    while len(greater) > 1:
+        odd = len(greater) % 2
+        # pair neighbours, the higher decides unless equal; an odd top bit waits
+        top = slice(len(greater) - odd, None)
+        high, low = slice(1, None, 2), slice(0, len(greater) - odd, 2)
+        if odd:
+            high = slice(1, len(greater) - 1, 2)
+        both = yield from engine.conjunction(
+            np.concatenate([equal[high], equal[high]]),
+            np.concatenate([greater[low], equal[low]]),
+        )
+        n = len(both) // 2
+        greater = np.concatenate([greater[high] ^ both[:n], greater[top]])
+        equal = np.concatenate([both[n:], equal[top]])
+    return greater
+
+
+def index_width(sizes):
+    """Bits of an index into the longest list."""
+    return max(1, (max(sizes) - 1).bit_length())
+
+
+def pick_largest(engine, values, index, sizes):
+    """Index of the largest number of each list; the first of equals.
+
+    Parameters
+    ----------
+    engine : object
+    values : wires of shape (width, sum of sizes)
+        The lists one after another.
+    index : wires of shape (index_width(sizes), sum of sizes)
+        Each item's position in its own list.
+    sizes : list of int
+
+    Returns
+    -------
+    winner : wires of shape (index_width(sizes), len(sizes))
+    """
+    width = len(values)
+    items = np.concatenate([values, index])
+    ends = np.cumsum(sizes)
+    lists = [list(range(end - size, end)) for size, end in zip(sizes, ends)]
+    while max(map(len, lists)) > 1:
+        left = [i for columns in lists for i in columns[: len(columns) // 2 * 2 : 2]]
+        right = [i for columns in lists for i in columns[1::2]]
+        waiting = [columns[-1] for columns in lists if len(columns) % 2]
+        switch = yield from is_greater(
+            engine, items[:width, right], items[:width, left]
+        )
+        change = items[:, right] ^ items[:, left]
+        change = yield from engine.conjunction(
+            np.broadcast_to(switch, change.shape).copy(), change
+        )
+        items = np.concatenate([items[:, left] ^ change, items[:, waiting]], axis=1)
+        lists = _renumber(lists, len(left))
+    return items[width:, [columns[0] for columns in lists]]
+
+
+def _renumber(lists, n_winners):
+    """Columns of each list after a round: winners first, then those who waited."""
+    renumbered, winner, waiting = [], 0, n_winners
+    for columns in lists:
+        pairs, odd = divmod(len(columns), 2)
+        renumbered.append([*range(winner, winner + pairs), *([waiting] * odd)])
+        winner, waiting = winner + pairs, waiting + odd
+    return renumbered
