@@ -1,1 +1,42 @@
+"""How it is hidden: sums that nobody may see the parts of, and sealed channels.
 
+A backend adds the parties' vectors. Who may read the sum, and who would have to
+collude to read more, differs:
+
+=============================  ===========================  =========================
+Backend                        The sum is known to          Read more by
+=============================  ===========================  =========================
+:class:`CKKSBackend`           the parties                  coordinator and one party
+:class:`PaillierBackend`       the parties                  coordinator and one party
+:class:`MaskingBackend`        the coordinator              coordinator and all parties
+                                                            but one
+:class:`PlaintextBackend`      the coordinator              the coordinator alone
+=============================  ===========================  =========================
+"""
+
+from skprivbn.crypto._base import (
+    AdditiveBackend,
+    HiddenVector,
+    PartyContext,
+    SumSession,
+)
+from skprivbn.crypto._ckks import CKKSBackend
+from skprivbn.crypto._masking import MaskingBackend
+from skprivbn.crypto._numbers import RangeError
+from skprivbn.crypto._paillier import PaillierBackend
+from skprivbn.crypto._plaintext import PlaintextBackend
+from skprivbn.crypto._registry import BACKENDS, resolve_backend
+
+__all__ = [
+    "BACKENDS",
+    "AdditiveBackend",
+    "CKKSBackend",
+    "HiddenVector",
+    "MaskingBackend",
+    "PaillierBackend",
+    "PartyContext",
+    "PlaintextBackend",
+    "RangeError",
+    "SumSession",
+    "resolve_backend",
+]

@@ -33,6 +33,8 @@ class HiddenVector:
         Identifies the key, mask set or format, so that a mix-up is an error.
     parts : list of bytes
         The ciphertexts or encoded buffers, of a size that does not depend on the data.
+    addends : int
+        Number of parties' vectors summed inside: 1 as a party sends it.
     """
 
     kind: str
@@ -40,6 +42,7 @@ class HiddenVector:
     round: int
     key: bytes
     parts: list
+    addends: int = 1
 
     def to_payload(self):
         """Return the dict that the wire format carries."""
@@ -49,6 +52,7 @@ class HiddenVector:
             "round": self.round,
             "key": self.key,
             "parts": list(self.parts),
+            "addends": self.addends,
         }
 
     @classmethod
@@ -60,6 +64,7 @@ class HiddenVector:
             "round": int,
             "key": bytes,
             "parts": list,
+            "addends": int,
         }
         if (
             not isinstance(payload, dict)
@@ -68,6 +73,7 @@ class HiddenVector:
             or not all(type(part) is bytes for part in payload["parts"])
             or payload["length"] < 0
             or payload["round"] < 0
+            or payload["addends"] < 1
         ):
             raise ProtocolError("not a hidden vector")
         return cls(
@@ -76,6 +82,7 @@ class HiddenVector:
             payload["round"],
             payload["key"],
             payload["parts"],
+            payload["addends"],
         )
 
     def check_same_sum(self, other):
@@ -135,6 +142,17 @@ class AdditiveBackend(BaseEstimator, ABC):
     kind: ClassVar[str]
     #: who can read the sum: "parties" (key holders) or "coordinator" (and so everybody)
     sum_known_to: ClassVar[str]
+
+    def validate(self):
+        """Raise ValueError unless the hyper-parameters make sense and are safe."""
+        self._validate_params()
+
+    def leaks(self):
+        """Say what this backend fails to hide by its very choice; None if nothing.
+
+        Whoever opens a session on the coordinator's side shows the text once, as a
+        :class:`~skprivbn.exceptions.PrivacyLeakWarning`.
+        """
 
     @abstractmethod
     def setup(self, context: PartyContext):

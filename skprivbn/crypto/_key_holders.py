@@ -1,0 +1,171 @@
+"""What CKKS and Paillier share: all parties hold one key, the coordinator none.
+
+The first party of the roster makes the key and sends it, sealed, to each of the
+others. Every ciphertext holds, next to the values, a check value that only key
+holders can compute: a wrong key, a missing or repeated party, a mixed-up round or
+damaged bytes then raise instead of decrypting to garbage. It detects accidents; a
+key holder who wants to cheat can.
+"""
+
+from abc import abstractmethod
+from dataclasses import replace
+
+import numpy as np
+
+from skprivbn.crypto._base import AdditiveBackend, HiddenVector, SumSession
+from skprivbn.crypto._derive import expand, extract, join_fields, session_binding
+from skprivbn.crypto._numbers import check_vector
+from skprivbn.exceptions import ProtocolError
+
+__all__ = ["KeyHolderBackend", "KeyHolderSession"]
+
+
+class KeyHolderSession(SumSession):
+    """A key holder's side of the secure sums of one session.
+
+    Parameters
+    ----------
+    context : PartyContext
+    secret : bytes
+        The serialised secret key, from which identifiers and checks are derived.
+    """
+
+    def __init__(self, context, secret):
+        self._n_parties = len(context.roster)
+        self._derivation_key = extract(secret, salt=session_binding(context))
+        self._round = 0
+        self._hidden = {}
+
+    @abstractmethod
+    def _encrypt(self, vector, check):
+        """Return the ciphertexts; ``check(i)`` gives 8 bytes to plant in the i-th."""
+
+    @abstractmethod
+    def _decrypt(self, parts, length, dtype, check):
+        """Return the sum; ProtocolError unless every part holds its check K times."""
+
+    def _key_id(self, operation, dtype):
+        return expand(
+            self._derivation_key, join_fields("key id", operation, dtype.str), 16
+        )
+
+    def _checks(self, number, operation, length):
+        def check(part):
+            info = join_fields("check", number, operation, length, part)
+            return expand(self._derivation_key, info, 8)
+
+        return check
+
+    def hide(self, vector, operation):
+        """Encrypt a vector; see :meth:`SumSession.hide`."""
+        vector = check_vector(vector)
+        number = self._round + 1
+        parts = self._encrypt(vector, self._checks(number, operation, vector.size))
+        hidden = HiddenVector(
+            self.kind,
+            vector.size,
+            number,
+            self._key_id(operation, vector.dtype),
+            parts,
+        )
+        self._round = number
+        self._hidden[number] = (operation, vector.dtype, replace(hidden, parts=[]))
+        return hidden
+
+    def reveal(self, total):
+        """Decrypt a sum that this party added to; see :meth:`SumSession.reveal`."""
+        if total.round not in self._hidden:
+            raise ProtocolError("this party hid nothing in that round")
+        operation, dtype, mine = self._hidden[total.round]
+        if total.key != mine.key:
+            raise ProtocolError(
+                "the sum is under another key, or of another operation or number type"
+            )
+        if (total.kind, total.length) != (mine.kind, mine.length):
+            raise ProtocolError("the sum is not of the vectors that were hidden")
+        if total.addends != self._n_parties:
+            raise ProtocolError(
+                f"the sum is over {total.addends} of {self._n_parties} parties"
+            )
+        check = self._checks(total.round, operation, total.length)
+        return self._decrypt(total.parts, total.length, dtype, check)
+
+    def __reduce__(self):
+        raise TypeError("a sum session holds keys and cannot be pickled")
+
+
+class KeyHolderBackend(AdditiveBackend):
+    """Base of the backends in which all parties share one secret key."""
+
+    kind = "ciphertext"
+    sum_known_to = "parties"
+
+    @abstractmethod
+    def _make_key(self):
+        """Return a fresh secret key as bytes."""
+
+    @abstractmethod
+    def _open_session(self, context, secret):
+        """Return the KeyHolderSession of one party; ProtocolError if no such key."""
+
+    @abstractmethod
+    def _add_parts(self, columns):
+        """Add ciphertexts: one list of bytes per position, one result each."""
+
+    def setup(self, context):
+        """Make the key (first party) or wait for it; see `AdditiveBackend.setup`."""
+        self.validate()
+        maker, *others = context.roster
+        if context.name == maker:
+            secret = self._make_key()
+            if others:
+                yield {peer: {"key": secret} for peer in others}
+        else:
+            incoming = yield {}
+            while not incoming:
+                incoming = yield {}
+            message = incoming.get(maker)
+            if (
+                incoming.keys() != {maker}
+                or not isinstance(message, dict)
+                or message.keys() != {"key"}
+                or type(message["key"]) is not bytes
+            ):
+                raise ProtocolError("expected the key of the sums from the first party")
+            secret = message["key"]
+        return self._open_session(context, secret)
+
+    def add(self, hidden):
+        """Add ciphertexts without any key."""
+        first, *others = hidden
+        for other in others:
+            first.check_same_sum(other)
+        if first.kind != self.kind:
+            raise ProtocolError(f"{self.name} cannot add {first.kind} vectors")
+        parts = self._add_parts([list(c) for c in zip(*(h.parts for h in hidden))])
+        return replace(first, parts=parts, addends=sum(h.addends for h in hidden))
+
+    def open(self, total):
+        """Refuse: the coordinator holds no key."""
+        raise ProtocolError(
+            f"only the parties can read a {self.name} sum: the coordinator has no key"
+        )
+
+    def _describe(self, roster, precision):
+        maker = roster[0]
+        return {
+            "sum_known_to": "all parties, who share one key; not the coordinator",
+            "hidden_by": f"{self.hidden_by}; {maker} makes the key and sends it to the "
+            "other parties over sealed channels",
+            "broken_by": "the coordinator together with any one party, so no party may "
+            "run on the coordinator's host; not by the coordinator alone, nor by "
+            "parties alone",
+            "precision": precision,
+        }
+
+
+def as_dtype(values, dtype):
+    """Round to int64 where all parties hid integers."""
+    if dtype == np.int64:
+        return np.rint(values).astype(np.int64)
+    return values

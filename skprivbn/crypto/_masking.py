@@ -1,0 +1,297 @@
+"""Sums under pairwise masks that cancel: exact and nearly free."""
+
+import hashlib
+from dataclasses import replace
+from numbers import Integral
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from skprivbn.crypto._base import AdditiveBackend, HiddenVector, SumSession
+from skprivbn.crypto._derive import expand, extract, join_fields, session_binding
+from skprivbn.crypto._numbers import (
+    add_limbs,
+    check_range,
+    check_vector,
+    decode_fixed_point,
+    encode_fixed_point,
+    limbs_from_bytes,
+    limbs_to_bytes,
+    negate_limbs,
+)
+from skprivbn.exceptions import ProtocolError
+from skprivbn.utils._sklearn import Interval
+
+__all__ = ["MaskingBackend"]
+
+MAX_SUM = 2**63
+_NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
+
+# How many mask sets each context has started. A second set under the same pair keys
+# (new keys on request, or exact sums next to the usual ones) must not repeat masks.
+_mask_sets = WeakKeyDictionary()
+
+
+class MaskingBackend(AdditiveBackend):
+    """Hide vectors under masks that cancel in the sum over all parties.
+
+    Every two parties derive a fresh mask for every sum from a key they share; one
+    adds it, the other subtracts it. Numbers are 128-bit fixed point with 64
+    fractional bits, so sums are exact and independent of the order. The coordinator
+    learns the sum.
+
+    Parameters
+    ----------
+    recovery : bool, default=False
+        Survive the loss of parties in the middle of a sum, by double masking and
+        secret sharing [1]_, at the price of five messages per sum instead of one.
+        If False a missing party ends the session.
+    threshold : int, default=None
+        With `recovery`, the number of parties that must stay, more than two thirds
+        of all. None is the smallest such number.
+
+    See Also
+    --------
+    CKKSBackend : The sum stays with the parties.
+
+    References
+    ----------
+    .. [1] K. Bonawitz et al. (2017). "Practical Secure Aggregation for
+       Privacy-Preserving Machine Learning". CCS '17.
+
+    Examples
+    --------
+    >>> from skprivbn.crypto import MaskingBackend
+    >>> MaskingBackend().describe(["north", "south", "west"])["broken_by"]
+    'the coordinator together with 2 of the 3 parties'
+    """
+
+    name = "masking"
+    kind = "masked"
+    sum_known_to = "coordinator"
+
+    _parameter_constraints = {
+        "recovery": ["boolean"],
+        "threshold": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    def __init__(self, recovery=False, threshold=None):
+        self.recovery = recovery
+        self.threshold = threshold
+
+    def validate(self):
+        """Raise ValueError unless the parameters fit together."""
+        super().validate()
+        if self.threshold is not None and not self.recovery:
+            raise ValueError("threshold is for recovery=True only")
+
+    def n_needed(self, n_parties):
+        """Return how many parties must stay for a sum to be finished.
+
+        Parameters
+        ----------
+        n_parties : int
+
+        Returns
+        -------
+        threshold : int
+        """
+        if not self.recovery:
+            return n_parties
+        smallest = 2 * n_parties // 3 + 1
+        threshold = smallest if self.threshold is None else self.threshold
+        if not smallest <= threshold <= n_parties:
+            raise ValueError(
+                f"threshold={threshold} is not more than two thirds of {n_parties} "
+                f"parties and at most all of them: use {smallest} to {n_parties}"
+            )
+        return threshold
+
+    def setup(self, context):
+        """Derive mask keys from the pair keys; needs no message of its own."""
+        # Imported here because the recovery builds upon this module.
+        from skprivbn.crypto._recovery import RecoverySession
+
+        self.validate()
+        if self.recovery:
+            return RecoverySession(context, self.n_needed(len(context.roster)))
+        return MaskingSession(context)
+        yield  # makes this a generator, as every backend's setup is
+
+    def add(self, hidden):
+        """Add masked vectors; the masks cancel if all parties are there."""
+        first, *others = hidden
+        for other in others:
+            first.check_same_sum(other)
+        total = read_limbs(first).copy()
+        for other in others:
+            add_limbs(total, read_limbs(other))
+        return replace(
+            first,
+            parts=[limbs_to_bytes(total)],
+            addends=sum(h.addends for h in hidden),
+        )
+
+    def secure_sum(self, federation, operation, payload=None):
+        """Coordinator's side of one sum."""
+        if self.recovery:
+            from skprivbn.crypto._recovery import recoverable_sum
+
+            return recoverable_sum(self, federation, operation, payload)
+        return super().secure_sum(federation, operation, payload)
+
+    def open(self, total):
+        """Read the sum."""
+        return open_total(total)
+
+    def describe(self, roster):
+        """Return plain words on who sees what, and the precision."""
+        n_parties = len(roster)
+        n_colluders = max(n_parties - 1, 0)
+        hidden_by = "pairwise masks, fresh for every sum"
+        if self.recovery:
+            threshold = self.n_needed(n_parties)
+            n_colluders = min(2 * threshold - n_parties, n_colluders)
+            hidden_by += (
+                f"; up to {n_parties - threshold} parties may be lost in a sum, which "
+                "is then over the others"
+            )
+        return {
+            "sum_known_to": "the coordinator, and whoever it tells",
+            "hidden_by": hidden_by,
+            "broken_by": f"the coordinator together with {n_colluders} of the "
+            f"{n_parties} parties",
+            "precision": "every value rounded to a multiple of 2**-64, then exact; "
+            f"sums up to {MAX_SUM:.3g}; integers exact",
+        }
+
+
+class MaskingSession(SumSession):
+    """A party's side: its mask keys, and the number of the next sum."""
+
+    kind = "masked"
+
+    def __init__(self, context):
+        self._n_parties = len(context.roster)
+        self._binding = mask_set_binding(context)
+        own = context.roster.index(context.name)
+        self._mask_keys = [
+            (extract(context.pair_key(peer, b"masking")), own < index)
+            for index, peer in enumerate(context.roster)
+            if index != own
+        ]
+        self._round = 0
+
+    def hide(self, vector, operation):
+        """Mask a vector; the party counts the rounds, nobody tells it."""
+        vector = check_summand(vector, self._n_parties)
+        # Counted before anything leaves: masks are never used for two vectors.
+        self._round += 1
+        info = mask_info(
+            self._binding, self._round, operation, vector.size, vector.dtype
+        )
+        return mask(vector, self._round, info, self._mask_keys)
+
+    def reveal(self, total):
+        """Read a sum, which is no secret any more."""
+        if total.addends != self._n_parties:
+            raise ProtocolError(
+                f"the sum is over {total.addends} of {self._n_parties} parties"
+            )
+        return open_total(total)
+
+    def __reduce__(self):
+        raise TypeError("a sum session holds keys and cannot be pickled")
+
+
+def mask_set_binding(context):
+    """Digest of session, roster, parameters and the number of the mask set."""
+    number = _mask_sets.get(context, 0)
+    _mask_sets[context] = number + 1
+    fields = join_fields("mask set", session_binding(context), number)
+    return hashlib.sha256(fields).digest()
+
+
+def check_summand(vector, n_parties):
+    """Return the vector checked for type and range."""
+    vector = check_vector(vector)
+    check_range(vector, n_parties, MAX_SUM, "rescale the data")
+    return vector
+
+
+def mask_info(binding, number, operation, length, dtype):
+    """Everything that a mask is bound to: no two sums share one."""
+    return join_fields("mask", binding, number, operation, length, dtype.str)
+
+
+def mask_limbs(mask_key, info, n_values):
+    """Expand a key into a mask: AES-256-CTR under a key made for this mask alone."""
+    cipher = Cipher(algorithms.AES(expand(mask_key, info)), modes.CTR(bytes(16)))
+    return limbs_from_bytes(cipher.encryptor().update(bytes(16 * n_values)))
+
+
+def mask(vector, number, info, masks):
+    """Encode a vector with its check value and add (or subtract) masks.
+
+    Parameters
+    ----------
+    vector : ndarray
+    number : int
+        Of the round.
+    info : bytes
+        What the masks are bound to; its digest names the sum in the message.
+    masks : iterable of (bytes, bool)
+        Mask keys, and whether this party adds the mask or subtracts it.
+
+    Returns
+    -------
+    hidden : HiddenVector
+    """
+    key = _number_type_code(vector.dtype) + hashlib.sha256(info).digest()[:16]
+    limbs = np.hstack([encode_fixed_point(vector), check_limbs(key, 1)])
+    added, subtracted = limbs, np.zeros_like(limbs)
+    for mask_key, adds in masks:
+        add_limbs(
+            added if adds else subtracted, mask_limbs(mask_key, info, limbs.shape[1])
+        )
+    add_limbs(added, negate_limbs(subtracted))
+    return HiddenVector("masked", vector.size, number, key, [limbs_to_bytes(added)])
+
+
+def check_limbs(key, n_parties):
+    """Return what the check values of `n_parties` add up to, as one column."""
+    value = int.from_bytes(hashlib.sha256(b"check" + key).digest()[:16], "little")
+    total = n_parties * value % 2**128
+    return np.array([[total % 2**64], [total >> 64]], dtype=np.uint64)
+
+
+def read_limbs(hidden):
+    """Return the (2, length + 1) limbs of a masked vector as received."""
+    if hidden.kind != "masked" or len(hidden.parts) != 1:
+        raise ProtocolError("not a masked vector")
+    if len(hidden.parts[0]) != 16 * (hidden.length + 1):
+        raise ProtocolError("a masked vector is longer or shorter than it says")
+    return limbs_from_bytes(hidden.parts[0])
+
+
+def open_total(total):
+    """Check that all masks have cancelled, and decode."""
+    limbs = read_limbs(total)
+    dtype = number_type(total.key)
+    if not np.array_equal(limbs[:, -1:], check_limbs(total.key, total.addends)):
+        raise ProtocolError(
+            "the masks do not cancel: a party is missing or out of step, or a message "
+            "was damaged"
+        )
+    return decode_fixed_point(limbs[:, :-1], dtype)
+
+
+def _number_type_code(dtype):
+    return bytes([_NUMBER_TYPES.index(dtype)])
+
+
+def number_type(key):
+    if len(key) != 17 or key[0] >= len(_NUMBER_TYPES):
+        raise ProtocolError("not a masked vector")
+    return _NUMBER_TYPES[key[0]]

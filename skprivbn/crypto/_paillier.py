@@ -1,0 +1,278 @@
+"""Sums under Paillier encryption, with phe: exact, slow, based on factoring."""
+
+import secrets
+from numbers import Integral
+
+import gmpy2
+import numpy as np
+from joblib import Parallel, delayed
+from phe import PaillierPrivateKey, PaillierPublicKey, generate_paillier_keypair
+
+from skprivbn.crypto._key_holders import KeyHolderBackend, KeyHolderSession
+from skprivbn.crypto._numbers import (
+    check_range,
+    decode_fixed_point,
+    encode_fixed_point,
+)
+from skprivbn.exceptions import ProtocolError
+from skprivbn.utils._sklearn import Interval
+
+__all__ = ["PaillierBackend"]
+
+_FIELD_BYTES = 12
+_FRACTION_BITS = 48
+_MAX_SUM = 2 ** (8 * _FIELD_BYTES - 1 - _FRACTION_BITS)
+_SECURE_KEY_SIZE = 2048
+
+
+class PaillierBackend(KeyHolderBackend):
+    """Hide vectors with the Paillier cryptosystem (phe).
+
+    Values become multiples of 2**-48 in fields of 96 bits, and a ciphertext holds as
+    many fields as fit: 21 in a key of 2048 bits, one of them a check. Sums are exact
+    in this number format. Only the parties, who share the key, can read them.
+
+    Parameters
+    ----------
+    key_size : int, default=2048
+        Bits of the modulus. 2048 bits are about 112-bit security, 3072 bits 128-bit.
+    insecure_test_key : bool, default=False
+        Allow keys below 2048 bits, which can be factored, for fast tests. Warns.
+    n_jobs : int, default=None
+        Processes that a party uses to encrypt and decrypt, as in joblib. None is 1.
+
+    See Also
+    --------
+    CKKSBackend : Much faster for long vectors, approximate.
+
+    Examples
+    --------
+    >>> from skprivbn.crypto import PaillierBackend
+    >>> PaillierBackend(key_size=1024).validate()
+    Traceback (most recent call last):
+    ...
+    ValueError: key_size=1024 can be factored; use 2048 (about 112-bit security) ...
+    """
+
+    name = "paillier"
+    hidden_by = "Paillier encryption (phe)"
+
+    _parameter_constraints = {
+        "key_size": [Interval(Integral, 256, 16384, closed="both")],
+        "insecure_test_key": ["boolean"],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(self, key_size=2048, insecure_test_key=False, n_jobs=None):
+        self.key_size = key_size
+        self.insecure_test_key = insecure_test_key
+        self.n_jobs = n_jobs
+
+    def validate(self):
+        """Raise ValueError unless the key is long enough."""
+        super().validate()
+        if self.key_size < _SECURE_KEY_SIZE and not self.insecure_test_key:
+            raise ValueError(
+                f"key_size={self.key_size} can be factored; use {_SECURE_KEY_SIZE} "
+                "(about 112-bit security) or 3072 (128-bit), or insecure_test_key=True "
+                "in tests"
+            )
+        if self.key_size % 8:
+            raise ValueError(f"key_size must be a multiple of 8, got {self.key_size}")
+
+    def leaks(self):
+        """Say so if the key is a test key."""
+        if self.key_size < _SECURE_KEY_SIZE:
+            return (
+                f"a Paillier key of {self.key_size} bits can be factored: the "
+                "coordinator can read every party's vectors"
+            )
+        return None
+
+    def describe(self, roster):
+        """Return plain words on who sees what, and the precision."""
+        words = self._describe(
+            roster,
+            f"every value rounded to a multiple of 2**-{_FRACTION_BITS}, then exact; "
+            f"sums up to {_MAX_SUM:.3g}; integers exact",
+        )
+        words["hidden_by"] += f"; key of {self.key_size} bits"
+        return words
+
+    def _make_key(self):
+        _, private = generate_paillier_keypair(n_length=self.key_size)
+        width = self.key_size // 8
+        return b"".join(int(f).to_bytes(width, "big") for f in (private.p, private.q))
+
+    def _open_session(self, context, secret):
+        return PaillierSession(context, secret, self)
+
+    def _add_parts(self, columns):
+        # The modulus is public but not among the parameters: it is the first part.
+        (modulus, *others), *columns = columns
+        if any(other != modulus for other in others):
+            raise ProtocolError("Paillier ciphertexts under different keys")
+        square = gmpy2.mpz(_read_modulus(modulus, self.key_size)) ** 2
+        totals = []
+        for column in columns:
+            total = gmpy2.mpz(1)
+            for part in column:
+                total = total * _read_ciphertext(part, square) % square
+            totals.append(_write_ciphertext(total, self.key_size))
+        return [modulus, *totals]
+
+
+class PaillierSession(KeyHolderSession):
+    """One key holder's Paillier sums. The first field of a plaintext is a check."""
+
+    kind = "ciphertext"
+
+    def __init__(self, context, secret, backend):
+        super().__init__(context, secret)
+        self._key_size = backend.key_size
+        self._n_jobs = backend.n_jobs
+        self._private = _read_key(secret, backend.key_size)
+        self._modulus = self._private.public_key.n.to_bytes(
+            backend.key_size // 8, "big"
+        )
+        self._n_values = (backend.key_size - 1) // (8 * _FIELD_BYTES) - 1
+        # Fields must not go negative: each party lifts its values by half of its share
+        # of the field, and the total is lowered by what all parties added.
+        self._lift = 2 ** (8 * _FIELD_BYTES - 1) // self._n_parties
+
+    def _encrypt(self, vector, check):
+        check_range(
+            vector,
+            self._n_parties,
+            _MAX_SUM,
+            "rescale the data, or use MaskingBackend",
+        )
+        plaintexts = [
+            self._pack(vector[start : start + self._n_values], check(index))
+            for index, start in enumerate(self._starts(vector.size))
+        ]
+        ciphertexts = self._map(_encrypt_as_owner, plaintexts)
+        return [
+            self._modulus,
+            *(_write_ciphertext(number, self._key_size) for number in ciphertexts),
+        ]
+
+    def _decrypt(self, parts, length, dtype, check):
+        starts = self._starts(length)
+        if len(parts) != len(starts) + 1:
+            raise ProtocolError("the sum has too many or too few ciphertexts")
+        modulus, *parts = parts
+        if modulus != self._modulus:
+            raise ProtocolError("the sum is under another Paillier key")
+        square = self._private.public_key.nsquare
+        ciphertexts = [_read_ciphertext(part, square) for part in parts]
+        plaintexts = self._map(PaillierPrivateKey.raw_decrypt, ciphertexts)
+        values = [
+            self._unpack(plaintext, min(self._n_values, length - start), check(index))
+            for index, (start, plaintext) in enumerate(zip(starts, plaintexts))
+        ]
+        return decode_fixed_point(np.concatenate(values, axis=1), dtype)
+
+    def _starts(self, length):
+        return range(0, max(length, 1), self._n_values)
+
+    def _map(self, function, numbers):
+        if self._n_jobs in (None, 1) or len(numbers) < 4:
+            return [function(self._private, number) for number in numbers]
+        return Parallel(n_jobs=self._n_jobs)(
+            delayed(function)(self._private, number) for number in numbers
+        )
+
+    def _pack(self, values, check):
+        if values.dtype == np.float64:
+            values = np.ldexp(
+                np.rint(np.ldexp(values, _FRACTION_BITS)), -_FRACTION_BITS
+            )
+        limbs = encode_fixed_point(values)
+        # The low limb counts 2**-64: the field starts at its third byte.
+        fields = _limbs_as_bytes(limbs)[:, 2 : 2 + _FIELD_BYTES]
+        numbers = [int.from_bytes(check, "big")]
+        for field in fields:
+            signed = int.from_bytes(field.tobytes(), "little", signed=True)
+            numbers.append(signed + self._lift)
+        return int.from_bytes(
+            b"".join(number.to_bytes(_FIELD_BYTES, "little") for number in numbers),
+            "little",
+        )
+
+    def _unpack(self, plaintext, n_values, check):
+        n_bytes = (n_values + 1) * _FIELD_BYTES
+        expected = self._n_parties * int.from_bytes(check, "big")
+        mask = (1 << 8 * _FIELD_BYTES) - 1
+        if plaintext >> 8 * n_bytes or plaintext & mask != expected:
+            raise ProtocolError(
+                "the decrypted check value is wrong: damaged ciphertext or not the sum "
+                "over all parties"
+            )
+        data = plaintext.to_bytes(n_bytes, "little")
+        wide = np.zeros((n_values, 16), dtype=np.uint8)
+        lifted = self._n_parties * self._lift
+        for row, start in zip(wide, range(_FIELD_BYTES, n_bytes, _FIELD_BYTES)):
+            number = int.from_bytes(data[start : start + _FIELD_BYTES], "little")
+            shifted = (number - lifted) << 64 - _FRACTION_BITS
+            row[:] = np.frombuffer(
+                shifted.to_bytes(16, "little", signed=True), dtype=np.uint8
+            )
+        return wide.view("<u8").T
+
+
+def _limbs_as_bytes(limbs):
+    """Return one row of 16 little-endian bytes per value."""
+    return np.ascontiguousarray(limbs.T.astype("<u8")).view(np.uint8)
+
+
+def _encrypt_as_owner(private, plaintext):
+    """Encrypt with a random n-th residue made modulo p**2 and q**2 separately.
+
+    r**p mod p**2 runs over the n-th residues modulo p**2 as r runs over 1..p-1, so
+    the owner of the factors needs two exponentiations with half the bits each, on
+    numbers of half the size: 6 to 8 times faster than r**n mod n**2, and the same
+    distribution.
+    """
+    p, q = gmpy2.mpz(private.p), gmpy2.mpz(private.q)
+    at_p = gmpy2.powmod(secrets.randbelow(int(p) - 1) + 1, p, p * p)
+    at_q = gmpy2.powmod(secrets.randbelow(int(q) - 1) + 1, q, q * q)
+    lift = gmpy2.invert(p * p, q * q)
+    obfuscator = at_p + p * p * ((at_q - at_p) * lift % (q * q))
+    public = private.public_key
+    nude = public.raw_encrypt(plaintext, r_value=1)
+    return int(gmpy2.mpz(nude) * obfuscator % public.nsquare)
+
+
+def _read_key(secret, key_size):
+    width = key_size // 8
+    p = int.from_bytes(secret[:width], "big")
+    q = int.from_bytes(secret[width:], "big")
+    if (
+        len(secret) != 2 * width
+        or (p * q).bit_length() != key_size
+        or p == q
+        or not (gmpy2.is_prime(p) and gmpy2.is_prime(q))
+        or gmpy2.gcd(p * q, (p - 1) * (q - 1)) != 1
+    ):
+        raise ProtocolError("not a Paillier key of the size agreed on")
+    return PaillierPrivateKey(PaillierPublicKey(p * q), p, q)
+
+
+def _read_modulus(part, key_size):
+    modulus = int.from_bytes(part, "big")
+    if len(part) != key_size // 8 or modulus.bit_length() != key_size:
+        raise ProtocolError("not a Paillier modulus")
+    return modulus
+
+
+def _write_ciphertext(number, key_size):
+    """Write at fixed width."""
+    return int(number).to_bytes(key_size // 4, "big")
+
+
+def _read_ciphertext(part, square):
+    number = int.from_bytes(part, "big")
+    if len(part) != -(-square.bit_length() // 8) or not 0 < number < square:
+        raise ProtocolError("not a Paillier ciphertext")
+    return number

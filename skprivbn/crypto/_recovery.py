@@ -1,0 +1,352 @@
+"""Masked sums that survive the loss of parties: double masking of Bonawitz et al.
+
+One sum takes five rounds, the coordinator being the only one everybody talks to:
+
+1. keys       every party makes a fresh key pair and signs the public key;
+2. shares     it shares its private key and a fresh self-mask seed among all, sealed;
+3. deliver    it gets the shares meant for it, and with them the list of its peers;
+   (the operation itself: vector + self mask + pairwise masks with these peers)
+4. survivors  the parties sign the list of those whose masked vector arrived;
+5. unmask     given the signatures of at least `threshold` of them, a party hands out
+              its share of the self mask of every survivor and of the key of every
+              lost party: never both for the same party.
+
+The coordinator then removes self masks of survivors and the masks that survivors have
+in common with lost parties. Keys and seeds live for one sum.
+"""
+
+import secrets
+from dataclasses import replace
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from skprivbn.crypto._base import HiddenVector, SumSession
+from skprivbn.crypto._derive import expand, extract, join_fields
+from skprivbn.crypto._masking import (
+    check_summand,
+    mask,
+    mask_info,
+    mask_limbs,
+    mask_set_binding,
+    number_type,
+    open_total,
+    read_limbs,
+)
+from skprivbn.crypto._numbers import add_limbs, limbs_to_bytes, negate_limbs
+from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
+from skprivbn.exceptions import ProtocolError
+
+__all__ = ["RecoverySession", "recoverable_sum"]
+
+
+class RecoverySession(SumSession):
+    """A party's side. Each step is accepted once, in this order, within a round.
+
+    Parameters
+    ----------
+    context : PartyContext
+    threshold : int
+        How many parties must stay.
+    """
+
+    #: step -> names in its payload
+    STEPS = {
+        "keys": set(),
+        "shares": {"keys"},
+        "deliver": {"shares"},
+        "survivors": {"survivors"},
+        "unmask": {"signatures"},
+    }
+
+    def __init__(self, context, threshold):
+        self._context = context
+        self._name = context.name
+        self._roster = tuple(context.roster)
+        self._threshold = threshold
+        self._binding = mask_set_binding(context)
+        self._round = 0
+        self._forget_round()
+
+    def _forget_round(self):
+        self._private = self._seed = None
+        self._public_keys, self._received = {}, {}
+        self._survivors = ()
+        self._next_step = "keys"
+
+    def control(self, step, payload):
+        """Answer one step of the sum protocol."""
+        # "keys" is always welcome: it drops an unfinished sum and its secrets.
+        if step not in self.STEPS or step not in ("keys", self._next_step):
+            raise ProtocolError(f"step {step!r} of a recoverable sum is out of turn")
+        if payload.keys() != self.STEPS[step]:
+            raise ProtocolError(f"malformed step {step!r} of a recoverable sum")
+        # Unless this step succeeds, only a new round will do.
+        self._next_step = "keys"
+        return getattr(self, f"_answer_{step}")(**payload)
+
+    def _answer_keys(self):
+        self._forget_round()
+        self._round += 1
+        self._private = X25519PrivateKey.generate()
+        public = self._private.public_key().public_bytes_raw()
+        self._next_step = "shares"
+        return {
+            "round": self._round,
+            "binding": self._binding,
+            "public": public,
+            "signature": self._context.sign(self._key_text(self._name, public)),
+        }
+
+    def _answer_shares(self, keys):
+        self._check_quorum(keys)
+        for name, key in keys.items():
+            if not isinstance(key, dict) or key.keys() != {"public", "signature"}:
+                raise ProtocolError("malformed key")
+            self._context.verify(
+                name, self._key_text(name, key["public"]), key["signature"]
+            )
+            self._public_keys[name] = key["public"]
+        own_public = self._private.public_key().public_bytes_raw()
+        if self._public_keys[self._name] != own_public:
+            raise ProtocolError("this party's own key was replaced")
+        self._seed = secrets.token_bytes(32)
+        points = [_point(self._roster, name) for name in keys]
+        key_shares, seed_shares = (
+            split_secret(secret, self._threshold, points)
+            for secret in (self._private.private_bytes_raw(), self._seed)
+        )
+        sealed = {}
+        for name, key_share, seed_share in zip(keys, key_shares, seed_shares):
+            if name == self._name:
+                self._received[name] = (key_share, seed_share)
+            else:
+                sealed[name] = self._sealer(self._name, name).encrypt(
+                    bytes(12), key_share + seed_share, None
+                )
+        self._next_step = "deliver"
+        return {"shares": sealed}
+
+    def _answer_deliver(self, shares):
+        self._check_quorum({**shares, self._name: None})
+        if self._name in shares or not shares.keys() <= self._public_keys.keys():
+            raise ProtocolError("shares of a party without a key")
+        for name, sealed in shares.items():
+            try:
+                opened = self._sealer(name, self._name).decrypt(bytes(12), sealed, None)
+            except (InvalidTag, TypeError):
+                raise ProtocolError("a share was damaged on its way") from None
+            self._received[name] = (opened[:SHARE_BYTES], opened[SHARE_BYTES:])
+        self._next_step = "hide"
+        return {}
+
+    def hide(self, vector, operation):
+        """Mask a vector twice: pairwise, and with a mask of its own."""
+        if self._next_step != "hide":
+            raise ProtocolError("a recoverable sum starts with fresh keys")
+        vector = check_summand(vector, len(self._roster))
+        self._next_step = "survivors"
+        masks = [(extract(self._seed), True)]
+        for peer in self._received.keys() - {self._name}:
+            secret = _pair_secret(self._private, self._public_keys[peer])
+            masks.append((secret, _adds(self._roster, self._name, peer)))
+        info = mask_info(
+            self._binding, self._round, operation, vector.size, vector.dtype
+        )
+        return mask(vector, self._round, info, masks)
+
+    def _answer_survivors(self, survivors):
+        self._check_quorum(survivors)
+        if not set(survivors) <= self._received.keys():
+            raise ProtocolError("a survivor took no part in this sum")
+        self._survivors = tuple(survivors)
+        self._next_step = "unmask"
+        return {"signature": self._context.sign(self._survivor_text())}
+
+    def _answer_unmask(self, signatures):
+        if not signatures.keys() <= set(self._survivors):
+            raise ProtocolError("signed by a party that is no survivor")
+        if len(signatures) < self._threshold:
+            raise ProtocolError("too few parties signed the list of survivors")
+        for name, signature in signatures.items():
+            self._context.verify(name, self._survivor_text(), signature)
+        seeds, keys = {}, {}
+        for name, (key_share, seed_share) in self._received.items():
+            if name in self._survivors:
+                seeds[name] = seed_share
+            else:
+                keys[name] = key_share
+        self._forget_round()
+        return {"seeds": seeds, "keys": keys}
+
+    def reveal(self, total):
+        """Read a sum, which is no secret any more."""
+        if not self._threshold <= total.addends <= len(self._roster):
+            raise ProtocolError(
+                f"the sum is over {total.addends} of {len(self._roster)} parties; "
+                f"at least {self._threshold} must take part"
+            )
+        return open_total(total)
+
+    def _check_quorum(self, names):
+        """Raise unless these are enough distinct parties, this one among them."""
+        distinct = set(names)
+        if (
+            len(distinct) != len(names)
+            or not distinct <= set(self._roster)
+            or self._name not in distinct
+            or len(distinct) < self._threshold
+        ):
+            raise ProtocolError("not enough parties of the roster for this step")
+
+    def _key_text(self, name, public):
+        return join_fields("mask key", self._binding, self._round, name, public)
+
+    def _survivor_text(self):
+        return join_fields("survivors", self._binding, self._round, *self._survivors)
+
+    def _sealer(self, sender, receiver):
+        """Cipher for the one message of shares from sender to receiver this round."""
+        peer = receiver if sender == self._name else sender
+        info = join_fields("shares", self._binding, self._round, sender, receiver)
+        pair_key = self._context.pair_key(peer, b"mask recovery")
+        return ChaCha20Poly1305(expand(extract(pair_key), info))
+
+    def __reduce__(self):
+        raise TypeError("a sum session holds keys and cannot be pickled")
+
+
+def recoverable_sum(backend, federation, operation, payload):
+    """Coordinator's side of one sum; parties lost on the way are left out of it.
+
+    Parameters
+    ----------
+    backend : MaskingBackend
+    federation : Federation
+    operation : str
+    payload : dict or None
+
+    Returns
+    -------
+    total : HiddenVector
+        Over the survivors, with their number as `addends`.
+    """
+    roster = tuple(federation.roster)
+    threshold = backend.n_needed(len(roster))
+
+    def ask(step, to=None, **content):
+        replies = federation.call(
+            "backend", {"step": step, **content}, to=to, missing="drop"
+        )
+        return _enough(replies, threshold, step)
+
+    keys = ask("keys")
+    if len({(key["round"], key["binding"]) for key in keys.values()}) != 1:
+        raise ProtocolError("the parties are not in the same round")
+    signed_keys = {
+        name: {"public": key["public"], "signature": key["signature"]}
+        for name, key in keys.items()
+    }
+    sent = ask("shares", to=tuple(keys), keys=signed_keys)
+    hiding = [name for name in sent if _deliver(federation, sent, name)]
+    replies = federation.call(operation, payload, to=tuple(hiding), missing="drop")
+    _enough(replies, threshold, operation)
+    hidden = {
+        name: HiddenVector.from_payload(reply["vector"])
+        for name, reply in replies.items()
+    }
+    survivors = tuple(name for name in roster if name in hidden)
+    signed = ask("survivors", to=survivors, survivors=list(survivors))
+    signatures = {name: reply["signature"] for name, reply in signed.items()}
+    shares = ask("unmask", to=tuple(signed), signatures=signatures)
+    total = backend.add(list(hidden.values()))
+    binding = next(iter(keys.values()))["binding"]
+    info = mask_info(
+        binding, total.round, operation, total.length, number_type(total.key)
+    )
+    publics = {name: keys[name]["public"] for name in sent}
+    givers = {name: shares[name] for name in list(shares)[:threshold]}
+    return _remove_masks(total, info, roster, publics, set(hidden), givers)
+
+
+def _enough(replies, threshold, step):
+    if len(replies) < threshold:
+        raise ProtocolError(
+            f"only {len(replies)} parties are left at {step!r}; the masks can be "
+            f"removed only while {threshold} are there"
+        )
+    return replies
+
+
+def _deliver(federation, sent, name):
+    """Hand one party the shares meant for it; tell whether it is still there."""
+    shares = {
+        sender: reply["shares"][name]
+        for sender, reply in sent.items()
+        if sender != name
+    }
+    step = {"step": "deliver", "shares": shares}
+    return name in federation.call("backend", step, to=name, missing="drop")
+
+
+def _remove_masks(total, info, roster, publics, survivors, givers):
+    """Take self masks, and masks in common with lost parties, out of the total.
+
+    Parameters
+    ----------
+    total : HiddenVector
+        Sum of what the survivors sent.
+    info : bytes
+        What the masks are bound to.
+    roster : tuple of str
+    publics : dict of str to bytes
+        Public keys of the parties that the survivors have masks in common with.
+    survivors : set of str
+    givers : dict of str to dict
+        The shares handed out, by as many parties as it takes.
+
+    Returns
+    -------
+    total : HiddenVector
+    """
+    limbs = read_limbs(total).copy()
+
+    def rebuild(kind, owner):
+        shares = {_point(roster, name): g[kind][owner] for name, g in givers.items()}
+        return join_shares(shares)
+
+    def remove(mask_key, was_added):
+        noise = mask_limbs(mask_key, info, limbs.shape[1])
+        add_limbs(limbs, negate_limbs(noise) if was_added else noise)
+
+    for survivor in survivors:
+        remove(extract(rebuild("seeds", survivor)), True)
+    for lost in publics.keys() - survivors:
+        private = X25519PrivateKey.from_private_bytes(rebuild("keys", lost))
+        if private.public_key().public_bytes_raw() != publics[lost]:
+            raise ProtocolError(f"the shares of the key of {lost!r} are wrong")
+        for survivor in survivors:
+            secret = _pair_secret(private, publics[survivor])
+            remove(secret, _adds(roster, survivor, lost))
+    return replace(total, parts=[limbs_to_bytes(limbs)])
+
+
+def _point(roster, name):
+    """Where a party's shares are evaluated: its place in the roster, from 1."""
+    return roster.index(name) + 1
+
+
+def _adds(roster, name, peer):
+    """Of two parties the earlier one adds their common mask, the other subtracts."""
+    return roster.index(name) < roster.index(peer)
+
+
+def _pair_secret(private, peer_public):
+    try:
+        return extract(private.exchange(X25519PublicKey.from_public_bytes(peer_public)))
+    except (ValueError, TypeError):
+        raise ProtocolError("not a public key") from None

@@ -1,0 +1,55 @@
+"""Backends by name."""
+
+from sklearn.base import clone
+
+from skprivbn.crypto._base import AdditiveBackend
+from skprivbn.crypto._ckks import CKKSBackend
+from skprivbn.crypto._masking import MaskingBackend
+from skprivbn.crypto._paillier import PaillierBackend
+from skprivbn.crypto._plaintext import PlaintextBackend
+
+__all__ = ["BACKENDS", "resolve_backend"]
+
+#: name -> class
+BACKENDS = {
+    backend.name: backend
+    for backend in (CKKSBackend, PaillierBackend, MaskingBackend, PlaintextBackend)
+}
+
+
+def resolve_backend(backend, **parameters):
+    """Return a valid backend of one's own, given its name or an instance.
+
+    Parameters
+    ----------
+    backend : str or AdditiveBackend
+        ``"ckks"``, ``"paillier"``, ``"masking"``, ``"plaintext"``, or an instance.
+    **parameters : dict
+        Hyper-parameters to set.
+
+    Returns
+    -------
+    backend : AdditiveBackend
+        A copy, checked.
+
+    Examples
+    --------
+    >>> from skprivbn.crypto import resolve_backend
+    >>> resolve_backend("ckks", preset="fast")
+    CKKSBackend(preset='fast')
+    """
+    names = ", ".join(map(repr, BACKENDS))
+    if isinstance(backend, str):
+        if backend not in BACKENDS:
+            raise ValueError(f"unknown backend {backend!r}: choose one of {names}")
+        backend = BACKENDS[backend]()
+    elif isinstance(backend, AdditiveBackend):
+        backend = clone(backend)
+    else:
+        raise TypeError(
+            f"backend must be one of {names} or an instance such as CKKSBackend(), "
+            f"got {backend!r}"
+        )
+    backend.set_params(**parameters)
+    backend.validate()
+    return backend
