@@ -1,7 +1,14 @@
 """How much leaks: the privacy accountant, noise on integers, private searches."""
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
+from skprivbn.privacy._audit import audit_epsilon
 from skprivbn.privacy._composition import PrivacyCost, Spend
+from skprivbn.privacy._distributed import (
+    DistributedNoise,
+    discrete_gaussian_share,
+    discrete_laplace_share,
+    distribute,
+)
 from skprivbn.privacy._mechanisms import (
     CountMechanism,
     add_discrete_gaussian,
@@ -9,21 +16,28 @@ from skprivbn.privacy._mechanisms import (
     discrete_gaussian_delta,
     discrete_gaussian_variance,
     discrete_laplace_variance,
+    gaussian_epsilon,
     gaussian_sigma,
     laplace_scale,
 )
 
 __all__ = [
     "CountMechanism",
+    "DistributedNoise",
     "PrivacyAccountant",
     "PrivacyCost",
     "Spend",
     "add_discrete_gaussian",
     "add_discrete_laplace",
+    "audit_epsilon",
     "check_accountant",
     "discrete_gaussian_delta",
+    "discrete_gaussian_share",
     "discrete_gaussian_variance",
+    "discrete_laplace_share",
     "discrete_laplace_variance",
+    "distribute",
+    "gaussian_epsilon",
     "gaussian_sigma",
     "laplace_scale",
 ]

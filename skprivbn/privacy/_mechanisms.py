@@ -19,6 +19,7 @@ __all__ = [
     "discrete_gaussian_delta",
     "discrete_gaussian_variance",
     "discrete_laplace_variance",
+    "gaussian_epsilon",
     "gaussian_sigma",
     "laplace_scale",
 ]
@@ -245,6 +246,36 @@ def gaussian_sigma(epsilon, delta, l2_sensitivity):
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
         if _worst_delta(middle, epsilon, l2_sensitivity) > delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def gaussian_epsilon(sigma, delta, l2_sensitivity):
+    """Return the epsilon that discrete Gaussian noise gives at a delta.
+
+    Parameters
+    ----------
+    sigma : float
+        Noise parameter.
+    delta : float
+        Wanted delta, positive.
+    l2_sensitivity : float
+        Largest Euclidean norm of the change that one individual causes.
+
+    Returns
+    -------
+    float
+        Epsilon, by the same exact delta as :func:`gaussian_sigma`.
+    """
+    _check_positive(sigma=sigma, delta=delta, l2_sensitivity=l2_sensitivity)
+    low, high = 0.0, 1.0
+    while _worst_delta(sigma, high, l2_sensitivity) > delta:
+        low, high = high, 2 * high
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        if _worst_delta(sigma, middle, l2_sensitivity) > delta:
             low = middle
         else:
             high = middle
