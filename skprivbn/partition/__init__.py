@@ -1,1 +1,11 @@
+"""Who holds what: rows or columns of several parties."""
 
+from skprivbn.partition._horizontal import HorizontalPartition, check_horizontal
+from skprivbn.partition._vertical import VerticalPartition, check_vertical
+
+__all__ = [
+    "HorizontalPartition",
+    "VerticalPartition",
+    "check_horizontal",
+    "check_vertical",
+]

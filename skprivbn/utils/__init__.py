@@ -1,1 +1,35 @@
+"""Small helpers without a home of their own."""
 
+from importlib import import_module
+
+__all__ = ["import_optional"]
+
+_EXTRA_OF = {
+    "matplotlib": "plot",
+    "networkx": "plot",
+    "private_set_intersection": "psi",
+    "nvflare": "nvflare",
+}
+
+
+def import_optional(module, user):
+    """Import a package that is not a core dependency, or say how to get it.
+
+    Parameters
+    ----------
+    module : str
+        Name of the module.
+    user : str
+        What needs it, for the message.
+
+    Returns
+    -------
+    module : module
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        extra = _EXTRA_OF.get(package)
+        command = f'"skprivbn[{extra}]"' if extra else package
+        raise ImportError(f"{user} needs {package}: pip install {command}") from error

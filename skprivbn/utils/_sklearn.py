@@ -1,6 +1,7 @@
 """Private scikit-learn names, imported here and nowhere else."""
 
 from sklearn.base import _fit_context
+from sklearn.utils._indexing import _get_column_indices
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -17,5 +18,6 @@ __all__ = [
     "Options",
     "StrOptions",
     "_fit_context",
+    "_get_column_indices",
     "validate_params",
 ]

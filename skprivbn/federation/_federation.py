@@ -1,0 +1,406 @@
+"""The coordinator's side: ask, add what it cannot read, relay what is sealed."""
+
+import secrets
+import time
+from abc import ABC, abstractmethod
+
+from skprivbn.crypto import MaskingBackend, resolve_backend
+from skprivbn.exceptions import PartyError, ProtocolError
+from skprivbn.federation._host import HostPolicy, PartyHost
+from skprivbn.federation._ledger import COORDINATOR, Ledger
+from skprivbn.federation._party import Operation
+from skprivbn.federation._wire import decode, encode
+
+__all__ = ["Federation", "InProcessFederation"]
+
+_CONTROL = {
+    "session.join": Operation(
+        tells="its public identity and session key",
+        hears="roster, estimator and public parameters of the session",
+    ),
+    "session.meet": Operation(hears="the signed session keys of all parties"),
+    "session.rotate": Operation(),
+    "session.talk": Operation(),
+    "backend": Operation(),
+}
+
+
+class Federation(ABC):
+    """The parties of one session, as the coordinator sees them.
+
+    A transport implements :meth:`_exchange`. Use as a context manager: entering
+    authenticates the parties to each other and sets up keys, leaving forgets them.
+
+    Parameters
+    ----------
+    roster : sequence of str
+        Names of the parties.
+    party_class : type
+        The protocol: a subclass of ``Party``.
+    settings : dict
+        Its public parameters.
+    backend : str or AdditiveBackend
+        How sums are hidden.
+    timeout : float, default=None
+        Seconds to wait for an answer; None waits for ever.
+    on_dropout : {"raise", "continue"}, default="raise"
+        What to do when a party is lost during a secure sum. Going on needs a backend
+        that can recover (``MaskingBackend(recovery=True)``).
+
+    Attributes
+    ----------
+    ledger : Ledger
+    roster : tuple of str
+        All parties that took part.
+    lost : dict of str to str
+        Parties lost on the way, and the operation they failed at.
+    """
+
+    #: how the ledger describes the authentication of parties
+    authentication = "relay trusted not to tamper: party identities were not pinned"
+
+    def __init__(
+        self,
+        roster,
+        party_class,
+        settings,
+        backend="plaintext",
+        *,
+        timeout=None,
+        on_dropout="raise",
+    ):
+        self.roster = tuple(roster)
+        self.party_class = party_class
+        self.backend = resolve_backend(backend)
+        self.settings = settings
+        self.timeout = timeout
+        self.on_dropout = on_dropout
+        self.ledger = Ledger(parties=self.roster)
+        self.lost = {}
+        self._session = secrets.token_bytes(16)
+        self._sequences = dict.fromkeys(self.roster, 0)
+        self._operations = {**_CONTROL, **party_class.operations()}
+
+    @abstractmethod
+    def _exchange(self, requests, timeout):
+        """Carry {party: bytes} there and {party: bytes or None} back; None is late."""
+
+    def _close(self):
+        """Tell the parties that the session is over."""
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        self._close()
+
+    @property
+    def active(self):
+        """Names of the parties still taking part."""
+        return tuple(name for name in self.roster if name not in self.lost)
+
+    @property
+    def first(self):
+        """The first active party; it hands results over on behalf of all."""
+        return self.active[0]
+
+    def _start(self):
+        path = f"{self.party_class.__module__}:{self.party_class.__qualname__}"
+        terms = {
+            "session": self._session,
+            "roster": list(self.roster),
+            "protocol": path,
+            "settings": self.settings,
+            "backend": {
+                "name": self.backend.name,
+                "parameters": self.backend.get_params(deep=False),
+            },
+        }
+        self.ledger.note(self.authentication)
+        for text in self.backend.describe(self.roster).values():
+            self.ledger.note(text)
+        hellos = self.call("session.join", {"terms": terms})
+        self._relay("session.meet", self._round("session.meet", {"hellos": hellos}))
+
+    def rotate_keys(self):
+        """Have the parties replace the keys of the secure sums."""
+        self._relay("session.rotate", self._round("session.rotate", {}))
+
+    def call(self, operation, payload=None, *, to=None, timeout=None, missing="raise"):
+        """Ask parties to do something and wait for all of them.
+
+        Parameters
+        ----------
+        operation : str
+        payload : dict, default=None
+            Arguments, the same for all.
+        to : str or sequence of str, default=None
+            Which parties; all active ones if None.
+        timeout : float, default=None
+            Seconds; the federation's own if None.
+        missing : {"raise", "drop"}, default="raise"
+            Whether a party that fails ends the session or is left out from now on
+            (only if the federation was opened with ``on_dropout="continue"``).
+
+        Returns
+        -------
+        replies : dict of str to dict
+            Payload of every party that answered.
+        """
+        return self._round(operation, payload, to=to, timeout=timeout, missing=missing)
+
+    def secure_sum(self, operation, payload=None):
+        """Add the vectors that parties hide in answer to an operation.
+
+        Parameters
+        ----------
+        operation : str
+            Its answers hold a hidden vector under ``"vector"``.
+        payload : dict, default=None
+
+        Returns
+        -------
+        total : ndarray or dict
+            The sum, where the coordinator may know it; else a ciphertext to hand to
+            the key holders, who read it with ``reveal``. Operations declared with
+            ``exact=True`` are summed in integers under masks whatever the backend
+            and revealed to the coordinator.
+        """
+        backend = self.backend
+        if self._operations[operation].exact and backend.sum_known_to != COORDINATOR:
+            backend = MaskingBackend()
+        total = backend.secure_sum(self, operation, payload)
+        what = f"sum over parties of: {self._operations[operation].tells}"
+        if backend.sum_known_to == COORDINATOR:
+            self.ledger.learns(COORDINATOR, what)
+            return backend.open(total)
+        self.ledger.learns("all parties (they hold the key)", what)
+        return total.to_payload()
+
+    def agree(self, operation, payload=None):
+        """Ask all parties a question to which they must give the same answer.
+
+        Parameters
+        ----------
+        operation : str
+            Its answers hold ``"go_on"``.
+        payload : dict, default=None
+
+        Returns
+        -------
+        go_on : bool
+        """
+        answers = {r["go_on"] for r in self.call(operation, payload).values()}
+        if len(answers) != 1:
+            raise ProtocolError(f"parties disagree on whether to go on in {operation}")
+        return answers.pop()
+
+    def converse(self, operation, payload=None, *, between=None):
+        """Let parties talk to each other, sealed, until all have what they want.
+
+        Parameters
+        ----------
+        operation : str
+            A generator method of the party class.
+        payload : dict, default=None
+            Its arguments.
+        between : sequence of str, default=None
+            Which parties; all active ones if None.
+        """
+        self._relay(operation, self._round(operation, payload, to=between))
+
+    def _relay(self, operation, replies):
+        """Carry sealed messages until every party in the conversation is done."""
+        words = self._operations[operation]
+        waiting = dict.fromkeys(replies)
+        silent = False
+        while True:
+            inbox = {}
+            for sender, reply in replies.items():
+                if not _is_turn(reply, self.roster):
+                    raise PartyError(sender, operation, "garbage")
+                if reply["done"]:
+                    waiting.pop(sender, None)
+                for receiver, sealed in reply["sealed"].items():
+                    self.ledger.record(
+                        operation, sender, receiver, sealed, "sealed", ""
+                    )
+                    if words.peers:
+                        self.ledger.learns(receiver, words.peers, words.peers_kind)
+                    inbox.setdefault(receiver, {})[sender] = sealed
+            if not inbox and not waiting:
+                return
+            if not inbox and silent:
+                names = sorted(waiting)
+                raise ProtocolError(f"{names} wait for messages nobody sends")
+            # With nothing to deliver, let those go on who expect no answer.
+            silent = not inbox
+            replies = self._round(
+                "session.talk", each=inbox or {name: {} for name in waiting}
+            )
+
+    def _round(
+        self,
+        operation,
+        payload=None,
+        *,
+        each=None,
+        to=None,
+        timeout=None,
+        missing="raise",
+    ):
+        """One round trip; `each` gives every party a payload of its own."""
+        if operation not in self._operations:
+            raise ValueError(f"{self.party_class.__name__} has no {operation!r}")
+        if each is not None:
+            payloads = {name: {"sealed": inbox} for name, inbox in each.items()}
+        else:
+            names = self.active if to is None else (to,) if isinstance(to, str) else to
+            payloads = {name: payload or {} for name in names}
+        self.ledger.n_rounds += 1
+        requests = {
+            name: self._request(name, operation, arguments)
+            for name, arguments in payloads.items()
+        }
+        messages = self._exchange(
+            requests, self.timeout if timeout is None else timeout
+        )
+        replies = {}
+        for name in payloads:
+            reply, code = self._read(name, operation, messages.get(name))
+            if code is None:
+                replies[name] = reply
+            elif missing == "drop" and self.on_dropout == "continue":
+                self.lost[name] = operation
+                self.ledger.note(f"party {name} was lost at {operation} ({code})")
+            else:
+                raise PartyError(name, operation, code)
+        return replies
+
+    def _request(self, name, operation, payload):
+        message = encode(
+            {
+                "session": self._session,
+                "sequence": self._sequences[name],
+                "operation": operation,
+                "payload": payload,
+            }
+        )
+        self._sequences[name] += 1
+        words = self._operations[operation]
+        self._record(
+            operation,
+            COORDINATOR,
+            name,
+            message,
+            payload,
+            words.hears_kind,
+            words.hears,
+        )
+        return message
+
+    def _read(self, name, operation, message):
+        """Return (payload, None), or (None, code) if there is none to be had."""
+        if message is None:
+            return None, "timeout"
+        try:
+            reply = decode(message)
+            if reply["ok"] is False:
+                code = reply["code"]
+                return None, code if code in PartyError.REASONS else "garbage"
+            payload = reply["payload"]
+            if reply["ok"] is not True or type(payload) is not dict:
+                return None, "garbage"
+        except (ProtocolError, KeyError, TypeError):
+            return None, "garbage"
+        words = self._operations[operation]
+        self._record(
+            operation, name, COORDINATOR, message, payload, words.kind, words.tells
+        )
+        return payload, None
+
+    def _record(self, operation, sender, receiver, message, payload, kind, tells):
+        hidden = _hidden_kind(payload)
+        if hidden is not None:
+            kind = "plaintext aggregate" if hidden == "plaintext" else hidden
+        sealed = payload.get("sealed")
+        if isinstance(sealed, dict) and sealed:
+            # Sealed messages are counted once, from sender to receiver, by _relay.
+            message = message[: len(message) - sum(map(len, sealed.values()))]
+        self.ledger.record(operation, sender, receiver, message, kind, tells)
+
+
+def _is_turn(reply, roster):
+    """Tell whether a reply is one turn of a conversation."""
+    return (
+        reply.keys() == {"sealed", "done"}
+        and isinstance(reply["sealed"], dict)
+        and isinstance(reply["done"], bool)
+        and all(
+            receiver in roster and isinstance(sealed, bytes)
+            for receiver, sealed in reply["sealed"].items()
+        )
+    )
+
+
+def _hidden_kind(payload):
+    for value in payload.values():
+        if isinstance(value, dict) and "hidden" in value:
+            return value["hidden"]
+    return None
+
+
+class InProcessFederation(Federation):
+    """All parties in this process: for trying, testing and benchmarking.
+
+    Every message is still encoded, checked and counted as on a wire, and each party
+    is handed its own block only.
+
+    Parameters
+    ----------
+    blocks : dict of str to dict
+        Each party's data.
+    party_class, settings, backend, timeout, on_dropout :
+        As in :class:`Federation`.
+    policy : HostPolicy
+        What every party insists on.
+    debug : bool, default=False
+        Let exceptions of party code through.
+    """
+
+    authentication = "simulation: all parties run in one process"
+
+    def __init__(
+        self,
+        blocks,
+        party_class,
+        settings,
+        backend="plaintext",
+        *,
+        policy=HostPolicy(),  # noqa: B008 -- frozen
+        debug=False,
+        **options,
+    ):
+        super().__init__(blocks, party_class, settings, backend, **options)
+        self._hosts = {
+            name: PartyHost(name, block, lambda path: party_class, policy, debug=debug)
+            for name, block in blocks.items()
+        }
+
+    def _exchange(self, requests, timeout):
+        replies = {}
+        for name, message in requests.items():
+            start = time.monotonic()
+            reply = self._hosts[name].handle(message)
+            late = timeout is not None and time.monotonic() - start > timeout
+            replies[name] = None if late else reply
+        return replies
+
+    def _close(self):
+        for host in self._hosts.values():
+            host.close()

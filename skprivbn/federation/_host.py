@@ -1,0 +1,314 @@
+"""The host of a party: takes bytes, lets only what is due through, returns bytes.
+
+This is what a site runs. It holds the site's data and identity, opens one session at
+a time, and stands between the coordinator and the protocol's code: it checks order
+and replay, seals and opens what peers say to each other, and turns every exception
+into a public code.
+"""
+
+import hashlib
+import inspect
+import logging
+from dataclasses import dataclass
+
+from skprivbn.crypto import MaskingBackend, resolve_backend
+from skprivbn.crypto.sealing import Identity
+from skprivbn.exceptions import BudgetExceededError, ProtocolError
+from skprivbn.federation._party import Party, PartyRefusal
+from skprivbn.federation._session import Agreement, PartySession
+from skprivbn.federation._wire import decode, encode
+
+__all__ = ["HostPolicy", "PartyHost"]
+
+logger = logging.getLogger("skprivbn.party")
+
+_REQUEST_TYPES = {
+    "session": bytes,
+    "sequence": int,
+    "operation": str,
+    "payload": dict,
+}
+
+
+@dataclass(frozen=True)
+class HostPolicy:
+    """What a site insists on, whatever the coordinator asks.
+
+    Parameters
+    ----------
+    min_parties : int
+        Smallest roster it takes part in: a sum over one party is that party's data.
+    min_rows : int
+        Fewest rows it needs to have to take part.
+    """
+
+    min_parties: int = 1
+    min_rows: int = 1
+
+
+class PartyHost:
+    """Runs one party's side of a session.
+
+    Parameters
+    ----------
+    name : str
+        The party's name in the roster.
+    block : dict of str to array
+        Its data. They never leave this object except through operations.
+    find_protocol : callable
+        From a class path to a :class:`Party` subclass, or None if not allowed here.
+    policy : HostPolicy
+    identity : Identity, default=None
+        Long-term signing key; a fresh one if None.
+    pins : dict of str to bytes, default=None
+        Identities of the other parties, known beforehand.
+    debug : bool, default=False
+        Let exceptions through instead of turning them into codes. For developing
+        a protocol on data that are nobody's secret.
+    """
+
+    def __init__(
+        self,
+        name,
+        block,
+        find_protocol,
+        policy=HostPolicy(),  # noqa: B008 -- frozen
+        identity=None,
+        pins=None,
+        debug=False,
+    ):
+        self.name = name
+        self._block = block
+        self._find_protocol = find_protocol
+        self._policy = policy
+        self._identity = identity or Identity()
+        self._pins = pins
+        self._debug = debug
+        self._forget()
+
+    def _forget(self):
+        self._agreement = self._session = self._party = None
+        self._backend = self._sums = self._exact_sums = None
+        self._schedule, self._expected = None, ()
+        self._conversation = None
+        self._last_sequence, self._last_digest, self._last_reply = -1, None, None
+        self._closed = False
+
+    def close(self):
+        """End the session and forget its keys and state."""
+        self._forget()
+        self._closed = True
+
+    def handle(self, message):
+        """Answer one request of the coordinator; never raises.
+
+        Parameters
+        ----------
+        message : bytes
+
+        Returns
+        -------
+        reply : bytes
+            ``{"ok": True, "payload": ...}`` or ``{"ok": False, "code": ...}``.
+        """
+        digest = hashlib.sha256(message).digest()
+        if digest == self._last_digest:
+            return self._last_reply
+        try:
+            request = self._check_request(decode(message))
+            reply = encode({"ok": True, "payload": self._answer(request) or {}})
+        except Exception as error:
+            if self._debug and not isinstance(error, PartyRefusal):
+                raise
+            code = _public_code(error)
+            logger.info("%s: request refused or failed: %s", self.name, code)
+            reply = encode({"ok": False, "code": code})
+            # Half a session is no session: the next one starts from nothing.
+            self._forget()
+            self._closed = True
+        self._last_digest, self._last_reply = digest, reply
+        return reply
+
+    def _check_request(self, request):
+        if (
+            not isinstance(request, dict)
+            or request.keys() != _REQUEST_TYPES.keys()
+            or any(type(request[k]) is not kind for k, kind in _REQUEST_TYPES.items())
+        ):
+            raise ProtocolError("malformed request")
+        if request["operation"] == "session.join":
+            if self._agreement is not None:
+                raise PartyRefusal("refused")
+            self._forget()
+        elif (
+            self._closed
+            or self._agreement is None
+            or request["session"] != self._agreement.session
+            or request["sequence"] != self._last_sequence + 1
+        ):
+            raise PartyRefusal("refused")
+        self._last_sequence = request["sequence"]
+        return request
+
+    def _answer(self, request):
+        name, payload = request["operation"], request["payload"]
+        if self._conversation is not None and name != "session.talk":
+            raise PartyRefusal("refused")
+        control = {
+            "session.join": self._join,
+            "session.meet": self._meet,
+            "session.rotate": self._rotate,
+            "session.talk": self._talk,
+            "backend": self._control_backend,
+        }.get(name)
+        if control is not None:
+            return control(**payload)
+        return self._operate(name, payload)
+
+    def _join(self, terms):
+        agreement = Agreement(terms)
+        if self.name not in agreement.roster:
+            raise PartyRefusal("refused")
+        if len(agreement.roster) < self._policy.min_parties:
+            raise PartyRefusal("too-few-parties")
+        if _n_rows(self._block) < self._policy.min_rows:
+            raise PartyRefusal("too-few-rows")
+        if self._find_protocol(agreement.protocol) is None:
+            raise PartyRefusal("refused")
+        backend = resolve_backend(agreement.backend["name"])
+        self._backend = backend.set_params(**agreement.backend["parameters"])
+        self._agreement = agreement
+        self._session = PartySession(self.name, agreement, self._identity, self._pins)
+        return self._session.hello()
+
+    def _meet(self, hellos):
+        if self._session is None or self._party is not None:
+            raise PartyRefusal("refused")
+        self._session.meet(hellos)
+        party_class = self._find_protocol(self._agreement.protocol)
+        self._party = party_class(self._block, self._agreement.settings, self._session)
+        self._schedule = self._party.schedule()
+        self._expected = _as_names(next(self._schedule, ()))
+        return self._rotate()
+
+    def _rotate(self):
+        """Make fresh keys for the secure sums, in a conversation with the peers."""
+        return self._begin("session.keys", self._backend.setup(self._session))
+
+    def _control_backend(self, step, **payload):
+        return self._sums.control(step, payload)
+
+    def _operate(self, name, payload):
+        if self._party is None or name not in self._expected:
+            raise PartyRefusal("refused")
+        method = getattr(self._party, name)
+        try:
+            inspect.signature(method).bind(**payload)
+        except TypeError:
+            raise ProtocolError("the payload does not fit the operation") from None
+        exact = self._party.operations()[name].exact
+        self._party.expect_sum(name, self._exact() if exact else self._sums)
+        result = method(**payload)
+        if inspect.isgenerator(result):
+            return self._begin(name, result)
+        self._advance(name)
+        return result
+
+    def _exact(self):
+        """Return the session for sums whose result leaves the key holders."""
+        if self._backend.sum_known_to != "parties":
+            return self._sums
+        if self._exact_sums is None:
+            setup = MaskingBackend().setup(self._session)
+            self._exact_sums = _result_without_messages(setup)
+        return self._exact_sums
+
+    def _advance(self, name):
+        try:
+            self._expected = _as_names(self._schedule.send(name))
+        except StopIteration:
+            self._expected = ()
+
+    def _begin(self, name, generator):
+        self._conversation = (name, generator)
+        return self._resume(None)
+
+    def _talk(self, sealed):
+        if self._conversation is None:
+            raise PartyRefusal("refused")
+        name, _ = self._conversation
+        return self._resume(
+            {
+                peer: decode(self._session.channel(peer).open(name, message))
+                for peer, message in sealed.items()
+            }
+        )
+
+    def _resume(self, received):
+        name, generator = self._conversation
+        try:
+            outgoing = generator.send(received)
+        except StopIteration as stop:
+            self._conversation = None
+            if name == "session.keys":
+                self._sums = stop.value
+            else:
+                self._advance(name)
+            return {"sealed": {}, "done": True}
+        return {
+            "sealed": {
+                peer: self._session.channel(peer).seal(name, encode(payload))
+                for peer, payload in outgoing.items()
+            },
+            "done": False,
+        }
+
+
+def _n_rows(block):
+    return min((len(values) for values in block.values()), default=0)
+
+
+def _as_names(expected):
+    return (expected,) if isinstance(expected, str) else tuple(expected)
+
+
+def _result_without_messages(generator):
+    try:
+        next(generator)
+    except StopIteration as stop:
+        return stop.value
+    raise ProtocolError("this backend cannot start without an exchange of keys")
+
+
+def _public_code(error):
+    if isinstance(error, PartyRefusal):
+        return error.code
+    if isinstance(error, ProtocolError):
+        return "not-authentic"
+    if isinstance(error, BudgetExceededError):
+        return "budget-exceeded"
+    if isinstance(error, OverflowError):
+        return "out-of-range"
+    return "failed"
+
+
+def find_installed_protocol(path):
+    """Find a party class of this package by its class path, or None.
+
+    Parameters
+    ----------
+    path : str
+        As ``module:ClassName``.
+
+    Returns
+    -------
+    party_class : type or None
+    """
+    module_name, _, class_name = path.partition(":")
+    if not module_name.startswith("skprivbn."):
+        return None
+    try:
+        found = getattr(__import__(module_name, fromlist=[class_name]), class_name)
+    except (ImportError, AttributeError):
+        return None
+    return found if inspect.isclass(found) and issubclass(found, Party) else None

@@ -1,0 +1,271 @@
+"""The ledger: every message of a fit, and in plain words who learnt what from it."""
+
+import hashlib
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from html import escape
+
+__all__ = ["COORDINATOR", "KINDS", "Ledger", "LedgerEntry", "LedgerTable"]
+
+COORDINATOR = "coordinator"
+
+#: what a reader of a message of each kind sees, from least to most revealing
+KINDS = {
+    "public": "public values: parameters, control flow, results",
+    "sealed": "bytes sealed for another party",
+    "ciphertext": "ciphertexts it cannot decrypt",
+    "masked": "masked values that look random alone",
+    "share": "additive shares that look random alone",
+    "noisy release": "values with differentially private noise",
+    "plaintext aggregate": "sums over a party's rows, in the clear",
+    "raw rows": "rows of data, in the clear",
+}
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One message.
+
+    Attributes
+    ----------
+    sequence : int
+        Position in the transcript.
+    round : int
+        Number of the round trip it belongs to.
+    operation, sender, receiver : str
+    n_bytes : int
+        Size as sent.
+    kind : str
+        One of :data:`KINDS`.
+    tells : str
+        In plain words, what the message carries.
+    """
+
+    sequence: int
+    round: int
+    operation: str
+    sender: str
+    receiver: str
+    n_bytes: int
+    kind: str
+    tells: str
+
+
+@dataclass(frozen=True)
+class _Knowledge:
+    """Something somebody knows beyond single messages: a sum, a released value."""
+
+    who: str
+    what: str
+    kind: str
+    epsilon: float | None = None
+
+
+class LedgerTable:
+    """A small table that prints as text and shows as HTML.
+
+    Parameters
+    ----------
+    columns : list of str
+    rows : list of tuple
+    """
+
+    def __init__(self, columns, rows):
+        self.columns, self.rows = list(columns), [tuple(row) for row in rows]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def __str__(self):
+        cells = [self.columns, *([str(cell) for cell in row] for row in self.rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+            for row in cells
+        ]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="text-align:left">{escape(str(cell))}</td>' for cell in row
+            )
+            + "</tr>"
+            for row in self.rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def to_frame(self):
+        """Return a pandas DataFrame."""
+        from skprivbn.utils import import_optional
+
+        pandas = import_optional("pandas", "LedgerTable.to_frame")
+        return pandas.DataFrame(self.rows, columns=self.columns)
+
+
+@dataclass
+class Ledger:
+    """Record of all messages of one fit. Holds sizes and words, never values.
+
+    Attributes
+    ----------
+    entries : list of LedgerEntry
+        Every message, in order.
+    notes : list of str
+        What is true of the whole session: how parties were authenticated, which
+        party made the key, which coalition would break the protection.
+    parties : tuple of str
+        Names of the data holders.
+    n_rounds : int
+        Number of round trips between the coordinator and the parties.
+    transcript_hash : str
+        SHA-256 over all messages, as hexadecimal digits.
+
+    Examples
+    --------
+    >>> from skprivbn.federation import Ledger
+    >>> ledger = Ledger(parties=("north", "south"))
+    >>> ledger.record("means", "north", "coordinator", b"...", "masked", "its means")
+    >>> print(ledger.who_learns_what())
+    who          learns     from        as                                    ...
+    -----------  ---------  ----------  ------------------------------------  ...
+    coordinator  its means  each party  masked values that look random alone  1 ...
+    """
+
+    parties: tuple = ()
+    entries: list = field(default_factory=list)
+    notes: list = field(default_factory=list)
+    n_rounds: int = 0
+    transcript_hash: str = hashlib.sha256(b"").hexdigest()
+    _knowledge: list = field(default_factory=list, repr=False)
+
+    def record(self, operation, sender, receiver, message, kind, tells):
+        """Add one message."""
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind of message {kind!r}; known: {list(KINDS)}")
+        digest = hashlib.sha256(bytes.fromhex(self.transcript_hash))
+        digest.update(message)
+        self.transcript_hash = digest.hexdigest()
+        self.entries.append(
+            LedgerEntry(
+                len(self.entries),
+                self.n_rounds,
+                operation,
+                sender,
+                receiver,
+                len(message),
+                kind,
+                tells,
+            )
+        )
+
+    def note(self, text):
+        """Add a fact about the whole session, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def learns(self, who, what, kind="plaintext aggregate", epsilon=None):
+        """Add something that `who` knows after combining messages, once.
+
+        Parameters
+        ----------
+        who : str
+            A party's name, "coordinator", or a group in words ("all parties").
+        what : str
+            In plain words.
+        kind : str
+            One of :data:`KINDS`.
+        epsilon : float, default=None
+            Privacy loss of a noisy release.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind of message {kind!r}; known: {list(KINDS)}")
+        fact = _Knowledge(who, what, kind, epsilon)
+        if fact not in self._knowledge:
+            self._knowledge.append(fact)
+
+    @property
+    def total_bytes(self):
+        """Bytes of all messages."""
+        return sum(entry.n_bytes for entry in self.entries)
+
+    def bytes_by_party(self):
+        """Return bytes sent and received by each party: {name: (sent, received)}."""
+        sent, received = defaultdict(int), defaultdict(int)
+        for entry in self.entries:
+            sent[entry.sender] += entry.n_bytes
+            received[entry.receiver] += entry.n_bytes
+        names = [*self.parties, COORDINATOR]
+        return {name: (sent[name], received[name]) for name in names}
+
+    def bytes_by_kind(self):
+        """Return bytes of all messages by kind."""
+        totals = defaultdict(int)
+        for entry in self.entries:
+            totals[entry.kind] += entry.n_bytes
+        return dict(totals)
+
+    def who_learns_what(self):
+        """Return a table, in plain words, of what each participant gets to see.
+
+        Returns
+        -------
+        table : LedgerTable
+            Prints as text, shows as HTML in a notebook, ``to_frame()`` for pandas.
+        """
+        groups = {}
+        for entry in self.entries:
+            if not entry.tells:
+                continue
+            who = "each party" if entry.receiver in self.parties else entry.receiver
+            sender = "each party" if entry.sender in self.parties else entry.sender
+            if len(self.parties) == 1 or entry.kind == "sealed":
+                who, sender = entry.receiver, entry.sender
+            key = (who, entry.tells, entry.kind)
+            senders, times, n_bytes = groups.get(key, ((), 0, 0))
+            if sender not in senders:
+                senders = (*senders, sender)
+            groups[key] = (senders, times + 1, n_bytes + entry.n_bytes)
+        rows = [
+            (who, tells, ", ".join(senders), KINDS[kind], times, n_bytes)
+            for (who, tells, kind), (senders, times, n_bytes) in groups.items()
+        ]
+        for fact in self._knowledge:
+            seen_as = KINDS[fact.kind]
+            if fact.epsilon is not None:
+                seen_as += f" (epsilon = {fact.epsilon:g})"
+            rows.append((fact.who, fact.what, "all of it together", seen_as, "", ""))
+        rows.sort(key=lambda row: (row[0] != COORDINATOR, row[0]))
+        return LedgerTable(["who", "learns", "from", "as", "times", "bytes"], rows)
+
+    def to_frame(self):
+        """Return all messages as a pandas DataFrame."""
+        from skprivbn.utils import import_optional
+
+        pandas = import_optional("pandas", "Ledger.to_frame")
+        return pandas.DataFrame([asdict(entry) for entry in self.entries])
+
+    def __str__(self):
+        lines = [
+            f"{len(self.entries)} messages in {self.n_rounds} rounds, "
+            f"{self.total_bytes} bytes, parties: {', '.join(self.parties)}",
+            str(self.who_learns_what()),
+            *(f"- {text}" for text in self.notes),
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self):
+        notes = "".join(f"<li>{escape(text)}</li>" for text in self.notes)
+        return (
+            f"<p>{len(self.entries)} messages in {self.n_rounds} rounds, "
+            f"{self.total_bytes:,} bytes</p>"
+            f"{self.who_learns_what()._repr_html_()}<ul>{notes}</ul>"
+        )

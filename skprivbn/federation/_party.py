@@ -1,0 +1,187 @@
+"""A data holder's side of a protocol: its rows, its secrets, the operations it answers.
+
+A protocol subclasses :class:`Party`, marks what may be asked with :func:`operation`
+and says in :meth:`Party.schedule` in which order. Everything else a coordinator may
+send is refused.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from inspect import getmembers
+
+import numpy as np
+
+from skprivbn.crypto import HiddenVector
+from skprivbn.exceptions import PartyError
+from skprivbn.federation._ledger import KINDS
+
+__all__ = ["Operation", "Party", "PartyRefusal", "operation"]
+
+
+class PartyRefusal(Exception):
+    """Raised inside a party: only the public code leaves it.
+
+    Parameters
+    ----------
+    code : str
+        One of ``PartyError.REASONS``.
+    """
+
+    def __init__(self, code):
+        if code not in PartyError.REASONS:
+            raise ValueError(f"{code!r} is not one of {list(PartyError.REASONS)}")
+        self.code = code
+        super().__init__(code)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What the ledger says about an operation, declared where its messages are made.
+
+    Attributes
+    ----------
+    tells, kind : str
+        What a party's answer carries, in plain words, and its kind. A hidden vector
+        in the answer overrides the kind with its own.
+    hears, hears_kind : str
+        The same for the request.
+    peers, peers_kind : str
+        For conversations: what peers find in the sealed messages they get.
+    exact : bool
+        The secure sum of the answers is a result: it is summed in integers under
+        masks, whatever the backend, and the coordinator may know it. A decryption
+        by CKKS key holders must not leave them at full precision.
+    """
+
+    tells: str = ""
+    kind: str = "public"
+    hears: str = ""
+    hears_kind: str = "public"
+    peers: str = ""
+    peers_kind: str = "share"
+    exact: bool = False
+
+    def __post_init__(self):
+        for kind in (self.kind, self.hears_kind, self.peers_kind):
+            if kind not in KINDS:
+                raise ValueError(f"unknown kind of message {kind!r}")
+
+
+def operation(tells="", **words):
+    """Mark a method of a :class:`Party` as something a coordinator may ask.
+
+    The method takes the entries of the payload as keyword arguments and returns a
+    payload (a dict) or None. A method that is a generator is one side of a
+    conversation: it yields ``{peer: payload}`` and is sent ``{peer: payload}`` as
+    soon as messages for it arrive (an empty dict once nobody has anything to say),
+    and keeps its result on the party.
+
+    Parameters
+    ----------
+    tells : str
+        What the answer carries, in plain words, for the ledger.
+    **words
+        The other attributes of :class:`Operation`.
+
+    Returns
+    -------
+    decorator : callable
+    """
+
+    def mark(method):
+        method.operation = Operation(tells, **words)
+        return method
+
+    return mark
+
+
+class Party(ABC):
+    """A data holder in one session.
+
+    Parameters
+    ----------
+    block : dict of str to array
+        This party's own data, for instance ``{"X": rows}``.
+    settings : dict
+        Public parameters of the protocol, the same at every party.
+    context : PartyContext
+        Name, roster and pair keys of the session.
+    """
+
+    def __init__(self, block, settings, context):
+        self.block = block
+        self.settings = settings
+        self.context = context
+        self._sums = self._operation = None
+        self.prepare()
+
+    def prepare(self):
+        """Check the block and set up state; called once, before any operation."""
+
+    @abstractmethod
+    def schedule(self):
+        """Yield the name of the operation accepted next, or a tuple of choices.
+
+        A generator, advanced after each operation and sent the name of the one that
+        was chosen; when it returns, nothing more is accepted. It bounds the rounds.
+        """
+
+    @property
+    def name(self):
+        """This party's name."""
+        return self.context.name
+
+    @property
+    def peers(self):
+        """Names of the other parties, in roster order."""
+        return tuple(name for name in self.context.roster if name != self.name)
+
+    def hide(self, vector):
+        """Hide a vector for a secure sum; return it under the key ``"vector"``.
+
+        Parameters
+        ----------
+        vector : array-like
+            Floats, or integers, which are summed exactly.
+
+        Returns
+        -------
+        payload : dict
+        """
+        vector = np.ravel(vector)
+        if np.issubdtype(vector.dtype, np.floating):
+            vector = vector.astype(np.float64)
+            if not np.all(np.isfinite(vector)):
+                raise PartyRefusal("out-of-range")
+        else:
+            vector = vector.astype(np.int64)
+        return self._sums.hide(vector, self._operation).to_payload()
+
+    def reveal(self, total):
+        """Read a sum that the coordinator sent: in the clear, or as a key holder.
+
+        Parameters
+        ----------
+        total : ndarray or dict
+            What ``federation.secure_sum`` returned.
+
+        Returns
+        -------
+        vector : ndarray of shape (n_values,)
+        """
+        if isinstance(total, np.ndarray):
+            return total
+        return self._sums.reveal(HiddenVector.from_payload(total))
+
+    def expect_sum(self, operation, sums):
+        """Choose the sum session that :meth:`hide` and :meth:`reveal` use next."""
+        self._operation, self._sums = operation, sums
+
+    @classmethod
+    def operations(cls):
+        """Return the operations a coordinator may ask, by name."""
+        return {
+            name: member.operation
+            for name, member in getmembers(cls, callable)
+            if hasattr(member, "operation")
+        }

@@ -1,0 +1,161 @@
+"""A party's view of one session: who takes part, and the keys it shares with each."""
+
+import hashlib
+
+from skprivbn.crypto.sealing import (
+    EphemeralKey,
+    PairSecret,
+    SealedChannel,
+    check_signature,
+)
+from skprivbn.exceptions import ProtocolError
+from skprivbn.federation._wire import encode
+
+__all__ = ["Agreement", "PartySession"]
+
+
+class Agreement:
+    """What is fixed before anything else and signed by every party.
+
+    Parameters
+    ----------
+    terms : dict
+        ``session`` (random bytes), ``roster`` (names), ``protocol`` (class path),
+        ``settings`` (public parameters), ``backend`` (name and parameters).
+    """
+
+    TYPES = {
+        "session": bytes,
+        "roster": list,
+        "protocol": str,
+        "settings": dict,
+        "backend": dict,
+    }
+
+    def __init__(self, terms):
+        if (
+            not isinstance(terms, dict)
+            or terms.keys() != self.TYPES.keys()
+            or any(type(terms[name]) is not kind for name, kind in self.TYPES.items())
+            or len(terms["session"]) != 16
+            or not all(type(name) is str for name in terms["roster"])
+            or len(set(terms["roster"])) != len(terms["roster"])
+            or terms["backend"].keys() != {"name", "parameters"}
+        ):
+            raise ProtocolError("malformed terms of a session")
+        self.terms = terms
+        self.session = terms["session"]
+        self.roster = tuple(terms["roster"])
+        self.protocol = terms["protocol"]
+        self.settings = terms["settings"]
+        self.backend = terms["backend"]
+        self.hash = hashlib.sha256(encode(terms)).digest()
+
+
+class PartySession:
+    """The session as one party sees it; the ``PartyContext`` of the backends.
+
+    Parameters
+    ----------
+    name : str
+    agreement : Agreement
+    identity : Identity
+        Long-term signing key of this party.
+    pins : dict of str to bytes, default=None
+        Identities known beforehand. None trusts the relay not to tamper.
+    """
+
+    def __init__(self, name, agreement, identity, pins=None):
+        self.name = name
+        self.roster = agreement.roster
+        self.session = agreement.session
+        self.roster_hash = agreement.hash
+        self._identity = identity
+        self._pins = pins
+        self._ephemeral = EphemeralKey()
+        self._peers = {}
+        self._secrets = {}
+        self._channels = {}
+
+    def _hello_fields(self, name, ephemeral):
+        return b"hello", self.session, self.roster_hash, name.encode(), ephemeral
+
+    def hello(self):
+        """Return this party's signed ephemeral key."""
+        public = self._ephemeral.public
+        return {
+            "identity": self._identity.public,
+            "ephemeral": public,
+            "signature": self._identity.sign(*self._hello_fields(self.name, public)),
+        }
+
+    def meet(self, hellos):
+        """Check the signed keys of all parties; a wrong one is a ProtocolError."""
+        if list(hellos) != list(self.roster):
+            raise ProtocolError("the parties present are not the roster agreed on")
+        for name, hello in hellos.items():
+            if not isinstance(hello, dict) or hello.keys() != {
+                "identity",
+                "ephemeral",
+                "signature",
+            }:
+                raise ProtocolError("malformed greeting")
+            if self._pins is not None and self._pins.get(name) != hello["identity"]:
+                raise ProtocolError("an identity is not the one pinned")
+            check_signature(
+                hello["identity"],
+                hello["signature"],
+                *self._hello_fields(name, hello["ephemeral"]),
+            )
+            self._peers[name] = (hello["identity"], hello["ephemeral"])
+        if self._peers[self.name] != (self._identity.public, self._ephemeral.public):
+            raise ProtocolError("this party's own key was replaced")
+
+    def _end(self, name):
+        identity, ephemeral = self._peers[name]
+        return name.encode(), identity, ephemeral
+
+    def _secret(self, peer):
+        if peer == self.name or peer not in self._peers:
+            raise ProtocolError("no such peer in this session")
+        if peer not in self._secrets:
+            self._secrets[peer] = PairSecret(
+                self._ephemeral.exchange(self._peers[peer][1]),
+                self.session,
+                self.roster_hash,
+                self._end(self.name),
+                self._end(peer),
+            )
+        return self._secrets[peer]
+
+    def channel(self, peer):
+        """Return the sealed channel to a peer."""
+        if peer not in self._channels:
+            self._channels[peer] = SealedChannel(
+                self._secret(peer), self.session, self.name, peer
+            )
+        return self._channels[peer]
+
+    def pair_key(self, peer, purpose):
+        """Return 32 bytes that only this party and `peer` know."""
+        return self._secret(peer).key(b"pair " + purpose)
+
+    def sign(self, message):
+        """Sign within this session."""
+        return self._identity.sign(b"message", self.session, self.roster_hash, message)
+
+    def verify(self, peer, message, signature):
+        """Raise ProtocolError unless `peer` signed `message` in this session."""
+        if peer not in self._peers:
+            raise ProtocolError("no such peer in this session")
+        check_signature(
+            self._peers[peer][0],
+            signature,
+            b"message",
+            self.session,
+            self.roster_hash,
+            message,
+        )
+
+    def __reduce__(self):
+        raise TypeError("a PartySession holds keys and cannot be pickled")

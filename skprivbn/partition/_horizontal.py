@@ -1,0 +1,258 @@
+"""Rows that different parties hold."""
+
+import numpy as np
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation import HostPolicy, InProcessFederation
+
+__all__ = ["HorizontalPartition", "check_horizontal"]
+
+#: name of the only party when rows do not say who holds them
+ONE_PARTY = "all"
+
+
+class HorizontalPartition:
+    """Blocks of rows, one per party, over the same features.
+
+    Can be passed as `X` to every estimator that takes ``party=``. It does not turn
+    into an array: that would pool what may not be pooled.
+
+    Parameters
+    ----------
+    blocks : dict of str to array-like of shape (n_rows, n_features)
+        The rows of each party.
+    feature_names : sequence of str, default=None
+        Names of the features.
+    **aligned : dict of str to array-like of shape (n_rows,)
+        Values that go with the rows of each party, such as `y` or `cluster`.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the parties.
+    n_features : int
+
+    Examples
+    --------
+    >>> from skprivbn.partition import HorizontalPartition
+    >>> HorizontalPartition({"north": [[1.0, 2.0]], "south": [[3.0, 4.0], [5.0, 6.0]]})
+    HorizontalPartition(north: 1 row, south: 2 rows; 2 features)
+    """
+
+    def __init__(self, blocks, feature_names=None, **aligned):
+        if not blocks:
+            raise PartitionError("blocks is empty: give at least one party its rows")
+        self._blocks = {}
+        for name, rows in blocks.items():
+            if not isinstance(name, str):
+                raise PartitionError(f"names of parties must be text, got {name!r}")
+            block = {"X": check_array(rows, dtype=None, ensure_all_finite=False)}
+            for key, values in aligned.items():
+                if values is None:
+                    continue
+                if name not in values:
+                    raise PartitionError(f"{key} lacks the values of party {name!r}")
+                block[key] = column_or_1d(values[name])
+                if len(block[key]) != len(block["X"]):
+                    raise PartitionError(
+                        f"{key} has {len(block[key])} values for the "
+                        f"{len(block['X'])} rows of party {name!r}"
+                    )
+            self._blocks[name] = block
+        widths = {name: block["X"].shape[1] for name, block in self._blocks.items()}
+        if len(set(widths.values())) > 1:
+            raise PartitionError(
+                f"parties hold different numbers of features: {widths}"
+            )
+        self.names = tuple(self._blocks)
+        self.n_features = next(iter(widths.values()))
+        self.feature_names = None if feature_names is None else list(feature_names)
+        if feature_names is not None and len(self.feature_names) != self.n_features:
+            raise PartitionError(
+                f"feature_names has {len(self.feature_names)} names for "
+                f"{self.n_features} features"
+            )
+
+    @classmethod
+    def from_rows(cls, X, party=None, feature_names=None, **aligned):
+        """Split rows by a label that says who holds each.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        party : array-like of shape (n_samples,), default=None
+            Label of each row's holder. None means that one party holds all.
+        feature_names : sequence of str, default=None
+            Read off `X` if it is a dataframe.
+        **aligned : array-like of shape (n_samples,) or None
+            Values that go with the rows.
+
+        Returns
+        -------
+        partition : HorizontalPartition
+            Parties in sorted order of their labels.
+        """
+        if feature_names is None and hasattr(X, "columns"):
+            feature_names = [str(name) for name in X.columns]
+        X = check_array(X, dtype=None, ensure_all_finite=False)
+        rows = _rows_of_parties(party, len(X))
+        aligned = {
+            key: column_or_1d(values)
+            for key, values in aligned.items()
+            if values is not None
+        }
+        check_consistent_length(X, *aligned.values())
+        return cls(
+            {name: X[index] for name, index in rows.items()},
+            feature_names,
+            **{
+                key: {name: values[index] for name, index in rows.items()}
+                for key, values in aligned.items()
+            },
+        )
+
+    @property
+    def n_parties(self):
+        """Number of parties."""
+        return len(self.names)
+
+    def n_rows(self):
+        """Return the number of rows of each party, by name."""
+        return {name: len(block["X"]) for name, block in self._blocks.items()}
+
+    def federate(
+        self, party_class, settings, backend="plaintext", *, min_rows=1, **options
+    ):
+        """Open a federation in this process that hands each party its own block.
+
+        Parameters
+        ----------
+        party_class : type
+            The protocol: a subclass of ``Party``.
+        settings : dict
+            Its public parameters.
+        backend : str or AdditiveBackend
+            How sums are hidden.
+        min_rows : int, default=1
+            Parties with fewer rows refuse to take part.
+        **options
+            Of :class:`~skprivbn.federation.InProcessFederation`.
+
+        Returns
+        -------
+        federation : InProcessFederation
+            To be used as a context manager.
+        """
+        return InProcessFederation(
+            self._blocks,
+            party_class,
+            settings,
+            backend,
+            policy=HostPolicy(min_rows=min_rows),
+            **options,
+        )
+
+    def __array__(self, dtype=None, copy=None):
+        raise PartitionError(
+            "a HorizontalPartition does not become an array, which would pool the "
+            "parties' rows; pass it to an estimator of skprivbn"
+        )
+
+    def __repr__(self):
+        sizes = ", ".join(
+            f"{name}: {n} row{'s' if n != 1 else ''}"
+            for name, n in self.n_rows().items()
+        )
+        return f"HorizontalPartition({sizes}; {self.n_features} features)"
+
+
+def _rows_of_parties(party, n_samples):
+    """Return the row numbers of each party, in sorted order of the labels."""
+    if party is None:
+        return {ONE_PARTY: np.arange(n_samples)}
+    labels = column_or_1d(party)
+    if len(labels) != n_samples:
+        raise ValueError(
+            f"party has {len(labels)} labels for {n_samples} rows: give one per row"
+        )
+    if labels.dtype == object:
+        missing = [label is None or label != label for label in labels]
+    else:
+        missing = labels != labels
+    if np.any(missing):
+        raise PartitionError("party has missing labels: say who holds every row")
+    values, codes = np.unique(labels, return_inverse=True)
+    names = [str(value) for value in values]
+    if len(set(names)) != len(names):
+        raise PartitionError("different labels in party look the same as text")
+    return {name: np.flatnonzero(codes == code) for code, name in enumerate(names)}
+
+
+def check_horizontal(
+    estimator, X, party=None, *, reset=True, dtype="numeric", aligned=None, **checks
+):
+    """Turn the arguments of ``fit`` into rows per party, or say what is wrong.
+
+    Sets `n_features_in_` and `feature_names_in_` on the estimator, as scikit-learn's
+    ``validate_data`` does.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like of shape (n_samples, n_features) or HorizontalPartition
+    party : array-like of shape (n_samples,), default=None
+        Label of each row's holder.
+    reset : bool, default=True
+        Whether to set or to check the number and names of features.
+    dtype : dtype or list of dtype, default="numeric"
+        As in scikit-learn's ``check_array``.
+    aligned : dict of str to array-like, default=None
+        Further values per row; None entries are left out.
+    **checks
+        Options of ``check_array``.
+
+    Returns
+    -------
+    partition : HorizontalPartition
+    """
+    aligned = {k: v for k, v in (aligned or {}).items() if v is not None}
+    if hasattr(X, "federate"):
+        if party is not None or aligned:
+            raise PartitionError(
+                f"{['party', *aligned]} cannot be given beside a partition: "
+                "it already says who holds which rows and values"
+            )
+        return _check_given(estimator, X, reset, dtype, checks)
+    X = validate_data(estimator, X, reset=reset, dtype=dtype, **checks)
+    names = getattr(estimator, "feature_names_in_", None)
+    return HorizontalPartition.from_rows(X, party, names, **aligned)
+
+
+def _check_given(estimator, partition, reset, dtype, checks):
+    if not isinstance(partition, HorizontalPartition):
+        raise PartitionError(
+            f"X is a {type(partition).__name__}; "
+            f"{type(estimator).__name__} needs rows held by different parties"
+        )
+    if reset:
+        estimator.n_features_in_ = partition.n_features
+        if partition.feature_names is not None:
+            estimator.feature_names_in_ = np.asarray(partition.feature_names, object)
+    elif partition.n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {partition.n_features} features, but "
+            f"{type(estimator).__name__} is expecting {estimator.n_features_in_} "
+            "features as input"
+        )
+    checked = {
+        name: {**block, "X": check_array(block["X"], dtype=dtype, **checks)}
+        for name, block in partition._blocks.items()
+    }
+    keys = next(iter(checked.values())).keys() - {"X"}
+    return HorizontalPartition(
+        {name: block["X"] for name, block in checked.items()},
+        partition.feature_names,
+        **{key: {n: block[key] for n, block in checked.items()} for key in keys},
+    )

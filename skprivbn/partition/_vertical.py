@@ -1,0 +1,266 @@
+"""Columns that different parties hold."""
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation import HostPolicy, InProcessFederation
+from skprivbn.utils._sklearn import _get_column_indices
+
+__all__ = ["VerticalPartition", "check_vertical"]
+
+ONE_PARTY = "all"
+
+
+class VerticalPartition:
+    """Blocks of columns, one per party, about the same records.
+
+    Can be passed as `X` to every estimator that takes ``parties=``. It does not turn
+    into an array: that would pool what may not be pooled.
+
+    Parameters
+    ----------
+    blocks : dict of str to array-like of shape (n_rows, n_columns)
+        The columns of each party.
+    columns : dict of str to sequence of str, default=None
+        Names of each party's columns; read off dataframes, else ``party__0``,
+        ``party__1``, ...
+    keys : dict of str to array-like of shape (n_rows,), default=None
+        Keys of each party's records. Without keys, records are aligned by order.
+    order : sequence of str, default=None
+        All column names, in the order in which the estimator shall see them; the
+        parties' columns one after the other if None.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the parties.
+    feature_names : list of str
+        Names of all columns.
+    owners : dict of str to str
+        The party that holds each column.
+
+    Examples
+    --------
+    >>> from skprivbn.partition import VerticalPartition
+    >>> VerticalPartition({"clinic": [[0, 1], [1, 1]], "lab": [[2], [0]]})
+    VerticalPartition(clinic: 2 columns, lab: 1 column; 2 rows)
+    """
+
+    def __init__(self, blocks, columns=None, keys=None, order=None):
+        if not blocks:
+            raise PartitionError("blocks is empty: give at least one party its columns")
+        self._blocks, self.columns = {}, {}
+        for name, block in blocks.items():
+            if not isinstance(name, str):
+                raise PartitionError(f"names of parties must be text, got {name!r}")
+            given = columns[name] if columns else getattr(block, "columns", None)
+            values = check_array(block, dtype=None, ensure_all_finite=False)
+            if given is None:
+                given = [f"{name}__{i}" for i in range(values.shape[1])]
+            if len(given) != values.shape[1]:
+                raise PartitionError(
+                    f"columns names {len(given)} columns of party {name!r}, "
+                    f"which holds {values.shape[1]}"
+                )
+            self._blocks[name] = {"X": values}
+            self.columns[name] = [str(column) for column in given]
+        self.names = tuple(self._blocks)
+        self.owners = {}
+        for name, held in self.columns.items():
+            for column in held:
+                if column in self.owners:
+                    raise PartitionError(
+                        f"column {column!r} is held by {self.owners[column]!r} and "
+                        f"{name!r}: choose one owner"
+                    )
+                self.owners[column] = name
+        self.feature_names = list(self.owners) if order is None else list(order)
+        if sorted(self.feature_names) != sorted(self.owners):
+            raise PartitionError("order does not list every column exactly once")
+        self._attach_keys(keys)
+
+    def _attach_keys(self, keys):
+        self.has_keys = keys is not None
+        if self.has_keys:
+            for name, block in self._blocks.items():
+                if name not in keys:
+                    raise PartitionError(f"keys lacks those of party {name!r}")
+                block["keys"] = column_or_1d(keys[name])
+        counts = {
+            name: {len(values) for values in block.values()}
+            for name, block in self._blocks.items()
+        }
+        for name, lengths in counts.items():
+            if len(lengths) > 1:
+                raise PartitionError(
+                    f"party {name!r} has unequal numbers of keys and rows"
+                )
+        if not self.has_keys and len(set.union(*counts.values())) > 1:
+            sizes = {name: lengths.pop() for name, lengths in counts.items()}
+            raise PartitionError(
+                f"parties hold different numbers of rows: {sizes}; without keys, "
+                "records are aligned by order"
+            )
+
+    @property
+    def n_parties(self):
+        """Number of parties."""
+        return len(self.names)
+
+    @property
+    def n_features(self):
+        """Number of columns of all parties together."""
+        return len(self.feature_names)
+
+    def n_rows(self):
+        """Return the number of rows of each party, by name."""
+        return {name: len(block["X"]) for name, block in self._blocks.items()}
+
+    def federate(
+        self, party_class, settings, backend="plaintext", *, min_rows=1, **options
+    ):
+        """Open a federation in this process that hands each party its own block.
+
+        Parameters
+        ----------
+        party_class, settings, backend, min_rows, **options :
+            As in :meth:`HorizontalPartition.federate`.
+
+        Returns
+        -------
+        federation : InProcessFederation
+            To be used as a context manager.
+        """
+        return InProcessFederation(
+            self._blocks,
+            party_class,
+            settings,
+            backend,
+            policy=HostPolicy(min_rows=min_rows),
+            **options,
+        )
+
+    def __array__(self, dtype=None, copy=None):
+        raise PartitionError(
+            "a VerticalPartition does not become an array, which would pool the "
+            "parties' columns; pass it to an estimator of skprivbn"
+        )
+
+    def __repr__(self):
+        sizes = ", ".join(
+            f"{name}: {len(held)} column{'s' if len(held) != 1 else ''}"
+            for name, held in self.columns.items()
+        )
+        return f"VerticalPartition({sizes}; {max(self.n_rows().values())} rows)"
+
+
+def check_vertical(estimator, X, parties=None, *, reset=True, dtype=None, **checks):
+    """Turn `X` and ``parties=`` into columns per party, or say what is wrong.
+
+    Sets `n_features_in_` and `feature_names_in_` on the estimator, as scikit-learn's
+    ``validate_data`` does.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like of shape (n_samples, n_features) or VerticalPartition
+    parties : dict, list of (name, columns) pairs, "prefix" or None
+        Which party holds which columns: names, positions, slices or callables such
+        as ``make_column_selector``. ``"prefix"`` reads names like
+        ``hospital__age``. None means that one party holds all.
+    reset : bool, default=True
+        Whether to set or to check the number and names of features.
+    dtype : dtype, default=None
+        As in scikit-learn's ``check_array``; None keeps what is given.
+    **checks
+        Options of ``check_array``.
+
+    Returns
+    -------
+    partition : VerticalPartition
+    """
+    if hasattr(X, "federate"):
+        if not isinstance(X, VerticalPartition):
+            raise PartitionError(
+                f"X is a {type(X).__name__}; {type(estimator).__name__} needs "
+                "columns held by different parties"
+            )
+        if parties is not None and set(dict(parties)) != set(X.names):
+            raise PartitionError(
+                f"parties names {sorted(dict(parties))}, the partition {list(X.names)}"
+            )
+        if reset:
+            estimator.n_features_in_ = X.n_features
+            estimator.feature_names_in_ = np.asarray(X.feature_names, dtype=object)
+        return X
+    # Columns are selected on X as given: names and selectors need a dataframe.
+    held = _columns_of_parties(parties, X)
+    values = validate_data(estimator, X, reset=reset, dtype=dtype, **checks)
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        names = [f"x{i}" for i in range(values.shape[1])]
+    _check_owners(held, list(names))
+    return VerticalPartition(
+        {party: values[:, index] for party, index in held.items()},
+        {party: [str(names[i]) for i in index] for party, index in held.items()},
+        order=[str(name) for name in names],
+    )
+
+
+def _columns_of_parties(parties, X):
+    """Return the column positions of each party."""
+    n_columns = np.shape(X)[1] if np.ndim(X) == 2 else 0
+    if parties is None:
+        return {ONE_PARTY: list(range(n_columns))}
+    if isinstance(parties, str):
+        return _columns_by_prefix(parties, X)
+    pairs = list(parties.items()) if hasattr(parties, "items") else list(parties)
+    held = {}
+    for party, columns in pairs:
+        if party in held:
+            raise PartitionError(f"party {party!r} appears twice in parties")
+        if callable(columns):
+            columns = columns(X)
+        try:
+            held[party] = list(_get_column_indices(X, columns))
+        except (ValueError, IndexError, KeyError) as error:
+            raise PartitionError(
+                f"parties gives {party!r} columns that X does not have: {error}"
+            ) from None
+    return held
+
+
+def _columns_by_prefix(parties, X):
+    if parties != "prefix":
+        raise PartitionError(
+            f"parties={parties!r}: give a dict of party names to columns, or 'prefix'"
+        )
+    if not hasattr(X, "columns"):
+        raise PartitionError("parties='prefix' needs a dataframe with column names")
+    held = {}
+    for position, column in enumerate(X.columns):
+        party, separator, _ = str(column).partition("__")
+        if not separator:
+            raise PartitionError(f"column {column!r} has no 'party__' prefix")
+        held.setdefault(party, []).append(position)
+    return held
+
+
+def _check_owners(held, names):
+    owner = {}
+    for party, index in held.items():
+        for i in index:
+            if i in owner:
+                raise PartitionError(
+                    f"column {names[i]!r} is given to both {owner[i]!r} and {party!r}: "
+                    "choose one owner"
+                )
+            owner[i] = party
+    unowned = [name for i, name in enumerate(names) if i not in owner]
+    if unowned:
+        raise PartitionError(f"parties gives nobody the columns {unowned}")
+    empty = [party for party, index in held.items() if not index]
+    if empty:
+        raise PartitionError(f"parties gives no column to {empty}")

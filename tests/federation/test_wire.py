@@ -1,0 +1,148 @@
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from skprivbn.exceptions import ProtocolError
+from skprivbn.federation import decode, encode
+
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c16"]
+arrays = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: hnp.arrays(
+        dtype, hnp.array_shapes(min_dims=0, max_dims=3, max_side=4)
+    )
+)
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=8),
+    st.binary(max_size=8),
+    arrays,
+)
+values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)
+    ),
+    max_leaves=8,
+)
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return (
+            isinstance(b, np.ndarray)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.tobytes() == b.tobytes()
+        )
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float):
+        return isinstance(b, float) and struct.pack("d", a) == struct.pack("d", b)
+    return type(a) is type(b) and a == b
+
+
+@given(values)
+@settings(max_examples=150, deadline=None)
+def test_round_trip(value):
+    message = encode(value)
+    assert same(value, decode(message))
+    assert encode(decode(message)) == message
+
+
+@given(values, st.data())
+@settings(max_examples=150, deadline=None)
+def test_damaged_messages_never_crash(value, data):
+    message = bytearray(encode(value))
+    position = data.draw(st.integers(0, len(message) - 1))
+    message[position] ^= data.draw(st.integers(1, 255))
+    try:
+        decode(bytes(message))
+    except ProtocolError:
+        pass  # the only way to fail
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=150, deadline=None)
+def test_random_bytes_behind_a_valid_header_never_crash(body):
+    message = struct.pack("<4sBQ", b"SKPB", 1, len(body)) + body
+    try:
+        decode(message)
+    except ProtocolError:
+        pass
+
+
+def test_every_truncation_is_refused():
+    message = encode({"a": np.arange(5), "b": [1, 2.0, "x", b"y", None, True]})
+    for end in range(len(message)):
+        with pytest.raises(ProtocolError):
+            decode(message[:end])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"?",
+        b"NN",
+        b"s" + struct.pack("<Q", 2**62) + b"x",
+        b"b" + struct.pack("<Q", 2**64 - 1),
+        b"l" + struct.pack("<Q", 2**40),
+        b"d" + struct.pack("<Q", 2**40),
+        b"s" + struct.pack("<Q", 1) + b"\xff",
+        b"a\x04\x01" + struct.pack("<Q", 2**40),
+        b"a\x04\x02" + struct.pack("<2Q", 2**32, 2**32),
+        b"a\x04\x02" + struct.pack("<2Q", 0, 2**63),
+        b"a\x63\x01" + struct.pack("<Q", 0),
+        b"a\x04\x63",
+        b"a\x00\x01" + struct.pack("<Q", 1) + b"\x02",
+        b"l" + struct.pack("<Q", 1) + (b"l" + struct.pack("<Q", 1)) * 20 + b"N",
+        b"d" + struct.pack("<Q", 2) + (struct.pack("<Q", 1) + b"kN") * 2,
+    ],
+)
+def test_hostile_bodies_are_refused(body):
+    with pytest.raises(ProtocolError):
+        decode(struct.pack("<4sBQ", b"SKPB", 1, len(body)) + body)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        struct.pack("<4sBQ", b"PICK", 1, 1),
+        struct.pack("<4sBQ", b"SKPB", 2, 1),
+        struct.pack("<4sBQ", b"SKPB", 1, 0),
+        struct.pack("<4sBQ", b"SKPB", 1, 2**63),
+    ],
+)
+def test_wrong_headers_are_refused(header):
+    with pytest.raises(ProtocolError):
+        decode(header + b"N")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**63, object(), {1: 2}, np.array(["a"]), np.array([None]), {"f": print}, {1, 2}],
+)
+def test_what_cannot_be_sent_is_said(value):
+    with pytest.raises(ProtocolError):
+        encode(value)
+
+
+def test_arrays_arrive_as_fresh_writable_copies():
+    array = np.arange(4.0)
+    received = decode(encode(array))
+    received[0] = 9.0
+    assert array[0] == 0.0
+
+
+def test_non_contiguous_and_big_endian_arrays():
+    array = np.arange(12, dtype=">i4").reshape(3, 4)[:, ::2]
+    np.testing.assert_array_equal(decode(encode(array)), array)

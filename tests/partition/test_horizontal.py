@@ -1,0 +1,107 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.partition import HorizontalPartition, VerticalPartition, check_horizontal
+
+X = np.arange(12.0).reshape(6, 2)
+PARTY = ["b", "a", "b", "c", "a", "b"]
+
+
+def test_rows_go_to_their_holders_in_order():
+    partition = HorizontalPartition.from_rows(X, PARTY, y=np.arange(6))
+    assert partition.names == ("a", "b", "c")
+    assert partition.n_rows() == {"a": 2, "b": 3, "c": 1}
+    np.testing.assert_array_equal(partition._blocks["b"]["X"], X[[0, 2, 5]])
+    np.testing.assert_array_equal(partition._blocks["b"]["y"], [0, 2, 5])
+
+
+def test_integer_labels_keep_their_numerical_order():
+    party = [10, 2, 10, 2, 33, 33]
+    assert HorizontalPartition.from_rows(X, party).names == ("2", "10", "33")
+
+
+def test_no_party_is_one_party():
+    assert HorizontalPartition.from_rows(X).names == ("all",)
+
+
+def test_blocks_are_copies():
+    partition = HorizontalPartition.from_rows(X, PARTY)
+    assert not any(
+        np.shares_memory(block["X"], X) for block in partition._blocks.values()
+    )
+
+
+@pytest.mark.parametrize("party", [["a"] * 5, ["a"] * 7])
+def test_wrong_length_of_party(party):
+    with pytest.raises(ValueError, match=r"party has \d labels for 6 rows"):
+        HorizontalPartition.from_rows(X, party)
+
+
+@pytest.mark.parametrize(
+    "party",
+    [
+        ["a", None, "a", "a", "a", "a"],
+        [1.0, np.nan, 1, 1, 1, 1],
+        pd.Series(["a", None, "a", "a", "a", "a"]),
+    ],
+)
+def test_missing_labels(party):
+    with pytest.raises(PartitionError, match="missing labels"):
+        HorizontalPartition.from_rows(X, party)
+
+
+@pytest.mark.parametrize("function", [np.asarray, np.mean, lambda p: p @ np.eye(2)])
+def test_a_partition_does_not_become_an_array(function):
+    with pytest.raises((PartitionError, TypeError)):
+        function(HorizontalPartition.from_rows(X, PARTY))
+
+
+def test_errors_name_what_is_wrong():
+    with pytest.raises(PartitionError, match="empty"):
+        HorizontalPartition({})
+    with pytest.raises(PartitionError, match="different numbers of features"):
+        HorizontalPartition({"a": [[1, 2]], "b": [[1]]})
+    with pytest.raises(PartitionError, match="must be text"):
+        HorizontalPartition({1: [[1, 2]]})
+    with pytest.raises(PartitionError, match="y has 2 values for the 1 rows"):
+        HorizontalPartition({"a": [[1, 2]]}, y={"a": [1, 2]})
+    with pytest.raises(PartitionError, match="y lacks the values of party 'a'"):
+        HorizontalPartition({"a": [[1, 2]]}, y={"b": [1, 2]})
+    with pytest.raises(PartitionError, match="3 names for 2 features"):
+        HorizontalPartition({"a": [[1, 2]]}, feature_names=["u", "v", "w"])
+
+
+def test_check_horizontal_sets_what_scikit_learn_sets():
+    estimator = BaseEstimator()
+    frame = pd.DataFrame(X, columns=["u", "v"])
+    partition = check_horizontal(estimator, frame, PARTY)
+    assert estimator.n_features_in_ == 2
+    assert list(estimator.feature_names_in_) == partition.feature_names == ["u", "v"]
+    with pytest.raises(ValueError, match="feature names"):
+        check_horizontal(estimator, frame[["v", "u"]], PARTY, reset=False)
+
+
+def test_check_horizontal_checks_values():
+    with pytest.raises(ValueError, match="NaN"):
+        check_horizontal(BaseEstimator(), np.full((6, 2), np.nan), PARTY)
+    given = HorizontalPartition({"a": [[1.0, np.nan]]})
+    with pytest.raises(ValueError, match="NaN"):
+        check_horizontal(BaseEstimator(), given)
+
+
+def test_check_horizontal_takes_partitions():
+    given = HorizontalPartition({"a": [[1, 2]], "b": [[3, 4]]}, y={"a": [0], "b": [1]})
+    estimator = BaseEstimator()
+    partition = check_horizontal(estimator, given, dtype=np.float64)
+    assert partition._blocks["a"]["X"].dtype == np.float64
+    assert partition._blocks["b"]["y"] == [1]
+    with pytest.raises(PartitionError, match="party"):
+        check_horizontal(estimator, given, ["a", "b"])
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        wider = HorizontalPartition({"a": [[1, 2, 3]]})
+        check_horizontal(estimator, wider, reset=False)
+    with pytest.raises(PartitionError, match="rows held by different parties"):
+        check_horizontal(estimator, VerticalPartition({"a": [[1]]}))
