@@ -11,6 +11,7 @@ from skprivbn.bayesian_network._dag import (
     to_cpdag,
     topological_order,
 )
+from skprivbn.utils import import_optional
 
 __all__ = ["BaseNetwork", "check_names", "check_reachable"]
 
@@ -123,12 +124,7 @@ class BaseNetwork(ABC):
         graph : networkx.DiGraph
             With the parameters as attributes of its nodes and edges.
         """
-        try:
-            import networkx
-        except ImportError as error:
-            raise ImportError(
-                "to_networkx needs networkx: pip install skprivbn[plot]"
-            ) from error
+        networkx = import_optional("networkx", "to_networkx")
         graph = networkx.DiGraph()
         for node in self.nodes:
             graph.add_node(node, **self._node_attributes(node))

@@ -20,6 +20,7 @@ from skprivbn.bayesian_network._labels import (
     is_missing,
     sorted_states,
 )
+from skprivbn.utils import import_optional
 
 __all__ = ["BayesianNetwork"]
 
@@ -468,12 +469,8 @@ class BayesianNetwork(BaseNetwork):
         -------
         model : pgmpy.models.DiscreteBayesianNetwork
         """
-        try:
-            from pgmpy.factors.discrete import TabularCPD
-            from pgmpy.models import DiscreteBayesianNetwork
-        except ImportError as error:
-            raise ImportError("to_pgmpy needs pgmpy: pip install pgmpy") from error
-        model = DiscreteBayesianNetwork()
+        TabularCPD = import_optional("pgmpy.factors.discrete", "to_pgmpy").TabularCPD
+        model = import_optional("pgmpy.models", "to_pgmpy").DiscreteBayesianNetwork()
         model.add_nodes_from(self.nodes)
         model.add_edges_from(self.edges)
         for node, cpt in self.cpts.items():

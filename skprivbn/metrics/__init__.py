@@ -1,1 +1,19 @@
+"""Scores of learnt graphs and distributions against the true ones."""
 
+from skprivbn.metrics._divergence import kl_divergence
+from skprivbn.metrics._structure import (
+    cpdag_distance,
+    false_discovery_rate,
+    skeleton_f1,
+    structural_hamming_distance,
+    true_positive_rate,
+)
+
+__all__ = [
+    "cpdag_distance",
+    "false_discovery_rate",
+    "kl_divergence",
+    "skeleton_f1",
+    "structural_hamming_distance",
+    "true_positive_rate",
+]

@@ -1,0 +1,115 @@
+import re
+
+import numpy as np
+import pytest
+from pgmpy.readwrite import BIFReader
+
+from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.datasets import load_alarm, load_asia, load_child, load_insurance
+
+SMALL = """
+network small { property author "x; y" ; }
+// a comment
+variable rain { type discrete [ 2 ] { yes, no }; }
+variable wet { type discrete [ 2 ] { yes, no }; property position (1, 2) ; }
+probability ( rain ) { table 0.25, 0.75; }
+probability ( wet | rain ) {
+  (yes) 0.9, 0.1; /* a comment
+  on two lines */
+  (no) 1e-1, 9e-1;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "load",
+    [load_asia, load_alarm, load_child, load_insurance],
+    ids=lambda f: f.__name__,
+)
+def test_round_trip_of_published_networks(load):
+    network = load()
+    assert BayesianNetwork.from_bif(network.to_bif()) == network
+
+
+def test_round_trip_keeps_every_digit_and_every_type():
+    rng = np.random.default_rng(0)
+    nodes = ["plain", 'with "quotes" \\', "a b, {c} | [d] (e); //", "naïve"]
+    states = [(0, 1, 2), (True, False), (0.1, 1e-300, "0.1x", 5), ("", " ", "table")]
+    parents = [(), ("plain",), ("plain", 'with "quotes" \\'), ("plain",)]
+    shapes = [(3,), (3, 2), (3, 2, 4), (3, 3)]
+    cpts = [rng.dirichlet(np.ones(s[-1]), size=s[:-1]) for s in shapes]
+    network = BayesianNetwork(nodes, states, parents, cpts)
+    back = BayesianNetwork.from_bif(network.to_bif())
+    assert back == network
+    assert [type(s) for s in back.states[nodes[2]]] == [float, float, str, int]
+
+
+def test_pgmpy_reads_what_we_write():
+    network = load_asia()
+    model = BIFReader(string=network.to_bif()).get_model()
+    for cpd in model.get_cpds():
+        names = [*network.parents[cpd.variable], cpd.variable]
+        ours = network.cpts[cpd.variable]
+        for index in np.ndindex(ours.shape):
+            labels = {v: network.states[v][k] for v, k in zip(names, index)}
+            assert cpd.get_value(**labels) == ours[index]
+
+
+def test_comments_properties_and_default_rows():
+    network = BayesianNetwork.from_bif(SMALL)
+    assert network.nodes == ("rain", "wet")
+    assert network.cpts["wet"].tolist() == [[0.9, 0.1], [0.1, 0.9]]
+    defaulted = BayesianNetwork.from_bif(SMALL.replace("(no)", "default"))
+    assert defaulted == network
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(no) 1e-1, 9e-1;", "", "no probabilities for ('no',)"),
+        ("(no)", "(maybe)", "line 10: 'maybe' is not a state of 'rain'"),
+        ("(no)", "(yes)", "given twice"),
+        ("(no)", "(no, no)", "has 1 parents"),
+        ("(no)", "table", "one row per configuration"),
+        ("(no)", "nonsense", "expected a row of probabilities"),
+        ("0.25, 0.75", "0.25", "expected 2 probabilities, got 1"),
+        ("0.25, 0.75", "0.25, 0.7x", "expected probabilities"),
+        ("0.25, 0.75", "0.25, 0.7", "must sum to 1"),
+        ("wet | rain", "wet | snow", "'snow' must be declared"),
+        ("variable wet", "variable rain", "declared twice"),
+        ("probability ( rain )", "probability ( wet )", "given twice"),
+        ("[ 2 ]", "[ 3 ]", "3 states are announced, 2 are listed"),
+        ("discrete", "continuous", "only variables of type discrete"),
+        ("{ yes, no }", "{ yes, yes }", "listed twice"),
+        ("network small", "netwrk small", "expected network, variable or probability"),
+        ("property position (1, 2) ;", "property label_types int ;", "do not fit"),
+        (
+            "probability ( rain ) { table 0.25, 0.75; }",
+            "",
+            "no probabilities for 'rain'",
+        ),
+    ],
+)
+def test_errors_say_what_is_wrong(old, new, message):
+    text = SMALL.replace(old, new)
+    assert text != SMALL
+    with pytest.raises(ValueError, match=re.escape(message)):
+        BayesianNetwork.from_bif(text)
+
+
+def test_every_truncation_is_an_error():
+    text = SMALL.strip()
+    for end in range(len(text)):
+        with pytest.raises(ValueError):
+            BayesianNetwork.from_bif(text[:end])
+
+
+def test_an_open_quotation_mark_is_found():
+    with pytest.raises(ValueError, match="line 2: a quotation mark is not closed"):
+        BayesianNetwork.from_bif('network unknown {}\nvariable "x { }')
+
+
+@pytest.mark.parametrize("text", ["", "network unknown { }", " // nothing"])
+def test_a_network_without_variables_is_refused(text):
+    with pytest.raises(ValueError, match="declares no variable"):
+        BayesianNetwork.from_bif(text)
