@@ -1,0 +1,58 @@
+# Everything runs in an environment of its own, made on first use.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+JOBS ?= 2
+BIN := $(VENV)/bin
+
+# Parallel tests and parties share the cores; threads inside numpy only add noise.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export MPLBACKEND ?= Agg
+
+.PHONY: help demo test test-slow lint format doc bench clean
+
+help:
+	@echo "make demo       fit the headline estimators on shipped data, in two minutes"
+	@echo "make test       lint, doctests and tests"
+	@echo "make test-slow  the tests that take longer than CI allows"
+	@echo "make doc        user guide, gallery and API reference, in doc/_build/html"
+	@echo "make bench      compare with peers, in benchmarks/"
+	@echo "make lint       check style; make format repairs it"
+	@echo "make clean      remove everything made by the above"
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=/path/to/python")'
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp per extra: an installation is repeated only when its requirements change.
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@touch $@
+
+demo: $(VENV)/.installed-plot
+	$(BIN)/python examples/demo.py
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" --doctest-modules skprivbn tests
+
+test-slow: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n $(JOBS) -m slow tests
+
+doc: $(VENV)/.installed-doc
+	$(BIN)/python -m sphinx -W --keep-going -b html doc doc/_build/html
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf doc/_build doc/auto_examples doc/api/generated doc/sg_execution_times.rst
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

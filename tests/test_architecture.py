@@ -1,0 +1,202 @@
+"""The layout that keeps the package readable and its secrets in one place."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import skprivbn
+
+PACKAGE = Path(skprivbn.__file__).parent
+ROOT = PACKAGE.parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# A module imports from its own part or from a part with a smaller number.
+LAYERS = {
+    "exceptions": 0,
+    "utils": 1,
+    "crypto": 2,
+    "privacy": 2,
+    "federation": 3,
+    "partition": 4,
+    "base": 5,
+}
+FAMILIES = {
+    "bayesian_network",
+    "graphical_model",
+    "mixed_model",
+    "mixture",
+    "preprocessing",
+    "structure",
+}
+TOOLS = {"datasets", "inspection", "metrics"}
+
+CIPHER_LIBRARIES = {
+    "cryptography",
+    "nacl",
+    "phe",
+    "private_set_intersection",
+    "tenseal",
+}
+OPTIONAL = {"matplotlib", "networkx", "nvflare", "pandas", "pgmpy", "polars"}
+SEEDABLE = {"RandomState", "check_random_state", "default_rng"}
+
+
+def part(path):
+    """Name the part of the package that a file belongs to."""
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+@cache
+def parse(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path, *, lazy=True):
+    """Yield (module, names) of every import of a file.
+
+    ``lazy=False`` leaves out imports inside functions, which run on use.
+    """
+    todo = list(parse(path).body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import, line {node.lineno}"
+            yield node.module, [alias.name for alias in node.names]
+        elif lazy or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            todo.extend(ast.iter_child_nodes(node))
+
+
+def packages(path, **kwargs):
+    return {module.split(".")[0] for module, _ in imports(path, **kwargs)}
+
+
+def parts_imported(path, **kwargs):
+    found = set()
+    for module, names in imports(path, **kwargs):
+        top, *rest = module.split(".")
+        if top == "skprivbn":
+            found.update(rest[:1] or names)
+    return found - {part(path), "__version__"}
+
+
+def short(path):
+    return str(path.relative_to(ROOT))
+
+
+def test_every_part_has_a_place():
+    found = {part(path) for path in MODULES} - {"__init__"}
+    assert found <= set(LAYERS) | FAMILIES | TOOLS
+
+
+def test_foundations_import_downwards_only():
+    wrong = [
+        f"{short(path)} imports {other}"
+        for path in MODULES
+        if part(path) in LAYERS
+        for other in parts_imported(path)
+        if other not in LAYERS or LAYERS[other] >= LAYERS[part(path)]
+    ]
+    assert not wrong
+
+
+def test_families_and_tools_do_not_import_each_other_in_circles():
+    upper = FAMILIES | TOOLS
+    needs = {name: set() for name in upper}
+    for path in MODULES:
+        if part(path) in upper:
+            needs[part(path)] |= parts_imported(path, lazy=False) & upper
+    while needs:
+        free = [name for name, others in needs.items() if not others & set(needs)]
+        assert free, f"circular imports among {sorted(needs)}"
+        for name in free:
+            del needs[name]
+
+
+def test_tools_know_models_but_no_estimators():
+    wrong = [
+        short(path)
+        for path in MODULES
+        if part(path) in TOOLS
+        and parts_imported(path) & (FAMILIES - {"bayesian_network"})
+    ]
+    assert not wrong
+
+
+def test_cipher_libraries_stay_in_crypto():
+    wrong = [
+        short(path)
+        for path in MODULES
+        if part(path) != "crypto" and packages(path) & CIPHER_LIBRARIES
+    ]
+    assert not wrong
+
+
+def test_optional_packages_are_imported_on_use():
+    wrong = [short(p) for p in MODULES if packages(p, lazy=False) & OPTIONAL]
+    assert not wrong
+
+
+def test_private_names_of_scikit_learn_stay_in_one_file():
+    wrong = [
+        f"{short(path)}: {module} {names}"
+        for path in MODULES
+        if path != PACKAGE / "utils" / "_sklearn.py"
+        for module, names in imports(path)
+        if module.split(".")[0] == "sklearn"
+        and any(name.startswith("_") for name in [*module.split("."), *names])
+    ]
+    assert not wrong
+
+
+def test_secrets_and_noise_do_not_come_from_seedable_generators():
+    guarded = [p for p in MODULES if part(p) in {"crypto", "federation", "privacy"}]
+    assert guarded
+    wrong = []
+    for path in guarded:
+        for module, names in imports(path):
+            if module == "random" or module.startswith("numpy.random"):
+                wrong.append(f"{short(path)}: imports {module}")
+            elif SEEDABLE & set(names) or (module == "numpy" and "random" in names):
+                wrong.append(f"{short(path)}: imports {names} from {module}")
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Attribute):
+                name = ast.unparse(node)
+                if name in {"np.random", "numpy.random"} or node.attr in SEEDABLE:
+                    wrong.append(f"{short(path)}:{node.lineno}: {name}")
+    assert not wrong
+
+
+def test_files_have_one_subject():
+    wrong = [
+        f"{short(path)}: {n_lines} lines"
+        for path in [*MODULES, *(ROOT / "tests").rglob("*.py")]
+        if (n_lines := len(path.read_text(encoding="utf-8").splitlines())) > 600
+    ]
+    assert not wrong, "split these files"
+
+
+def project_texts():
+    """Yield every text file that people write, none that a tool makes."""
+    suffixes = {"", ".cfg", ".html", ".md", ".py", ".rst", ".toml", ".yaml"}
+    generated = {"_build", "__pycache__", "auto_examples", "generated"}
+    paths = [ROOT / ".ci" / "run", *ROOT.glob("*")]
+    for folder in ["skprivbn", "tests", "doc", "examples", "benchmarks"]:
+        paths += (ROOT / folder).rglob("*")
+    for path in paths:
+        made = generated & set(path.relative_to(ROOT).parts)
+        if path.is_file() and path.suffix in suffixes and not made:
+            yield path
+
+
+def test_nothing_depends_on_one_machine():
+    machine_path = re.compile(r"(?<![\w.~-])/(?:home|root|Users|work|opt|tmp)/\w")
+    wrong = [
+        f"{short(path)}: {found.group()}"
+        for path in project_texts()
+        if (found := machine_path.search(path.read_text(encoding="utf-8")))
+    ]
+    assert not wrong
