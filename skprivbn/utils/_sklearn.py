@@ -1,7 +1,7 @@
 """Private scikit-learn names, imported here and nowhere else."""
 
 from sklearn.base import _fit_context
-from sklearn.utils._indexing import _get_column_indices
+from sklearn.utils._indexing import _get_column_indices, _safe_indexing
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_params,
 )
+from sklearn.utils.validation import _check_method_params
 
 __all__ = [
     "HasMethods",
@@ -17,7 +18,9 @@ __all__ = [
     "InvalidParameterError",
     "Options",
     "StrOptions",
+    "_check_method_params",
     "_fit_context",
     "_get_column_indices",
+    "_safe_indexing",
     "validate_params",
 ]
