@@ -5,6 +5,7 @@ over and shown. Keys live in the :class:`SumSession` that a party makes at the s
 of a session and forgets at its end.
 """
 
+import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -53,6 +54,7 @@ class HiddenVector:
             "key": self.key,
             "parts": list(self.parts),
             "addends": self.addends,
+            "checksum": _checksum(self.parts),
         }
 
     @classmethod
@@ -65,6 +67,7 @@ class HiddenVector:
             "key": bytes,
             "parts": list,
             "addends": int,
+            "checksum": int,
         }
         if (
             not isinstance(payload, dict)
@@ -76,6 +79,9 @@ class HiddenVector:
             or payload["addends"] < 1
         ):
             raise ProtocolError("not a hidden vector")
+        # Against accidents, before anything is parsed; channels authenticate.
+        if payload["checksum"] != _checksum(payload["parts"]):
+            raise ProtocolError("a hidden vector was damaged on its way")
         return cls(
             payload["hidden"],
             payload["length"],
@@ -93,6 +99,13 @@ class HiddenVector:
             raise ProtocolError(
                 "hidden vectors of different kind, length, round or key cannot be added"
             )
+
+
+def _checksum(parts):
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
 class PartyContext(Protocol):

@@ -1,8 +1,6 @@
 """Sums under CKKS, with TenSEAL: fast for long vectors, approximate."""
 
 import math
-import struct
-import zlib
 from functools import lru_cache
 from numbers import Integral
 
@@ -44,7 +42,7 @@ _NOISE = math.hypot(3.2, 1 / math.sqrt(12))
 _SIGMAS = 8
 # Slots are computed in double precision by a transform of log2(N) passes.
 _FLOAT_ERROR = 2.0**-48
-_HEADER = struct.Struct("<II")
+_HEADER_BYTES = 4
 
 
 class CKKSBackend(KeyHolderBackend):
@@ -193,16 +191,19 @@ class CKKSBackend(KeyHolderBackend):
         return CKKSSession(context, secret, self)
 
     def _add_parts(self, columns):
-        server = _keyless_context(self._parameters())
+        parameters = self._parameters()
+        server = _keyless_context(parameters)
         totals = []
         for column in columns:
-            first, *others = (_load(part, server) for part in column)
+            first, *others = (
+                _load(part, self._parameters(), server) for part in column
+            )
             try:
                 for other in others:
                     first += other
             except Exception as error:
                 raise ProtocolError("CKKS ciphertexts cannot be added") from error
-            totals.append(_frame(first.serialize(), self._parameters()))
+            totals.append(_frame(first.serialize(), parameters))
         return totals
 
 
@@ -215,7 +216,7 @@ class CKKSSession(KeyHolderSession):
         super().__init__(context, secret)
         self._parameters = backend._parameters()
         self._limit = backend.max_sum()
-        self._error = backend.error_bound(self._n_parties)
+        self._error_bound = backend.error_bound
         degree, _, scale_bits = self._parameters
         self._n_values = degree // 2 - 1
         try:
@@ -241,7 +242,7 @@ class CKKSSession(KeyHolderSession):
         for index in range(self._n_parts(vector.size)):
             values = vector[index * self._n_values : (index + 1) * self._n_values]
             # The check comes first, so that its place does not depend on the length.
-            slots = np.concatenate([[_check_value(check(index))], values])
+            slots = np.concatenate([[_check_value(check(index), 1)], values])
             encrypted = ts.ckks_vector(self._context, slots)
             parts.append(_frame(encrypted.serialize(), self._parameters))
         return parts
@@ -249,12 +250,14 @@ class CKKSSession(KeyHolderSession):
     def _decrypt(self, parts, length, dtype, check):
         if len(parts) != self._n_parts(length):
             raise ProtocolError("the sum has too many or too few ciphertexts")
-        tolerance = max(1e-6 * self._n_parties, 2 * self._error)
         values = []
         for index, part in enumerate(parts):
-            expected = self._n_parties * _check_value(check(index))
+            expected = _check_value(check(index), self._n_parties)
             slots = self._decrypt_slots(part)
             n_expected = min(self._n_values, length - index * self._n_values) + 1
+            # Values share the error of the largest, and so does the check.
+            largest = np.abs(slots).max(initial=0)
+            tolerance = 1e-6 + 2 * self._error_bound(self._n_parties, largest)
             if slots.size != n_expected or abs(slots[0] - expected) > tolerance:
                 raise ProtocolError(
                     "the decrypted check value is wrong: damaged ciphertext, wrong "
@@ -264,7 +267,7 @@ class CKKSSession(KeyHolderSession):
         return as_dtype(np.concatenate(values), dtype)
 
     def _decrypt_slots(self, part):
-        encrypted = _load(part, self._context)
+        encrypted = _load(part, self._parameters, self._context)
         try:
             return np.array(encrypted.decrypt())
         except Exception as error:
@@ -274,8 +277,9 @@ class CKKSSession(KeyHolderSession):
         return max(1, -(-length // self._n_values))
 
 
-def _check_value(check):
-    return 0.5 + int.from_bytes(check, "big") / 2.0**65
+def _check_value(check, n_parties):
+    """Map a sum of `n_parties` 64-bit numbers to one of values between 1/2 and 1."""
+    return n_parties / 2 + check / 2.0**65
 
 
 def _new_context(parameters):
@@ -316,7 +320,7 @@ def _keyless_context(parameters):
 def _frame(data, parameters):
     """Pad to a size set by the parameters: compressed ciphertexts vary by chance."""
     size = next(size for size in _frame_sizes(parameters) if len(data) <= size)
-    return _HEADER.pack(len(data), zlib.crc32(data)) + data.ljust(size, b"\0")
+    return len(data).to_bytes(_HEADER_BYTES, "little") + data.ljust(size, b"\0")
 
 
 @lru_cache(maxsize=16)
@@ -344,16 +348,17 @@ def _frame_sizes(parameters):
     )
 
 
-def _load(part, context):
-    """Parse a framed ciphertext; nothing damaged by accident reaches native code."""
+def _load(part, parameters, context):
+    """Take a ciphertext out of its frame; anything unexpected is a ProtocolError."""
+    size = int.from_bytes(part[:_HEADER_BYTES], "little")
+    data, padding = part[_HEADER_BYTES:][:size], part[_HEADER_BYTES + size :]
+    if (
+        len(data) != size
+        or len(data) + len(padding) not in _frame_sizes(parameters)
+        or padding.strip(b"\0")
+    ):
+        raise ProtocolError("damaged CKKS ciphertext")
     try:
-        size, checksum = _HEADER.unpack_from(part)
-        data = part[_HEADER.size : _HEADER.size + size]
-        padding = part[_HEADER.size + size :]
-        if len(data) != size or zlib.crc32(data) != checksum or padding.strip(b"\0"):
-            raise ProtocolError("damaged CKKS ciphertext")
         return ts.ckks_vector_from(context, data)
-    except ProtocolError:
-        raise
     except Exception as error:
         raise ProtocolError("not a CKKS ciphertext") from error

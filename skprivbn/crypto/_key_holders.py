@@ -1,14 +1,15 @@
 """What CKKS and Paillier share: all parties hold one key, the coordinator none.
 
 The first party of the roster makes the key and sends it, sealed, to each of the
-others. Every ciphertext holds, next to the values, a check value that only key
-holders can compute: a wrong key, a missing or repeated party, a mixed-up round or
-damaged bytes then raise instead of decrypting to garbage. It detects accidents; a
-key holder who wants to cheat can.
+others. Every ciphertext holds, next to the values, a check value of its sender that
+only key holders can compute: a wrong key, a missing or repeated party, a mixed-up
+round or damaged bytes then raise instead of decrypting to garbage. It detects
+accidents; a key holder who wants to cheat can.
 """
 
 from abc import abstractmethod
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -32,35 +33,35 @@ class KeyHolderSession(SumSession):
 
     def __init__(self, context, secret):
         self._n_parties = len(context.roster)
+        self._place = context.roster.index(context.name)
         self._derivation_key = extract(secret, salt=session_binding(context))
         self._round = 0
         self._hidden = {}
 
     @abstractmethod
     def _encrypt(self, vector, check):
-        """Return the ciphertexts; ``check(i)`` gives 8 bytes to plant in the i-th."""
+        """Return ciphertexts; ``check(i)`` is a 64-bit number to plant in the i-th."""
 
     @abstractmethod
     def _decrypt(self, parts, length, dtype, check):
-        """Return the sum; ProtocolError unless every part holds its check K times."""
+        """Return the sum; ProtocolError unless the i-th part holds ``check(i)``."""
 
     def _key_id(self, operation, dtype):
         return expand(
             self._derivation_key, join_fields("key id", operation, dtype.str), 16
         )
 
-    def _checks(self, number, operation, length):
-        def check(part):
-            info = join_fields("check", number, operation, length, part)
-            return expand(self._derivation_key, info, 8)
-
-        return check
+    def _check(self, place, number, operation, length, part):
+        """Return the check number of one party, by its place in the roster."""
+        info = join_fields("check", place, number, operation, length, part)
+        return int.from_bytes(expand(self._derivation_key, info, 8), "big")
 
     def hide(self, vector, operation):
         """Encrypt a vector; see :meth:`SumSession.hide`."""
         vector = check_vector(vector)
         number = self._round + 1
-        parts = self._encrypt(vector, self._checks(number, operation, vector.size))
+        check = partial(self._check, self._place, number, operation, vector.size)
+        parts = self._encrypt(vector, check)
         hidden = HiddenVector(
             self.kind,
             vector.size,
@@ -87,7 +88,13 @@ class KeyHolderSession(SumSession):
             raise ProtocolError(
                 f"the sum is over {total.addends} of {self._n_parties} parties"
             )
-        check = self._checks(total.round, operation, total.length)
+
+        def check(part):
+            return sum(
+                self._check(place, total.round, operation, total.length, part)
+                for place in range(self._n_parties)
+            )
+
         return self._decrypt(total.parts, total.length, dtype, check)
 
     def __reduce__(self):
@@ -119,7 +126,7 @@ class KeyHolderBackend(AdditiveBackend):
         if context.name == maker:
             secret = self._make_key()
             if others:
-                yield {peer: {"key": secret} for peer in others}
+                yield {peer: {"key": _pad(secret)} for peer in others}
         else:
             incoming = yield {}
             while not incoming:
@@ -132,7 +139,7 @@ class KeyHolderBackend(AdditiveBackend):
                 or type(message["key"]) is not bytes
             ):
                 raise ProtocolError("expected the key of the sums from the first party")
-            secret = message["key"]
+            secret = _unpad(message["key"])
         return self._open_session(context, secret)
 
     def add(self, hidden):
@@ -162,6 +169,17 @@ class KeyHolderBackend(AdditiveBackend):
             "parties alone",
             "precision": precision,
         }
+
+
+def _pad(secret):
+    """Hide the length of a serialised key, which varies by chance by a few bytes."""
+    size = -(-(len(secret) + 1024) // 4096) * 4096
+    return len(secret).to_bytes(8, "little") + secret.ljust(size, b"\0")
+
+
+def _unpad(message):
+    size = int.from_bytes(message[:8], "little")
+    return message[8 : 8 + size]
 
 
 def as_dtype(values, dtype):

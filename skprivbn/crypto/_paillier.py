@@ -191,7 +191,7 @@ class PaillierSession(KeyHolderSession):
         limbs = encode_fixed_point(values)
         # The low limb counts 2**-64: the field starts at its third byte.
         fields = _limbs_as_bytes(limbs)[:, 2 : 2 + _FIELD_BYTES]
-        numbers = [int.from_bytes(check, "big")]
+        numbers = [check]
         for field in fields:
             signed = int.from_bytes(field.tobytes(), "little", signed=True)
             numbers.append(signed + self._lift)
@@ -202,9 +202,8 @@ class PaillierSession(KeyHolderSession):
 
     def _unpack(self, plaintext, n_values, check):
         n_bytes = (n_values + 1) * _FIELD_BYTES
-        expected = self._n_parties * int.from_bytes(check, "big")
         mask = (1 << 8 * _FIELD_BYTES) - 1
-        if plaintext >> 8 * n_bytes or plaintext & mask != expected:
+        if plaintext >> 8 * n_bytes or plaintext & mask != check:
             raise ProtocolError(
                 "the decrypted check value is wrong: damaged ciphertext or not the sum "
                 "over all parties"

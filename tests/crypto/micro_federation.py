@@ -1,0 +1,124 @@
+"""Parties of a secure sum and their coordinator, in a hundred lines and no network."""
+
+import hashlib
+import secrets
+from copy import deepcopy
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from skprivbn.crypto import HiddenVector
+from skprivbn.exceptions import ProtocolError
+
+
+class Context:
+    """A party's view of the session, with pair keys out of thin air."""
+
+    def __init__(self, name, roster, session, roster_hash, pair_secrets, identities):
+        self.name, self.roster = name, roster
+        self.session, self.roster_hash = session, roster_hash
+        self._pair_secrets, self._identities = pair_secrets, identities
+
+    def pair_key(self, peer, purpose):
+        secret = self._pair_secrets[frozenset((self.name, peer))]
+        return hashlib.sha256(secret + purpose).digest()
+
+    def sign(self, message):
+        return self._identities[self.name].sign(message)
+
+    def verify(self, peer, message, signature):
+        try:
+            self._identities[peer].public_key().verify(signature, message)
+        except InvalidSignature:
+            raise ProtocolError("not signed by that party") from None
+
+
+def make_contexts(n_parties, roster_hash=bytes(32)):
+    """Return one context per party of a new session, by name."""
+    roster = tuple(f"party {i}" for i in range(n_parties))
+    session = secrets.token_bytes(16)
+    pair_secrets = {
+        frozenset((a, b)): secrets.token_bytes(32) for a in roster for b in roster
+    }
+    identities = {name: Ed25519PrivateKey.generate() for name in roster}
+    return {
+        name: Context(name, roster, session, roster_hash, pair_secrets, identities)
+        for name in roster
+    }
+
+
+def start_sessions(backend, contexts):
+    """Run the setup of all parties; return their sum sessions by name."""
+    generators = {name: backend.setup(context) for name, context in contexts.items()}
+    inbox = dict.fromkeys(generators)
+    sessions = {}
+    while generators:
+        outgoing = {}
+        for name, generator in list(generators.items()):
+            try:
+                outgoing[name] = generator.send(inbox[name])
+            except StopIteration as stop:
+                sessions[name] = stop.value
+                del generators[name]
+        inbox = {name: {} for name in generators}
+        for sender, messages in outgoing.items():
+            for receiver, payload in messages.items():
+                inbox[receiver][sender] = deepcopy(payload)
+    return {name: sessions[name] for name in contexts}
+
+
+class MicroFederation:
+    """The coordinator's side over sessions in memory.
+
+    `fails` maps (party, step) to True where a party stops answering for good; steps
+    are those of the backend, or the name of the operation. `sent` records everything
+    the coordinator received.
+    """
+
+    def __init__(self, sessions, vectors, fails=()):
+        self.sessions, self.vectors = sessions, dict(zip(sessions, vectors))
+        self.roster = tuple(sessions)
+        self.fails, self.lost, self.sent = set(fails), set(), []
+
+    def call(self, operation, payload=None, *, to=None, missing="raise"):
+        names = (to,) if isinstance(to, str) else self.roster if to is None else to
+        payload = dict(payload or {})
+        step = payload.get("step", operation)
+        replies = {}
+        for name in names:
+            if (name, step) in self.fails:
+                self.lost.add(name)
+            if name in self.lost:
+                assert missing == "drop"
+                continue
+            replies[name] = self._answer(name, operation, payload)
+            self.sent.append(deepcopy(replies[name]))
+        return replies
+
+    def _answer(self, name, operation, payload):
+        if operation == "backend":
+            payload = {k: deepcopy(v) for k, v in payload.items() if k != "step"} | {
+                "step": payload["step"]
+            }
+            return self.sessions[name].control(payload.pop("step"), payload)
+        vector = self.vectors[name]
+        return {"vector": self.sessions[name].hide(vector, operation).to_payload()}
+
+
+def hide_all(sessions, vectors, operation="statistics"):
+    """Return what every party sends, after a trip over the wire."""
+    return [
+        HiddenVector.from_payload(session.hide(vector, operation).to_payload())
+        for session, vector in zip(sessions.values(), vectors)
+    ]
+
+
+def secure_sum(backend, vectors, sessions=None):
+    """Return the sum as those see it who may."""
+    if sessions is None:
+        sessions = start_sessions(backend, make_contexts(len(vectors)))
+    total = backend.secure_sum(MicroFederation(sessions, vectors), "statistics")
+    total = HiddenVector.from_payload(total.to_payload())
+    if backend.sum_known_to == "coordinator":
+        return backend.open(total)
+    return next(iter(sessions.values())).reveal(total)
