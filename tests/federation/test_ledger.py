@@ -1,0 +1,103 @@
+import pickle
+
+import pandas as pd
+import pytest
+
+from skprivbn.federation import InProcessFederation, Ledger
+from tests.federation.protocol import MeanParty
+
+
+@pytest.fixture
+def ledger(blocks):
+    with InProcessFederation(blocks, MeanParty, {}, "ckks") as federation:
+        federation.agree("update", {"total": federation.secure_sum("moments")})
+        federation.converse("talk")
+        federation.call("release", to=federation.first)
+    return federation.ledger
+
+
+def test_totals_agree(ledger):
+    by_party = ledger.bytes_by_party()
+    assert set(by_party) == {"north", "south", "west", "coordinator"}
+    assert sum(sent for sent, _ in by_party.values()) == ledger.total_bytes
+    assert sum(received for _, received in by_party.values()) == ledger.total_bytes
+    assert sum(ledger.bytes_by_kind().values()) == ledger.total_bytes
+    assert sum(entry.n_bytes for entry in ledger.entries) == ledger.total_bytes
+
+
+def test_kinds_are_what_was_sent(ledger):
+    kinds = {(e.operation, e.sender): e.kind for e in ledger.entries}
+    assert kinds["moments", "north"] == "ciphertext"
+    assert kinds["update", "coordinator"] == "ciphertext"
+    assert kinds["update", "north"] == "public"
+    assert kinds["talk", "south"] in ("sealed", "public")
+    assert {e.kind for e in ledger.entries if e.receiver == e.sender} == set()
+
+
+@pytest.mark.parametrize(
+    "backend, kind", [("masking", "masked"), ("plaintext", "plaintext aggregate")]
+)
+def test_the_kind_follows_the_backend(blocks, backend, kind):
+    with InProcessFederation(blocks, MeanParty, {}, backend) as federation:
+        federation.secure_sum("moments")
+    sent = [e for e in federation.ledger.entries if e.operation == "moments"]
+    assert {e.kind for e in sent if e.receiver == "coordinator"} == {kind}
+
+
+def test_who_learns_what_is_in_plain_words(ledger):
+    table = ledger.who_learns_what()
+    text = str(table)
+    assert "sum over parties of: sums of its rows" in text
+    assert "all parties (they hold the key)" in text
+    assert "ciphertexts it cannot decrypt" in text
+    assert "the mean, rounded to integers" in text
+    frame = table.to_frame()
+    assert list(frame.columns) == ["who", "learns", "from", "as", "times", "bytes"]
+    moments = frame[frame.learns == "sums of its rows"]
+    assert moments.times.item() == 3
+
+
+def test_the_simulation_says_so(ledger):
+    assert any("simulation" in note for note in ledger.notes)
+    assert any("north" in note and "key" in note for note in ledger.notes)
+
+
+def test_html_and_frame(ledger):
+    html = ledger._repr_html_()
+    assert html.count("<table>") == 1 and "ciphertexts" in html
+    frame = ledger.to_frame()
+    assert isinstance(frame, pd.DataFrame) and len(frame) == len(ledger.entries)
+
+
+def test_html_is_escaped():
+    ledger = Ledger(parties=("<b>",))
+    ledger.record("op", "<b>", "coordinator", b"", "public", "<script>")
+    ledger.note("<i>")
+    html = ledger._repr_html_()
+    assert "<script>" not in html and "<b>" not in html and "<i>" not in html
+
+
+def test_a_ledger_travels(ledger):
+    copy = pickle.loads(pickle.dumps(ledger))
+    assert str(copy) == str(ledger) and copy == ledger
+
+
+def test_the_transcript_hash_depends_on_every_message():
+    first, second = Ledger(), Ledger()
+    for ledger, message in ((first, b"a"), (second, b"b")):
+        ledger.record("op", "x", "coordinator", message, "public", "")
+    assert first.transcript_hash != second.transcript_hash
+
+
+def test_knowledge_is_listed_once():
+    ledger = Ledger(parties=("a",))
+    for _ in range(2):
+        ledger.learns("coordinator", "noisy counts", "noisy release", epsilon=0.5)
+    assert str(ledger.who_learns_what()).count("epsilon = 0.5") == 1
+
+
+def test_unknown_kinds_are_refused():
+    with pytest.raises(ValueError, match="unknown kind"):
+        Ledger().record("op", "a", "b", b"", "secret", "")
+    with pytest.raises(ValueError, match="unknown kind"):
+        Ledger().learns("a", "b", "secret")

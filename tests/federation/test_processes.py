@@ -1,0 +1,62 @@
+"""The same protocols with every party in a process of its own."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import HostPolicy, InProcessFederation
+from tests.federation.processes import ProcessFederation
+from tests.federation.protocol import MeanParty
+
+
+def open_processes(blocks, backend="masking", **options):
+    options.setdefault("timeout", 60)
+    return ProcessFederation(
+        blocks, MeanParty, {}, backend, policy=HostPolicy(), **options
+    )
+
+
+def run(federation):
+    with federation:
+        total = federation.secure_sum("moments")
+        federation.agree("update", {"total": total})
+        exact = federation.secure_sum("scale")
+        federation.converse("talk")
+    return exact, federation.ledger
+
+
+@pytest.mark.parametrize("backend", ["masking", "ckks"])
+def test_same_result_and_same_ledger_as_in_process(blocks, backend):
+    exact, ledger = run(open_processes(blocks, backend))
+    expected, reference = run(InProcessFederation(blocks, MeanParty, {}, backend))
+    np.testing.assert_array_equal(exact, expected)
+    assert [
+        (e.operation, e.sender, e.receiver, e.n_bytes, e.kind) for e in ledger.entries
+    ] == [
+        (e.operation, e.sender, e.receiver, e.n_bytes, e.kind)
+        for e in reference.entries
+    ]
+
+
+def test_a_killed_party_is_named_and_all_processes_end(blocks):
+    federation = open_processes(blocks)
+    with federation, pytest.raises(PartyError, match="south"):
+        os.kill(federation.processes["south"].pid, signal.SIGKILL)
+        federation.processes["south"].join()
+        federation.secure_sum("moments")
+    assert not any(p.is_alive() for p in federation.processes.values())
+
+
+def test_a_frozen_party_is_late(blocks):
+    federation = open_processes(blocks)
+    with federation:
+        federation.timeout = 0.5
+        os.kill(federation.processes["west"].pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(PartyError, match="west.*in time"):
+                federation.secure_sum("moments")
+        finally:
+            os.kill(federation.processes["west"].pid, signal.SIGCONT)
