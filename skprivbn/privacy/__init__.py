@@ -20,12 +20,15 @@ from skprivbn.privacy._mechanisms import (
     gaussian_sigma,
     laplace_scale,
 )
+from skprivbn.privacy._scores import private_score
+from skprivbn.privacy._search import PrivateSearchCV
 
 __all__ = [
     "CountMechanism",
     "DistributedNoise",
     "PrivacyAccountant",
     "PrivacyCost",
+    "PrivateSearchCV",
     "Spend",
     "add_discrete_gaussian",
     "add_discrete_laplace",
@@ -40,4 +43,5 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_sigma",
     "laplace_scale",
+    "private_score",
 ]

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_params,
 )
-from sklearn.utils.validation import _check_method_params
+from sklearn.utils.validation import _check_method_params, _num_samples
 
 __all__ = [
     "HasMethods",
@@ -21,6 +21,7 @@ __all__ = [
     "_check_method_params",
     "_fit_context",
     "_get_column_indices",
+    "_num_samples",
     "_safe_indexing",
     "validate_params",
 ]

@@ -1,0 +1,89 @@
+"""Candidates of a search: made, charged to one accountant, listed."""
+
+import math
+import warnings
+
+import numpy as np
+from sklearn.base import clone
+
+from skprivbn.exceptions import PrivacyLeakWarning
+from skprivbn.privacy._accountant import PrivacyAccountant
+from skprivbn.privacy._composition import PrivacyCost
+
+__all__ = [
+    "cost_of_fit",
+    "find_accountant",
+    "make_candidate",
+    "parameter_table",
+    "sum_of_costs",
+    "warn_of_exact_fits",
+]
+
+
+def make_candidate(estimator, parameters, accountant):
+    """Clone and set parameters; steps without an accountant get the common one."""
+    candidate = clone(estimator).set_params(**clone(parameters, safe=False))
+    if accountant is not None:
+        uncounted = {
+            name: accountant
+            for name, value in candidate.get_params().items()
+            if name.split("__")[-1] == "accountant" and value is None
+        }
+        candidate.set_params(**uncounted)
+    return candidate
+
+
+def find_accountant(estimator, accountant):
+    """The one accountant that search and estimator share, or None."""
+    found = [] if accountant is None else [accountant]
+    for value in estimator.get_params().values():
+        if isinstance(value, PrivacyAccountant) and all(value is not a for a in found):
+            found.append(value)
+    if len(found) > 1:
+        raise ValueError(
+            "the search and its estimator count on different accountants, so nobody "
+            "would know the total; give both the same one, or only one of them"
+        )
+    return found[0] if found else None
+
+
+def cost_of_fit(estimator):
+    """What a fit spent, of a pipeline its steps together; exact if nothing says so."""
+    if hasattr(estimator, "privacy_spent_"):
+        return PrivacyCost(*estimator.privacy_spent_)
+    steps = [step for _, step in getattr(estimator, "steps", [])]
+    costs = [cost_of_fit(step) for step in steps if step not in (None, "passthrough")]
+    if not costs:
+        return PrivacyCost(math.inf)
+    return sum_of_costs(costs)
+
+
+def sum_of_costs(costs):
+    """Add epsilons and deltas."""
+    return PrivacyCost(*map(math.fsum, zip(*costs)))
+
+
+def warn_of_exact_fits(estimator, accountant):
+    """An estimator that does not say its cost is exact: no accountant allows it."""
+    name = type(estimator).__name__
+    if accountant is not None:
+        accountant.spend(math.inf, what=f"fits of {name} without a stated cost")
+    warnings.warn(
+        f"{name} does not say what its fit costs (privacy_spent_), so its fits are "
+        "taken to be exact: the choice among candidates is noisy, but the fitted "
+        "models still tell about their rows",
+        PrivacyLeakWarning,
+        stacklevel=4,
+    )
+
+
+def parameter_table(candidates):
+    """The ``params`` and ``param_*`` columns of ``cv_results_``."""
+    table = {}
+    for name in sorted({name for candidate in candidates for name in candidate}):
+        column = np.ma.masked_all(len(candidates), dtype=object)
+        for i, candidate in enumerate(candidates):
+            if name in candidate:
+                column[i] = candidate[name]
+        table[f"param_{name}"] = column
+    return table | {"params": candidates}

@@ -1,0 +1,74 @@
+"""Splitting private rows so that one row does not move the others."""
+
+import os
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.model_selection import (
+    LeaveOneGroupOut,
+    LeavePGroupsOut,
+    PredefinedSplit,
+    check_cv,
+)
+
+from skprivbn.exceptions import PrivacyLeakWarning
+
+__all__ = ["private_splits"]
+
+#: splitters where a row's fold follows from that row alone
+_ROW_BY_ROW = (LeaveOneGroupOut, LeavePGroupsOut, PredefinedSplit)
+
+
+def private_splits(cv, X, y, n_rows, **split_params):
+    """Return (train, test) indices; every row is tested at most once.
+
+    Adding a row to scikit-learn's KFold moves the boundary of every fold, and so
+    moves other rows. With a number, each row draws its fold by itself, from the
+    operating system's randomness.
+
+    Parameters
+    ----------
+    cv : int, float or splitter
+        Number of folds; fraction of rows to hold out once; or a splitter.
+    X, y : array-like
+        Passed to a splitter.
+    n_rows : int
+        Number of rows.
+    **split_params
+        Passed to a splitter, for instance `groups`.
+
+    Returns
+    -------
+    list of (ndarray, ndarray)
+    """
+    rows = np.arange(n_rows)
+    if isinstance(cv, Integral):
+        fold = _uniform(n_rows) % np.uint64(cv)
+        return [(rows[fold != k], rows[fold == k]) for k in range(cv)]
+    if isinstance(cv, Real):
+        held_out = _uniform(n_rows) < np.uint64(cv * 2**64)
+        return [(rows[~held_out], rows[held_out])]
+    splitter = check_cv(cv, y)
+    if not isinstance(splitter, _ROW_BY_ROW):
+        warnings.warn(
+            f"the folds of {type(splitter).__name__} may move other rows when one is "
+            "added, which the privacy guarantee does not cover; use cv=5, cv=0.25, "
+            "PredefinedSplit or LeaveOneGroupOut",
+            PrivacyLeakWarning,
+            stacklevel=3,
+        )
+    splits = list(splitter.split(X, y, **split_params))
+    times_tested = np.zeros(n_rows, dtype=int)
+    for _, test in splits:
+        times_tested[test] += 1
+    if np.any(times_tested > 1):
+        raise ValueError(
+            "a row is in several test folds, so one row could change the score more "
+            "than the noise hides; use a splitter that tests each row at most once"
+        )
+    return splits
+
+
+def _uniform(size):
+    return np.frombuffer(os.urandom(8 * size), dtype="<u8")

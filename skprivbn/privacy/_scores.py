@@ -1,0 +1,208 @@
+"""Scores on private rows, released with noise: fixed point, clipped, counted."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from skprivbn.privacy._accountant import check_accountant
+from skprivbn.privacy._mechanisms import CountMechanism
+
+__all__ = ["NoisyScores", "clipped_sum", "private_score", "row_scores"]
+
+#: integer steps between the two score bounds; a row's score is rounded to one
+STEPS = 2**16
+
+
+def private_score(
+    estimator,
+    X,
+    y=None,
+    *,
+    epsilon,
+    bounds,
+    delta=0.0,
+    accountant=None,
+    scoring=None,
+    sample_weight=None,
+    max_weight=1,
+):
+    """Return the mean score of private rows, with noise.
+
+    A score of rows tells something about them. Here each row's score is clipped to
+    public bounds, and the sum and the number of rows are released with noise.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted, either on other rows or with differential privacy: only then does one
+        row change the sum by at most its own score.
+    X : array-like of shape (n_samples, n_features)
+        Private rows.
+    y : array-like of shape (n_samples,), default=None
+        Class labels, for classifiers.
+    epsilon : float
+        Cost of the release.
+    bounds : tuple of (float, float)
+        Public bounds of a row's score, for instance ``(-20, 0)`` for the
+        log-likelihood of discrete data. Narrow bounds mean little noise, but bias
+        if many rows lie outside.
+    delta : float, default=0.0
+        Positive for Gaussian instead of Laplace noise.
+    accountant : PrivacyAccountant, default=None
+        Is charged before the rows are touched.
+    scoring : callable, default=None
+        ``scoring(estimator, X, y)`` returns one number per row, computed from that
+        row only. None means the log-likelihood: `score_samples`, or for classifiers
+        the log-probability of the true class.
+    sample_weight : array-like of int, default=None
+        How often each row counts.
+    max_weight : int, default=1
+        Public bound of the weights, and of the number of rows of one individual.
+
+    Returns
+    -------
+    float
+        Noisy mean score, within the bounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.mixture import GaussianMixture
+    >>> from skprivbn.privacy import PrivacyAccountant, private_score
+    >>> rng = np.random.default_rng(0)
+    >>> public, private = rng.normal(size=(500, 1)), rng.normal(size=(5000, 1))
+    >>> model = GaussianMixture().fit(public)
+    >>> accountant = PrivacyAccountant(epsilon=1.0)
+    >>> score = private_score(
+    ...     model, private, epsilon=0.5, bounds=(-5, 0), accountant=accountant
+    ... )
+    >>> abs(score - model.score(private)) < 0.1
+    True
+    >>> accountant.remaining().epsilon
+    0.5
+    """
+    release = NoisyScores.for_budget(epsilon, delta, bounds, 1, max_weight)
+    accountant = check_accountant(accountant, epsilon, delta, release.mechanism.rho)
+    release.mechanism.spend(accountant, what="mean score of private rows")
+    scores = row_scores(estimator, X, y, scoring)
+    weights = check_weights(sample_weight, len(scores), max_weight)
+    total = clipped_sum(scores, bounds, weights)
+    means, _, _ = release.release([total], int(weights.sum()))
+    return float(means[0])
+
+
+def row_scores(estimator, X, y=None, scoring=None):
+    """Return one score per row, by default its log-likelihood."""
+    if scoring is not None:
+        scores = scoring(estimator, X, y)
+    elif is_classifier(estimator) and hasattr(estimator, "predict_proba"):
+        scores = _log_probability_of_class(estimator, X, y)
+    elif hasattr(estimator, "score_samples"):
+        scores = estimator.score_samples(X)
+    else:
+        raise TypeError(
+            f"{type(estimator).__name__} has neither score_samples nor (as a "
+            "classifier) predict_proba: give scoring=, a function (estimator, X, y) "
+            "that returns one number per row"
+        )
+    scores = np.asarray(scores, dtype=float)
+    if scores.ndim != 1:
+        raise ValueError(
+            "a private score needs one number per row, so that each can be clipped; "
+            f"got an array of shape {scores.shape}"
+        )
+    return scores
+
+
+def _log_probability_of_class(estimator, X, y):
+    if y is None:
+        raise ValueError("scoring a classifier needs y")
+    probabilities = estimator.predict_proba(X)
+    classes, y = np.asarray(estimator.classes_), np.asarray(y)
+    matches = y[:, None] == classes[None, :]
+    probability = np.where(matches, probabilities, 0).sum(axis=1)
+    with np.errstate(divide="ignore"):  # an unseen class: clipped to the lower bound
+        return np.log(probability)
+
+
+def check_score_bounds(bounds):
+    """Return public bounds as two floats."""
+    try:
+        low, high = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(
+            "score bounds must be two finite public numbers (low, high) with low < "
+            f"high, got {bounds!r}"
+        )
+    return low, high
+
+
+def check_weights(sample_weight, n_rows, max_weight):
+    """Return integer weights, each at most the public maximum."""
+    if sample_weight is None:
+        return np.ones(n_rows, dtype=np.int64)
+    weights = np.asarray(sample_weight)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight has shape {weights.shape}, expected ({n_rows},)"
+        )
+    whole = weights.astype(np.int64)
+    if np.any(whole != weights) or np.any(whole < 0) or np.any(whole > max_weight):
+        raise ValueError(
+            "with differential privacy, sample_weight must be integers between 0 and "
+            f"the public max_weight={max_weight}"
+        )
+    return whole
+
+
+def clipped_sum(scores, bounds, weights):
+    """Sum of clipped scores around the middle of the bounds, in integer steps.
+
+    Around the middle, one row changes the sum by at most half of the steps. Rows
+    without a number get the lower bound.
+    """
+    low, high = bounds
+    clipped = np.clip(np.nan_to_num(scores, nan=low, posinf=high, neginf=low), *bounds)
+    steps = np.rint((clipped - (low + high) / 2) / (high - low) * STEPS)
+    # rounding of the division must not carry a row past its bound
+    steps = np.clip(steps.astype(np.int64), -(STEPS // 2), STEPS // 2)
+    return int(steps @ weights)
+
+
+@dataclass(frozen=True)
+class NoisyScores:
+    """Noise for the sums of several models' scores on the same rows, and their number.
+
+    The number of rows is released along with the sums (it is private too), scaled so
+    that one row changes it as much as it can change one sum.
+    """
+
+    mechanism: CountMechanism
+    bounds: tuple
+
+    @classmethod
+    def for_budget(cls, epsilon, delta, bounds, n_scores, max_weight=1):
+        """Calibrate the noise for one release of all sums."""
+        one_row = max_weight * STEPS // 2
+        n_values = n_scores + 1
+        mechanism = CountMechanism.for_budget(
+            epsilon, delta, n_values * one_row, math.sqrt(n_values) * one_row
+        )
+        return cls(mechanism, check_score_bounds(bounds))
+
+    def release(self, totals, n_rows):
+        """Return noisy means, their standard deviations, and the noisy sums."""
+        low, high = self.bounds
+        exact = [*totals, n_rows * (STEPS // 2)]
+        *noisy, count = self.mechanism.release(np.array(exact, dtype=np.int64))
+        rows = max(count / (STEPS // 2), 1.0)
+        # in units of the range, around the middle; what follows is post-processing
+        centred = np.clip(np.array(noisy) / (STEPS * rows), -0.5, 0.5)
+        means = (low + high) / 2 + (high - low) * centred
+        relative = self.mechanism.std / (STEPS * rows)
+        stds = (high - low) * relative * np.sqrt(1 + (2 * centred) ** 2)
+        return means, stds, np.array(noisy)

@@ -1,0 +1,407 @@
+"""Choosing parameters by private scores."""
+
+import math
+from copy import deepcopy
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils import Bunch, get_tags, indexable
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    process_routing,
+)
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+
+from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
+from skprivbn.privacy._candidates import (
+    cost_of_fit,
+    find_accountant,
+    make_candidate,
+    parameter_table,
+    sum_of_costs,
+    warn_of_exact_fits,
+)
+from skprivbn.privacy._folds import private_splits
+from skprivbn.privacy._scores import (
+    NoisyScores,
+    check_score_bounds,
+    check_weights,
+    clipped_sum,
+    row_scores,
+)
+from skprivbn.privacy._selection import NoisyMax, NoisyRanking
+from skprivbn.utils._sklearn import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    _check_method_params,
+    _fit_context,
+    _num_samples,
+    _safe_indexing,
+)
+
+__all__ = ["PrivateSearchCV"]
+
+
+def _best_has(name):
+    """Delegate a method if the best estimator, or before fit the estimator, has it."""
+
+    def check(search):
+        estimator = getattr(search, "best_estimator_", search.estimator)
+        getattr(estimator, name)  # its AttributeError says best what is missing
+        return True
+
+    return available_if(check)
+
+
+class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
+    """Grid search whose choice is differentially private.
+
+    Choosing parameters by scores on private rows tells something about these rows.
+    Here a candidate's score is the sum of its held-out rows' log-likelihoods, each
+    clipped to public bounds, plus noise. The search charges `epsilon` for the choice;
+    every candidate's fit charges its own cost, fold by fold.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With `score_samples`, or a classifier with `predict_proba`. Its fits must be
+        differentially private, or the search as a whole is not; it warns then.
+    param_grid : dict or list of dict
+        As for :class:`sklearn.model_selection.GridSearchCV`. The grid is public.
+    score_bounds : tuple of (float, float)
+        Public bounds of one row's score. See :func:`private_score`.
+    epsilon : float, default=1.0
+        Cost of the choice, in addition to the fits.
+    delta : float, default=0.0
+        Positive for Gaussian noise on the scores, which is better for many candidates.
+    selection : {"noisy_scores", "report_noisy_max"}, default="noisy_scores"
+        Release all scores with noise and take the best; or release only which
+        candidate wins, with noise that does not grow with their number.
+    scoring : callable, default=None
+        ``scoring(estimator, X, y)`` returns one number per row. None means the
+        log-likelihood.
+    cv : int, float or splitter, default=0.25
+        A fraction holds out rows once (one fit per candidate). An integer is a number
+        of folds (so many fits per candidate, all of which cost). Each row is assigned
+        at random by itself. A splitter must test each row at most once, and should
+        place each row without regard to others, as
+        :class:`sklearn.model_selection.LeaveOneGroupOut` does.
+    max_weight : int, default=1
+        Public bound of `sample_weight` and of the number of rows of one individual.
+    accountant : PrivacyAccountant, default=None
+        Is charged. Candidates whose own `accountant` is None charge it too. None means
+        the estimator's accountant, if it has one.
+    refit : bool, default=True
+        Fit the best candidate on all rows, at its cost.
+    n_jobs : int, default=None
+        Fits in parallel. With processes the accountant needs a `budget_file`.
+
+    Attributes
+    ----------
+    cv_results_ : dict
+        ``params``, ``param_*``, ``rank_test_score`` and, unless only the winner was
+        released, ``mean_test_score`` (noisy) and ``std_test_score`` (the standard
+        deviation of the noise). Nothing in it is exact.
+    best_params_ : dict
+        Of the winner.
+    best_index_ : int
+        Of the winner in ``cv_results_``.
+    best_score_ : float
+        Noisy mean score of the winner; it is optimistic. Not there if only the winner
+        was released.
+    best_estimator_ : estimator
+        The winner fitted on all rows, if `refit`.
+    privacy_spent_ : PrivacyCost
+        Sum over the choice and all fits. An accountant may know a better bound.
+    n_splits_ : int
+        Number of folds.
+
+    See Also
+    --------
+    private_score : Noisy score of one fitted model.
+
+    Examples
+    --------
+    The mixtures here are not private themselves, hence the warning:
+
+    >>> import warnings
+    >>> import numpy as np
+    >>> from sklearn.mixture import GaussianMixture
+    >>> from skprivbn.exceptions import PrivacyLeakWarning
+    >>> from skprivbn.privacy import PrivateSearchCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2000, 1)) + rng.choice([-5, 5], size=(2000, 1))
+    >>> search = PrivateSearchCV(
+    ...     GaussianMixture(random_state=0), {"n_components": [1, 2]}, (-8, 0)
+    ... )
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PrivacyLeakWarning)
+    ...     search.fit(X).best_params_
+    {'n_components': 2}
+    """
+
+    _parameter_constraints: dict = {
+        "estimator": [HasMethods(["fit"])],
+        "param_grid": [dict, list],
+        "score_bounds": [tuple, list, np.ndarray],
+        "epsilon": [Interval(Real, 0, None, closed="neither")],
+        "delta": [Interval(Real, 0, 1, closed="left")],
+        "selection": [StrOptions({"noisy_scores", "report_noisy_max"})],
+        "scoring": [callable, None],
+        "cv": [
+            Interval(Integral, 2, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+            HasMethods(["split", "get_n_splits"]),
+            "cv_object",
+        ],
+        "max_weight": [Interval(Integral, 1, None, closed="left")],
+        "accountant": [PrivacyAccountant, None],
+        "refit": ["boolean"],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        param_grid,
+        score_bounds,
+        *,
+        epsilon=1.0,
+        delta=0.0,
+        selection="noisy_scores",
+        scoring=None,
+        cv=0.25,
+        max_weight=1,
+        accountant=None,
+        refit=True,
+        n_jobs=None,
+    ):
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.score_bounds = score_bounds
+        self.epsilon = epsilon
+        self.delta = delta
+        self.selection = selection
+        self.scoring = scoring
+        self.cv = cv
+        self.max_weight = max_weight
+        self.accountant = accountant
+        self.refit = refit
+        self.n_jobs = n_jobs
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y=None, *, sample_weight=None, **params):
+        """Fit all candidates, choose one privately, and fit it on all rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Private rows.
+        y : array-like of shape (n_samples,), default=None
+            Class labels, for classifiers.
+        sample_weight : array-like of int, default=None
+            How often each row counts, at most `max_weight`; also passed to `fit` of
+            the estimator.
+        **params
+            Passed to the estimator's `fit` (for instance `party`) or the splitter
+            (`groups`), row by row where they have one entry per row.
+
+        Returns
+        -------
+        self : object
+            Fitted search.
+        """
+        candidates = list(ParameterGrid(self.param_grid))
+        choice = self._make_choice(len(candidates))
+        X, y = indexable(X, y)
+        n_rows = _num_samples(X)
+        weights = check_weights(sample_weight, n_rows, self.max_weight)
+        fit_params, split_params = self._route(X, params, sample_weight)
+        splits = private_splits(self.cv, X, y, n_rows, **split_params)
+
+        shared = find_accountant(self.estimator, self.accountant)
+        accountant = check_accountant(shared, self.epsilon, self.delta, choice.rho)
+        what = f"choice among {len(candidates)} candidates"
+        costs = [accountant.spend(self.epsilon, self.delta, choice.rho, what)]
+
+        outcomes = Parallel(n_jobs=self.n_jobs)(
+            delayed(_fit_and_sum)(
+                make_candidate(self.estimator, candidate, shared),
+                (X, y, weights, fit_params),
+                (train, test),
+                choice.bounds,
+                self.scoring,
+            )
+            for candidate in candidates
+            for train, test in splits
+        )
+        sums, fit_costs = zip(*outcomes)
+        totals = np.reshape(sums, (len(candidates), len(splits))).sum(axis=1)
+        costs.extend(fit_costs)
+        if any(math.isinf(cost.epsilon) for cost in fit_costs):
+            warn_of_exact_fits(self.estimator, shared)
+
+        self.best_index_, scores = choice.release(totals, int(weights.sum()))
+        self.cv_results_ = parameter_table(candidates) | scores
+        if "mean_test_score" in scores:
+            self.best_score_ = float(scores["mean_test_score"][self.best_index_])
+        self.best_params_ = candidates[self.best_index_]
+        self.n_splits_ = len(splits)
+        if self.refit:
+            best = make_candidate(self.estimator, self.best_params_, shared)
+            self.best_estimator_ = _fit(best, X, y, fit_params)
+            costs.append(cost_of_fit(self.best_estimator_))
+        self.privacy_spent_ = sum_of_costs(costs)
+        return self
+
+    def _make_choice(self, n_candidates):
+        bounds = check_score_bounds(self.score_bounds)
+        if self.selection == "report_noisy_max":
+            if self.delta > 0:
+                raise ValueError(
+                    "selection='report_noisy_max' uses Laplace noise: set delta=0"
+                )
+            return NoisyMax(self.epsilon, bounds, self.max_weight)
+        return NoisyRanking(
+            NoisyScores.for_budget(
+                self.epsilon, self.delta, bounds, n_candidates, self.max_weight
+            )
+        )
+
+    def _route(self, X, params, sample_weight):
+        if sample_weight is not None:
+            params = params | {"sample_weight": sample_weight}
+        params = _check_method_params(X, params)
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", **params)
+            return routed.estimator.fit, routed.get("splitter", Bunch(split={})).split
+        groups = params.pop("groups", None)
+        return params, {} if groups is None else {"groups": groups}
+
+    def get_metadata_routing(self):
+        """Say which metadata go to the estimator and which to the splitter.
+
+        Returns
+        -------
+        routing : MetadataRouter
+            As :func:`sklearn.utils.metadata_routing.process_routing` needs it.
+        """
+        router = MetadataRouter(owner=self).add_self_request(self)
+        router.add(
+            estimator=self.estimator,
+            method_mapping=MethodMapping().add(caller="fit", callee="fit"),
+        )
+        if hasattr(self.cv, "get_metadata_routing"):
+            router.add(
+                splitter=self.cv,
+                method_mapping=MethodMapping().add(caller="fit", callee="split"),
+            )
+        return router
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = deepcopy(get_tags(self.estimator))
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.target_tags = inner.target_tags
+        tags.input_tags = inner.input_tags
+        tags.non_deterministic = True
+        return tags
+
+    def _best(self):
+        check_is_fitted(self)
+        if not self.refit:
+            raise AttributeError(
+                "this search was made with refit=False: fit the estimator with "
+                "best_params_ yourself"
+            )
+        return self.best_estimator_
+
+    def score(self, X, y=None):
+        """Return the score of the best estimator, without noise: for public rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Public rows; for private ones see :func:`private_score`.
+        y : array-like of shape (n_samples,), default=None
+            Class labels, for classifiers.
+
+        Returns
+        -------
+        float
+            As ``best_estimator_.score`` gives it.
+        """
+        return self._best().score(X) if y is None else self._best().score(X, y)
+
+    @_best_has("score_samples")
+    def score_samples(self, X):
+        """Return the log-likelihood of each row under the best estimator."""
+        return self._best().score_samples(X)
+
+    @_best_has("predict")
+    def predict(self, X):
+        """Predict with the best estimator."""
+        return self._best().predict(X)
+
+    @_best_has("predict_proba")
+    def predict_proba(self, X):
+        """Predict probabilities with the best estimator."""
+        return self._best().predict_proba(X)
+
+    @_best_has("transform")
+    def transform(self, X):
+        """Transform with the best estimator."""
+        return self._best().transform(X)
+
+    @_best_has("sample")
+    def sample(self, n_samples=1, **params):
+        """Draw from the best estimator."""
+        return self._best().sample(n_samples, **params)
+
+    @property
+    def classes_(self):
+        """Class labels of the best estimator."""
+        return self._best().classes_
+
+    @property
+    def n_features_in_(self):
+        """Number of features seen by the best estimator."""
+        if not hasattr(self, "best_estimator_"):
+            raise AttributeError(f"{type(self).__name__} has no n_features_in_ yet")
+        return self.best_estimator_.n_features_in_
+
+    @property
+    def feature_names_in_(self):
+        """Names of the features seen by the best estimator."""
+        if not hasattr(self, "best_estimator_"):
+            raise AttributeError(f"{type(self).__name__} has no feature_names_in_ yet")
+        return self.best_estimator_.feature_names_in_
+
+
+def _fit_and_sum(estimator, data, split, bounds, scoring):
+    """Fit on one part, sum the clipped scores of the other; what a worker does."""
+    X, y, weights, fit_params = data
+    train, test = split
+    fit_params = _check_method_params(X, fit_params, indices=train)
+    y_train = None if y is None else _safe_indexing(y, train)
+    estimator = _fit(estimator, _safe_indexing(X, train), y_train, fit_params)
+    total = 0
+    if len(test):
+        y_test = None if y is None else _safe_indexing(y, test)
+        scores = row_scores(estimator, _safe_indexing(X, test), y_test, scoring)
+        total = clipped_sum(scores, bounds, weights[test])
+    return total, cost_of_fit(estimator)
+
+
+def _fit(estimator, X, y, fit_params):
+    if y is None:
+        return estimator.fit(X, **fit_params)
+    return estimator.fit(X, y, **fit_params)
