@@ -1,0 +1,51 @@
+"""What the displays share: matplotlib only when needed, colours anybody can tell."""
+
+from skprivbn.utils import import_optional
+
+__all__ = ["COORDINATOR_COLOUR", "HATCHES", "PALETTE", "colours_of", "get_axes"]
+
+# Okabe and Ito's palette, which people with any colour vision tell apart.
+PALETTE = (
+    "#56B4E9",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+)
+COORDINATOR_COLOUR = "#999999"
+HATCHES = ("", "//", "..", "xx")
+
+
+def get_axes(ax, user, figsize=None):
+    """Return the figure and axes to draw in; a new pair if no axes are given.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes or None
+    user : str
+        What needs matplotlib, for the error if it is not installed.
+    figsize : tuple of float, default=None
+        Size in inches of a new figure.
+
+    Returns
+    -------
+    figure, ax
+    """
+    pyplot = import_optional("matplotlib.pyplot", user)
+    if ax is None:
+        figure, ax = pyplot.subplots(figsize=figsize, layout="constrained")
+        return figure, ax
+    return ax.figure, ax
+
+
+def colours_of(names):
+    """Return a fill style per name; hatches tell apart what shares a colour."""
+    return {
+        name: {
+            "facecolor": PALETTE[i % len(PALETTE)],
+            "hatch": HATCHES[i // len(PALETTE) % len(HATCHES)],
+        }
+        for i, name in enumerate(names)
+    }
