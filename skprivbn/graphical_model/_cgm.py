@@ -1,0 +1,155 @@
+"""Expectation maximisation for collective graphical models.
+
+The true contingency tables n are hidden, the noisy ones y are seen. The E-step finds
+the most probable n given y and the current potentials, the M-step the potentials whose
+marginals are n / N.
+
+References
+----------
+G. Bernstein, R. McKenna, T. Sun, D. Sheldon, M. Hay, G. Miklau (2017). Differentially
+private learning of undirected graphical models using collective graphical models.
+ICML.
+"""
+
+import numpy as np
+from scipy.optimize import minimize
+
+from skprivbn.graphical_model._estimation import maximise_likelihood
+
+__all__ = ["collective_em", "expected_tables_by_dual", "nonlinear_belief_propagation"]
+
+
+def log_noise_gradient(tables, expected):
+    """Gradient of log p(y | n) with respect to n."""
+    residual = tables.values - expected
+    if tables.kind == "laplace":
+        return np.sign(residual) / tables.mean_absolute_noise
+    return residual / tables.variance
+
+
+def nonlinear_belief_propagation(tables, theta, n_records, max_iter=100, tol=1e-4):
+    """Algorithm 1 of the paper: the E-step as repeated belief propagation.
+
+    The damping is 2 / (k + 1) in iteration k; with a constant one the iterates keep
+    jumping around the kinks of the Laplace likelihood.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+        What was released.
+    theta : ndarray of shape (n_parameters,)
+        Current potentials.
+    n_records : float
+        Number of records.
+    max_iter : int, default=100
+        Most iterations.
+    tol : float, default=1e-4
+        Stop when the mean change of a cell is below this fraction of the noise.
+
+    Returns
+    -------
+    expected : ndarray of shape (n_parameters,)
+        Most probable true tables.
+    """
+    layout = tables.layout
+    expected = n_records * layout.marginals(theta)[1]
+    smallest = tol * tables.mean_absolute_noise.mean()
+    for k in range(1, max_iter + 1):
+        shifted = theta + log_noise_gradient(tables, expected)
+        proposal = n_records * layout.marginals(shifted)[1]
+        change = 2 / (k + 1) * (proposal - expected)
+        expected = expected + change
+        if np.abs(change).mean() <= smallest:
+            break
+    return expected
+
+
+def expected_tables_by_dual(tables, theta, n_records, shift, max_iter=50):
+    """The E-step through its dual, smooth and convex with at most a box constraint.
+
+    The most probable tables are N times the marginals at ``theta + shift``, where the
+    shift minimises N A(theta + shift) - shift' y over the box |shift| <= 1 / scale
+    for Laplace noise, and the same plus variance shift^2 / 2 for Gaussian noise. So
+    ``theta + shift`` is at once the M-step's answer.
+
+    Parameters
+    ----------
+    tables, theta, n_records
+        See :func:`nonlinear_belief_propagation`.
+    shift : ndarray of shape (n_parameters,)
+        Start, for instance the previous step's.
+    max_iter : int, default=50
+        Iterations of L-BFGS.
+
+    Returns
+    -------
+    shift : ndarray of shape (n_parameters,)
+    """
+    layout, laplace = tables.layout, tables.kind == "laplace"
+    scale = 1 / tables.mean_absolute_noise
+    ridge = 0.0 if laplace else tables.variance * scale**2 / n_records
+    wanted = tables.values / n_records
+
+    def objective(unit):
+        log_partition, model = layout.marginals(theta + scale * unit)
+        value = log_partition - (scale * unit) @ wanted + 0.5 * np.sum(ridge * unit**2)
+        return value, scale * (model - wanted) + ridge * unit
+
+    result = minimize(
+        objective,
+        shift / scale,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-1.0, 1.0)] * shift.size if laplace else None,
+        options={
+            "maxiter": max_iter,
+            "ftol": 1e-12,
+            "gtol": 1e-6 * scale.min(),
+            "maxcor": 20,
+        },
+    )
+    return result.x * scale
+
+
+def collective_em(tables, e_step="dual", discrepancy=0.7, max_iter=2000, tol=1e-6):
+    """Algorithm 2 of the paper, stopped before it learns the noise.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+        What was released; with noise.
+    e_step : {"dual", "nlbp"}, default="dual"
+        How the E-step is solved.
+    discrepancy : float, default=0.7
+        Stop when the mean distance between noisy and expected tables is at most this
+        fraction of the mean absolute noise. Zero goes to the limit, which overfits.
+    max_iter : int, default=2000
+        Most EM iterations.
+    tol : float, default=1e-6
+        Stop when no potential changes by more.
+
+    Returns
+    -------
+    theta : ndarray of shape (n_parameters,)
+    n_iter : int
+    converged : bool
+        Whether one of the two stopping rules was met.
+    """
+    layout, n_records = tables.layout, tables.n_records()
+    theta = np.zeros(layout.n_parameters)
+    shift = np.zeros_like(theta)
+    for n_iter in range(1, max_iter + 1):
+        if e_step == "dual":
+            shift = expected_tables_by_dual(tables, theta, n_records, shift)
+            new = theta + shift
+            expected = n_records * layout.marginals(new)[1]
+        else:
+            expected = nonlinear_belief_propagation(tables, theta, n_records)
+            new, _ = maximise_likelihood(
+                layout, expected / n_records, 0.0, theta, max_iter=200, tol=1e-7
+            )
+        change, theta = np.abs(new - theta).max(), new
+        distance = np.abs(tables.values - expected) / tables.mean_absolute_noise
+        if distance.mean() <= discrepancy or change <= tol:
+            return theta, n_iter, True
+    return theta, n_iter, False

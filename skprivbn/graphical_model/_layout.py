@@ -1,0 +1,91 @@
+"""Parameters of a random field as one flat vector, and the tables that measure it."""
+
+from math import prod
+
+import numpy as np
+
+from skprivbn.graphical_model._elimination import EliminationPlan
+
+__all__ = ["TableLayout"]
+
+
+class TableLayout:
+    """Where the cells of every table sit in a flat vector of parameters.
+
+    One table of log-potentials per clique, or per group of tied cliques. The
+    released contingency tables have the same layout: a tied table counts the sum
+    over its cliques.
+
+    Parameters
+    ----------
+    cliques : list of tuple of int
+        Scopes.
+    sizes : sequence of int
+        Number of states of each variable.
+    ties : sequence of int, default=None
+        Number of the table of each clique; by default every clique has its own.
+    support : ndarray of bool of shape (n_parameters,), default=None
+        False for structural zeros: configurations that cannot occur.
+    inference : object, default=None
+        Has ``forward(tables)`` and ``backward(tape)`` like :class:`EliminationPlan`,
+        which is the default.
+    """
+
+    def __init__(self, cliques, sizes, ties=None, support=None, inference=None):
+        self.cliques = [tuple(int(i) for i in clique) for clique in cliques]
+        self.sizes = tuple(int(size) for size in sizes)
+        self.ties = np.arange(len(cliques)) if ties is None else np.asarray(ties)
+        self.support = support
+        self.inference = inference or EliminationPlan(self.cliques, self.sizes)
+        n_tables = self.ties.max(initial=-1) + 1
+        self.shapes = [None] * n_tables
+        for clique, table in zip(self.cliques, self.ties):
+            self.shapes[table] = tuple(self.sizes[i] for i in clique)
+        self.n_cells = np.array([prod(shape) for shape in self.shapes], dtype=int)
+        #: number of cliques that each table sums over
+        self.multiplicity = np.bincount(self.ties, minlength=n_tables)
+        self.starts = np.concatenate([[0], np.cumsum(self.n_cells)])[:-1].astype(int)
+        self.n_parameters = int(self.n_cells.sum())
+        self._slices = [
+            slice(start, start + n) for start, n in zip(self.starts, self.n_cells)
+        ]
+
+    def split(self, vector):
+        """Views of a flat vector as tables."""
+        return [vector[s].reshape(shape) for s, shape in zip(self._slices, self.shapes)]
+
+    def flatten(self, tables):
+        """Flat vector from a list of tables."""
+        return np.concatenate([np.ravel(table) for table in tables])
+
+    def spread(self, per_table):
+        """Repeat one number per table over its cells."""
+        return np.repeat(per_table, self.n_cells)
+
+    def potentials(self, theta):
+        """Linear-space tables of all cliques (with a batch axis), and log scale."""
+        peak = np.maximum.reduceat(theta, self.starts)
+        linear = np.exp(theta - self.spread(peak))
+        if self.support is not None:
+            linear *= self.support
+        tables = self.split(linear)
+        return [tables[g][None] for g in self.ties], peak[self.ties].sum()
+
+    def log_partition(self, theta):
+        """Log-partition function."""
+        tables, scale = self.potentials(theta)
+        return float(self.inference.forward(tables)[0][0] + scale)
+
+    def marginals(self, theta):
+        """Log-partition function and its gradient.
+
+        The gradient holds the marginal probabilities of every clique, summed over
+        tied cliques.
+        """
+        tables, scale = self.potentials(theta)
+        log_partition, tape = self.inference.forward(tables)
+        gradient = np.zeros(self.n_parameters)
+        views = self.split(gradient)
+        for table, marginal in zip(self.ties, self.inference.backward(tape)):
+            views[table] += marginal[0]
+        return float(log_partition[0] + scale), gradient
