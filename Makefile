@@ -41,7 +41,9 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" --doctest-modules skprivbn tests
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" --doctest-modules \
+		--doctest-glob="*.rst" --doctest-glob="*.md" \
+		skprivbn tests doc/*.rst README.md
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS) -m slow tests
@@ -50,7 +52,7 @@ doc: $(VENV)/.installed-doc
 	$(BIN)/python -m sphinx -W --keep-going -b html doc doc/_build/html
 
 bench: $(VENV)/.installed-bench
-	$(BIN)/python -m benchmarks
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from skprivbn.datasets._adult_domain import discretize, read_domain
+from skprivbn.utils import import_optional
 from skprivbn.utils._sklearn import StrOptions, validate_params
 
 
@@ -326,11 +327,7 @@ def _text(column):
 
 
 def _frame(columns, categories=None):
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("as_frame=True needs pandas: pip install pandas") from error
-
+    pd = import_optional("pandas", "as_frame=True")
     frame = pd.DataFrame(columns)
     for name, states in (categories or {}).items():
         frame[name] = pd.Categorical(frame[name], categories=states)

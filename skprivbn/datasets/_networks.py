@@ -163,9 +163,6 @@ def read_network(name):
     for node in stored:
         shape = [len(states[parent]) for parent in node["parents"]]
         table = np.array(node["cpt"], dtype=float)
-        # The repository prints few digits: thirds sum to one only nearly.
-        totals = table.sum(axis=1, keepdims=True)
-        table = np.where(np.abs(totals - 1) > 1e-12, table / totals, table)
         cpts[node["name"]] = table.reshape(*shape, len(node["states"]))
     return {"nodes": list(states), "states": states, "parents": parents, "cpts": cpts}
 

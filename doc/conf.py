@@ -1,0 +1,73 @@
+"""Sphinx configuration. The build needs no network."""
+
+import sys
+import warnings
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from sklearn_inventory import write_inventory  # noqa: E402
+
+import skprivbn  # noqa: E402
+
+project = "skprivbn"
+author = "the skprivbn developers"
+copyright = "the skprivbn developers"
+release = version = skprivbn.__version__
+
+extensions = [
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "auto_examples/**/*.ipynb", "**/GALLERY_HEADER.rst"]
+templates_path = ["_templates"]
+default_role = "literal"
+
+autosummary_generate = True
+autodoc_default_options = {"members": True, "inherited-members": True}
+autodoc_typehints = "none"
+# Methods are shown by the class template; numpydoc would list them a second time.
+numpydoc_show_class_members = False
+
+# Links into scikit-learn's documentation without downloading its index.
+intersphinx_mapping = {
+    "sklearn": (
+        "https://scikit-learn.org/stable/",
+        str(write_inventory(HERE / "_build" / "sklearn.inv")),
+    )
+}
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"plot_",
+    "ignore_pattern": r"__init__\.py|demo\.py",
+    "plot_gallery": "True",
+    "doc_module": "skprivbn",
+    "backreferences_dir": "api/generated/backreferences",
+    "reference_url": {"skprivbn": None},
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "abort_on_example_error": True,
+}
+# A figure is shown by the gallery itself.
+warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*")
+
+html_theme = "pydata_sphinx_theme"
+html_title = "skprivbn"
+html_static_path = ["_static"]
+html_css_files = ["skprivbn.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_prev_next": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
