@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from dp_accounting import rdp
 
 __all__ = ["PrivacyCost", "Spend", "total_cost", "zcdp_epsilon"]
 
@@ -70,6 +69,8 @@ def zcdp_epsilon(rho, delta):
         return 0.0
     if delta <= 0 or math.isinf(rho):
         return math.inf
+    from dp_accounting import rdp  # slow to import, and pure budgets never need it
+
     best = math.sqrt(max(-math.log(delta), 1e-3) / rho)
     orders = 1 + best * np.geomspace(0.2, 5, 1001)
     return float(rdp.compute_epsilon(orders, rho * orders, delta)[0])

@@ -1,0 +1,208 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from skprivbn.privacy import (
+    CountMechanism,
+    PrivacyAccountant,
+    audit_epsilon,
+    discrete_gaussian_share,
+    discrete_laplace_share,
+    distribute,
+)
+from skprivbn.privacy._distributed import (
+    laplace_epsilon_with_colluders,
+    sum_of_gaussians_gap,
+)
+from skprivbn.privacy._exact_sampling import PolyaSampler, _constants
+from tests.privacy.test_mechanisms import gaussian_pmf, goodness_of_fit, laplace_pmf
+
+
+def polya_fit(draws, decay, n_shares):
+    # cells of at least 20 expected draws
+    pmf = stats.nbinom(1 / n_shares, -math.expm1(-decay)).pmf(np.arange(2000))
+    last = np.flatnonzero(pmf * len(draws) > 20)[-1]
+    expected = np.append(pmf[:last], 1 - pmf[:last].sum()) * len(draws)
+    observed = np.bincount(np.minimum(draws, last), minlength=last + 1)
+    return stats.chisquare(observed, expected).pvalue
+
+
+@pytest.mark.parametrize("decay", [Fraction(3), Fraction(1), Fraction(1, 40)])
+@pytest.mark.parametrize("n_shares", [1, 2, 7])
+def test_polya_draws_have_their_distribution(decay, n_shares):
+    draws = PolyaSampler(decay, n_shares).sample(50_000)
+    assert polya_fit(draws, float(decay), n_shares) > 1e-6
+
+
+@pytest.mark.parametrize("prefix_bits", [1, 3, 8])
+def test_draws_that_need_more_bits_have_the_same_distribution(prefix_bits):
+    # with few bits at first, most draws take the slow path
+    draws = PolyaSampler(Fraction(1, 3), 4, prefix_bits).sample(5000)
+    assert polya_fit(draws, 1 / 3, 4) > 1e-6
+
+
+def test_the_fit_test_catches_another_shape():
+    draws = PolyaSampler(Fraction(1, 3), 4).sample(50_000)
+    assert polya_fit(draws, 1 / 3, 5) < 1e-6
+
+
+@pytest.mark.parametrize("n_shares", [1, 3, 10])
+@pytest.mark.parametrize("decay", [Fraction(5), Fraction(0.1), Fraction(1, 1000)])
+def test_bounds_enclose_the_distribution_function(decay, n_shares):
+    from mpmath import exp, mp, mpf
+
+    mp.dps = 80
+    p = exp(-mpf(decay.numerator) / decay.denominator)
+    shape = mpf(1) / n_shares
+    term, total = (1 - p) ** shape, mpf(0)
+    bounds = PolyaSampler(decay, n_shares)._bounds(64)
+    for k in range(50):
+        total += term
+        term *= p * (k + shape) / (k + 1)
+        low, high = next(bounds)
+        assert int(low) <= total * mpf(2) ** 64 <= int(high)
+        assert high - low <= 1
+    # the constants are enclosed, to the last bit
+    for value, index in ((p, 0), ((1 - p) ** shape, 2)):
+        low, high = _constants(decay, n_shares, 128)[
+            index // 2 * 2 : index // 2 * 2 + 2
+        ]
+        assert int(low) <= value * mpf(2) ** 128 <= int(high)
+        assert high - low <= 1
+
+
+def test_too_wide_noise_is_refused():
+    with pytest.raises(ValueError, match="larger epsilon"):
+        discrete_laplace_share(3, 10**6, 0.1, 2)
+
+
+@pytest.mark.parametrize("min_honest", [1, 2, 5])
+def test_honest_laplace_shares_make_laplace_noise(min_honest):
+    shares = [
+        discrete_laplace_share(20_000, 3, 1.5, min_honest) for _ in range(min_honest)
+    ]
+    assert goodness_of_fit(sum(shares), laplace_pmf(2.0), 8) > 1e-6
+
+
+def test_one_share_is_not_laplace_noise():
+    share = discrete_laplace_share(20_000, 3, 1.5, 2)
+    assert goodness_of_fit(share, laplace_pmf(2.0), 8) < 1e-6
+
+
+def test_honest_gaussian_shares_make_gaussian_noise():
+    shares = [discrete_gaussian_share(20_000, 5.0, 3) for _ in range(3)]
+    assert goodness_of_fit(sum(shares), gaussian_pmf(5.0), 12) > 1e-6
+
+
+def test_gaussian_shares_may_not_be_too_small():
+    with pytest.raises(ValueError, match="sigma >= 2"):
+        discrete_gaussian_share(3, 3.0, 4)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 0.7, 1.0])
+@pytest.mark.parametrize("n_shares", [1, 2, 3, 6])
+def test_gap_of_a_sum_of_gaussians_is_a_bound(sigma, n_shares):
+    k = np.arange(-30, 31)
+    one = gaussian_pmf(sigma)(k)
+    total = np.ones(1)
+    for _ in range(n_shares):
+        total = np.convolve(total, one)
+    support = np.arange(total.size) - total.size // 2
+    single = gaussian_pmf(sigma * math.sqrt(n_shares))(support)
+    near = np.abs(support) < 6 * sigma * math.sqrt(n_shares)
+    gap = np.abs(np.log(total[near] / single[near])).max()
+    assert gap <= sum_of_gaussians_gap(sigma, n_shares) + 1e-9
+    if n_shares > 1 and sigma < 1:  # the bound is not idle
+        assert gap > 1e-6
+
+
+def test_published_epsilons_with_colluders():
+    # ten parties, shares that rely on all ten of them
+    noise = distribute(CountMechanism.for_budget(0.1), 10, min_honest=10)
+    table = noise.epsilon_with_colluders()
+    assert table[1] == pytest.approx(0.146, abs=5e-4)
+    assert table[5] == pytest.approx(0.61, abs=5e-3)
+    assert table[-1] == math.inf
+
+
+@pytest.mark.parametrize("n_honest", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("sensitivity", [1, 3])
+def test_epsilon_with_colluders_is_the_largest_log_ratio(n_honest, sensitivity):
+    epsilon, min_honest = 0.9, 4
+    p = math.exp(-epsilon / sensitivity)
+    one = stats.nbinom(n_honest / min_honest, 1 - p).pmf(np.arange(400))
+    pmf = np.array([one[: 400 - k] @ one[k:] for k in range(100)])
+    ratios = sensitivity * np.log(pmf[:-1] / pmf[1:])
+    claimed = laplace_epsilon_with_colluders(epsilon, sensitivity, n_honest, min_honest)
+    assert ratios.max() <= claimed * (1 + 1e-6)
+    assert ratios.max() > 0.9 * claimed
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_table_keeps_the_promise_up_to_the_dishonest(delta):
+    noise = distribute(CountMechanism.for_budget(0.7, delta, 4, 2), 7)
+    table = noise.epsilon_with_colluders()
+    assert noise.min_honest == 4
+    assert table.shape == (8,)
+    assert np.all(np.diff(table[:-1]) >= -1e-9)
+    assert np.all(table[:4] <= 0.7 * (1 + 1e-6))
+    assert table[4] > 0.7
+
+
+def test_distributed_mechanism():
+    central = CountMechanism.for_budget(1.0, 1e-6, 1)
+    noise = distribute(central, 6, min_honest=3)
+    assert noise.variance == pytest.approx(2 * central.variance, rel=1e-6)
+    shares = [noise.share((50, 40)) for _ in range(6)]
+    assert sum(shares).std() == pytest.approx(noise.std, rel=0.1)
+    assert noise.rho == pytest.approx(central.rho, rel=1e-6)
+    accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
+    noise.spend(accountant, what="sum")
+    assert accountant.remaining().epsilon == 0
+    noise.check_survivors(3)
+    with pytest.raises(ValueError, match="must not be released"):
+        noise.check_survivors(2)
+
+
+def test_weak_gaussian_noise_is_raised_to_the_smallest_share():
+    central = CountMechanism.for_budget(8.0, 1e-3, 1)
+    noise = distribute(central, 4, min_honest=4)
+    assert central.scale < 4.0
+    assert noise.scale == pytest.approx(4.0)
+    assert noise.epsilon_with_colluders()[0] < 8.0
+
+
+@pytest.mark.parametrize("min_honest", [0, 5, -1])
+def test_wrong_min_honest(min_honest):
+    with pytest.raises(ValueError, match="between 1 and"):
+        distribute(CountMechanism.for_budget(1.0), 4, min_honest)
+
+
+def attack(noise, n_colluders, n_releases=20_000):
+    """What colluders see of neighbouring totals once they remove their own shares."""
+    honest = noise.n_parties - n_colluders
+
+    def view(total):
+        # the likelihood ratio is monotone in minus the distance from zero
+        return -np.abs(total + sum(noise.share(n_releases) for _ in range(honest)))
+
+    return view(0), view(1)
+
+
+def test_audit_of_the_distributed_path_with_colluders():
+    noise = distribute(CountMechanism.for_budget(1.0), 4)
+    for n_colluders in (0, 2):
+        assert audit_epsilon(*attack(noise, n_colluders)) <= 1.0
+
+
+def test_audit_catches_shares_that_rely_on_every_party():
+    # the broken twin: shape 1/K instead of 1/H, one colluder among three
+    broken = distribute(CountMechanism.for_budget(1.0), 3, min_honest=3)
+    claimed = broken.epsilon
+    found = audit_epsilon(*attack(broken, n_colluders=1))
+    assert found > claimed
+    # and the ledger's table knew
+    assert found <= broken.epsilon_with_colluders()[1]

@@ -1,0 +1,42 @@
+"""A small private estimator that the tests of accountants and searches fit."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skprivbn.privacy import CountMechanism, check_accountant
+
+
+class NoisyHistogram(DensityMixin, BaseEstimator):
+    """Histogram of one integer column in 0..n_states-1, with noisy counts."""
+
+    __metadata_request__fit = {"party": True}
+
+    def __init__(self, n_states=4, epsilon=1.0, delta=0.0, prior=1.0, accountant=None):
+        self.n_states = n_states
+        self.epsilon = epsilon
+        self.delta = delta
+        self.prior = prior
+        self.accountant = accountant
+
+    def fit(self, X, y=None, *, party=None, sample_weight=None):
+        noise = CountMechanism.for_budget(self.epsilon, self.delta)
+        accountant = check_accountant(
+            self.accountant, self.epsilon, self.delta, noise.rho
+        )
+        self.privacy_spent_ = noise.spend(accountant, what="histogram")
+        X = validate_data(self, X)
+        self.n_rows_, self.party_ = len(X), party
+        counts = np.bincount(
+            X[:, 0].astype(int), weights=sample_weight, minlength=self.n_states
+        )
+        noisy = np.maximum(noise.release(counts.astype(int)), 0) + self.prior
+        self.log_probabilities_ = np.log(noisy / noisy.sum())
+        return self
+
+    def score_samples(self, X):
+        check_is_fitted(self)
+        return self.log_probabilities_[np.asarray(X)[:, 0].astype(int)]
+
+    def score(self, X, y=None):
+        return self.score_samples(X).mean()
