@@ -26,19 +26,54 @@ __all__ = [
 
 
 def laplace_scale(epsilon, l1_sensitivity):
-    """Return the scale of the discrete Laplace noise that gives pure epsilon."""
+    """Return the scale of the discrete Laplace noise that gives pure epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss.
+    l1_sensitivity : float
+        How much one individual changes the counts, summed over cells.
+
+    Returns
+    -------
+    float
+        The scale, ``l1_sensitivity / epsilon``.
+    """
     _check_positive(epsilon=epsilon, l1_sensitivity=l1_sensitivity)
     return l1_sensitivity / epsilon
 
 
 def discrete_laplace_variance(scale):
-    """Return the variance of P(k) proportional to exp(-|k| / scale)."""
+    """Return the variance of discrete Laplace noise.
+
+    Parameters
+    ----------
+    scale : float
+        The probability of k is proportional to ``exp(-|k| / scale)``.
+
+    Returns
+    -------
+    float
+        The variance.
+    """
     _check_positive(scale=scale)
     return 0.5 / math.sinh(0.5 / scale) ** 2 if scale > 1e-3 else 0.0
 
 
 def discrete_gaussian_variance(sigma):
-    """Return the variance of P(k) proportional to exp(-k^2 / (2 sigma^2))."""
+    """Return the variance of discrete Gaussian noise.
+
+    Parameters
+    ----------
+    sigma : float
+        The probability of k is proportional to ``exp(-k^2 / (2 sigma^2))``.
+
+    Returns
+    -------
+    float
+        The variance.
+    """
     _check_positive(sigma=sigma)
     if sigma > 3:  # differs from sigma^2 by a factor of about exp(-2 pi^2 sigma^2)
         return float(sigma) ** 2
@@ -124,9 +159,9 @@ def discrete_gaussian_delta(sigma, epsilon, change=1):
 
     Notes
     -----
-    The privacy loss is (T + |v|^2 / 2) / sigma^2, where v is the change and T the sum
-    of v_j Y_j over independent noises Y_j; delta is the mean of
-    max(0, 1 - exp(epsilon - loss)) [1]_. Only positive terms are summed, so that
+    The privacy loss is ``(T + |v|^2 / 2) / sigma^2``, where v is the change and T the
+    sum of v_j Y_j over independent noises Y_j; delta is the mean of
+    ``max(0, 1 - exp(epsilon - loss))`` [1]_. Only positive terms are summed, so that
     small deltas keep their digits.
 
     References
