@@ -1,5 +1,12 @@
 """Pictures of networks, of what parties sent, and of what privacy costs."""
 
+from skprivbn.inspection._curves import ConvergenceDisplay, PrivacyUtilityDisplay
 from skprivbn.inspection._dag_display import DAGDisplay
+from skprivbn.inspection._ledger_display import LedgerDisplay
 
-__all__ = ["DAGDisplay"]
+__all__ = [
+    "ConvergenceDisplay",
+    "DAGDisplay",
+    "LedgerDisplay",
+    "PrivacyUtilityDisplay",
+]

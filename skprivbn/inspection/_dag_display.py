@@ -347,19 +347,19 @@ def _drawing_order(learnt, kinds):
 
 
 def _text_path(text):
+    """Return the outline of a name; a blank one is shown in quotes."""
     TextPath = import_optional("matplotlib.textpath", "DAGDisplay").TextPath
-    return TextPath((0, 0), text.replace("$", r"\$"), size=FONT_SIZE / 72)
+    text = (text if text.strip() else repr(text)).replace("$", r"\$")
+    return TextPath((0, 0), text, size=FONT_SIZE / 72)
 
 
 def _width(glyph):
-    return float(np.ptp(glyph.vertices[:, 0])) if len(glyph.vertices) else 0.0
+    return float(np.ptp(glyph.vertices[:, 0]))
 
 
 def _centred(glyph, x, y):
     """Return the text's outline centred at x, on a common baseline below y."""
     Affine2D = import_optional("matplotlib.transforms", "DAGDisplay").Affine2D
-    if not len(glyph.vertices):
-        return glyph
     middle = (glyph.vertices[:, 0].max() + glyph.vertices[:, 0].min()) / 2
     baseline = 0.36 * FONT_SIZE / 72
     return Affine2D().translate(x - middle, y - baseline).transform_path(glyph)

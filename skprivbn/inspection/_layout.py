@@ -7,7 +7,7 @@ through a label.
 """
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
+from scipy.optimize import isotonic_regression
 
 from skprivbn.bayesian_network._dag import topological_order
 
@@ -151,19 +151,24 @@ def _sideways(layers, edges, widths, gap, n_nodes):
         offset = np.concatenate([[0.0], np.cumsum(steps)])
         offsets.append(offset)
         x[layer] = offset - offset[-1] / 2
-    for sweep in range(4 * N_SWEEPS):
-        downwards = sweep % 2 == 0
-        levels = range(len(layers))
-        for level in levels if downwards else reversed(levels):
-            layer, wanted, weight = layers[level], [], []
-            for node in layer:
-                near = above[node] + below[node]
-                # Lanes pull hardest: long edges should be straight.
-                pull = [4.0 if v >= n_nodes or node >= n_nodes else 1.0 for v in near]
-                wanted.append(np.average(x[near], weights=pull) if near else x[node])
-                weight.append(sum(pull) if near else 0.1)
+    near = [up + down for up, down in zip(above, below)]
+    # Lanes pull hardest, since long edges should be straight; a node without edges
+    # stays where it is.
+    pulls = [
+        np.array([4.0 if max(node, other) >= n_nodes else 1.0 for other in others])
+        for node, others in enumerate(near)
+    ]
+    weights = np.array([pull.sum() or 0.1 for pull in pulls])
+    levels = list(range(len(layers)))
+    for _ in range(2 * N_SWEEPS):
+        for level in levels + levels[::-1]:
+            layer = layers[level]
+            wanted = [
+                pulls[node] @ x[near[node]] / weights[node] if near[node] else x[node]
+                for node in layer
+            ]
             shifted = isotonic_regression(
-                np.array(wanted) - offsets[level], sample_weight=np.array(weight)
+                wanted - offsets[level], weights=weights[layer]
             )
-            x[layer] = shifted + offsets[level]
+            x[layer] = shifted.x + offsets[level]
     return x

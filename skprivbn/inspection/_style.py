@@ -2,7 +2,7 @@
 
 from skprivbn.utils import import_optional
 
-__all__ = ["COORDINATOR_COLOUR", "HATCHES", "PALETTE", "colours_of", "get_axes"]
+__all__ = ["COORDINATOR_COLOUR", "LINE_PALETTE", "colours_of", "get_axes"]
 
 # Okabe and Ito's palette, which people with any colour vision tell apart.
 PALETTE = (
@@ -13,6 +13,16 @@ PALETTE = (
     "#F0E442",
     "#0072B2",
     "#D55E00",
+)
+# The same with the dark ones first: thin lines need contrast with white.
+LINE_PALETTE = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
 )
 COORDINATOR_COLOUR = "#999999"
 HATCHES = ("", "//", "..", "xx")
