@@ -39,7 +39,7 @@ class PaillierBackend(KeyHolderBackend):
     insecure_test_key : bool, default=False
         Allow keys below 2048 bits, which can be factored, for fast tests. Warns.
     n_jobs : int, default=None
-        Processes that a party uses to encrypt and decrypt, as in joblib. None is 1.
+        Threads that a party uses to encrypt and decrypt, as in joblib. None is 1.
 
     See Also
     --------
@@ -177,10 +177,11 @@ class PaillierSession(KeyHolderSession):
         return range(0, max(length, 1), self._n_values)
 
     def _map(self, function, numbers):
-        if self._n_jobs in (None, 1) or len(numbers) < 4:
-            return [function(self._private, number) for number in numbers]
-        return Parallel(n_jobs=self._n_jobs)(
-            delayed(function)(self._private, number) for number in numbers
+        # Threads, so that the key stays in this process: gmpy2 lets go of the
+        # interpreter lock while it computes.
+        return Parallel(n_jobs=self._n_jobs, prefer="threads")(
+            delayed(_without_lock)(function, self._private, number)
+            for number in numbers
         )
 
     def _pack(self, values, check):
@@ -223,6 +224,11 @@ class PaillierSession(KeyHolderSession):
 def _limbs_as_bytes(limbs):
     """Return one row of 16 little-endian bytes per value."""
     return np.ascontiguousarray(limbs.T.astype("<u8")).view(np.uint8)
+
+
+def _without_lock(function, *arguments):
+    with gmpy2.context(allow_release_gil=True):
+        return function(*arguments)
 
 
 def _encrypt_as_owner(private, plaintext):

@@ -1,0 +1,212 @@
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from skprivbn.crypto import MaskingBackend, _masking
+from skprivbn.crypto._masking import MaskingSession, open_total, read_limbs
+from skprivbn.exceptions import ProtocolError
+from tests.crypto.micro_federation import (
+    hide_all,
+    make_contexts,
+    secure_sum,
+    start_sessions,
+)
+
+BACKEND = MaskingBackend()
+
+
+def read(hidden):
+    """Return the 128-bit numbers of a masked vector as Python integers."""
+    low, high = read_limbs(hidden)
+    return [int(a) + (int(b) << 64) for a, b in zip(low, high)]
+
+
+def differences(first, second):
+    """Read two masked vectors as if their masks were the same."""
+    limbs = read_limbs(first).copy()
+    _masking.add_limbs(limbs, _masking.negate_limbs(read_limbs(second)))
+    return _masking.decode_fixed_point(limbs, np.dtype(float))[:-1]
+
+
+def test_sum_does_not_depend_on_the_order():
+    rng = np.random.default_rng(0)
+    vectors = 10.0 ** rng.uniform(-8, 8, (7, 50)) * rng.choice([-1, 1], (7, 50))
+    sessions = start_sessions(BACKEND, make_contexts(7))
+    hidden = hide_all(sessions, vectors)
+    total = BACKEND.open(BACKEND.add(hidden))
+    np.testing.assert_array_equal(total, BACKEND.open(BACKEND.add(hidden[::-1])))
+
+
+def test_large_integers_are_exact():
+    vectors = np.array([[2**60 + 1, -(2**61)], [-3, 2**61 + 1], [2**60, 5]])
+    np.testing.assert_array_equal(secure_sum(BACKEND, vectors), vectors.sum(axis=0))
+
+
+def test_masked_values_are_those_of_an_independent_slow_version():
+    """Python integers, and HKDF from another library."""
+    contexts = make_contexts(3)
+    vectors = np.array([[1.5, -2.25], [0.0, 3.0], [-1.0, 0.5]])
+    hidden = hide_all(start_sessions(BACKEND, contexts), vectors, "statistics")
+
+    def fields(*values):
+        return b"".join(len(v).to_bytes(4, "big") + v for v in values)
+
+    def number(value):
+        return value.to_bytes(8, "big")
+
+    for place, (name, context) in enumerate(contexts.items()):
+        binding = hashlib.sha256(
+            fields(b"skprivbn session", context.session, context.roster_hash)
+        ).digest()
+        binding = hashlib.sha256(fields(b"mask set", binding, number(0))).digest()
+        info = fields(b"mask", binding, number(1), b"statistics", number(2), b"<f8")
+        expected = [int(x * 2**64) for x in vectors[place]]
+        for other, peer in enumerate(contexts):
+            if peer == name:
+                continue
+            key = HKDF(SHA256(), 32, None, info).derive(
+                context.pair_key(peer, b"masking")
+            )
+            encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+            stream = encryptor.update(bytes(16 * 3))
+            words = [
+                int.from_bytes(stream[i : i + 8], "little") for i in range(0, 48, 8)
+            ]
+            sign = 1 if place < other else -1
+            for i in range(2):
+                expected[i] += sign * (words[i] + (words[i + 3] << 64))
+        assert read(hidden[place])[:2] == [value % 2**128 for value in expected]
+
+
+def test_masks_look_uniform():
+    """Every bit of every limb is a fair coin, to within six standard deviations."""
+    sessions = start_sessions(BACKEND, make_contexts(3))
+    limbs = read_limbs(hide_all(sessions, np.zeros((3, 20_000)))[1])
+    bits = np.unpackbits(limbs.view(np.uint8).reshape(2, -1, 8), axis=2)
+    frequency = bits.mean(axis=1)
+    assert np.abs(frequency - 0.5).max() < 6 * 0.5 / np.sqrt(20_000)
+
+
+def test_rounds_operations_and_lengths_have_masks_of_their_own():
+    sessions = start_sessions(BACKEND, make_contexts(2))
+    zeros = np.zeros((2, 4))
+    seen = [read(hide_all(sessions, zeros, "a")[0])]
+    seen += [read(hide_all(sessions, zeros, "a")[0])]
+    other = start_sessions(BACKEND, make_contexts(2))
+    seen += [read(hide_all(other, zeros, "b")[0])]
+    first = [numbers[0] for numbers in seen]
+    assert len(set(first)) == len(first)
+    contexts = make_contexts(2)
+    masks = set()
+    for operation, length in [("a", 4), ("b", 4), ("a", 5)]:
+        session = MaskingSession(contexts["party 0"])
+        session._binding = bytes(32)
+        masks.add(read(session.hide(np.zeros(length), operation))[0])
+    assert len(masks) == 3
+
+
+def test_attack_replayed_round_reads_a_difference():
+    """Asking one round twice cancels the masks. The party counts rounds itself."""
+    vectors = [np.array([1.0, 2.0]), np.array([5.0, -3.0])]
+    session = start_sessions(BACKEND, make_contexts(2))["party 0"]
+    first = session.hide(vectors[0], "statistics")
+    second = session.hide(vectors[1], "statistics")
+    assert np.abs(differences(second, first) - [4.0, -5.0]).min() > 1
+    # The broken twin, whose round is set by whoever asks, tells everything.
+    session._round = 0
+    first = session.hide(vectors[0], "statistics")
+    session._round = 0
+    second = session.hide(vectors[1], "statistics")
+    np.testing.assert_allclose(differences(second, first), [4.0, -5.0])
+
+
+def test_new_keys_on_request_do_not_repeat_masks():
+    """A second mask set over the same pair keys starts at round one again."""
+    context = make_contexts(2)["party 0"]
+    first, second = MaskingSession(context), MaskingSession(context)
+    x, y = np.array([1.0, 2.0]), np.array([5.0, -3.0])
+    difference = differences(second.hide(y, "op"), first.hide(x, "op"))
+    assert np.abs(difference - [4.0, -5.0]).min() > 1
+    # The broken twin that forgets to count its mask sets is caught by this test.
+    second = MaskingSession(context)
+    second._binding = first._binding
+    second._round = 0
+    first._round = 0
+    difference = differences(second.hide(y, "op"), first.hide(x, "op"))
+    np.testing.assert_allclose(difference, [4.0, -5.0])
+
+
+def test_parties_with_different_rosters_do_not_cancel():
+    """A coordinator that tells parties different rosters learns nothing."""
+    contexts = make_contexts(3)
+    contexts["party 2"].roster_hash = b"another roster".ljust(32)
+    hidden = hide_all(start_sessions(BACKEND, contexts), np.ones((3, 4)))
+    with pytest.raises(ProtocolError, match="different kind, length, round or key"):
+        BACKEND.add(hidden)
+    forged = [replace(h, key=hidden[0].key) for h in hidden]
+    with pytest.raises(ProtocolError, match="masks do not cancel"):
+        BACKEND.open(BACKEND.add(forged))
+    # Even the raw numbers are noise.
+    assert abs(read(BACKEND.add(forged))[0] - 3 * 2**64) > 2**80
+
+
+def test_missing_party_or_mask_is_noticed():
+    sessions = start_sessions(BACKEND, make_contexts(3))
+    hidden = hide_all(sessions, np.ones((3, 4)))
+    with pytest.raises(ProtocolError, match="masks do not cancel"):
+        BACKEND.open(BACKEND.add(hidden[:2]))
+    sessions["party 1"]._mask_keys.pop()
+    with pytest.raises(ProtocolError, match="masks do not cancel"):
+        BACKEND.open(BACKEND.add(hide_all(sessions, np.ones((3, 4)))))
+
+
+def test_party_out_of_step_is_noticed():
+    sessions = start_sessions(BACKEND, make_contexts(3))
+    sessions["party 1"].hide(np.ones(4), "statistics")
+    with pytest.raises(ProtocolError, match="round"):
+        BACKEND.add(hide_all(sessions, np.ones((3, 4))))
+
+
+def test_party_refuses_a_sum_that_is_not_over_all():
+    sessions = start_sessions(BACKEND, make_contexts(3))
+    total = BACKEND.add(hide_all(sessions, np.ones((3, 4))))
+    np.testing.assert_array_equal(sessions["party 0"].reveal(total), np.full(4, 3.0))
+    with pytest.raises(ProtocolError, match="2 of 3"):
+        sessions["party 0"].reveal(replace(total, addends=2))
+
+
+@pytest.mark.parametrize("key", [b"", b"\7" + bytes(16), bytes(5)])
+def test_malformed_totals(key):
+    sessions = start_sessions(BACKEND, make_contexts(2))
+    total = BACKEND.add(hide_all(sessions, np.ones((2, 4))))
+    with pytest.raises(ProtocolError):
+        open_total(replace(total, key=key))
+    with pytest.raises(ProtocolError):
+        open_total(replace(total, kind="plaintext"))
+    with pytest.raises(ProtocolError):
+        open_total(replace(total, length=3))
+
+
+def test_threshold_needs_recovery():
+    with pytest.raises(ValueError, match="recovery=True only"):
+        MaskingBackend(threshold=3).validate()
+
+
+@pytest.mark.parametrize(
+    ("n_parties", "needed", "colluders"), [(3, 3, 2), (4, 3, 2), (10, 7, 4)]
+)
+def test_recovery_needs_more_than_two_thirds(n_parties, needed, colluders):
+    backend = MaskingBackend(recovery=True)
+    assert backend.n_needed(n_parties) == needed
+    assert MaskingBackend().n_needed(n_parties) == n_parties
+    words = backend.describe([f"p{i}" for i in range(n_parties)])
+    assert f"with {colluders} of the {n_parties}" in words["broken_by"]
+    with pytest.raises(ValueError, match="more than two thirds"):
+        MaskingBackend(recovery=True, threshold=needed - 1).n_needed(n_parties)
+    with pytest.raises(ValueError, match="more than two thirds"):
+        MaskingBackend(recovery=True, threshold=n_parties + 1).n_needed(n_parties)

@@ -1,0 +1,127 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skprivbn.crypto._derive import expand, extract, join_fields
+from skprivbn.crypto._numbers import (
+    RangeError,
+    add_limbs,
+    check_range,
+    check_vector,
+    decode_fixed_point,
+    encode_fixed_point,
+    limbs_from_bytes,
+    limbs_to_bytes,
+    negate_limbs,
+)
+
+floats = st.floats(-(2.0**62), 2.0**62)
+words = st.integers(0, 2**128 - 1)
+
+
+def to_integers(limbs):
+    return [int(low) + (int(high) << 64) for low, high in limbs.T]
+
+
+def to_limbs(numbers):
+    rows = [[n % 2**64 for n in numbers], [n >> 64 for n in numbers]]
+    return np.array(rows, dtype=np.uint64)
+
+
+@given(st.lists(floats, min_size=1))
+def test_encoding_is_the_nearest_multiple(values):
+    encoded = to_integers(encode_fixed_point(np.array(values)))
+    for value, number in zip(values, encoded):
+        signed = number - 2**128 if number >= 2**127 else number
+        assert abs(Fraction(signed, 2**64) - Fraction(value)) <= Fraction(1, 2**65)
+
+
+@given(st.lists(floats, min_size=1))
+def test_floats_round_trip(values):
+    vector = np.array(values)
+    decoded = decode_fixed_point(encode_fixed_point(vector), vector.dtype)
+    np.testing.assert_allclose(decoded, vector, rtol=2e-16, atol=2.0**-65)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
+def test_integers_round_trip(values):
+    vector = np.array(values, dtype=np.int64)
+    decoded = decode_fixed_point(encode_fixed_point(vector), vector.dtype)
+    np.testing.assert_array_equal(decoded, vector)
+
+
+@given(st.lists(st.tuples(words, words), min_size=1))
+def test_limb_arithmetic_is_that_of_integers(pairs):
+    first, second = (to_limbs(numbers) for numbers in zip(*pairs))
+    total = first.copy()
+    add_limbs(total, second)
+    assert to_integers(total) == [(a + b) % 2**128 for a, b in pairs]
+    assert to_integers(negate_limbs(first)) == [-a % 2**128 for a, _ in pairs]
+    data = limbs_to_bytes(first)
+    assert len(data) == 16 * len(pairs)
+    np.testing.assert_array_equal(limbs_from_bytes(data), first)
+
+
+def test_check_vector():
+    assert check_vector(np.ones(3, dtype=np.float32)).dtype == np.float64
+    assert check_vector(np.ones(3, dtype=bool)).dtype == np.int64
+    assert check_vector([1, 2]).dtype == np.int64
+    for bad in (np.ones((2, 2)), np.array(["a"]), np.array([1j]), 3.0):
+        with pytest.raises(ValueError, match="one-dimensional|dtype"):
+            check_vector(bad)
+    with pytest.raises(RangeError):
+        check_vector(np.array([2**63], dtype=np.uint64))
+
+
+def test_check_range_counts_all_parties():
+    check_range(np.array([9.9, -9.9]), 10, 100, "")
+    for vector in (np.array([10.0]), np.array([-10.0]), np.array([-(2**63)])):
+        with pytest.raises(RangeError, match="over 10 parties.*try less"):
+            check_range(vector, 10, 100, "try less")
+    check_range(np.array([]), 10, 0, "")
+
+
+def test_range_errors_are_overflow_errors():
+    assert issubclass(RangeError, OverflowError)
+
+
+@pytest.mark.parametrize(
+    ("secret", "salt", "info", "prk", "okm"),
+    [
+        (  # RFC 5869, test case 1
+            "0b" * 22,
+            "000102030405060708090a0b0c",
+            "f0f1f2f3f4f5f6f7f8f9",
+            "077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5",
+            "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
+            "34007208d5b887185865",
+        ),
+        (  # RFC 5869, test case 3: no salt, no info
+            "0b" * 22,
+            "",
+            "",
+            "19ef24a32c717b167f33a91d6f648bdf96596776afdb6377ac434c1c293ccb04",
+            "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
+            "9d201395faa4b61a96c8",
+        ),
+    ],
+)
+def test_hkdf_known_answers(secret, salt, info, prk, okm):
+    key = extract(bytes.fromhex(secret), bytes.fromhex(salt))
+    assert key.hex() == prk
+    expected = bytes.fromhex(okm)
+    assert expand(key, bytes.fromhex(info), len(expected)) == expected
+
+
+def test_hkdf_length_limits():
+    for length in (0, 8161):
+        with pytest.raises(ValueError, match="8160"):
+            expand(bytes(32), b"", length)
+
+
+def test_fields_cannot_be_shifted_into_each_other():
+    lists = [("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("ab", 99), (b"ab", b"c")]
+    assert len({join_fields(*fields) for fields in lists}) == len(lists) - 1
