@@ -13,7 +13,7 @@ from skprivbn.bayesian_network._dag import (
 )
 from skprivbn.utils import import_optional
 
-__all__ = ["BaseNetwork", "check_names", "check_reachable"]
+__all__ = ["BaseNetwork", "check_names"]
 
 
 def check_names(nodes):
@@ -30,17 +30,6 @@ def check_names(nodes):
         twice = next(node for node in nodes if nodes.count(node) > 1)
         raise ValueError(f"node {twice!r} is named twice")
     return nodes
-
-
-def check_reachable(probabilities, rows):
-    """Raise if some row's observed entries have probability zero."""
-    impossible = np.isnan(probabilities).any(axis=1)
-    if impossible.any():
-        raise ValueError(
-            f"row {rows[impossible.argmax()]} has observed entries of probability zero "
-            "under this network, so that nothing can be inferred from them; networks "
-            "estimated with alpha > 0 have no such rows"
-        )
 
 
 class BaseNetwork(ABC):

@@ -9,7 +9,14 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network import _bif, _inference
-from skprivbn.bayesian_network._base import BaseNetwork, check_names, check_reachable
+from skprivbn.bayesian_network._base import BaseNetwork, check_names
+from skprivbn.bayesian_network._checks import (
+    check_cpt,
+    check_parents,
+    check_reachable,
+    check_states,
+    per_node,
+)
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import (
     MISSING,
@@ -17,15 +24,11 @@ from skprivbn.bayesian_network._labels import (
     decode,
     encode,
     feature_names,
-    is_missing,
     sorted_states,
 )
 from skprivbn.utils import import_optional
 
 __all__ = ["BayesianNetwork"]
-
-# Published networks print seven digits: three times 0.3333333 is meant to be one.
-ROW_SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,11 +82,11 @@ class BayesianNetwork(BaseNetwork):
 
     def __post_init__(self):
         nodes = check_names(self.nodes)
-        states = _per_node(self.states, nodes, "states")
-        parents = _per_node(self.parents, nodes, "parents", default=())
-        cpts = _per_node(self.cpts, nodes, "cpts")
-        states = {node: _check_states(node, states[node]) for node in nodes}
-        parents = {node: _check_parents(node, parents[node], nodes) for node in nodes}
+        states = per_node(self.states, nodes, "states")
+        parents = per_node(self.parents, nodes, "parents", default=())
+        cpts = per_node(self.cpts, nodes, "cpts")
+        states = {node: check_states(node, states[node]) for node in nodes}
+        parents = {node: check_parents(node, parents[node], nodes) for node in nodes}
         for name, value in (
             ("nodes", nodes),
             ("states", MappingProxyType(states)),
@@ -92,7 +95,7 @@ class BayesianNetwork(BaseNetwork):
             object.__setattr__(self, name, value)
         check_dag(self.adjacency_matrix, nodes)
         tables = {
-            node: _check_cpt(
+            node: check_cpt(
                 node, cpts[node], [len(states[v]) for v in (*parents[node], node)]
             )
             for node in nodes
@@ -370,7 +373,7 @@ class BayesianNetwork(BaseNetwork):
             raise ValueError(f"alpha must be a number of at least 0, got {alpha!r}")
         nodes = check_names(nodes)
         cpts = {}
-        for node, table in _per_node(counts, nodes, "counts").items():
+        for node, table in per_node(counts, nodes, "counts").items():
             table = np.asarray(table, dtype=float)
             if table.ndim == 0 or not np.isfinite(table).all() or (table < 0).any():
                 raise ValueError(
@@ -419,9 +422,9 @@ class BayesianNetwork(BaseNetwork):
         X = check_columns(X, nodes)
         if states is None:
             states = {node: sorted_states(X[:, j]) for j, node in enumerate(nodes)}
-        states = _per_node(states, nodes, "states")
-        parents = _per_node(parents, nodes, "parents", default=())
-        parents = {node: _check_parents(node, parents[node], nodes) for node in nodes}
+        states = per_node(states, nodes, "states")
+        parents = per_node(parents, nodes, "parents", default=())
+        parents = {node: check_parents(node, parents[node], nodes) for node in nodes}
         codes = encode(X, nodes, states)
         if (codes == MISSING).any():
             raise ValueError("X has missing entries; drop or complete these rows first")
@@ -493,73 +496,3 @@ class BayesianNetwork(BaseNetwork):
     def _describe(self, node):
         shape = " x ".join(str(size) for size in self.cpts[node].shape)
         return f"{shape} table"
-
-
-def _per_node(values, nodes, what, default=None):
-    """Return a dict from node to value, out of a mapping or an aligned sequence."""
-    if isinstance(values, Mapping):
-        unknown = [key for key in values if key not in nodes]
-        if unknown:
-            raise ValueError(f"{what} names {unknown[0]!r}, which is not a node")
-        absent = [node for node in nodes if node not in values]
-        if absent and default is None:
-            raise ValueError(f"{what} lacks node {absent[0]!r}")
-        return {node: values.get(node, default) for node in nodes}
-    values = list(values)
-    if len(values) != len(nodes):
-        raise ValueError(
-            f"{what} has {len(values)} entries, but there are {len(nodes)} nodes"
-        )
-    return dict(zip(nodes, values))
-
-
-def _check_states(node, labels):
-    if isinstance(labels, str):
-        raise ValueError(
-            f"the states of node {node!r} must be a sequence, got {labels!r}"
-        )
-    labels = tuple(v.item() if isinstance(v, np.generic) else v for v in labels)
-    if not labels:
-        raise ValueError(f"node {node!r} must have at least one state")
-    for label in labels:
-        if is_missing(label) or not isinstance(label, str | int | float):
-            raise ValueError(
-                f"the states of node {node!r} must be strings or numbers, got {label!r}"
-            )
-    if len(set(labels)) != len(labels):
-        raise ValueError(f"node {node!r} has a state twice: {list(labels)}")
-    return labels
-
-
-def _check_parents(node, parents, nodes):
-    if isinstance(parents, str):
-        raise ValueError(
-            f"the parents of node {node!r} must be a sequence, got {parents!r}"
-        )
-    parents = tuple(parents)
-    for parent in parents:
-        if parent not in nodes:
-            raise ValueError(f"node {node!r} has parent {parent!r}, which is no node")
-    if len(set(parents)) != len(parents):
-        raise ValueError(f"node {node!r} has a parent twice: {list(parents)}")
-    return parents
-
-
-def _check_cpt(node, cpt, shape):
-    cpt = np.array(cpt, dtype=float)
-    if cpt.shape != tuple(shape):
-        raise ValueError(
-            f"the table of node {node!r} must have shape {tuple(shape)} (the states of "
-            f"its parents, then its own), got {cpt.shape}"
-        )
-    if not ((cpt >= 0) & (cpt <= 1)).all():
-        raise ValueError(f"the table of node {node!r} must hold probabilities")
-    off = np.abs(cpt.sum(axis=-1) - 1)
-    if off.max() > ROW_SUM_TOLERANCE:
-        row = tuple(int(i) for i in np.unravel_index(off.argmax(), off.shape))
-        raise ValueError(
-            f"the table of node {node!r} must sum to 1 along its last axis, got "
-            f"{cpt[row].sum():.8g} at parent states {row}"
-        )
-    cpt.setflags(write=False)
-    return cpt

@@ -1,0 +1,102 @@
+"""What a network is made of, checked piece by piece with errors that name the node."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from skprivbn.bayesian_network._labels import is_missing
+
+__all__ = [
+    "check_cpt",
+    "check_parents",
+    "check_reachable",
+    "check_states",
+    "per_node",
+]
+
+# Published networks print seven digits: three times 0.3333333 is meant to be one.
+ROW_SUM_TOLERANCE = 1e-6
+
+
+def check_reachable(probabilities, rows):
+    """Raise if some row's observed entries have probability zero."""
+    impossible = np.isnan(probabilities).any(axis=1)
+    if impossible.any():
+        raise ValueError(
+            f"row {rows[impossible.argmax()]} has observed entries of probability zero "
+            "under this network, so that nothing can be inferred from them; networks "
+            "estimated with alpha > 0 have no such rows"
+        )
+
+
+def per_node(values, nodes, what, default=None):
+    """Return a dict from node to value, out of a mapping or an aligned sequence."""
+    if isinstance(values, Mapping):
+        unknown = [key for key in values if key not in nodes]
+        if unknown:
+            raise ValueError(f"{what} names {unknown[0]!r}, which is not a node")
+        absent = [node for node in nodes if node not in values]
+        if absent and default is None:
+            raise ValueError(f"{what} lacks node {absent[0]!r}")
+        return {node: values.get(node, default) for node in nodes}
+    values = list(values)
+    if len(values) != len(nodes):
+        raise ValueError(
+            f"{what} has {len(values)} entries, but there are {len(nodes)} nodes"
+        )
+    return dict(zip(nodes, values))
+
+
+def check_states(node, labels):
+    """Return a node's labels as a tuple of plain Python values."""
+    if isinstance(labels, str):
+        raise ValueError(
+            f"the states of node {node!r} must be a sequence, got {labels!r}"
+        )
+    labels = tuple(v.item() if isinstance(v, np.generic) else v for v in labels)
+    if not labels:
+        raise ValueError(f"node {node!r} must have at least one state")
+    for label in labels:
+        if is_missing(label) or not isinstance(label, str | int | float):
+            raise ValueError(
+                f"the states of node {node!r} must be strings or numbers, got {label!r}"
+            )
+    if len(set(labels)) != len(labels):
+        raise ValueError(f"node {node!r} has a state twice: {list(labels)}")
+    return labels
+
+
+def check_parents(node, parents, nodes):
+    """Return the names of a node's parents as a tuple."""
+    if isinstance(parents, str):
+        raise ValueError(
+            f"the parents of node {node!r} must be a sequence, got {parents!r}"
+        )
+    parents = tuple(parents)
+    for parent in parents:
+        if parent not in nodes:
+            raise ValueError(f"node {node!r} has parent {parent!r}, which is no node")
+    if len(set(parents)) != len(parents):
+        raise ValueError(f"node {node!r} has a parent twice: {list(parents)}")
+    return parents
+
+
+def check_cpt(node, cpt, shape):
+    """Return a conditional probability table as a read-only array."""
+    cpt = np.array(cpt, dtype=float)
+    if cpt.shape != tuple(shape):
+        raise ValueError(
+            f"the table of node {node!r} must have shape {tuple(shape)} (the states of "
+            f"its parents, then its own), got {cpt.shape}"
+        )
+    if not ((cpt >= 0) & (cpt <= 1)).all():
+        raise ValueError(f"the table of node {node!r} must hold probabilities")
+    off = np.abs(cpt.sum(axis=-1) - 1)
+    if off.max() > ROW_SUM_TOLERANCE:
+        row = tuple(int(i) for i in np.unravel_index(off.argmax(), off.shape))
+        raise ValueError(
+            f"the table of node {node!r} must sum to 1 along its last axis, got "
+            f"{cpt[row].sum():.8g} at parent states {row}"
+        )
+    cpt.setflags(write=False)
+    return cpt
