@@ -1,1 +1,5 @@
+"""Undirected graphical models, learnt under differential privacy."""
 
+from skprivbn.graphical_model._random_field import MarkovRandomField
+
+__all__ = ["MarkovRandomField"]

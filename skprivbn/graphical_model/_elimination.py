@@ -361,3 +361,33 @@ class EliminationPlan:
                 _spread(step.left, on_left, store, mass, adjoint, n_cliques)
                 _spread(step.right, on_right, store, mass, adjoint, n_cliques)
         return [table.transpose(p) for table, p in zip(mass, self._inverses)]
+
+    def sample(self, tape, n_samples, rng):
+        """Draw configurations, going backwards through the elimination order.
+
+        Parameters
+        ----------
+        tape : tuple
+            Of a forward pass with a single batch entry.
+        n_samples : int
+        rng : RandomState
+
+        Returns
+        -------
+        codes : ndarray of shape (n_samples, n_variables)
+        """
+        store, _ = tape
+        codes = np.zeros((n_samples, len(self.sizes)), dtype=np.intp)
+        for variable in self._free:
+            codes[:, variable] = rng.randint(self.sizes[variable], size=n_samples)
+        for step in self._steps[::-1]:
+            variable = step.left.scope[0]
+            weights = np.ones((n_samples, self.sizes[variable]))
+            for group in (step.left, step.right):
+                if group is not None:
+                    product = np.moveaxis(_multiply(group, store)[0], 0, -1)
+                    weights *= product[tuple(codes[:, i] for i in group.scope[1:])]
+            cumulative = weights.cumsum(axis=1)
+            draw = rng.uniform(size=n_samples) * cumulative[:, -1]
+            codes[:, variable] = (draw[:, None] >= cumulative).sum(axis=1)
+        return codes

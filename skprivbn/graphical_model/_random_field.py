@@ -1,0 +1,417 @@
+"""A Markov random field over variables with finitely many states."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from skprivbn.bayesian_network._base import check_names
+from skprivbn.bayesian_network._labels import MISSING, decode, encode
+from skprivbn.graphical_model._elimination import EliminationPlan
+from skprivbn.graphical_model._loopy import LoopyPropagation
+from skprivbn.utils import import_optional
+
+__all__ = ["MarkovRandomField"]
+
+#: cells of intermediate tables held at once when many rows are conditioned on
+_CHUNK_CELLS = 2**21
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarkovRandomField:
+    """An undirected graphical model: an immutable value.
+
+    The probability of a row is proportional to the exponential of the sum of its
+    log-potentials over cliques. Missing entries of a table (None or NaN) are summed
+    out. Tables hold the original labels of the states, not codes.
+
+    Parameters
+    ----------
+    nodes : sequence of str
+        Names of the variables, in the order of the columns of a table.
+
+    states : mapping of str to sequence
+        Labels of every node's states.
+
+    potentials : mapping of tuple of str to array-like
+        Log-potentials of each clique, with one axis per node in the clique's order.
+        Minus infinity is a structural zero.
+
+    inference : {"exact", "loopy"}, default="exact"
+        Exact inference takes time and memory exponential in the treewidth. Loopy
+        belief propagation is approximate, and cannot sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.graphical_model import MarkovRandomField
+    >>> field = MarkovRandomField(
+    ...     nodes=["rain", "wet"],
+    ...     states={"rain": ["yes", "no"], "wet": ["yes", "no"]},
+    ...     potentials={("rain", "wet"): np.log([[0.3, 0.1], [0.1, 0.5]])},
+    ... )
+    >>> field.query("rain", {"wet": "yes"})
+    array([0.75, 0.25])
+    >>> field.predict([[None, "yes"], [None, "no"]])
+    array([['yes', 'yes'],
+           ['no', 'no']], dtype=object)
+    """
+
+    nodes: tuple
+    states: Mapping
+    potentials: Mapping
+    inference: str = "exact"
+
+    def __post_init__(self):
+        nodes = check_names(self.nodes)
+        if set(self.states) != set(nodes):
+            raise ValueError("states must give the labels of every node and no other")
+        states = {node: tuple(self.states[node]) for node in nodes}
+        potentials = {}
+        for clique, table in self.potentials.items():
+            clique = _check_clique(clique, nodes)
+            shape = tuple(len(states[node]) for node in clique)
+            potentials[clique] = _check_table(clique, table, shape)
+        if self.inference not in ("exact", "loopy"):
+            raise ValueError(
+                f"inference must be 'exact' or 'loopy', got {self.inference!r}"
+            )
+        for name, value in (
+            ("nodes", nodes),
+            ("states", MappingProxyType(states)),
+            ("potentials", MappingProxyType(potentials)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self):
+        fields = (self.nodes, dict(self.states), dict(self.potentials), self.inference)
+        return type(self), fields
+
+    def __eq__(self, other):
+        if not isinstance(other, MarkovRandomField):
+            return NotImplemented
+        return (
+            self.nodes == other.nodes
+            and self.states == other.states
+            and self.inference == other.inference
+            and self.potentials.keys() == other.potentials.keys()
+            and all(
+                np.array_equal(table, other.potentials[clique])
+                for clique, table in self.potentials.items()
+            )
+        )
+
+    def __hash__(self):
+        return hash((self.nodes, tuple(self.states.items()), tuple(self.potentials)))
+
+    def __repr__(self):
+        return (
+            f"MarkovRandomField(n_nodes={len(self.nodes)}, "
+            f"n_cliques={len(self.potentials)})"
+        )
+
+    @property
+    def cliques(self):
+        """List of the cliques' nodes."""
+        return list(self.potentials)
+
+    @cached_property
+    def _sizes(self):
+        return tuple(len(self.states[node]) for node in self.nodes)
+
+    @cached_property
+    def _scopes(self):
+        return [tuple(self.nodes.index(v) for v in clique) for clique in self.cliques]
+
+    @cached_property
+    def _peaks(self):
+        return [table.max(initial=-np.inf) for table in self.potentials.values()]
+
+    @cached_property
+    def _linear(self):
+        return [
+            np.exp(table - peak)
+            for table, peak in zip(self.potentials.values(), self._peaks)
+        ]
+
+    def _engine(self, scopes, sizes):
+        kind = EliminationPlan if self.inference == "exact" else LoopyPropagation
+        return kind(scopes, sizes)
+
+    @cached_property
+    def _forward(self):
+        engine = self._engine(self._scopes, self._sizes)
+        log_partition, tape = engine.forward([table[None] for table in self._linear])
+        if not np.isfinite(log_partition[0]):
+            raise ValueError("the potentials exclude every configuration")
+        return engine, float(log_partition[0] + sum(self._peaks)), tape
+
+    @property
+    def log_partition(self):
+        """Logarithm of the sum of unnormalised probabilities of all configurations."""
+        return self._forward[1]
+
+    def marginals(self):
+        """Return the marginal probabilities of every clique.
+
+        Returns
+        -------
+        marginals : dict of tuple of str to ndarray
+        """
+        engine, _, tape = self._forward
+        tables = engine.backward(tape)
+        return {clique: table[0] for clique, table in zip(self.cliques, tables)}
+
+    def encode(self, X):
+        """Return the codes of a table of labels, -1 where an entry is missing."""
+        return encode(X, self.nodes, self.states)
+
+    def decode(self, codes):
+        """Return the labels of a table of codes."""
+        return decode(codes, self.nodes, self.states)
+
+    def log_likelihood(self, X):
+        """Return the log-probability of the observed entries of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n_samples,)
+        """
+        codes = self.encode(X)
+        result = np.full(len(codes), -self.log_partition)
+        for rows, hidden in _missing_patterns(codes):
+            result[rows] += self._condition(codes[rows], hidden, ())[0]
+        return result
+
+    def predict_proba(self, X):
+        """Return the distribution of every entry given the observed ones of its row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        probabilities : list of ndarray of shape (n_samples, n_states)
+            One array per node. An observed entry has probability one.
+        """
+        codes = self.encode(X)
+        result = [np.zeros((len(codes), size)) for size in self._sizes]
+        for i, table in enumerate(result):
+            seen = np.flatnonzero(codes[:, i] != MISSING)
+            table[seen, codes[seen, i]] = 1.0
+        for rows, hidden in _missing_patterns(codes):
+            if not hidden:
+                continue
+            asked = [(i,) for i in hidden]
+            log_mass, posteriors = self._condition(codes[rows], hidden, asked)
+            if np.isneginf(log_mass).any():
+                raise ValueError(
+                    f"row {rows[np.isneginf(log_mass).argmax()]} has observed entries "
+                    "of probability zero under this field"
+                )
+            for i, posterior in zip(hidden, posteriors):
+                result[i][rows] = posterior
+        return result
+
+    def predict(self, X):
+        """Return X with each missing entry replaced by its most probable state.
+
+        Each entry on its own, given the observed entries of its row, consistently
+        with :meth:`predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        completed : ndarray of shape (n_samples, n_nodes)
+        """
+        codes = [table.argmax(axis=1) for table in self.predict_proba(X)]
+        return self.decode(np.stack(codes, axis=1))
+
+    def query(self, nodes, evidence=None):
+        """Return the joint distribution of some nodes given the states of others.
+
+        Parameters
+        ----------
+        nodes : str or sequence of str
+            Asked nodes.
+        evidence : mapping of str to label, default=None
+            Known states.
+
+        Returns
+        -------
+        probabilities : ndarray
+            One axis per asked node.
+        """
+        nodes = (nodes,) if isinstance(nodes, str) else tuple(nodes)
+        asked = tuple(self.nodes.index(v) for v in _check_clique(nodes, self.nodes))
+        evidence = dict(evidence or {})
+        unknown = set(evidence) - set(self.nodes)
+        if unknown or set(evidence) & set(nodes):
+            raise ValueError(
+                f"evidence must name other nodes than the asked ones, got "
+                f"{sorted(map(str, evidence))}"
+            )
+        row = np.empty((1, len(self.nodes)), dtype=object)
+        for node, label in evidence.items():
+            row[0, self.nodes.index(node)] = label
+        codes = self.encode(row)
+        hidden = tuple(np.flatnonzero(codes[0] == MISSING))
+        log_mass, (table,) = self._condition(codes, hidden, [asked])
+        if np.isneginf(log_mass[0]):
+            raise ValueError("the evidence has probability zero under this field")
+        return table[0]
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+        random_state : int, RandomState instance or None, default=None
+            Seed for reproducible output.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_nodes)
+            Labels.
+        """
+        if self.inference != "exact":
+            raise ValueError("sampling needs inference='exact'")
+        rng = check_random_state(random_state)
+        engine, _, tape = self._forward
+        return self.decode(engine.sample(tape, n_samples, rng))
+
+    def kl_divergence(self, other):
+        """Return the Kullback-Leibler divergence from this field to another, in nats.
+
+        Exact, for fields with any cliques over the same nodes and states.
+
+        Parameters
+        ----------
+        other : MarkovRandomField
+
+        Returns
+        -------
+        divergence : float
+        """
+        if self.nodes != other.nodes or self.states != other.states:
+            raise ValueError("the fields must have the same nodes and states")
+        ones = [np.ones(table.shape) for table in other.potentials.values()]
+        engine = self._engine(self._scopes + other._scopes, self._sizes)
+        _, tape = engine.forward([table[None] for table in self._linear + ones])
+        tables = [*self.potentials.values(), *other.potentials.values()]
+        signs = [1] * len(self.potentials) + [-1] * len(other.potentials)
+        divergence = other.log_partition - self.log_partition
+        for sign, table, marginal in zip(signs, tables, engine.backward(tape)):
+            probable = marginal[0] > 0
+            divergence += sign * (marginal[0][probable] @ table[probable])
+        return float(max(divergence, 0.0))
+
+    def to_networkx(self):
+        """Return the independence graph as a ``networkx.Graph``."""
+        networkx = import_optional("networkx", "to_networkx")
+        graph = networkx.Graph()
+        graph.add_nodes_from(self.nodes)
+        for clique in self.cliques:
+            graph.add_edges_from(
+                (a, b) for k, a in enumerate(clique) for b in clique[k + 1 :]
+            )
+        return graph
+
+    def _condition(self, codes, hidden, asked):
+        """Unnormalised log-mass of rows, and posteriors of groups of hidden nodes.
+
+        All rows miss the same entries, `hidden`.
+        """
+        place = {i: k for k, i in enumerate(hidden)}
+        scopes, tables, log_mass = [], [], np.zeros(len(codes))
+        for scope, linear, peak in zip(self._scopes, self._linear, self._peaks):
+            seen = [a for a, i in enumerate(scope) if i not in place]
+            kept = [a for a, i in enumerate(scope) if i in place]
+            index = tuple(codes[:, scope[a]] for a in seen)
+            if not kept:
+                with np.errstate(divide="ignore"):
+                    log_mass += np.log(linear[index]) + peak
+                continue
+            tables.append((linear.transpose(seen + kept), index))
+            scopes.append(tuple(place[scope[a]] for a in kept))
+            log_mass += peak
+        if not hidden:
+            return log_mass, []
+        sizes = [self._sizes[i] for i in hidden]
+        scopes += [tuple(place[i] for i in group) for group in asked]
+        engine = self._engine(scopes, sizes)
+        ones = [np.ones([1] + [self._sizes[i] for i in group]) for group in asked]
+        posteriors = [
+            np.empty([len(codes)] + [self._sizes[i] for i in group]) for group in asked
+        ]
+        largest = getattr(engine, "n_cells", max(map(len, scopes), default=1))
+        size = max(_CHUNK_CELLS // largest, 1)
+        for start in range(0, len(codes), size):
+            rows = slice(start, start + size)
+            batch = [
+                table[tuple(i[rows] for i in index)] if index else table[None]
+                for table, index in tables
+            ]
+            with np.errstate(divide="ignore"):
+                mass, tape = engine.forward(batch + ones)
+            log_mass[rows] += mass
+            if asked:
+                marginals = engine.backward(tape)[len(tables) :]
+                for posterior, marginal in zip(posteriors, marginals):
+                    posterior[rows] = marginal
+        return log_mass, posteriors
+
+
+def _missing_patterns(codes):
+    """Group rows by which entries they miss: pairs (rows, missing columns)."""
+    if not len(codes):
+        return
+    missing = codes == MISSING
+    if not missing.any():
+        yield np.arange(len(codes)), ()
+        return
+    patterns, groups = np.unique(missing, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        rows = np.flatnonzero(groups.ravel() == number)
+        yield rows, tuple(np.flatnonzero(pattern))
+
+
+def _check_clique(clique, nodes):
+    clique = (clique,) if isinstance(clique, str) else tuple(clique)
+    for node in clique:
+        if node not in nodes:
+            raise ValueError(f"{node!r} is not a node; the nodes are {list(nodes)}")
+    if len(set(clique)) != len(clique):
+        raise ValueError(f"clique {clique!r} names a node twice")
+    return clique
+
+
+def _check_table(clique, table, shape):
+    table = np.array(table, dtype=float)
+    if table.shape != shape:
+        raise ValueError(
+            f"the potentials of clique {clique!r} have shape {table.shape}, expected "
+            f"{shape}"
+        )
+    if np.isnan(table).any() or np.isposinf(table).any():
+        raise ValueError(f"the potentials of clique {clique!r} are not all finite")
+    if table.size and np.isneginf(table).all():
+        raise ValueError(f"the potentials of clique {clique!r} exclude every state")
+    table.flags.writeable = False
+    return table
