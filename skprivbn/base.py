@@ -1,9 +1,7 @@
 """What every federated estimator shares."""
 
-import warnings
-
 from skprivbn.crypto import resolve_backend
-from skprivbn.exceptions import PrivacyLeakWarning
+from skprivbn.utils import warn_leak
 
 __all__ = ["FederatedMixin"]
 
@@ -61,4 +59,4 @@ def _warn_of_roster(backend, partition):
         )
     else:
         return
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=4)
+    warn_leak(message)

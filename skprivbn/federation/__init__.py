@@ -2,7 +2,19 @@
 
 from skprivbn.federation._federation import Federation, InProcessFederation
 from skprivbn.federation._host import HostPolicy, PartyHost
-from skprivbn.federation._ledger import KINDS, Ledger, LedgerEntry, LedgerTable
+from skprivbn.federation._ledger import (
+    KINDS,
+    Ledger,
+    LedgerEntry,
+    LedgerTable,
+    declare_noise,
+)
+from skprivbn.federation._moments import (
+    Moments,
+    MomentsParty,
+    collect_moments,
+    moments_settings,
+)
 from skprivbn.federation._party import Operation, Party, PartyRefusal, operation
 from skprivbn.federation._wire import decode, encode
 
@@ -14,11 +26,16 @@ __all__ = [
     "Ledger",
     "LedgerEntry",
     "LedgerTable",
+    "Moments",
+    "MomentsParty",
     "Operation",
     "Party",
     "PartyHost",
     "PartyRefusal",
+    "collect_moments",
+    "declare_noise",
     "decode",
     "encode",
+    "moments_settings",
     "operation",
 ]

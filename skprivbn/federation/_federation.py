@@ -175,11 +175,13 @@ class Federation(ABC):
         if self._operations[operation].exact and backend.sum_known_to != COORDINATOR:
             backend = MaskingBackend()
         total = backend.secure_sum(self, operation, payload)
-        what = f"sum over parties of: {self._operations[operation].tells}"
+        words = self._operations[operation]
+        what = f"sum over parties of: {words.tells}"
+        kind = "plaintext aggregate" if words.kind == "public" else words.kind
         if backend.sum_known_to == COORDINATOR:
-            self.ledger.learns(COORDINATOR, what)
+            self.ledger.learns(COORDINATOR, what, kind)
             return backend.open(total)
-        self.ledger.learns("all parties (they hold the key)", what)
+        self.ledger.learns("all parties (they hold the key)", what, kind)
         return total.to_payload()
 
     def agree(self, operation, payload=None):

@@ -5,7 +5,14 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from html import escape
 
-__all__ = ["COORDINATOR", "KINDS", "Ledger", "LedgerEntry", "LedgerTable"]
+__all__ = [
+    "COORDINATOR",
+    "KINDS",
+    "Ledger",
+    "LedgerEntry",
+    "LedgerTable",
+    "declare_noise",
+]
 
 COORDINATOR = "coordinator"
 
@@ -269,3 +276,18 @@ class Ledger:
             f"{self.total_bytes:,} bytes</p>"
             f"{self.who_learns_what()._repr_html_()}<ul>{notes}</ul>"
         )
+
+
+def declare_noise(ledger, noise, what):
+    """Enter a release under noise that the parties made together.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    noise : DistributedNoise
+    what : str
+        What was released, in plain words.
+    """
+    ledger.learns(COORDINATOR, what, "noisy release", epsilon=noise.epsilon)
+    table = ", ".join(f"{epsilon:.3g}" for epsilon in noise.epsilon_with_colluders())
+    ledger.note(f"epsilon against 0, 1, 2, ... colluding parties: {table}")

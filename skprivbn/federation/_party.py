@@ -42,7 +42,8 @@ class Operation:
     ----------
     tells, kind : str
         What a party's answer carries, in plain words, and its kind. A hidden vector
-        in the answer overrides the kind with its own.
+        travels as its own kind; `kind` is then that of the sum, a plaintext aggregate
+        unless said otherwise.
     hears, hears_kind : str
         The same for the request.
     peers, peers_kind : str

@@ -122,6 +122,28 @@ class HorizontalPartition:
         """Return the number of rows of each party, by name."""
         return {name: len(block["X"]) for name, block in self._blocks.items()}
 
+    def map_rows(self, function):
+        """Apply a function to the rows of each party, where they are.
+
+        Parameters
+        ----------
+        function : callable
+            From an array of rows to an array with as many rows.
+
+        Returns
+        -------
+        partition : HorizontalPartition
+            With the same parties and the same values beside the rows.
+        """
+        keys = next(iter(self._blocks.values())).keys() - {"X"}
+        return HorizontalPartition(
+            {name: function(block["X"]) for name, block in self._blocks.items()},
+            **{
+                key: {name: block[key] for name, block in self._blocks.items()}
+                for key in keys
+            },
+        )
+
     def federate(
         self, party_class, settings, backend="plaintext", *, min_rows=1, **options
     ):
@@ -246,13 +268,6 @@ def _check_given(estimator, partition, reset, dtype, checks):
             f"{type(estimator).__name__} is expecting {estimator.n_features_in_} "
             "features as input"
         )
-    checked = {
-        name: {**block, "X": check_array(block["X"], dtype=dtype, **checks)}
-        for name, block in partition._blocks.items()
-    }
-    keys = next(iter(checked.values())).keys() - {"X"}
-    return HorizontalPartition(
-        {name: block["X"] for name, block in checked.items()},
-        partition.feature_names,
-        **{key: {n: block[key] for n, block in checked.items()} for key in keys},
-    )
+    checked = partition.map_rows(lambda rows: check_array(rows, dtype=dtype, **checks))
+    checked.feature_names = partition.feature_names
+    return checked

@@ -2,7 +2,9 @@
 
 from importlib import import_module
 
-__all__ = ["import_optional"]
+from skprivbn.utils._warnings import warn_leak
+
+__all__ = ["import_optional", "warn_leak"]
 
 _EXTRA_OF = {
     "matplotlib": "plot",

@@ -1,0 +1,204 @@
+"""Cut numeric features of several parties into the same bins."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skprivbn.base import FederatedMixin
+from skprivbn.federation import Ledger
+from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.preprocessing._base import (
+    BACKEND_CONSTRAINT,
+    PRIVACY_CONSTRAINTS,
+    charge,
+    check_bounds,
+)
+from skprivbn.preprocessing._histogram import (
+    CountingParty,
+    find_quantiles,
+    histogram_settings,
+)
+from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+
+__all__ = ["FederatedKBinsDiscretizer"]
+
+
+class FederatedKBinsDiscretizer(
+    FederatedMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
+):
+    """Bin features into intervals that all parties share.
+
+    With ``strategy="uniform"`` and public `bounds`, nothing is asked of the parties.
+    Otherwise edges are found by secure counts of values below thresholds. Edges read
+    off the data tell something about single rows, so that a warning says so unless
+    noise (`epsilon`) protects them.
+
+    Parameters
+    ----------
+    n_bins : int, default=5
+        Number of bins of each feature; fewer if quantiles coincide.
+    strategy : {"quantile", "uniform"}, default="quantile"
+        Bins of equal count, or of equal width.
+    backend : str or AdditiveBackend, default="masking"
+        How counts are hidden until they are summed.
+    epsilon : float, default=None
+        Privacy budget of the edges. None finds them exactly.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+        Public lower and upper bounds of the features, needed with `epsilon`.
+    accountant : PrivacyAccountant, default=None
+        Charged at every fit.
+
+    Attributes
+    ----------
+    bin_edges_ : ndarray of object of shape (n_features,)
+        Edges of each feature, ends included.
+    n_bins_ : ndarray of int of shape (n_features,)
+    ledger_ : Ledger
+        Who said what, and who learnt what from it.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.preprocessing import FederatedKBinsDiscretizer
+    >>> X = np.linspace(0, 9, 10)[:, None]
+    >>> binner = FederatedKBinsDiscretizer(3, strategy="uniform", bounds=(0, 9))
+    >>> binner.fit(X, party=["a", "b", "c", "a", "b"] * 2).transform(X).ravel()
+    array([0., 0., 0., 1., 1., 1., 2., 2., 2., 2.])
+    """
+
+    _parameter_constraints = {
+        "n_bins": [Interval(Integral, 2, None, closed="left")],
+        "strategy": [StrOptions({"quantile", "uniform"})],
+        "backend": BACKEND_CONSTRAINT,
+        **PRIVACY_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        n_bins=5,
+        *,
+        strategy="quantile",
+        backend="masking",
+        epsilon=None,
+        delta=0.0,
+        bounds=None,
+        accountant=None,
+    ):
+        self.n_bins = n_bins
+        self.strategy = strategy
+        self.backend = backend
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, party=None):
+        """Find the edges of the bins over all parties.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+        y : None
+            Ignored.
+        party : array-like of shape (n_samples,), default=None
+            Label of each row's holder.
+
+        Returns
+        -------
+        self : object
+        """
+        partition = check_horizontal(self, X, party, dtype=[np.float64, np.float32])
+        bounds = None
+        if self.bounds is not None:
+            bounds = check_bounds(self.bounds, partition.n_features)
+        if self.strategy == "uniform" and bounds is not None:
+            self.ledger_ = Ledger(parties=partition.names)
+            self.ledger_.note("bins come from public bounds: no party was asked")
+            edges = np.linspace(*bounds, self.n_bins + 1, axis=-1)
+        else:
+            edges = self._find_edges(partition, bounds)
+        self._set_edges(edges)
+        return self
+
+    def _find_edges(self, partition, bounds):
+        spent = charge(self, "edges of bins")
+        if spent is None:
+            warn_leak(
+                "edges of bins are read off the data, and may be values of single "
+                "rows; give public bounds= with strategy='uniform', or epsilon="
+            )
+        noise = None if spent is None else (self.epsilon, self.delta)
+        settings = histogram_settings(bounds, noise, partition.n_parties)
+        uniform = self.strategy == "uniform"
+        levels = np.array([0.0, 1.0]) if uniform else np.linspace(0, 1, self.n_bins + 1)
+        with self._federate(partition, CountingParty, settings) as federation:
+            found = find_quantiles(federation, levels, partition.n_features)
+        self.ledger_ = federation.ledger
+        if spent is not None:
+            self.privacy_spent_ = spent
+        if uniform:
+            return np.linspace(found[:, 0], found[:, 1], self.n_bins + 1, axis=-1)
+        return found
+
+    def _set_edges(self, edges):
+        self.bin_edges_ = np.empty(len(edges), dtype=object)
+        for feature, values in enumerate(edges):
+            # Equal quantiles make empty bins, which nothing would ever fall into.
+            distinct = values[np.append(True, np.diff(values) > 1e-8)]
+            if len(distinct) == 1:
+                distinct = np.array([-np.inf, np.inf])
+            self.bin_edges_[feature] = distinct
+        self.n_bins_ = np.array([len(values) - 1 for values in self.bin_edges_])
+
+    def transform(self, X):
+        """Replace values by the numbers of their bins, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+
+        Returns
+        -------
+        X_new : ndarray of shape (n_samples, n_features) or HorizontalPartition
+            Whole numbers from 0; values beyond the ends fall into the outer bins.
+        """
+        if isinstance(X, HorizontalPartition):
+            return X.map_rows(self.transform)
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        bins = np.empty_like(X)
+        for feature, edges in enumerate(self.bin_edges_):
+            bins[:, feature] = np.searchsorted(edges[1:-1], X[:, feature], side="right")
+        return bins
+
+    def inverse_transform(self, X):
+        """Replace bins by their centres, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Numbers of bins.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        bins = np.asarray(X, dtype=np.int64)
+        centres = [(edges[1:] + edges[:-1]) / 2 for edges in self.bin_edges_]
+        return np.column_stack([c[bins[:, i]] for i, c in enumerate(centres)])
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,160 @@
+"""Quantiles of rows held by several parties, from secure counts.
+
+A search by histograms: count the values below thresholds, keep for each wanted
+quantile the cell that holds it, and count again inside. Each round is one secure sum
+of integers. With differential privacy, one noisy histogram of each feature instead.
+"""
+
+from dataclasses import asdict
+
+import numpy as np
+
+from skprivbn.federation import Party, declare_noise, operation
+from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+
+__all__ = ["CountingParty", "find_quantiles", "histogram_settings"]
+
+N_CELLS = 256
+#: thresholds that bracket values of unknown size: powers of two, and zero
+MAGNITUDES = np.concatenate(
+    [-np.exp2(np.arange(120.0, -121, -1)), [0.0], np.exp2(np.arange(-120.0, 121))]
+)
+
+
+def histogram_settings(bounds=None, noise=None, n_parties=None):
+    """Return the public parameters of a :class:`CountingParty`.
+
+    Parameters
+    ----------
+    bounds : ndarray of shape (2, n_features), default=None
+        Public bounds, to which values are clipped. None finds the range first.
+    noise : tuple of (epsilon, delta), default=None
+        Privacy budget; needs `bounds`.
+    n_parties : int, default=None
+        How many parties share in making the noise.
+
+    Returns
+    -------
+    settings : dict
+    """
+    settings = {"bounds": bounds, "noise": None}
+    if noise is not None:
+        # One row is in one cell of the histogram of each feature.
+        n_features = bounds.shape[1]
+        mechanism = CountMechanism.for_budget(*noise, n_features, np.sqrt(n_features))
+        settings["noise"] = asdict(distribute(mechanism, n_parties))
+    return settings
+
+
+class CountingParty(Party):
+    """A holder of rows that counts its values below given thresholds."""
+
+    def prepare(self):
+        """Clip to the public bounds and sort each feature, once."""
+        rows = np.asarray(self.block["X"], dtype=np.float64)
+        if self.settings["bounds"] is not None:
+            rows = np.clip(rows, *self.settings["bounds"])
+        self.ordered = np.sort(rows, axis=0).T
+
+    def schedule(self):
+        """The range if need be, then a coarse and a fine search."""
+        if self.settings["noise"] is not None:
+            yield "noisy_histogram"
+            return
+        for _ in range(2 if self.settings["bounds"] is not None else 3):
+            yield "counts"
+
+    @operation(
+        tells="how many of its values lie below each of the given thresholds",
+        hears="thresholds that narrow down the quantiles",
+        exact=True,
+    )
+    def counts(self, thresholds):
+        """Count values of each feature that do not exceed its thresholds."""
+        counts = [
+            np.searchsorted(values, wanted, side="right")
+            for values, wanted in zip(self.ordered, thresholds, strict=True)
+        ]
+        return {"vector": self.hide(np.ravel(counts))}
+
+    @operation(
+        tells="a noisy histogram of each of its features",
+        kind="noisy release",
+        exact=True,
+    )
+    def noisy_histogram(self):
+        """Count the clipped values in cells and add this party's noise."""
+        low, high = self.settings["bounds"]
+        counts = np.stack(
+            [
+                np.histogram(values, N_CELLS, range=(a, b))[0]
+                for values, a, b in zip(self.ordered, low, high)
+            ]
+        )
+        noise = DistributedNoise(**self.settings["noise"])
+        return {"vector": self.hide((counts + noise.share(counts.shape)).ravel())}
+
+
+def find_quantiles(federation, levels, n_features):
+    """Find quantiles of each feature over all parties: the coordinator's side.
+
+    Parameters
+    ----------
+    federation : Federation
+        Opened with :class:`CountingParty`.
+    levels : ndarray of shape (n_levels,)
+        Between 0 and 1.
+    n_features : int
+
+    Returns
+    -------
+    quantiles : ndarray of shape (n_features, n_levels)
+        Within 2**-16 of the range; with noise, within a 256th of the bounds.
+    """
+    if federation.settings["noise"] is not None:
+        return _noisy_quantiles(federation, levels)
+    levels = np.broadcast_to(levels, (n_features, len(levels)))
+    bounds = federation.settings["bounds"]
+    if bounds is None:
+        edges = np.broadcast_to(MAGNITUDES, (*levels.shape, len(MAGNITUDES)))
+        low, high = _narrow(federation, edges, np.where(levels < 0.5, 0.0, 1.0))
+        low, high = low.min(axis=1, keepdims=True), high.max(axis=1, keepdims=True)
+    else:
+        low, high = bounds[:, :, None]
+    for _ in range(2):
+        edges = np.linspace(low, high, N_CELLS + 1, axis=-1)
+        edges = np.broadcast_to(edges, (*levels.shape, N_CELLS + 1))
+        low, high = _narrow(federation, edges, levels)
+    return np.where(levels == 0, low, high)
+
+
+def _narrow(federation, edges, levels):
+    """Return the ends of the cell in which each wanted quantile lies."""
+    n_features = len(edges)
+    # A last threshold above everything counts the rows.
+    last = np.full((n_features, 1), np.inf)
+    thresholds = np.hstack([edges.reshape(n_features, -1), last])
+    counts = federation.secure_sum("counts", {"thresholds": thresholds})
+    counts = counts.reshape(n_features, -1)
+    n, below = counts[:, -1].max(), counts[:, :-1].reshape(edges.shape)
+    rank = np.clip(np.ceil(levels * n), 1, n)[..., None]
+    cell = np.argmax(below[..., 1:] >= rank, axis=-1)[..., None]
+    low = np.take_along_axis(edges, cell, axis=-1)[..., 0]
+    high = np.take_along_axis(edges, cell + 1, axis=-1)[..., 0]
+    return low, high
+
+
+def _noisy_quantiles(federation, levels):
+    low, high = federation.settings["bounds"]
+    noise = DistributedNoise(**federation.settings["noise"])
+    counts = federation.secure_sum("noisy_histogram").reshape(len(low), N_CELLS)
+    declare_noise(federation.ledger, noise, "noisy histograms of all features")
+    # Cumulative counts as the nearest distribution function: rising, from 0 to 1.
+    cumulative = np.maximum.accumulate(np.cumsum(counts, axis=1), axis=1)
+    cumulative = np.maximum(cumulative, 0) / max(cumulative[:, -1].max(), 1)
+    quantiles = np.empty((len(low), len(levels)))
+    for feature, reached in enumerate(cumulative):
+        edges = np.linspace(low[feature], high[feature], N_CELLS + 1)
+        reached = np.append(0.0, reached / max(reached[-1], 1e-12))
+        quantiles[feature] = np.interp(levels, reached, edges)
+    return quantiles

@@ -1,0 +1,217 @@
+"""Principal components of rows held by several parties."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils.extmath import svd_flip
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skprivbn.base import FederatedMixin
+from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.preprocessing._base import (
+    BACKEND_CONSTRAINT,
+    PRIVACY_CONSTRAINTS,
+    fit_moments,
+)
+from skprivbn.utils._sklearn import Interval, _fit_context
+
+__all__ = ["FederatedPCA"]
+
+
+class FederatedPCA(
+    FederatedMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """Principal component analysis over all parties' rows.
+
+    Each party tells its sums of products under the backend; only the mean and the
+    covariance over all parties become known, and components follow from those.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        Number of components; between 0 and 1, the share of the variance to keep;
+        None keeps all.
+    whiten : bool, default=False
+        Scale the components to unit variance.
+    backend : str or AdditiveBackend, default="masking"
+        How the sums are hidden. Mean and covariance are results, known to the
+        coordinator, so that they are summed exactly under masks whatever the backend.
+    epsilon : float, default=None
+        Privacy budget of the mean and covariance. None releases them exactly.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+        Public lower and upper bounds of the features, needed with `epsilon`.
+    accountant : PrivacyAccountant, default=None
+        Charged at every fit.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Principal axes, by decreasing variance.
+    explained_variance_ : ndarray of shape (n_components,)
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+    singular_values_ : ndarray of shape (n_components,)
+    mean_ : ndarray of shape (n_features,)
+        Mean over all parties.
+    covariance_ : ndarray of shape (n_features, n_features)
+        Covariance over all parties: this, not only the components, becomes known.
+    n_components_ : int
+    n_samples_ : float
+        Rows of all parties; an estimate if noise was added.
+    ledger_ : Ledger
+        Who said what, and who learnt what from it.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+
+    See Also
+    --------
+    FederatedStandardScaler : Bring features to a common scale first.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skprivbn.preprocessing import FederatedPCA
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> party = ["north", "south", "west"] * 50
+    >>> pca = FederatedPCA(n_components=2).fit(X, party=party)
+    >>> pca.explained_variance_ratio_.round(3)
+    array([0.925, 0.053])
+    """
+
+    _parameter_constraints = {
+        "n_components": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+            None,
+        ],
+        "whiten": ["boolean"],
+        "backend": BACKEND_CONSTRAINT,
+        **PRIVACY_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        whiten=False,
+        backend="masking",
+        epsilon=None,
+        delta=0.0,
+        bounds=None,
+        accountant=None,
+    ):
+        self.n_components = n_components
+        self.whiten = whiten
+        self.backend = backend
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, party=None):
+        """Learn the principal axes over all parties.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+        y : None
+            Ignored.
+        party : array-like of shape (n_samples,), default=None
+            Label of each row's holder.
+
+        Returns
+        -------
+        self : object
+        """
+        partition = check_horizontal(
+            self, X, party, dtype=[np.float64, np.float32], ensure_min_samples=2
+        )
+        n_features = partition.n_features
+        if isinstance(self.n_components, Integral) and self.n_components > n_features:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most the number of "
+                f"features, {n_features}"
+            )
+        moments = fit_moments(self, partition, "full")
+        n = self.n_samples_ = moments.n
+        self.mean_ = moments.mean
+        self.covariance_ = moments.covariance * n / max(n - 1, 1)
+        variances, axes = np.linalg.eigh(self.covariance_)
+        variances = np.maximum(variances[::-1], 0)
+        _, components = svd_flip(None, axes.T[::-1], u_based_decision=False)
+        total = variances.sum()
+        ratios = variances / total if total > 0 else np.zeros_like(variances)
+        k = self.n_components_ = self._choose(ratios)
+        self.components_ = components[:k]
+        self.explained_variance_ = variances[:k]
+        self.explained_variance_ratio_ = ratios[:k]
+        self.singular_values_ = np.sqrt(variances[:k] * max(n - 1, 1))
+        return self
+
+    def _choose(self, ratios):
+        if self.n_components is None:
+            return len(ratios)
+        if isinstance(self.n_components, Integral):
+            return int(self.n_components)
+        # The fewest components whose share exceeds the one asked for.
+        share = np.searchsorted(np.cumsum(ratios), self.n_components, side="right")
+        return min(int(share) + 1, len(ratios))
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def transform(self, X):
+        """Project rows onto the components, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+
+        Returns
+        -------
+        X_new : ndarray of shape (n_samples, n_components) or HorizontalPartition
+        """
+        if isinstance(X, HorizontalPartition):
+            return X.map_rows(self.transform)
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return (X - self.mean_.astype(X.dtype)) @ self._axes().T.astype(X.dtype)
+
+    def inverse_transform(self, X):
+        """Return to the space of the features, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        scale = self._deviations() if self.whiten else 1.0
+        return (np.asarray(X) * scale) @ self.components_ + self.mean_
+
+    def _deviations(self):
+        deviations = np.sqrt(self.explained_variance_)
+        return np.maximum(deviations, np.finfo(deviations.dtype).eps)
+
+    def _axes(self):
+        if self.whiten:
+            return self.components_ / self._deviations()[:, None]
+        return self.components_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

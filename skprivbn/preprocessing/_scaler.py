@@ -1,0 +1,184 @@
+"""Standardise features of rows held by several parties."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skprivbn.base import FederatedMixin
+from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.preprocessing._base import (
+    BACKEND_CONSTRAINT,
+    PRIVACY_CONSTRAINTS,
+    fit_moments,
+)
+from skprivbn.utils._sklearn import _fit_context
+
+__all__ = ["FederatedStandardScaler"]
+
+
+class FederatedStandardScaler(
+    FederatedMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
+):
+    """Standardise features by their mean and standard deviation over all parties.
+
+    A plain ``StandardScaler`` in front of a private estimator would see the pooled
+    rows. Here each party tells its sums under the backend, and only the means and
+    variances over all parties become known.
+
+    Parameters
+    ----------
+    with_mean : bool, default=True
+        Subtract the mean.
+    with_std : bool, default=True
+        Divide by the standard deviation.
+    backend : str or AdditiveBackend, default="masking"
+        How the sums are hidden. Means and variances are results, known to the
+        coordinator, so that they are summed exactly under masks whatever the backend.
+    epsilon : float, default=None
+        Privacy budget of the means and variances. None releases them exactly.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+        Public lower and upper bounds of the features, needed with `epsilon`.
+    accountant : PrivacyAccountant, default=None
+        Charged at every fit.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+        Mean over all parties.
+    var_ : ndarray of shape (n_features,) or None
+        Variance over all parties.
+    scale_ : ndarray of shape (n_features,) or None
+        What features are divided by; 1 for constant features.
+    n_samples_seen_ : float
+        Rows of all parties; an estimate if noise was added.
+    ledger_ : Ledger
+        Who said what, and who learnt what from it.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+
+    See Also
+    --------
+    FederatedPCA : Linear dimension reduction.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.preprocessing import FederatedStandardScaler
+    >>> X = np.array([[0.0, 10.0], [2.0, 10.0], [4.0, 16.0]])
+    >>> scaler = FederatedStandardScaler().fit(X, party=["a", "b", "c"])
+    >>> scaler.mean_
+    array([ 2., 12.])
+    >>> scaler.transform(X).round(3)
+    array([[-1.225, -0.707],
+           [ 0.   , -0.707],
+           [ 1.225,  1.414]])
+    """
+
+    _parameter_constraints = {
+        "with_mean": ["boolean"],
+        "with_std": ["boolean"],
+        "backend": BACKEND_CONSTRAINT,
+        **PRIVACY_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        with_mean=True,
+        with_std=True,
+        backend="masking",
+        epsilon=None,
+        delta=0.0,
+        bounds=None,
+        accountant=None,
+    ):
+        self.with_mean = with_mean
+        self.with_std = with_std
+        self.backend = backend
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, party=None):
+        """Learn means and standard deviations over all parties.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+        y : None
+            Ignored.
+        party : array-like of shape (n_samples,), default=None
+            Label of each row's holder.
+
+        Returns
+        -------
+        self : object
+        """
+        partition = check_horizontal(self, X, party, dtype=[np.float64, np.float32])
+        moments = fit_moments(self, partition, "diagonal" if self.with_std else "none")
+        self.n_samples_seen_ = moments.n
+        self.mean_ = moments.mean
+        self.var_, self.scale_ = moments.covariance, None
+        if self.with_std:
+            self.scale_ = _scale(moments)
+        return self
+
+    def transform(self, X):
+        """Standardise rows, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+
+        Returns
+        -------
+        X_new : ndarray of shape (n_samples, n_features) or HorizontalPartition
+        """
+        if isinstance(X, HorizontalPartition):
+            return X.map_rows(self.transform)
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        if self.with_mean:
+            X = X - self.mean_.astype(X.dtype)
+        if self.with_std:
+            X = X / self.scale_.astype(X.dtype)
+        return X
+
+    def inverse_transform(self, X):
+        """Undo the standardisation, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        X = np.array(X, dtype=np.float64)
+        if self.with_std:
+            X = X * self.scale_
+        if self.with_mean:
+            X = X + self.mean_
+        return X
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _scale(moments):
+    """Return standard deviations, and 1 for features that do not vary."""
+    variance, mean, n = moments.covariance, moments.mean, moments.n
+    # As scikit-learn: below this, a variance is the rounding error of a constant.
+    error = n * np.finfo(np.float64).eps * variance
+    error += (n * mean * np.finfo(np.float64).eps) ** 2
+    return np.where(variance <= error, 1.0, np.sqrt(variance))

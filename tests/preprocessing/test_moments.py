@@ -1,0 +1,95 @@
+"""Secure moments against numpy on the pooled rows."""
+
+import numpy as np
+import pytest
+
+from skprivbn.federation import MomentsParty, collect_moments, moments_settings
+from skprivbn.partition import HorizontalPartition
+
+
+def split(rows, n_parties):
+    party = np.arange(len(rows)) % n_parties
+    return HorizontalPartition.from_rows(rows, party)
+
+
+def collect(partition, backend="masking", **settings):
+    settings = moments_settings(**settings)
+    with partition.federate(MomentsParty, settings, backend) as federation:
+        return collect_moments(federation), federation.ledger
+
+
+@pytest.mark.parametrize("n_parties", [1, 3, 7])
+@pytest.mark.parametrize("offset, scale", [(0, 1), (1e6, 1), (-1e-3, 1e-6), (0, 1e6)])
+def test_exact_moments(n_parties, offset, scale):
+    rng = np.random.default_rng(0)
+    rows = offset + scale * rng.normal(size=(50, 3)) @ rng.normal(size=(3, 3))
+    moments, _ = collect(split(rows, n_parties))
+    covariance = np.cov(rows.T, bias=True)
+    assert moments.n == 50
+    np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        moments.covariance, covariance, rtol=1e-9, atol=1e-9 * np.abs(covariance).max()
+    )
+    diagonal, _ = collect(split(rows, n_parties), second="diagonal")
+    np.testing.assert_allclose(diagonal.covariance, np.diag(covariance), rtol=1e-9)
+    first, _ = collect(split(rows, n_parties), second="none")
+    assert first.covariance is None
+
+
+@pytest.mark.parametrize("backend", ["ckks", "paillier"])
+def test_results_are_summed_exactly_whatever_the_backend(backend):
+    rows = np.random.default_rng(1).normal(size=(12, 2))
+    moments, ledger = collect(split(rows, 3), backend)
+    np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-13)
+    kinds = {e.kind for e in ledger.entries if e.operation in ("sums", "squares")}
+    assert kinds == {"masked", "public"}
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_noisy_moments_are_near_the_clipped_ones(delta):
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(30_000, 2)) @ [[1, 0.5], [0, 1]]
+    bounds = np.array([[-3.0, -3.0], [3.0, 3.0]])
+    clipped = np.clip(rows, *bounds)
+    moments, ledger = collect(
+        split(rows, 4), bounds=bounds, noise=(1.0, delta), n_parties=4
+    )
+    np.testing.assert_allclose(moments.n, len(rows), rtol=0.01)
+    np.testing.assert_allclose(moments.mean, clipped.mean(axis=0), atol=0.05)
+    expected = np.cov(clipped.T, bias=True)
+    np.testing.assert_allclose(moments.covariance, expected, atol=0.15)
+    assert np.linalg.eigvalsh(moments.covariance).min() >= -1e-12
+    assert "epsilon = 1" in str(ledger.who_learns_what())
+    assert any("colluding" in note for note in ledger.notes)
+
+
+def test_noise_has_the_scale_that_the_sensitivity_asks_for():
+    """One row more or less changes no released integer by more than the unit."""
+    bounds = np.array([[-1.0], [1.0]])
+    partition = HorizontalPartition({"a": np.ones((5, 1)), "b": -np.ones((5, 1))})
+    settings = moments_settings("full", bounds=bounds, noise=(1.0, 0.0), n_parties=2)
+    unit = settings["unit"]
+    assert settings["noise"]["sensitivity"] == 3 * unit**2
+    errors = []
+    for _ in range(200):
+        with partition.federate(MomentsParty, settings, "masking") as federation:
+            total = federation.secure_sum("noisy_moments")
+        errors.append(total / unit**2 - [10, 0, 10])
+    # two shares, either of which would do: variance 2 x 2 (3 / epsilon)^2
+    assert 0.8 < np.std(errors) / 6 < 1.2
+
+
+def test_too_small_an_epsilon_is_said():
+    bounds = np.array([[-1.0] * 30, [1.0] * 30])
+    with pytest.raises(ValueError, match="give delta > 0"):
+        moments_settings("full", bounds=bounds, noise=(0.01, 0.0), n_parties=3)
+
+
+def test_noisy_runs_differ():
+    partition = split(np.ones((9, 2)), 3)
+    options = {
+        "bounds": np.array([[0.0, 0], [2, 2]]),
+        "noise": (1.0, 0),
+        "n_parties": 3,
+    }
+    assert collect(partition, **options)[0].n != collect(partition, **options)[0].n

@@ -1,0 +1,231 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skprivbn.exceptions import (
+    BudgetExceededError,
+    PartyError,
+    PrivacyLeakWarning,
+)
+from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing import (
+    FederatedKBinsDiscretizer,
+    FederatedPCA,
+    FederatedStandardScaler,
+)
+from skprivbn.privacy import PrivacyAccountant
+
+X = load_iris().data
+PARTY = np.arange(len(X)) % 4
+TRANSFORMERS = [
+    FederatedStandardScaler(),
+    FederatedPCA(2),
+    FederatedKBinsDiscretizer(4, strategy="uniform", bounds=(0, 8)),
+]
+
+
+@pytest.mark.parametrize("with_mean", [True, False])
+@pytest.mark.parametrize("with_std", [True, False])
+def test_scaler_equals_scikit_learns(with_mean, with_std):
+    options = {"with_mean": with_mean, "with_std": with_std}
+    ours = FederatedStandardScaler(**options).fit(X, party=PARTY)
+    theirs = StandardScaler(**options).fit(X)
+    np.testing.assert_allclose(ours.transform(X), theirs.transform(X), rtol=1e-10)
+    np.testing.assert_allclose(ours.inverse_transform(ours.transform(X)), X)
+    if with_std:
+        np.testing.assert_allclose(ours.var_, theirs.var_, rtol=1e-12)
+
+
+def test_constant_features_are_left_alone():
+    rows = np.column_stack([np.full(12, 1e6 + 0.1), np.arange(12.0)])
+    scaler = FederatedStandardScaler().fit(rows, party=np.arange(12) % 3)
+    assert scaler.scale_[0] == 1.0
+    np.testing.assert_allclose(scaler.transform(rows)[:, 0], 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_components", [None, 1, 3, 0.5, 0.95])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_pca_equals_scikit_learns(n_components, whiten):
+    ours = FederatedPCA(n_components, whiten=whiten).fit(X, party=PARTY)
+    theirs = PCA(n_components, whiten=whiten, svd_solver="full").fit(X)
+    assert ours.n_components_ == theirs.n_components_
+    np.testing.assert_allclose(ours.transform(X), theirs.transform(X), atol=1e-8)
+    for name in (
+        "explained_variance_",
+        "explained_variance_ratio_",
+        "singular_values_",
+    ):
+        np.testing.assert_allclose(
+            getattr(ours, name), getattr(theirs, name), rtol=1e-9
+        )
+    np.testing.assert_allclose(
+        ours.inverse_transform(ours.transform(X)),
+        theirs.inverse_transform(theirs.transform(X)),
+        atol=1e-8,
+    )
+
+
+def test_pca_says_how_many_components_there_are():
+    with pytest.raises(ValueError, match="at most the number of features, 4"):
+        FederatedPCA(5).fit(X, party=PARTY)
+
+
+@pytest.mark.parametrize("bounds", [None, (0, 10)])
+def test_quantile_edges_split_the_rows_evenly(bounds):
+    rows = np.random.default_rng(0).gamma(2.0, size=(2000, 2))
+    party = np.arange(2000) % 5
+    binner = FederatedKBinsDiscretizer(4, bounds=bounds)
+    with pytest.warns(PrivacyLeakWarning, match="read off the data"):
+        binner.fit(rows, party=party)
+    expected = np.quantile(
+        np.clip(rows, 0, 10), np.linspace(0, 1, 5), axis=0, method="inverted_cdf"
+    ).T
+    resolution = 20 / 2**16
+    np.testing.assert_allclose(np.stack(binner.bin_edges_), expected, atol=resolution)
+    counts = np.bincount(binner.transform(rows)[:, 0].astype(int))
+    np.testing.assert_allclose(counts, 500, atol=2)
+
+
+def test_uniform_edges_from_the_data():
+    rows = np.array([[-3.0], [0.1], [5.0], [4.0]])
+    binner = FederatedKBinsDiscretizer(2, strategy="uniform")
+    with pytest.warns(PrivacyLeakWarning, match="read off the data"):
+        binner.fit(rows, party=["a", "b", "c", "d"])
+    np.testing.assert_allclose(binner.bin_edges_[0], [-3, 1, 5], atol=1e-3)
+
+
+def test_public_bounds_ask_nobody():
+    binner = FederatedKBinsDiscretizer(2, strategy="uniform", bounds=([0] * 4, [8] * 4))
+    binner.fit(X, party=PARTY)
+    assert binner.ledger_.entries == []
+    np.testing.assert_array_equal(binner.transform([[1, 4, 7, 9]]), [[0, 1, 1, 1]])
+    np.testing.assert_array_equal(
+        binner.inverse_transform([[0, 1, 1, 1]]), [[2, 6, 6, 6]]
+    )
+
+
+def test_equal_quantiles_are_merged():
+    rows = np.array([[0.0]] * 90 + [[1.0]] * 10)
+    binner = FederatedKBinsDiscretizer(5, bounds=(0, 1))
+    with pytest.warns(PrivacyLeakWarning):
+        binner.fit(rows, party=np.arange(100) % 4)
+    assert binner.n_bins_[0] < 5
+    assert set(binner.transform(rows)[:90, 0]) != set(binner.transform(rows)[90:, 0])
+
+
+def test_a_constant_feature_has_one_bin():
+    binner = FederatedKBinsDiscretizer(3)
+    with pytest.warns(PrivacyLeakWarning):
+        binner.fit(np.full((8, 1), 2.5), party=np.arange(8) % 4)
+    np.testing.assert_array_equal(binner.transform([[2.5], [9.0]]), [[0], [0]])
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_noisy_quantiles(delta):
+    rows = np.random.default_rng(0).uniform(size=(20_000, 1))
+    binner = FederatedKBinsDiscretizer(4, bounds=(0, 1), epsilon=1.0, delta=delta)
+    binner.fit(rows, party=np.arange(20_000) % 4)
+    np.testing.assert_allclose(binner.bin_edges_[0], [0, 0.25, 0.5, 0.75, 1], atol=0.03)
+    assert binner.privacy_spent_.epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [FederatedStandardScaler(), FederatedPCA(), FederatedKBinsDiscretizer()],
+)
+def test_epsilon_is_charged_and_needs_bounds(estimator):
+    accountant = PrivacyAccountant(epsilon=1.5)
+    estimator.set_params(epsilon=1.0, bounds=(0, 8), accountant=accountant)
+    estimator.fit(X, party=PARTY)
+    assert accountant.spent().epsilon == 1.0
+    with pytest.raises(BudgetExceededError):
+        estimator.fit(X, party=PARTY)
+    with pytest.raises(ValueError, match="needs public bounds="):
+        estimator.set_params(bounds=None).fit(X, party=PARTY)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [FederatedStandardScaler(), FederatedPCA(), FederatedKBinsDiscretizer()],
+)
+def test_an_exact_release_is_refused_by_a_watching_accountant(estimator):
+    estimator.set_params(accountant=PrivacyAccountant(epsilon=100.0))
+    with pytest.raises(BudgetExceededError):
+        estimator.fit(X, party=PARTY)
+
+
+@pytest.mark.parametrize(
+    "bounds", [(1, 0), (0, np.inf), (0,), "ab", ([0, 0], [1, 1, 1])]
+)
+def test_wrong_bounds(bounds):
+    with pytest.raises(ValueError, match="bounds"):
+        FederatedStandardScaler(epsilon=1.0, bounds=bounds).fit(X, party=PARTY)
+
+
+@pytest.mark.parametrize("estimator", TRANSFORMERS)
+@pytest.mark.parametrize("routing", [False, True])
+def test_in_a_pipeline(estimator, routing):
+    with config_context(enable_metadata_routing=routing):
+        pipeline = make_pipeline(estimator, FederatedStandardScaler())
+        if routing:
+            pipeline.fit(X, party=PARTY)
+        else:
+            steps = [name for name, _ in pipeline.steps]
+            pipeline.fit(X, **{f"{step}__party": PARTY for step in steps})
+        alone = FederatedStandardScaler().fit(
+            estimator.fit(X, party=PARTY).transform(X), party=PARTY
+        )
+    np.testing.assert_allclose(pipeline[-1].mean_, alone.mean_, atol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", TRANSFORMERS)
+def test_partitions_stay_partitions(estimator):
+    partition = HorizontalPartition.from_rows(X, PARTY, y=np.arange(len(X)))
+    transformed = estimator.fit(partition).transform(partition)
+    assert isinstance(transformed, HorizontalPartition)
+    np.testing.assert_allclose(
+        transformed._blocks["1"]["X"], estimator.transform(X[PARTY == 1])
+    )
+    np.testing.assert_array_equal(transformed._blocks["1"]["y"], np.arange(150)[1::4])
+
+
+@pytest.mark.parametrize("estimator", TRANSFORMERS)
+@pytest.mark.parametrize("container", ["pandas", "polars"])
+def test_output_containers(estimator, container):
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    estimator.fit(frame, party=PARTY)
+    try:
+        out = estimator.set_output(transform=container).transform(frame)
+    finally:
+        estimator.set_output(transform="default")
+    assert list(out.columns) == list(estimator.get_feature_names_out())
+
+
+@pytest.mark.parametrize("estimator", TRANSFORMERS)
+def test_float32_is_kept(estimator):
+    estimator.fit(X.astype(np.float32), party=PARTY)
+    assert estimator.transform(X.astype(np.float32)).dtype == np.float32
+
+
+def test_values_too_large_for_the_number_format_are_refused():
+    with pytest.raises(PartyError, match="too large for the secure sum"):
+        FederatedStandardScaler().fit(X * 1e30, party=PARTY)
+
+
+@pytest.mark.parametrize(
+    "party, message", [(None, "pass party="), (PARTY % 2, "with two parties")]
+)
+def test_what_the_roster_cannot_hide_is_said(party, message):
+    with pytest.warns(PrivacyLeakWarning, match=message) as caught:
+        FederatedStandardScaler().fit(X, party=party)
+    assert caught[0].filename == __file__
+
+
+def test_plaintext_is_said():
+    with pytest.warns(PrivacyLeakWarning, match="in the clear"):
+        FederatedStandardScaler(backend="plaintext").fit(X, party=PARTY)
