@@ -1,0 +1,128 @@
+"""What hiding costs: CPU time and bytes of a secure sum, by backend.
+
+Run with ``python benchmarks/bench_backends.py`` (about a minute). One sum is
+everything that every party and the coordinator do: hide, encode for the wire, add,
+and read the total where it may be known. Ratios are against the plaintext backend.
+The vector lengths are those of the statistics of a Gaussian mixture with k components
+in d dimensions: counts, sums, products and a log-likelihood.
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+from skprivbn.crypto import (
+    CKKSBackend,
+    MaskingBackend,
+    PaillierBackend,
+    PlaintextBackend,
+)
+from skprivbn.federation import InProcessFederation, Party, operation
+
+BACKENDS = {
+    "plaintext": PlaintextBackend(),
+    "masking": MaskingBackend(),
+    "masking, recovery": MaskingBackend(recovery=True),
+    "ckks": CKKSBackend(),
+    "ckks, fast": CKKSBackend(preset="fast"),
+    "ckks, large": CKKSBackend(preset="large"),
+    "paillier 2048": PaillierBackend(),
+}
+
+
+class VectorParty(Party):
+    """Hides its vector whenever asked, and reads the total."""
+
+    def schedule(self):
+        while True:
+            yield "vector"
+            yield "read"
+
+    @operation(tells="its vector")
+    def vector(self):
+        return {"vector": self.hide(self.block["vector"])}
+
+    @operation(tells="nothing", hears="the total")
+    def read(self, total):
+        self.reveal(total)
+
+
+def n_statistics(k, d):
+    """Return the number of values a party sends in one step of a mixture's fit."""
+    return k + k * d + k * d * (d + 1) // 2 + 1
+
+
+def measure(backend, n_parties, length, seconds):
+    """Return CPU seconds per sum, kilobytes per party, set-up seconds, the error."""
+    rng = np.random.default_rng(0)
+    vectors = 10.0 ** rng.uniform(0, 4, (n_parties, length))
+    blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
+    federation = InProcessFederation(blocks, VectorParty, {}, backend)
+    start = time.process_time()
+    with federation:
+        setup = time.process_time() - start
+        run_sum(federation)
+        n_entries = len(federation.ledger.entries)
+        run_sum(federation)
+        sent = [
+            entry.n_bytes
+            for entry in federation.ledger.entries[n_entries:]
+            if entry.sender == "party 1"
+        ]
+        times = []
+        while sum(times) < seconds or len(times) < 2:
+            start = time.process_time()
+            total = run_sum(federation)
+            times.append(time.process_time() - start)
+        error = np.nan
+        if isinstance(total, np.ndarray):
+            error = np.abs(total - vectors.sum(axis=0)).max()
+        else:
+            party = federation._hosts["party 0"]._party
+            error = np.abs(party.reveal(total) - vectors.sum(axis=0)).max()
+    return np.median(times), sum(sent) / 1000, setup, error
+
+
+def run_sum(federation):
+    """Run one sum, to the end."""
+    total = federation.secure_sum("vector")
+    federation.call("read", {"total": total})
+    return total
+
+
+def print_table(title, cases, seconds, names=tuple(BACKENDS)):
+    """Print one line per backend and case (n_parties, length)."""
+    print(f"\n{title}")
+    header = ("backend", "parties", "values", "CPU ms/sum", "ms/party", "ratio")
+    header += ("kB/party", "set-up ms", "error")
+    print("{:18}{:>8}{:>8}{:>12}{:>10}{:>9}{:>10}{:>11}{:>10}".format(*header))
+    for n_parties, length in cases:
+        base = None
+        for name in names:
+            cpu, kilobytes, setup, error = measure(
+                BACKENDS[name], n_parties, length, seconds
+            )
+            base = cpu if base is None else base
+            print(
+                f"{name:18}{n_parties:8d}{length:8d}{1e3 * cpu:12.2f}"
+                f"{1e3 * cpu / n_parties:10.2f}{cpu / base:9.1f}{kilobytes:10.1f}"
+                f"{1e3 * setup:11.1f}{error:10.1e}",
+                flush=True,
+            )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=0.5, help="CPU per line")
+    seconds = parser.parse_args().seconds
+    small, large = n_statistics(3, 2), n_statistics(10, 20)
+    print_table("10 parties, (k=3, d=2)", [(10, small)], seconds)
+    print_table("10 parties, (k=10, d=20)", [(10, large)], seconds)
+    quick = [name for name in BACKENDS if "paillier" not in name]
+    print_table("growth with parties", [(k, large) for k in (5, 20)], seconds, quick)
+    print_table("growth with length", [(3, n) for n in (2000, 20000)], seconds, quick)
+
+
+if __name__ == "__main__":
+    main()
