@@ -191,5 +191,9 @@ class AdditiveBackend(BaseEstimator, ABC):
         """Read the sum on the coordinator's side; ProtocolError if it may not."""
 
     @abstractmethod
+    def max_sum(self) -> float:
+        """Return the largest absolute value that a sum may have."""
+
+    @abstractmethod
     def describe(self, roster) -> dict:
         """Plain words: {"sum_known_to", "hidden_by", "broken_by", "precision"}."""

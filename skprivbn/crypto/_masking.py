@@ -145,6 +145,10 @@ class MaskingBackend(AdditiveBackend):
         """Read the sum."""
         return open_total(total)
 
+    def max_sum(self):
+        """Return the largest absolute value that a sum may have."""
+        return float(MAX_SUM)
+
     def describe(self, roster):
         """Return plain words on who sees what, and the precision."""
         n_parties = len(roster)

@@ -89,6 +89,10 @@ class PaillierBackend(KeyHolderBackend):
             )
         return None
 
+    def max_sum(self):
+        """Return the largest absolute value that a sum may have."""
+        return float(_MAX_SUM)
+
     def describe(self, roster):
         """Return plain words on who sees what, and the precision."""
         words = self._describe(

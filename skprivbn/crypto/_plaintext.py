@@ -1,5 +1,6 @@
 """Sums in the clear: for comparing, and for data that are nobody's secret."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +58,10 @@ class PlaintextBackend(AdditiveBackend):
     def open(self, total):
         """Read the sum."""
         return _read(total).copy()
+
+    def max_sum(self):
+        """Return the largest absolute value that a sum may have."""
+        return math.inf
 
     def describe(self, roster):
         """Return plain words on who sees what, and the precision."""
