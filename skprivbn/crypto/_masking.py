@@ -18,7 +18,7 @@ from skprivbn.crypto._numbers import (
     encode_fixed_point,
     limbs_from_bytes,
     limbs_to_bytes,
-    negate_limbs,
+    subtract_limbs,
 )
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
@@ -254,13 +254,10 @@ def mask(vector, number, info, masks):
     """
     key = _number_type_code(vector.dtype) + hashlib.sha256(info).digest()[:16]
     limbs = np.hstack([encode_fixed_point(vector), check_limbs(key, 1)])
-    added, subtracted = limbs, np.zeros_like(limbs)
     for mask_key, adds in masks:
-        add_limbs(
-            added if adds else subtracted, mask_limbs(mask_key, info, limbs.shape[1])
-        )
-    add_limbs(added, negate_limbs(subtracted))
-    return HiddenVector("masked", vector.size, number, key, [limbs_to_bytes(added)])
+        change = add_limbs if adds else subtract_limbs
+        change(limbs, mask_limbs(mask_key, info, limbs.shape[1]))
+    return HiddenVector("masked", vector.size, number, key, [limbs_to_bytes(limbs)])
 
 
 def check_limbs(key, n_parties):

@@ -16,7 +16,7 @@ __all__ = [
     "encode_fixed_point",
     "limbs_from_bytes",
     "limbs_to_bytes",
-    "negate_limbs",
+    "subtract_limbs",
 ]
 
 FRACTION_BITS = 64
@@ -80,8 +80,7 @@ def encode_fixed_point(vector):
     # power of two moves the exponent only. Rounding cannot reach 2**64.
     limbs[0] = np.rint((magnitude - whole) * 2.0**FRACTION_BITS)
     limbs[1] = whole
-    negative = vector < 0
-    limbs[:, negative] = negate_limbs(limbs[:, negative])
+    _negate_where(limbs, vector < 0)
     return limbs
 
 
@@ -91,7 +90,7 @@ def decode_fixed_point(limbs, dtype):
         return limbs[1].view(np.int64).copy()
     negative = limbs[1] >= np.uint64(2**63)
     limbs = limbs.copy()
-    limbs[:, negative] = negate_limbs(limbs[:, negative])
+    _negate_where(limbs, negative)
     values = limbs[1].astype(np.float64) + limbs[0] * 2.0**-FRACTION_BITS
     np.negative(values, out=values, where=negative)
     return values
@@ -105,11 +104,23 @@ def add_limbs(total, limbs):
     high += low < limbs[0]
 
 
-def negate_limbs(limbs):
-    """Return minus the numbers modulo 2**128."""
-    low, high = ~limbs
-    low = low + np.uint64(1)
-    return np.stack([low, high + (low == 0)])
+def subtract_limbs(total, limbs):
+    """Subtract `limbs` from `total` modulo 2**128, in place."""
+    low, high = total
+    high -= low < limbs[0]
+    low -= limbs[0]
+    high -= limbs[1]
+
+
+def _negate_where(limbs, where):
+    """Change the sign of some of the numbers, in place: flip all bits and add one."""
+    low, high = limbs
+    one = where.astype(np.uint64)
+    flip = np.uint64(0) - one
+    low ^= flip
+    high ^= flip
+    low += one
+    high += where & (low == 0)
 
 
 def limbs_to_bytes(limbs):

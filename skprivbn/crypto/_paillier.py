@@ -100,7 +100,10 @@ class PaillierBackend(KeyHolderBackend):
             f"every value rounded to a multiple of 2**-{_FRACTION_BITS}, then exact; "
             f"sums up to {_MAX_SUM:.3g}; integers exact",
         )
-        words["hidden_by"] += f"; key of {self.key_size} bits"
+        level = "128-bit" if self.key_size >= 3072 else "about 112-bit"
+        if self.key_size < _SECURE_KEY_SIZE:
+            level = "no"
+        words["hidden_by"] += f"; {self.key_size} bits, {level} security"
         return words
 
     def _make_key(self):

@@ -37,7 +37,7 @@ from skprivbn.crypto._masking import (
     open_total,
     read_limbs,
 )
-from skprivbn.crypto._numbers import add_limbs, limbs_to_bytes, negate_limbs
+from skprivbn.crypto._numbers import add_limbs, limbs_to_bytes, subtract_limbs
 from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
 
@@ -320,8 +320,8 @@ def _remove_masks(total, info, roster, publics, survivors, givers):
         return join_shares(shares)
 
     def remove(mask_key, was_added):
-        noise = mask_limbs(mask_key, info, limbs.shape[1])
-        add_limbs(limbs, negate_limbs(noise) if was_added else noise)
+        change = subtract_limbs if was_added else add_limbs
+        change(limbs, mask_limbs(mask_key, info, limbs.shape[1]))
 
     for survivor in survivors:
         remove(extract(rebuild("seeds", survivor)), True)

@@ -90,6 +90,10 @@ def test_server_context_holds_no_key(preset):
     assert not server.has_relin_keys()
     with pytest.raises(ValueError, match="public_key"):
         server.has_public_key()  # there is no such thing in symmetric encryption
+    # The broken twin, a context as TenSEAL makes it, would fail the lines above.
+    twin = _ckks._new_context(backend._parameters())
+    assert twin.has_secret_key()
+    assert twin.has_relin_keys()
     # Parameters only: shorter than any key.
     assert len(_ckks._serialise(server, secret=False)) < 200
     sessions = start_sessions(backend, make_contexts(2))

@@ -1,4 +1,5 @@
 import hashlib
+import secrets
 from dataclasses import replace
 
 import numpy as np
@@ -6,9 +7,12 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import cross_val_score
 
 from skprivbn.crypto import MaskingBackend, _masking
 from skprivbn.crypto._masking import MaskingSession, open_total, read_limbs
+from skprivbn.crypto._numbers import encode_fixed_point, limbs_from_bytes
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
     hide_all,
@@ -29,7 +33,7 @@ def read(hidden):
 def differences(first, second):
     """Read two masked vectors as if their masks were the same."""
     limbs = read_limbs(first).copy()
-    _masking.add_limbs(limbs, _masking.negate_limbs(read_limbs(second)))
+    _masking.subtract_limbs(limbs, read_limbs(second))
     return _masking.decode_fixed_point(limbs, np.dtype(float))[:-1]
 
 
@@ -90,6 +94,41 @@ def test_masks_look_uniform():
     bits = np.unpackbits(limbs.view(np.uint8).reshape(2, -1, 8), axis=2)
     frequency = bits.mean(axis=1)
     assert np.abs(frequency - 0.5).max() < 6 * 0.5 / np.sqrt(20_000)
+
+
+def coordinators_view(backend, mutate=lambda session: None):
+    """Return the masked vectors of two parties and the sum, as bits."""
+    sessions = start_sessions(backend, make_contexts(3))
+    for session in sessions.values():
+        mutate(session)
+    hidden = hide_all(sessions, np.array([[1.0, -2.0], [3.0, 4.0], [0.5, 0.25]]))
+    total = read_limbs(backend.add(hidden))
+    views = [read_limbs(h)[:, :-1] for h in hidden[:2]] + [total[:, :-1]]
+    return np.unpackbits(np.stack(views).view(np.uint8))
+
+
+def simulated_view():
+    """The same from the sum alone: uniform numbers for all parties but one."""
+    noise = limbs_from_bytes(secrets.token_bytes(16 * 4)).reshape(2, 2, 2)
+    total = encode_fixed_point(np.array([4.5, 2.25]))
+    return np.unpackbits(np.concatenate([noise, total[None]]).view(np.uint8))
+
+
+def accuracy_of_a_distinguisher(mutate=lambda session: None, n=300):
+    real = [coordinators_view(BACKEND, mutate) for _ in range(n)]
+    views = np.array(real + [simulated_view() for _ in range(n)])
+    labels = np.repeat([1, 0], n)
+    classifier = RandomForestClassifier(50, random_state=0)
+    return cross_val_score(classifier, views, labels, cv=3).mean()
+
+
+def test_coordinators_view_can_be_simulated_from_the_sum():
+    # Chance is 1/2 with a standard deviation of 0.02.
+    assert accuracy_of_a_distinguisher() < 0.6
+
+
+def test_distinguisher_catches_a_missing_mask():
+    assert accuracy_of_a_distinguisher(lambda s: s._mask_keys.clear(), n=50) > 0.9
 
 
 def test_rounds_operations_and_lengths_have_masks_of_their_own():
