@@ -1,6 +1,6 @@
 """Principal components of rows held by several parties."""
 
-from numbers import Integral, Real
+from numbers import Integral
 
 import numpy as np
 from sklearn.base import (
@@ -18,7 +18,7 @@ from skprivbn.preprocessing._base import (
     PRIVACY_CONSTRAINTS,
     fit_moments,
 )
-from skprivbn.utils._sklearn import Interval, _fit_context
+from skprivbn.utils._sklearn import Interval, RealNotInt, _fit_context
 
 __all__ = ["FederatedPCA"]
 
@@ -89,7 +89,7 @@ class FederatedPCA(
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
+            Interval(RealNotInt, 0, 1, closed="neither"),
             None,
         ],
         "whiten": ["boolean"],

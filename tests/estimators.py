@@ -1,0 +1,56 @@
+"""Every public estimator of the package, found rather than listed."""
+
+import inspect
+from importlib import import_module
+
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LogisticRegression
+
+from skprivbn.crypto import AdditiveBackend
+
+FAMILIES = [
+    "bayesian_network",
+    "graphical_model",
+    "mixed_model",
+    "mixture",
+    "preprocessing",
+    "privacy",
+    "structure",
+]
+
+#: constructor arguments without which an estimator cannot be made or is too slow
+ARGUMENTS = {
+    "PrivateSearchCV": lambda: {
+        "estimator": LogisticRegression(),
+        # one candidate: the choice between several is random
+        "param_grid": {"C": [1.0]},
+        "score_bounds": (-5.0, 0.0),
+    },
+}
+
+#: scikit-learn's checks that an estimator cannot pass, each with its reason
+EXPECTED_FAILURES = {}
+
+
+def public_estimators():
+    """Return one instance of every public estimator."""
+    classes = {}
+    for family in FAMILIES:
+        module = import_module(f"skprivbn.{family}")
+        for name in getattr(module, "__all__", ()):
+            found = getattr(module, name)
+            if (
+                inspect.isclass(found)
+                and issubclass(found, BaseEstimator)
+                and not issubclass(found, AdditiveBackend)
+                and not inspect.isabstract(found)
+            ):
+                classes[name] = found
+    return [
+        found(**ARGUMENTS.get(name, dict)()) for name, found in sorted(classes.items())
+    ]
+
+
+def expected_failures(estimator):
+    """Return the checks that this estimator may fail, with reasons."""
+    return EXPECTED_FAILURES.get(type(estimator).__name__, {})
