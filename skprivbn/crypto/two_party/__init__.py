@@ -1,1 +1,28 @@
+"""Computing on data that two or more parties do not show each other.
 
+Semi-honest security; not audited. From bottom to top: base oblivious transfers
+(Chou-Orlandi), their extension (Ishai-Kilian-Nissim-Petrank), products that end as
+shares, counts of joint configurations, lookups in public tables, garbled circuits
+(half-gates) and shared bits (Goldreich-Micali-Wigderson), the argmax. Protocols are
+generators that yield ``{peer: payload}`` and are sent ``{peer: payload}``.
+"""
+
+from skprivbn.crypto.two_party._argmax import shared_argmax
+from skprivbn.crypto.two_party._conversation import Conversation, run_together
+from skprivbn.crypto.two_party._counts import Indicators, joint_counts
+from skprivbn.crypto.two_party._gmw import open_numbers
+from skprivbn.crypto.two_party._hash import bit_length_dtype
+from skprivbn.crypto.two_party._lookup import shared_lookup
+from skprivbn.crypto.two_party._ot_extension import open_links
+
+__all__ = [
+    "Conversation",
+    "Indicators",
+    "bit_length_dtype",
+    "joint_counts",
+    "open_links",
+    "open_numbers",
+    "run_together",
+    "shared_argmax",
+    "shared_lookup",
+]
