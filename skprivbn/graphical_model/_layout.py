@@ -1,12 +1,15 @@
 """Parameters of a random field as one flat vector, and the tables that measure it."""
 
+import warnings
 from math import prod
 
 import numpy as np
 
-from skprivbn.graphical_model._elimination import EliminationPlan
+from skprivbn.graphical_model._counting import resolve_cliques
+from skprivbn.graphical_model._elimination import EliminationPlan, elimination_order
+from skprivbn.graphical_model._loopy import LoopyPropagation
 
-__all__ = ["TableLayout"]
+__all__ = ["TableLayout", "check_table_sizes", "choose_inference", "support_of"]
 
 
 class TableLayout:
@@ -36,7 +39,7 @@ class TableLayout:
         self.sizes = tuple(int(size) for size in sizes)
         self.ties = np.arange(len(cliques)) if ties is None else np.asarray(ties)
         self.support = support
-        self.inference = inference or EliminationPlan(self.cliques, self.sizes)
+        self._inference = inference
         n_tables = self.ties.max(initial=-1) + 1
         self.shapes = [None] * n_tables
         for clique, table in zip(self.cliques, self.ties):
@@ -49,6 +52,13 @@ class TableLayout:
         self._slices = [
             slice(start, start + n) for start, n in zip(self.starts, self.n_cells)
         ]
+
+    @property
+    def inference(self):
+        """What computes marginals; planned when first needed."""
+        if self._inference is None:
+            self._inference = EliminationPlan(self.cliques, self.sizes)
+        return self._inference
 
     def split(self, vector):
         """Views of a flat vector as tables."""
@@ -89,3 +99,68 @@ class TableLayout:
         for table, marginal in zip(self.ties, self.inference.backward(tape)):
             views[table] += marginal[0]
         return float(log_partition[0] + scale), gradient
+
+
+def check_table_sizes(cliques, sizes, max_cells):
+    """Raise if the tables together have more than `max_cells` cells."""
+    n_cells = sum(prod(sizes[i] for i in clique) for clique in cliques)
+    if n_cells > max_cells:
+        raise ValueError(
+            f"the tables have {n_cells:.3g} cells, more than max_cells={max_cells}: "
+            "use smaller cliques or coarser states"
+        )
+
+
+def choose_inference(inference, cliques, sizes, max_cells):
+    """Exact inference if its largest table has at most `max_cells` cells, else loopy.
+
+    Parameters
+    ----------
+    inference : {"auto", "exact", "loopy", "nlbp"}
+        "loopy" is always approximate; "exact" raises instead of falling back.
+    cliques : list of tuple of int
+    sizes : sequence of int
+    max_cells : int
+
+    Returns
+    -------
+    engine : EliminationPlan or LoopyPropagation
+    """
+    if inference == "loopy":
+        return LoopyPropagation(cliques, sizes)
+    _, largest = elimination_order(cliques, sizes)
+    if largest <= max_cells:
+        return EliminationPlan(cliques, sizes)
+    message = (
+        f"exact inference would need tables of {largest:.3g} cells, more than "
+        f"max_cells={max_cells}"
+    )
+    if inference == "exact":
+        raise ValueError(f"{message}: use fewer cliques, or inference='loopy'")
+    warnings.warn(
+        f"{message}; loopy belief propagation is used, which is approximate",
+        UserWarning,
+        stacklevel=4,
+    )
+    return LoopyPropagation(cliques, sizes)
+
+
+def support_of(layout, structural_zeros, nodes):
+    """Flat boolean vector, False for configurations that cannot occur."""
+    support = np.ones(layout.n_parameters, dtype=bool)
+    tables = layout.split(support)
+    for clique, zeros in structural_zeros.items():
+        (scope,) = resolve_cliques([clique], nodes)
+        if scope not in layout.cliques:
+            raise ValueError(
+                f"structural_zeros names {clique!r}, which is none of the cliques"
+            )
+        table = tables[layout.ties[layout.cliques.index(scope)]]
+        zeros = np.asarray(zeros, dtype=bool)
+        if zeros.shape != table.shape or zeros.all():
+            raise ValueError(
+                f"structural_zeros of {clique!r} must be booleans of shape "
+                f"{table.shape}, not all True"
+            )
+        table &= ~zeros
+    return support

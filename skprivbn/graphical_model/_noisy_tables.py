@@ -69,6 +69,17 @@ class NoisyTables:
         weights = 1 / np.maximum(variances, 1e-12 * max(variances.max(), 1.0))
         return max(float(totals @ weights / weights.sum()), 1.0)
 
+    def rescaled(self):
+        """Scale every table to the same number of records.
+
+        For tables that lack rows with missing entries, and so have different totals.
+        """
+        layout, n_records = self.layout, self.n_records()
+        totals = np.add.reduceat(self.values, layout.starts) / layout.multiplicity
+        factors = n_records / np.maximum(totals, 1.0)
+        values = self.values * layout.spread(factors)
+        return NoisyTables(layout, values, self.std * factors, self.kind)
+
 
 def project_to_simplex(vector, total=1.0):
     """Closest vector (Euclidean) with non-negative entries that sum to `total`.

@@ -1,0 +1,630 @@
+"""Undirected graphical models learnt from differentially private tables."""
+
+import warnings
+from collections.abc import Mapping
+from itertools import combinations
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+
+from skprivbn.base import FederatedMixin
+from skprivbn.crypto import AdditiveBackend
+from skprivbn.exceptions import PrivacyLeakWarning
+from skprivbn.federation import Ledger
+from skprivbn.graphical_model._cgm import collective_em
+from skprivbn.graphical_model._counting import (
+    Contribution,
+    count_tables,
+    resolve_cliques,
+    resolve_ties,
+    sensitivities,
+)
+from skprivbn.graphical_model._domain import check_domain, domain_from_data
+from skprivbn.graphical_model._elimination import EliminationPlan
+from skprivbn.graphical_model._estimation import empirical_bayes, naive_mle
+from skprivbn.graphical_model._layout import (
+    TableLayout,
+    check_table_sizes,
+    choose_inference,
+    support_of,
+)
+from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
+from skprivbn.graphical_model._queries import RandomFieldQueries
+from skprivbn.graphical_model._random_field import MarkovRandomField
+from skprivbn.graphical_model._release import (
+    TablesParty,
+    check_rows,
+    release_tables,
+    tables_settings,
+)
+from skprivbn.graphical_model._selection import TreeBudget, measure_tree
+from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.privacy import (
+    CountMechanism,
+    PrivacyAccountant,
+    PrivacyCost,
+    check_accountant,
+    distribute,
+)
+from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+
+__all__ = ["DPCGMLearner"]
+
+#: penalty that keeps the maximum likelihood of exact tables finite
+_EXACT_PENALTY = 1e-9
+
+_uncounted_fits = 0
+
+
+class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimator):
+    """Markov random field learnt from contingency tables with private noise.
+
+    The contingency tables of the cliques are released once, with discrete Laplace or
+    Gaussian noise; everything after that works on the noisy tables and costs no more
+    privacy. Neighbouring data sets differ by one person, added or removed.
+
+    Read more in the :ref:`User Guide <graphical_model>`.
+
+    Parameters
+    ----------
+    cliques : {"chain", "tree", "mst"} or list of tuples, default="chain"
+        Which columns interact. "chain" joins neighbouring columns, "tree" every
+        column with the last one. A list gives the columns of each clique, by name or
+        position. "mst" chooses a tree privately, from a third of the budget.
+
+    epsilon : float, default=1.0
+        Privacy budget of one fit.
+
+    delta : float, default=0.0
+        With 0 the noise is Laplace and the guarantee pure, otherwise Gaussian.
+
+    method : {"auto", "cgm", "naive", "psgd", "non_private"}, default="auto"
+        How potentials are estimated. "auto" is an empirical Bayes estimate without
+        tuning parameters; "cgm" the collective graphical model's expectation
+        maximisation [1]_; "naive" takes the projected noisy tables for the truth;
+        "psgd" is stochastic gradient descent with clipped and noisy gradients, which
+        releases no tables; "non_private" uses exact tables.
+
+    domain : mapping or list, default=None
+        Public states of every column: labels, or their number k for 0, ..., k - 1.
+        None reads them off the data, which is not private.
+
+    accountant : PrivacyAccountant, default=None
+        Adds up what fits on the same data cost, and refuses what exceeds its budget.
+
+    inference : {"auto", "exact", "loopy", "nlbp"}, default="auto"
+        Exact inference, or loopy belief propagation; "auto" takes the first if no
+        intermediate table exceeds `max_cells`. "nlbp" is "auto" with the E-step of
+        "cgm" solved by non-linear belief propagation as in [1]_ instead of its dual,
+        which is slower with the same result.
+
+    regularization : float, default=1e-4
+        Ridge penalty of "naive".
+
+    discrepancy : float, default=0.7
+        "cgm" stops when the mean distance between noisy and expected tables is below
+        this fraction of the mean absolute noise; going on learns the noise.
+
+    max_iter : int, default=2000
+        Most iterations of "cgm", or of "naive" for each penalty on its path.
+
+    tied : {"time"} or None, default=None
+        "time" takes columns as time steps: cliques that are shifts of each other share
+        their potentials, and the first step gets potentials of its own.
+
+    contribution : {"normalize", "clip"} or None, default=None
+        For people with several records (``individual=`` in `fit`). "normalize" scales
+        each person's records to add up to one per clique, "clip" counts at most
+        `max_records` of them.
+
+    max_records : int, default=1
+        See `contribution`. The noise grows with it.
+
+    max_weight : int, default=1
+        Public bound on sample weights. The noise grows with it.
+
+    null_state : object, default=None
+        Label that stands for "nothing seen": a record adds nothing to cliques in which
+        all its values are null.
+
+    missing : {"error", "skip"}, default="error"
+        What to do with missing entries (NaN or None) in `fit`. "skip" leaves a row out
+        of the tables that need a missing entry.
+
+    structural_zeros : mapping of clique to array-like of bool, default=None
+        Configurations known to be impossible, True in the array of their clique.
+
+    psgd_params : dict, default=None
+        For "psgd": `sampling_rate`, `n_steps`, `clip`, `learning_rate`.
+
+    backend : str or AdditiveBackend, default="masking"
+        How tables of several holders are added: "masking", "ckks", ...
+
+    min_honest : int, default=None
+        With several holders, how many are trusted to add their share of the noise and
+        to keep it secret; by default half of them, rounded up.
+
+    max_cells : int, default=4194304
+        Largest number of cells of all tables together, and of intermediate tables of
+        exact inference.
+
+    Attributes
+    ----------
+    model_ : MarkovRandomField
+        The learnt field.
+
+    potentials_ : dict of tuple of str to ndarray
+        Log-potentials of the cliques.
+
+    log_partition_ : float
+        Logarithm of the field's normalising constant.
+
+    cliques_ : list of tuple of str
+        The cliques.
+
+    noisy_tables_ : dict of tuple of str to ndarray of int
+        The tables as released; a tied table under its first clique. Not for "psgd".
+
+    noisy_marginals_ : dict of tuple of str to ndarray
+        The same as estimates of marginal probabilities; may be negative.
+
+    marginal_std_ : dict of tuple of str to ndarray
+        Their standard errors: sampling and noise.
+
+    n_records_ : float
+        Number of records, estimated from the noisy tables. Not for "psgd".
+
+    privacy_spent_ : PrivacyCost
+        Cost of this fit.
+
+    noise_ : CountMechanism or DistributedNoise or None
+        The noise of the tables.
+
+    ledger_ : Ledger
+        Who learnt what.
+
+    n_iter_ : int
+        Iterations of "cgm" or "naive".
+
+    n_features_in_ : int
+        Number of columns.
+
+    feature_names_in_ : ndarray of str
+        Names of the columns, if they have any.
+
+    See Also
+    --------
+    skprivbn.privacy.PrivateSearchCV : Choose parameters by private scores.
+
+    References
+    ----------
+    .. [1] G. Bernstein, R. McKenna, T. Sun, D. Sheldon, M. Hay, G. Miklau (2017).
+       Differentially private learning of undirected graphical models using collective
+       graphical models. ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.graphical_model import DPCGMLearner
+    >>> rng = np.random.default_rng(0)
+    >>> first = rng.integers(2, size=5000)
+    >>> X = np.column_stack([first, first ^ (rng.random(5000) < 0.1)])
+    >>> learner = DPCGMLearner(epsilon=1.0, domain=[2, 2]).fit(X)
+    >>> learner.predict([[0, np.nan], [1, np.nan]])
+    array([[0, 0],
+           [1, 1]])
+    >>> learner.privacy_spent_
+    PrivacyCost(epsilon=1.0, delta=0.0)
+    """
+
+    _parameter_constraints = {
+        "cliques": [StrOptions({"chain", "tree", "mst"}), list, tuple],
+        "epsilon": [Interval(Real, 0, None, closed="neither")],
+        "delta": [Interval(Real, 0, 1, closed="left")],
+        "method": [StrOptions({"auto", "cgm", "naive", "psgd", "non_private"})],
+        "domain": [Mapping, list, tuple, None],
+        "accountant": [PrivacyAccountant, None],
+        "inference": [StrOptions({"auto", "exact", "loopy", "nlbp"})],
+        "regularization": [Interval(Real, 0, None, closed="neither")],
+        "discrepancy": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tied": [StrOptions({"time"}), None],
+        "contribution": [StrOptions({"normalize", "clip"}), None],
+        "max_records": [Interval(Integral, 1, None, closed="left")],
+        "max_weight": [Interval(Integral, 1, None, closed="left")],
+        "null_state": "no_validation",
+        "missing": [StrOptions({"error", "skip"})],
+        "structural_zeros": [Mapping, None],
+        "psgd_params": [dict, None],
+        "backend": [str, AdditiveBackend],
+        "min_honest": [Interval(Integral, 1, None, closed="left"), None],
+        "max_cells": [Interval(Integral, 1, None, closed="left")],
+    }
+    __metadata_request__fit = {"individual": True}
+
+    def __init__(
+        self,
+        cliques="chain",
+        *,
+        epsilon=1.0,
+        delta=0.0,
+        method="auto",
+        domain=None,
+        accountant=None,
+        inference="auto",
+        regularization=1e-4,
+        discrepancy=0.7,
+        max_iter=2000,
+        tied=None,
+        contribution=None,
+        max_records=1,
+        max_weight=1,
+        null_state=None,
+        missing="error",
+        structural_zeros=None,
+        psgd_params=None,
+        backend="masking",
+        min_honest=None,
+        max_cells=2**22,
+    ):
+        self.cliques = cliques
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.domain = domain
+        self.accountant = accountant
+        self.inference = inference
+        self.regularization = regularization
+        self.discrepancy = discrepancy
+        self.max_iter = max_iter
+        self.tied = tied
+        self.contribution = contribution
+        self.max_records = max_records
+        self.max_weight = max_weight
+        self.null_state = null_state
+        self.missing = missing
+        self.structural_zeros = structural_zeros
+        self.psgd_params = psgd_params
+        self.backend = backend
+        self.min_honest = min_honest
+        self.max_cells = max_cells
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = True
+        return tags
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, party=None, individual=None, sample_weight=None):
+        """Release noisy tables of the rows and learn a field from them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Labels of the states.
+        y : None
+            Ignored.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. The holders add noise to their own tables and sum them
+            under the `backend`; a person's rows must all be with one of them.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row; needs `contribution`.
+        sample_weight : array-like of int of shape (n_samples,), default=None
+            Weights from 0 to `max_weight`.
+
+        Returns
+        -------
+        self : object
+        """
+        aligned = {"individual": individual, "sample_weight": sample_weight}
+        partition = check_horizontal(
+            self, X, party, dtype=None, ensure_all_finite=False, aligned=aligned
+        )
+        several = party is not None or isinstance(X, HorizontalPartition)
+        self._check_combinations(several, aligned)
+        if self.method == "psgd":
+            return self._fit_psgd(partition)
+        if self.cliques == "mst":
+            return self._fit_mst(partition)
+        cliques, ties = resolve_ties(
+            resolve_cliques(self.cliques, self._nodes()), self.tied
+        )
+        contribution = self._contribution()
+        if self.method == "non_private":
+            noise, spent = None, self._announce_exact_release()
+        else:
+            noise = CountMechanism.for_budget(
+                self.epsilon, self.delta, *sensitivities(ties, contribution)
+            )
+            if several:
+                noise = distribute(noise, partition.n_parties, self.min_honest)
+            spent = self._spend(noise.rho, "contingency tables of cliques")
+        # Nothing above has looked at the values of the rows.
+        states = self._states(partition)
+        contribution = self._contribution(states)
+        layout = self._layout(cliques, ties, states)
+        if several:
+            settings = tables_settings(
+                layout, self._nodes(), states, contribution, self.missing, noise
+            )
+            with self._federate(partition, TablesParty, settings) as federation:
+                counts = release_tables(federation, noise)
+            ledger = federation.ledger
+        else:
+            counts = self._count(partition, layout, states, contribution)
+            counts = counts if noise is None else noise.release(counts)
+            ledger = _single_holder_ledger(partition, noise)
+        std = 0.0 if noise is None else noise.std
+        tables = NoisyTables(
+            layout,
+            counts / contribution.unit,
+            np.full(len(layout.shapes), std / contribution.unit),
+            "none" if noise is None else noise.kind,
+        )
+        self._learn(tables, states, counts)
+        self.noise_, self.privacy_spent_, self.ledger_ = noise, spent, ledger
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_marginals(self, noisy_tables, std, noise="laplace"):
+        """Learn a field from tables that were released before; costs no privacy.
+
+        Parameters
+        ----------
+        noisy_tables : mapping of clique to array-like
+            Noisy counts of each clique; a clique is a tuple of column names (the keys
+            of `domain`) or positions, in the order of the table's axes.
+        std : float or sequence of float
+            Standard deviation of the noise, one for all or one per table.
+        noise : {"laplace", "gaussian"}, default="laplace"
+            Its distribution.
+
+        Returns
+        -------
+        self : object
+        """
+        if noise not in ("laplace", "gaussian"):
+            raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}")
+        if self.domain is None:
+            raise ValueError("fit_marginals needs domain=, the states of all columns")
+        n_columns = len(self.domain)
+        nodes = [f"x{i}" for i in range(n_columns)]
+        if isinstance(self.domain, Mapping):
+            nodes = list(self.domain)
+            self.feature_names_in_ = np.asarray(nodes, dtype=object)
+        self.n_features_in_ = n_columns
+        states = check_domain(self.domain, nodes)
+        cliques = resolve_cliques(list(noisy_tables), nodes)
+        layout = self._layout(cliques, np.arange(len(cliques)), states)
+        values = [np.asarray(table, dtype=float) for table in noisy_tables.values()]
+        for clique, table, shape in zip(noisy_tables, values, layout.shapes):
+            if table.shape != shape or not np.all(np.isfinite(table)):
+                raise ValueError(
+                    f"the table of clique {clique!r} must be finite, of shape {shape}"
+                )
+        std = np.broadcast_to(np.asarray(std, dtype=float), len(cliques)).copy()
+        if not np.all(std >= 0):
+            raise ValueError("std must not be negative")
+        counts = layout.flatten(values)
+        tables = NoisyTables(layout, counts, std, noise)
+        self._learn(tables, states, counts)
+        self.noise_, self.privacy_spent_ = None, PrivacyCost(0.0, 0.0)
+        self.ledger_ = Ledger(parties=())
+        return self
+
+    def _fit_mst(self, partition):
+        nodes, contribution = self._nodes(), self._contribution()
+        n = len(nodes)
+        if n < 2:
+            raise ValueError("cliques='mst' needs at least two columns")
+        if self.method == "non_private":
+            raise ValueError("cliques='mst' is a private choice; give the cliques")
+        budget = TreeBudget(self.epsilon, self.delta, n, contribution.per_clique)
+        spent = self._spend(budget.rho, "one-way tables, a tree and two-way tables")
+        states = self._states(partition)
+        contribution = self._contribution(states)
+        sizes = [len(labels) for labels in states.values()]
+        check_table_sizes(combinations(range(n), 2), sizes, self.max_cells)
+        cliques, counts, std = measure_tree(
+            lambda layout: self._count(partition, layout, states, contribution),
+            sizes,
+            budget,
+        )
+        layout = self._layout(cliques, np.arange(len(cliques)), states)
+        tables = NoisyTables(layout, counts.astype(float), std, budget.one_way.kind)
+        self._learn(tables, states, counts)
+        self.noise_, self.privacy_spent_ = budget.two_way, spent
+        self.ledger_ = _single_holder_ledger(partition, budget)
+        return self
+
+    def _fit_psgd(self, partition):
+        options = PSGDOptions(**(self.psgd_params or {}))
+        cliques = resolve_cliques(self.cliques, self._nodes())
+        spent = self._spend(None, "noisy gradients")
+        states = self._states(partition)
+        layout = self._layout(cliques, np.arange(len(cliques)), states)
+        (block,) = partition._blocks.values()
+        codes, _, _ = check_rows(
+            block, self._nodes(), states, self._contribution(), "error"
+        )
+        theta = private_gradient_descent(
+            codes, layout, self.epsilon, self.delta, options
+        )
+        self._set_model(layout, theta, states)
+        self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent
+        self.ledger_ = _single_holder_ledger(partition, self)
+        return self
+
+    def _check_combinations(self, several, aligned):
+        """Refuse what cannot be combined, before anything is spent."""
+        psgd = self.method == "psgd"
+        if psgd and self.delta == 0:
+            raise ValueError(
+                "method='psgd' needs delta > 0: its guarantee cannot be pure"
+            )
+        refused = {
+            "method='psgd'": psgd,
+            "method='non_private'": self.method == "non_private",
+            "cliques='mst'": isinstance(self.cliques, str) and self.cliques == "mst",
+        }
+        for what, chosen in refused.items():
+            if chosen and several:
+                raise ValueError(
+                    f"{what} works for one holder of all rows only, not with party= or "
+                    "a partition"
+                )
+        given = [name for name, values in aligned.items() if values is not None]
+        if psgd and (given or self.tied or self.cliques == "mst"):
+            raise ValueError(
+                "method='psgd' takes fixed, untied cliques and one record per person, "
+                "without weights"
+            )
+        if refused["cliques='mst'"] and (self.tied or self.contribution):
+            raise ValueError(
+                "cliques='mst' takes untied tables and one record per person"
+            )
+        if several and self.domain is None:
+            raise ValueError(
+                "several holders need domain=, the public states of every column: "
+                "finding out which values occur would need their rows"
+            )
+
+    def _spend(self, rho, what):
+        """Charge this fit to the accountant, before the rows are looked at."""
+        global _uncounted_fits
+        if self.accountant is None:
+            _uncounted_fits += 1
+            if _uncounted_fits > 1:
+                warnings.warn(
+                    f"this is fit number {_uncounted_fits} without an accountant: on "
+                    "the same rows every fit, also those inside a search, spends its "
+                    "epsilon again and nobody adds them up. Pass "
+                    "accountant=PrivacyAccountant(epsilon=...)",
+                    PrivacyLeakWarning,
+                    stacklevel=4,
+                )
+        accountant = check_accountant(self.accountant, self.epsilon, self.delta, rho)
+        accountant.spend(self.epsilon, self.delta, rho, what)
+        return PrivacyCost(float(self.epsilon), float(self.delta))
+
+    def _announce_exact_release(self):
+        warnings.warn(
+            "method='non_private' learns from exact tables, without any privacy",
+            PrivacyLeakWarning,
+            stacklevel=4,
+        )
+        if self.accountant is not None:
+            self.accountant.spend(np.inf, what="exact contingency tables")
+        return PrivacyCost(np.inf, 0.0)
+
+    def _contribution(self, states=None):
+        null_codes = None
+        if states is not None and self.null_state is not None:
+            null_codes = tuple(
+                labels.index(self.null_state) if self.null_state in labels else -1
+                for labels in states.values()
+            )
+        return Contribution(
+            self.contribution or "record",
+            self.max_records if self.contribution == "clip" else 1,
+            self.max_weight,
+            null_codes,
+        )
+
+    def _states(self, partition):
+        if self.domain is not None:
+            return check_domain(self.domain, self._nodes())
+        (block,) = partition._blocks.values()
+        return domain_from_data(block["X"], self._nodes())
+
+    def _layout(self, cliques, ties, states):
+        if self.tied is not None and len(set(states.values())) > 1:
+            raise ValueError(
+                "tied='time' needs columns with the same states at every time step"
+            )
+        sizes = [len(labels) for labels in states.values()]
+        check_table_sizes(cliques, sizes, self.max_cells)
+        inference = choose_inference(self.inference, cliques, sizes, self.max_cells)
+        layout = TableLayout(cliques, sizes, ties, inference=inference)
+        if self.structural_zeros:
+            layout.support = support_of(layout, self.structural_zeros, self._nodes())
+        return layout
+
+    def _count(self, partition, layout, states, contribution):
+        (block,) = partition._blocks.values()
+        rows = check_rows(block, self._nodes(), states, contribution, self.missing)
+        codes, individual, weight = rows
+        return count_tables(codes, layout, contribution, individual, weight)
+
+    def _learn(self, tables, states, counts):
+        """Estimate potentials from the tables by the chosen method."""
+        n_records = tables.n_records()
+        if self.missing == "skip":
+            tables = tables.rescaled()
+        self.n_iter_ = 0
+        if tables.kind == "none" or not tables.std.any():
+            theta, self.n_iter_ = naive_mle(tables, _EXACT_PENALTY, self.max_iter)
+        elif self.method == "naive":
+            theta, self.n_iter_ = naive_mle(tables, self.regularization, self.max_iter)
+        elif self.method == "cgm":
+            e_step = "nlbp" if self.inference == "nlbp" else "dual"
+            theta, self.n_iter_, _ = collective_em(
+                tables, e_step, self.discrepancy, self.max_iter
+            )
+        else:
+            theta = empirical_bayes(tables)
+        self._set_model(tables.layout, theta, states)
+        self.n_records_ = n_records
+        self._set_tables(tables, counts)
+
+    def _set_model(self, layout, theta, states):
+        nodes = self._nodes()
+        if layout.support is not None:
+            theta = np.where(layout.support, theta, -np.inf)
+        tables = layout.split(theta)
+        self.cliques_ = [tuple(nodes[i] for i in clique) for clique in layout.cliques]
+        potentials = {c: tables[g] for c, g in zip(self.cliques_, layout.ties)}
+        exact = isinstance(layout.inference, EliminationPlan)
+        self.model_ = MarkovRandomField(
+            nodes, states, potentials, "exact" if exact else "loopy"
+        )
+        self.potentials_ = dict(self.model_.potentials)
+        self.log_partition_ = self.model_.log_partition
+
+    def _set_tables(self, tables, counts):
+        layout, n_records = tables.layout, self.n_records_
+        released = layout.split(np.asarray(counts))
+        values = layout.split(tables.values)
+        fitted = self.model_.marginals()
+        self.noisy_tables_, self.noisy_marginals_, self.marginal_std_ = {}, {}, {}
+        first = set()
+        for clique, table in zip(self.cliques_, layout.ties):
+            multiplicity = layout.multiplicity[table]
+            if table not in first:
+                self.noisy_tables_[clique] = released[table]
+                first.add(table)
+            p = np.clip(fitted[clique], 0, 1)
+            noise = tables.std[table] / (multiplicity * n_records)
+            self.noisy_marginals_[clique] = values[table] / (multiplicity * n_records)
+            self.marginal_std_[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)
+
+
+def _single_holder_ledger(partition, noise):
+    """Ledger of a fit without messages: what the result tells whoever sees it."""
+    ledger = Ledger(parties=partition.names)
+    ledger.note("one holder: no message is sent, the noise is drawn by OpenDP")
+    if noise is None:
+        ledger.learns("whoever sees the model", "exact tables", "plaintext aggregate")
+    else:
+        ledger.learns(
+            "whoever sees the model",
+            "what is left of the rows after noise",
+            "noisy release",
+            epsilon=noise.epsilon,
+        )
+    return ledger
