@@ -303,7 +303,7 @@ def _make_spend(epsilon, delta, rho, what):
     )
 
 
-def check_accountant(accountant, epsilon, delta=0.0, rho=None):
+def check_accountant(accountant, epsilon, delta=0.0, rho=None, what=""):
     """Return the accountant that a fit is to charge, after checking that it can.
 
     For use at the start of ``fit``, before data are touched::
@@ -317,6 +317,8 @@ def check_accountant(accountant, epsilon, delta=0.0, rho=None):
         The user's. None makes one with exactly the budget of this fit.
     epsilon, delta, rho : float
         What the whole fit will cost.
+    what : str, default=""
+        What is released, in plain words, for the error message.
 
     Returns
     -------
@@ -330,5 +332,5 @@ def check_accountant(accountant, epsilon, delta=0.0, rho=None):
             "accountant must be a PrivacyAccountant or None, got "
             f"{type(accountant).__name__}"
         )
-    accountant.check(epsilon, delta, rho)
+    accountant.check(epsilon, delta, rho, what)
     return accountant

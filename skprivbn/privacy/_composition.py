@@ -10,7 +10,15 @@ __all__ = ["PrivacyCost", "Spend", "total_cost", "zcdp_epsilon"]
 
 
 class PrivacyCost(NamedTuple):
-    """An (epsilon, delta) guarantee; infinite epsilon means an exact release."""
+    """An (epsilon, delta) guarantee; infinite epsilon means an exact release.
+
+    Attributes
+    ----------
+    epsilon : float
+        Privacy loss.
+    delta : float
+        Probability with which the loss may be larger.
+    """
 
     epsilon: float
     delta: float = 0.0
@@ -56,6 +64,7 @@ class Spend:
 
     @property
     def is_pure(self):
+        """Whether the guarantee holds without a delta."""
         return self.epsilon is not None and self.delta == 0
 
 

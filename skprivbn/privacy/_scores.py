@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.utils import column_or_1d
 
 from skprivbn.privacy._accountant import check_accountant
 from skprivbn.privacy._mechanisms import CountMechanism
@@ -120,7 +121,7 @@ def _log_probability_of_class(estimator, X, y):
     if y is None:
         raise ValueError("scoring a classifier needs y")
     probabilities = estimator.predict_proba(X)
-    classes, y = np.asarray(estimator.classes_), np.asarray(y)
+    classes, y = np.asarray(estimator.classes_), column_or_1d(y)
     matches = y[:, None] == classes[None, :]
     probability = np.where(matches, probabilities, 0).sum(axis=1)
     with np.errstate(divide="ignore"):  # an unseen class: clipped to the lower bound

@@ -197,7 +197,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None, *, sample_weight=None, **params):
+    def fit(self, X, y=None, **params):
         """Fit all candidates, choose one privately, and fit it on all rows.
 
         Parameters
@@ -206,12 +206,11 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             Private rows.
         y : array-like of shape (n_samples,), default=None
             Class labels, for classifiers.
-        sample_weight : array-like of int, default=None
-            How often each row counts, at most `max_weight`; also passed to `fit` of
-            the estimator.
         **params
             Passed to the estimator's `fit` (for instance `party`) or the splitter
-            (`groups`), row by row where they have one entry per row.
+            (`groups`), row by row where they have one entry per row. A
+            `sample_weight` holds integers up to `max_weight` and weighs the scores
+            as well.
 
         Returns
         -------
@@ -222,14 +221,15 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         choice = self._make_choice(len(candidates))
         X, y = indexable(X, y)
         n_rows = _num_samples(X)
-        weights = check_weights(sample_weight, n_rows, self.max_weight)
-        fit_params, split_params = self._route(X, params, sample_weight)
+        self._check_rows(n_rows, y)
+        weights = check_weights(params.get("sample_weight"), n_rows, self.max_weight)
+        fit_params, split_params = self._route(X, params)
         splits = private_splits(self.cv, X, y, n_rows, **split_params)
 
         shared = find_accountant(self.estimator, self.accountant)
-        accountant = check_accountant(shared, self.epsilon, self.delta, choice.rho)
+        cost = self.epsilon, self.delta, choice.rho
         what = f"choice among {len(candidates)} candidates"
-        costs = [accountant.spend(self.epsilon, self.delta, choice.rho, what)]
+        costs = [check_accountant(shared, *cost, what).spend(*cost, what)]
 
         outcomes = Parallel(n_jobs=self.n_jobs)(
             delayed(_fit_and_sum)(
@@ -243,12 +243,13 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             for train, test in splits
         )
         sums, fit_costs = zip(*outcomes)
+        n_tested = int(sum(weights[test].sum() for _, test in splits))
         totals = np.reshape(sums, (len(candidates), len(splits))).sum(axis=1)
         costs.extend(fit_costs)
         if any(math.isinf(cost.epsilon) for cost in fit_costs):
             warn_of_exact_fits(self.estimator, shared)
 
-        self.best_index_, scores = choice.release(totals, int(weights.sum()))
+        self.best_index_, scores = choice.release(totals, n_tested)
         self.cv_results_ = parameter_table(candidates) | scores
         if "mean_test_score" in scores:
             self.best_score_ = float(scores["mean_test_score"][self.best_index_])
@@ -275,9 +276,18 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         )
 
-    def _route(self, X, params, sample_weight):
-        if sample_weight is not None:
-            params = params | {"sample_weight": sample_weight}
+    def _check_rows(self, n_rows, y):
+        if n_rows < 2:
+            raise ValueError(
+                f"a search needs rows to fit and rows to score, got n_samples={n_rows}"
+            )
+        if y is None and get_tags(self.estimator).target_tags.required:
+            raise ValueError(
+                f"{type(self.estimator).__name__} requires y to be passed, but the "
+                "target y is None"
+            )
+
+    def _route(self, X, params):
         params = _check_method_params(X, params)
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **params)

@@ -1,0 +1,130 @@
+import math
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.naive_bayes import GaussianNB
+
+from skprivbn.exceptions import BudgetExceededError
+from skprivbn.privacy import PrivacyAccountant, private_score
+from skprivbn.privacy._scores import STEPS, NoisyScores, clipped_sum, row_scores
+from tests.privacy.toys import audit
+
+
+class Given(BaseEstimator):
+    """A model whose row scores are the rows themselves."""
+
+    def score_samples(self, X):
+        return np.asarray(X)[:, 0]
+
+
+def column(*values):
+    return np.array(values, dtype=float)[:, None]
+
+
+def test_one_row_moves_the_sum_by_at_most_half_of_the_steps():
+    bounds = (-3.0, 0.1)
+    values = np.array([-math.inf, math.nan, -1e300, -3.0, -1.45, 0.1, 5.0, math.inf])
+    one = np.ones(1, dtype=int)
+    sums = [clipped_sum(np.array([value]), bounds, one) for value in values]
+    half = STEPS // 2
+    assert sums == [-half, -half, -half, -half, 0, half, half, half]
+
+
+def test_sums_are_the_clipped_mean():
+    rng = np.random.default_rng(0)
+    scores, weights = rng.normal(-2, 2, size=500), rng.integers(4, size=500)
+    total = clipped_sum(scores, (-5, 0), weights)
+    mean = -2.5 + 5 * total / (STEPS * weights.sum())
+    expected = np.average(np.clip(scores, -5, 0), weights=weights)
+    assert mean == pytest.approx(expected, abs=5 / STEPS)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_noise_is_as_large_as_stated(delta):
+    release = NoisyScores.for_budget(1.0, delta, (-5, 0), n_scores=3)
+    ones = np.ones(1000, dtype=int)
+    truth = [-1.0, -2.5, -4.0]
+    totals = [clipped_sum(np.full(1000, s), (-5, 0), ones) for s in truth]
+    means, stds = zip(*(release.release(totals, 1000)[:2] for _ in range(400)))
+    np.testing.assert_allclose(np.mean(means, axis=0), truth, atol=0.02)
+    np.testing.assert_allclose(np.std(means, axis=0), np.mean(stds, axis=0), rtol=0.25)
+
+
+def test_private_score_is_close_and_charged():
+    X = np.random.default_rng(0).normal(-2, 0.5, size=(20_000, 1))
+    accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
+    for delta in (0.0, 1e-7):
+        score = private_score(
+            Given(),
+            X,
+            epsilon=0.3,
+            delta=delta,
+            bounds=(-5, 0),
+            accountant=accountant,
+        )
+        assert score == pytest.approx(X.mean(), abs=0.05)
+    assert [spend.what for spend in accountant.history] == 2 * [
+        "mean score of private rows"
+    ]
+    with pytest.raises(BudgetExceededError):
+        private_score(
+            Given(), object(), epsilon=0.6, bounds=(-5, 0), accountant=accountant
+        )
+
+
+def test_private_score_stays_within_the_bounds_however_few_rows():
+    for _ in range(20):
+        assert (
+            -5 <= private_score(Given(), column(-1), epsilon=0.1, bounds=(-5, 0)) <= 0
+        )
+
+
+def test_weights_count_rows_several_times():
+    X = np.concatenate([np.full((5000, 1), -1.0), np.full((5000, 1), -4.0)])
+    weights = np.repeat([3, 1], 5000)
+    options = {"epsilon": 5.0, "bounds": (-5, 0), "sample_weight": weights}
+    score = private_score(Given(), X, max_weight=3, **options)
+    assert score == pytest.approx(-1.75, abs=0.02)
+    with pytest.raises(ValueError, match="max_weight=2"):
+        private_score(Given(), X, max_weight=2, **options)
+    with pytest.raises(ValueError, match="integers"):
+        private_score(
+            Given(), X, epsilon=1.0, bounds=(-5, 0), sample_weight=weights / 4
+        )
+
+
+@pytest.mark.parametrize("bounds", [(0, -5), (0, 0), (-math.inf, 0), 3, (1, 2, 3)])
+def test_wrong_bounds(bounds):
+    with pytest.raises(ValueError, match="low < high"):
+        private_score(Given(), column(1), epsilon=1.0, bounds=bounds)
+
+
+def test_row_scores_of_a_classifier():
+    X, y = column(0, 0.1, 5, 5.1), np.array(["a", "a", "b", "b"])
+    model = GaussianNB().fit(X, y)
+    expected = model.predict_log_proba(X)[np.arange(4), [0, 0, 1, 1]]
+    np.testing.assert_allclose(row_scores(model, X, y), expected, atol=1e-12)
+    assert np.all(row_scores(model, X, np.full(4, "unseen")) == -math.inf)
+    with pytest.raises(ValueError, match="needs y"):
+        row_scores(model, X)
+
+
+def test_row_scores_need_one_number_per_row():
+    model = LinearRegression().fit(column(1, 2), [1, 2])
+    with pytest.raises(TypeError, match="scoring="):
+        row_scores(model, column(1, 2))
+    with pytest.raises(ValueError, match="one number per row"):
+        row_scores(model, column(1, 2), scoring=lambda m, X, y: 3.0)
+    scores = row_scores(model, column(1, 2), scoring=lambda m, X, y: m.predict(X))
+    np.testing.assert_allclose(scores, [1, 2])
+
+
+def test_audit_of_private_scores():
+    bounds, n = (-1, 0), 1500
+    with_row, without_row = [
+        [private_score(Given(), X, epsilon=1.0, bounds=bounds) for _ in range(n)]
+        for X in (column(*[-0.5] * 20, 0.0), column(*[-0.5] * 20))
+    ]
+    assert audit(with_row, without_row) <= 1.0

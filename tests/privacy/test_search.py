@@ -1,0 +1,282 @@
+import math
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import (
+    KFold,
+    LeaveOneGroupOut,
+    PredefinedSplit,
+    ShuffleSplit,
+)
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
+from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV
+from skprivbn.privacy._folds import private_splits
+from skprivbn.privacy._scores import STEPS
+from skprivbn.privacy._selection import NoisyMax
+from tests.privacy.toys import NoisyHistogram, audit
+
+BOUNDS = (-6.0, 0.0)
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(0)
+    return rng.choice(4, p=[0.85, 0.1, 0.04, 0.01], size=(3000, 1))
+
+
+def make_search(**options):
+    # a prior of a million makes the histogram uniform: a bad candidate
+    grid = {"prior": [1e6, 1.0]}
+    return PrivateSearchCV(NoisyHistogram(), grid, BOUNDS, **options)
+
+
+@pytest.mark.parametrize("selection", ["noisy_scores", "report_noisy_max"])
+@pytest.mark.parametrize("cv", [0.3, 3])
+def test_the_better_candidate_wins_and_everything_is_charged(X, selection, cv):
+    accountant = PrivacyAccountant(epsilon=20.0)
+    search = make_search(accountant=accountant, cv=cv, selection=selection).fit(X)
+    assert search.best_params_ == {"prior": 1.0}
+    assert search.best_index_ == 1
+    n_splits = cv if isinstance(cv, int) else 1
+    assert search.n_splits_ == n_splits
+    # the choice, the candidates' fits, the last fit
+    cost = 1.0 + 2 * n_splits * 1.0 + 1.0
+    assert accountant.spent().epsilon == pytest.approx(cost)
+    assert search.privacy_spent_.epsilon == pytest.approx(cost)
+    assert accountant.history[0].what == "choice among 2 candidates"
+    assert search.best_estimator_.n_rows_ == len(X)
+    assert search.score_samples(X).shape == (3000,)
+
+
+def test_results_are_noisy_and_say_how_noisy(X):
+    results = make_search(epsilon=2.0).fit(X).cv_results_
+    assert set(results) == {
+        "params",
+        "param_prior",
+        "mean_test_score",
+        "std_test_score",
+        "rank_test_score",
+    }
+    assert list(results["rank_test_score"]) == [2, 1]
+    assert list(results["param_prior"]) == [1e6, 1.0]
+    # the bad candidate is uniform on four states
+    error = results["mean_test_score"][0] - math.log(1 / 4)
+    assert 0 < abs(error) < 6 * results["std_test_score"][0]
+
+
+def test_only_the_winner_is_released_by_report_noisy_max(X):
+    search = make_search(selection="report_noisy_max").fit(X)
+    assert set(search.cv_results_) == {"params", "param_prior", "rank_test_score"}
+    assert not hasattr(search, "best_score_")
+    with pytest.raises(ValueError, match="delta=0"):
+        make_search(selection="report_noisy_max", delta=1e-6).fit(X)
+
+
+def test_gaussian_noise_is_charged_in_rho(X):
+    accountant = PrivacyAccountant(epsilon=20.0, delta=1e-5)
+    make_search(accountant=accountant, delta=1e-6).fit(X)
+    choice = accountant.history[0]
+    assert (choice.epsilon, choice.delta) == (1.0, 1e-6)
+    assert choice.rho > 0
+
+
+def test_without_refit_nothing_more_is_spent(X):
+    accountant = PrivacyAccountant(epsilon=20.0)
+    search = make_search(accountant=accountant, refit=False).fit(X)
+    assert accountant.spent().epsilon == pytest.approx(3.0)
+    with pytest.raises(AttributeError, match="refit=False"):
+        search.score(X)
+
+
+def test_budget_is_checked_before_anything_is_fitted():
+    accountant = PrivacyAccountant(epsilon=0.5)
+    with pytest.raises(BudgetExceededError, match="choice among 2"):
+        make_search(accountant=accountant).fit(np.zeros((10, 1), int))
+    assert accountant.spent().epsilon == 0
+
+
+def test_the_estimators_accountant_is_charged_for_the_choice(X):
+    accountant = PrivacyAccountant(epsilon=20.0)
+    search = make_search().set_params(estimator__accountant=accountant)
+    search.fit(X)
+    assert accountant.spent().epsilon == pytest.approx(4.0)
+    search.set_params(accountant=PrivacyAccountant(epsilon=20.0))
+    with pytest.raises(ValueError, match="different accountants"):
+        search.fit(X)
+
+
+def test_steps_of_a_pipeline_are_charged(X):
+    accountant = PrivacyAccountant(epsilon=20.0)
+    pipeline = make_pipeline("passthrough", NoisyHistogram(epsilon=0.5))
+    search = PrivateSearchCV(
+        pipeline, {"noisyhistogram__prior": [1.0]}, BOUNDS, accountant=accountant
+    ).fit(X)
+    assert accountant.spent().epsilon == pytest.approx(2.0)
+    assert search.privacy_spent_.epsilon == pytest.approx(2.0)
+
+
+def test_an_exact_step_voids_the_budget_or_warns(X):
+    pipeline = make_pipeline(
+        StandardScaler(), FunctionTransformer(np.round), GaussianMixture()
+    )
+    search = PrivateSearchCV(
+        pipeline, {"gaussianmixture__n_components": [1]}, (-30, 10)
+    )
+    with pytest.warns(PrivacyLeakWarning, match="still tell about their rows"):
+        search.fit(X)
+    assert search.privacy_spent_.epsilon == math.inf
+    accountant = PrivacyAccountant(epsilon=20.0)
+    with pytest.raises(BudgetExceededError, match="exact release"):
+        clone(search).set_params(accountant=accountant).fit(X)
+    assert accountant.spent().epsilon == math.inf
+
+
+def test_processes_count_with_the_budget_file(X, tmp_path):
+    accountant = PrivacyAccountant(epsilon=20.0, budget_file=tmp_path / "budget.json")
+    make_search(accountant=accountant, n_jobs=2, cv=2).fit(X)
+    assert accountant.spent().epsilon == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_party_follows_its_rows(X, routing):
+    party = np.where(X[:, 0] == 0, "zero", "other")
+    with sklearn.config_context(enable_metadata_routing=routing):
+        search = make_search().fit(X, party=party)
+    np.testing.assert_array_equal(search.best_estimator_.party_, party)
+
+
+def test_leave_one_party_out_with_routing(X):
+    party = np.arange(3000) % 3
+    with sklearn.config_context(enable_metadata_routing=True):
+        splitter = LeaveOneGroupOut().set_split_request(groups="party")
+        search = make_search(cv=splitter).fit(X, party=party)
+    assert search.n_splits_ == 3
+
+
+def test_groups_without_routing(X):
+    search = make_search(cv=LeaveOneGroupOut()).fit(X, groups=np.arange(3000) % 2)
+    assert search.n_splits_ == 2
+
+
+def test_weights_reach_scores_and_estimator():
+    # by weight, state 1 is the common one
+    X = np.repeat([[0], [1]], [300, 200], axis=0)
+    weights = np.repeat([1, 9], [300, 200])
+    search = PrivateSearchCV(
+        NoisyHistogram(n_states=2, epsilon=50.0),
+        {"prior": [1.0]},
+        BOUNDS,
+        epsilon=50.0,
+        max_weight=9,
+    ).fit(X, sample_weight=weights)
+    p = 1800 / 2100
+    expected = p * math.log(p) + (1 - p) * math.log(1 - p)
+    assert search.best_score_ == pytest.approx(expected, abs=0.2)
+    np.testing.assert_allclose(
+        np.exp(search.best_estimator_.log_probabilities_), [1 - p, p], atol=0.02
+    )
+    with pytest.raises(ValueError, match="max_weight=8"):
+        search.set_params(max_weight=8).fit(X, sample_weight=weights)
+
+
+def test_classifiers_are_scored_by_the_probability_of_the_class():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=2000)
+    X = y[:, None] + rng.normal(scale=0.3, size=(2000, 1))
+    grid = {"priors": [[0.999, 0.001], None]}
+    search = PrivateSearchCV(GaussianNB(), grid, (-5, 0))
+    with pytest.warns(PrivacyLeakWarning):
+        search.fit(X, y)
+    assert search.best_params_ == {"priors": None}
+    assert search.score(X, y) > 0.9
+    np.testing.assert_array_equal(search.classes_, [0, 1])
+    with pytest.raises(ValueError, match="requires y"):
+        search.fit(X)
+
+
+def test_folds_are_drawn_row_by_row():
+    splits = private_splits(4, None, None, 8000)
+    tested = np.concatenate([test for _, test in splits])
+    np.testing.assert_array_equal(np.sort(tested), np.arange(8000))
+    for train, test in splits:
+        assert abs(test.size - 2000) < 6 * math.sqrt(8000 * 3 / 16)
+        assert np.intersect1d(train, test).size == 0
+    ((train, test),) = private_splits(0.25, None, None, 8000)
+    assert abs(test.size - 2000) < 6 * math.sqrt(8000 * 3 / 16)
+    assert train.size + test.size == 8000
+
+
+def test_folds_that_move_other_rows_warn():
+    X = np.zeros((10, 1))
+    with pytest.warns(PrivacyLeakWarning, match="KFold"):
+        private_splits(KFold(2), X, None, 10)
+    assert len(private_splits(PredefinedSplit([0] * 5 + [1] * 5), X, None, 10)) == 2
+    with (
+        pytest.warns(PrivacyLeakWarning, match="ShuffleSplit"),
+        pytest.raises(ValueError, match="several test folds"),
+    ):
+        private_splits(ShuffleSplit(5, test_size=0.5), X, None, 10)
+
+
+def first_wins(totals, epsilon, n_releases=1000):
+    choice = NoisyMax(epsilon, BOUNDS, 1)
+    return [choice.release(totals, 0)[0] == 0 for _ in range(n_releases)]
+
+
+def test_audit_of_the_choice():
+    # one row lifts candidate 0 and lowers candidate 1, each by all it can
+    half = STEPS // 2
+    before, after = np.array([0, 0, -half]), np.array([half, -half, -half])
+    assert audit(first_wins(after, 1.0), first_wins(before, 1.0)) <= 1.0
+    # the broken twin: a sixth of the noise
+    assert audit(first_wins(before, 6.0), first_wins(after, 6.0)) > 1.0
+
+
+class ForgetsNoise(NoisyHistogram):
+    """A broken twin: charges epsilon, but its noise is for a hundred times more."""
+
+    def fit(self, X, y=None, *, party=None, sample_weight=None):
+        asked, self.epsilon = self.epsilon, 100 * self.epsilon
+        super().fit(X)
+        self.epsilon, self.privacy_spent_ = asked, (asked, 0.0)
+        return self
+
+
+@pytest.mark.parametrize("histogram, sound", [(NoisyHistogram, 1), (ForgetsNoise, 0)])
+def test_audit_of_the_whole_search(histogram, sound):
+    # neighbours through fits and choice together: one more row, of state 3
+    rows = np.array([[0]] * 12 + [[1]] * 8)
+    neighbour = np.append(rows, [[3]], axis=0)
+    search = PrivateSearchCV(
+        histogram(epsilon=0.25), {"prior": [1e6, 1.0]}, BOUNDS, epsilon=0.5, cv=0.5
+    )
+
+    def evidence(X):
+        best = clone(search).fit(X).best_estimator_
+        # the two candidates differ in how much they hide the last state
+        return best.log_probabilities_[3] - best.log_probabilities_[2]
+
+    found = audit(
+        [evidence(neighbour) for _ in range(200)], [evidence(rows) for _ in range(200)]
+    )
+    assert (found <= search.epsilon + 3 * 0.25) == sound
+
+
+CHECKED = [
+    PrivateSearchCV(GaussianMixture(), {"n_components": [1]}, (-30, 0)),
+    PrivateSearchCV(GaussianNB(), {"var_smoothing": [1e-9]}, (-5, 0)),
+]
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+@parametrize_with_checks(CHECKED)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
