@@ -49,7 +49,7 @@ test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS) -m slow tests
 
 doc: $(VENV)/.installed-doc
-	$(BIN)/python -m sphinx -W --keep-going -b html doc doc/_build/html
+	$(BIN)/python -m sphinx -E -W --keep-going -b html doc doc/_build/html
 
 bench: $(VENV)/.installed-bench
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done

@@ -27,6 +27,11 @@ CLASSES_AND_FUNCTIONS = [
 
 # label, page, title
 LABELS = [
+    (
+        "df_output_transform",
+        "auto_examples/miscellaneous/plot_set_output.html",
+        "Introducing the set_output API",
+    ),
     ("metadata_routing", "metadata_routing.html#metadata-routing", "Metadata Routing"),
     (
         "sphx_glr_auto_examples_miscellaneous_plot_set_output.py",

@@ -91,6 +91,8 @@ def test_docstring_is_numpydoc(name):
 @pytest.mark.parametrize("name", OBJECTS)
 def test_parameters_are_documented(name):
     obj = OBJECTS[name]
+    if inspect.isclass(obj) and not ("__init__" in vars(obj) or is_record(obj)):
+        return  # made like its base class, or never made by a user
     if inspect.isclass(obj) and (name not in CLASSES or is_protocol(obj)):
         return
     doc = ClassDoc(obj) if inspect.isclass(obj) else FunctionDoc(obj)
