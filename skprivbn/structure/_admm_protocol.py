@@ -1,0 +1,292 @@
+"""Algorithm 1 of Ng and Zhang: consensus ADMM over parties, only sums disclosed.
+
+The server's problem needs the parties' ``B_k + beta_k / rho2`` in one sum only. Where
+the coordinator may know sums, it solves that problem and sends the consensus; where
+key holders know them, every party solves it for itself and the coordinator hears
+whether to go on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.structure._admm_steps import ConsensusProblem, LinearProblem
+from skprivbn.structure._mlp import MLPProblem, mlp_forward
+
+__all__ = [
+    "ADMMParty",
+    "ADMMResult",
+    "collect_residuals",
+    "lagged_rows",
+    "run_admm",
+    "run_locally",
+]
+
+
+class ConsensusState:
+    """What all sides know of the run: consensus, penalties, convergence.
+
+    Parameters
+    ----------
+    settings : dict
+        Public parameters of the run.
+    n_parties : int
+        Number of parties.
+    """
+
+    def __init__(self, settings, n_parties):
+        self.problem = ConsensusProblem(**settings["problem"])
+        self.settings, self.n_parties = settings, n_parties
+        self.consensus = np.array(settings["start"], dtype=float)
+        self.alpha, self.rho1, self.rho2 = 0.0, settings["rho1"], settings["rho2"]
+        self.h = self.problem.cycles(self.consensus)
+        self.distance, self.n_iter, self.converged = np.inf, 0, False
+
+    def update(self, total):
+        """Take a round's sum; return whether to go on.
+
+        The last entry is the sum over parties of ``|B_k - W|^2`` after the round
+        before, so convergence is seen one sum later and costs no extra round.
+        """
+        if self.n_iter:
+            size = max(1.0, np.linalg.norm(self.consensus))
+            squares = max(total[-1], 0.0) / self.n_parties
+            self.distance = float(np.sqrt(squares) / size)
+            near = self.distance <= self.settings["tol"]
+            self.converged = bool(near and self.h <= self.settings["h_tol"])
+        if self.converged or self.n_iter == self.settings["max_iter"]:
+            return False
+        self.consensus = self.solve(total)
+        self.h = self.problem.cycles(self.consensus)
+        self.alpha += self.rho1 * self.h
+        self.rho1 = min(self.rho1 * self.settings["gamma1"], self.settings["rho_max"])
+        self.rho2 = min(self.rho2 * self.settings["gamma2"], self.settings["rho_max"])
+        self.n_iter += 1
+        return True
+
+    def solve(self, total):
+        """Problem (3) for a round's sum, from the present consensus."""
+        return self.problem.step(
+            total[:-1] / self.n_parties,
+            self.consensus,
+            weight=self.n_parties * self.rho2,
+            alpha=self.alpha,
+            rho1=self.rho1,
+        )
+
+
+def lagged_rows(X, series, n_lags):
+    """Return ``[x_t, x_(t-1), ..., x_(t-p)]`` for all t, never across series."""
+    blocks = []
+    for name in np.unique(series):
+        rows = X[series == name]
+        n = len(rows) - n_lags
+        if n > 0:
+            lags = [rows[n_lags - lag : n_lags - lag + n] for lag in range(n_lags + 1)]
+            blocks.append(np.hstack(lags))
+    return np.vstack(blocks) if blocks else np.empty((0, X.shape[1] * (n_lags + 1)))
+
+
+class ADMMParty(Party):
+    """A holder of rows: keeps `B_k`, `beta_k` and its rows to itself."""
+
+    def prepare(self):
+        """Centre own rows; refuse those that are not finite numbers."""
+        X = self.block["X"]
+        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
+            raise PartyRefusal("invalid-data")
+        X = X.astype(np.float64)
+        self.n_variables = X.shape[1]
+        if self.settings["n_lags"]:
+            series = self.block.get("series", np.zeros(len(X), dtype=int))
+            X = lagged_rows(X, series, self.settings["n_lags"])
+        self.mean = X.mean(axis=0) if len(X) else np.zeros(X.shape[1])
+        self.rows = X - self.mean
+        self.state = ConsensusState(self.settings, len(self.context.roster))
+        self.local = np.zeros(self.state.problem.size)
+        self.dual = np.zeros(self.state.problem.size)
+        self.rho2 = self.settings["rho2"]
+        self.squares = 0.0
+
+    def schedule(self):
+        """A count, the rounds, and at the end what the fitted model needs."""
+        yield "count"
+        yield "propose"
+        by_parties = self.settings["solved_by"] == "parties"
+        for _ in range(self.settings["max_iter"]):
+            if by_parties:
+                yield "update"
+                if not self.go_on:
+                    break
+                yield "propose"
+            elif (yield ("propose", "residuals")) == "residuals":
+                return
+        else:
+            if by_parties:
+                yield "update"
+        if by_parties:
+            yield "release"
+            if (yield ("finish", "residuals")) == "residuals":
+                return
+        yield "residuals"
+
+    @operation(tells="number of its rows", exact=True)
+    def count(self):
+        """How many rows it contributes."""
+        return {"vector": self.hide(np.array([len(self.rows)]))}
+
+    @operation(
+        tells="its parameters B_k + beta_k / rho2 of one round, and its distance to "
+        "the consensus",
+        hears="the consensus of the round before",
+        hears_kind="plaintext aggregate",
+    )
+    def propose(self, consensus=None, n_rows=None):
+        """Problem (2): own parameters, given the last consensus."""
+        if n_rows is not None:
+            self._make_problem(n_rows)
+        elif consensus is not None:
+            self._accept(consensus)
+        start = self.state.consensus if consensus is None else consensus
+        self.local = self.problem.solve(start, self.dual, self.rho2)
+        return {"vector": self.hide(self._proposal())}
+
+    @operation(tells="whether to go on", hears="a ciphertext of the round's sum")
+    def update(self, total):
+        """Problem (3), solved by every key holder alike."""
+        self.go_on = self.state.update(self.reveal(total))
+        if self.go_on:
+            self._accept(self.state.consensus)
+        return {"go_on": self.go_on}
+
+    @operation(
+        tells="its parameters B_k + beta_k / rho2 of the last round, and its distance "
+        "to the consensus",
+        exact=True,
+    )
+    def release(self):
+        """The last proposal once more, for an exact sum that may leave the parties."""
+        return {"vector": self.hide(self._proposal())}
+
+    @operation(
+        tells="the consensus",
+        hears="the exact sum of the last round",
+        hears_kind="plaintext aggregate",
+    )
+    def finish(self, total):
+        """Problem (3) for the exact sum: no decryption leaves the key holders."""
+        consensus = self.state.solve(total)
+        return {
+            "consensus": consensus,
+            "n_iter": self.state.n_iter,
+            "converged": self.state.converged,
+        }
+
+    @operation(
+        tells="sums of its rows, squared rows and squared residuals",
+        hears="the learnt parameters",
+        exact=True,
+    )
+    def residuals(self, parameters):
+        """Means, spread and noise of the fitted model, for its value."""
+        d = self.n_variables
+        if self.settings["n_hidden"]:
+            forward = mlp_forward(self.rows, parameters, self.settings["n_hidden"])
+        else:
+            forward = self.rows @ parameters.reshape(self.rows.shape[1], d)
+        rest = self.rows[:, :d] - forward
+        n = len(self.rows)
+        sums = [n * self.mean, (self.rows[:, :d] ** 2).sum(axis=0)]
+        sums += [rest.sum(axis=0), (rest**2).sum(axis=0)]
+        return {"vector": self.hide(np.concatenate(sums))}
+
+    def _make_problem(self, n_rows):
+        if self.settings["n_hidden"]:
+            hidden = self.settings["n_hidden"]
+            self.problem = MLPProblem(self.rows, n_rows, hidden)
+        else:
+            second = self.rows.T @ self.rows / n_rows
+            self.problem = LinearProblem.from_moments(second, self.n_variables)
+
+    def _proposal(self):
+        return np.append(self.local + self.dual / self.rho2, self.squares)
+
+    def _accept(self, consensus):
+        """Equation (4) and the growth (7), after the server's step."""
+        gap = self.local - consensus
+        self.squares = float(gap @ gap)
+        self.dual = self.dual + self.rho2 * gap
+        grown = self.rho2 * self.settings["gamma2"]
+        self.rho2 = min(grown, self.settings["rho_max"])
+
+
+@dataclass(frozen=True)
+class ADMMResult:
+    """Outcome of a run."""
+
+    parameters: np.ndarray
+    n_rows: int
+    n_iter: int
+    h: float
+    distance: float
+    converged: bool
+
+
+def run_admm(federation):
+    """The coordinator's side: adds what parties propose until they agree."""
+    settings = federation.settings
+    state = ConsensusState(settings, len(federation.roster))
+    n_rows = int(federation.secure_sum("count")[0])
+    total = federation.secure_sum("propose", {"n_rows": n_rows})
+    if settings["solved_by"] == "coordinator":
+        while state.update(total):
+            total = federation.secure_sum("propose", {"consensus": state.consensus})
+        consensus, n_iter, converged = state.consensus, state.n_iter, state.converged
+        distance = state.distance
+    else:
+        while federation.agree("update", {"total": total}):
+            total = federation.secure_sum("propose")
+        total = federation.secure_sum("release")
+        reply = federation.call("finish", {"total": total}, to=federation.first)
+        reply = reply[federation.first]
+        consensus, n_iter = reply["consensus"], reply["n_iter"]
+        converged = reply["converged"]
+        squares = max(total[-1], 0.0) / len(federation.roster)
+        distance = np.sqrt(squares) / max(1.0, np.linalg.norm(consensus))
+    h = state.problem.cycles(consensus)
+    federation.ledger.learns(
+        "coordinator" if settings["solved_by"] == "coordinator" else "all parties",
+        f"the sums of all {n_iter} rounds, which together can determine every party's "
+        "covariance",
+    )
+    return ADMMResult(consensus, n_rows, n_iter, h, float(distance), converged)
+
+
+def collect_residuals(federation, parameters):
+    """Return means, variances, mean residuals and noise variances over all rows."""
+    total = federation.secure_sum("residuals", {"parameters": parameters})
+    return np.split(total, 4)
+
+
+def run_locally(moments, settings):
+    """Run the rounds on moments that one desk holds, with no message at all."""
+    state = ConsensusState(settings, 1)
+    problem = LinearProblem.from_moments(moments.covariance)
+    dual = np.zeros_like(state.consensus)
+    squares, going = 0.0, True
+    while going:
+        rho2 = state.rho2
+        local = problem.solve(state.consensus, dual, rho2)
+        going = state.update(np.append(local + dual / rho2, squares))
+        gap = local - state.consensus
+        if going:
+            dual, squares = dual + rho2 * gap, float(gap @ gap)
+    return ADMMResult(
+        state.consensus,
+        moments.n_rows,
+        state.n_iter,
+        state.h,
+        state.distance,
+        state.converged,
+    )

@@ -1,0 +1,199 @@
+"""The two steps of consensus ADMM for acyclic models, as pure functions.
+
+Parameters travel as one flat vector: first the `n_maps * d * d` weights from which
+cycles are counted (one map for a linear model, one per hidden unit for a neural one,
+``maps[m, i, j]`` leading from variable i to variable j), then the free ones.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skprivbn.structure._acyclicity import ACYCLICITY
+
+__all__ = ["ConsensusProblem", "LinearProblem"]
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """A party's least squares problem, ready for many penalised solutions.
+
+    Regresses the first `d` of `p` variables on all `p`: all of them are targets in
+    NOTEARS, those at the present time in DYNOTEARS. One eigendecomposition makes
+    every later solution two matrix products, whatever the penalty.
+
+    Parameters
+    ----------
+    eigenvalues : ndarray of shape (p,)
+        Eigenvalues of the party's cross-products over the total number of rows.
+    eigenvectors : ndarray of shape (p, p)
+        Its eigenvectors, in columns.
+    cross : ndarray of shape (p, d)
+        Cross-products of all variables with the targets, over the total rows.
+    """
+
+    eigenvalues: np.ndarray
+    eigenvectors: np.ndarray
+    cross: np.ndarray
+
+    @classmethod
+    def from_moments(cls, second, n_targets=None):
+        """Prepare the problem of a party with cross-products ``second = Z.T Z / n``."""
+        eigenvalues, eigenvectors = np.linalg.eigh(second)
+        targets = len(second) if n_targets is None else n_targets
+        return cls(np.maximum(eigenvalues, 0.0), eigenvectors, second[:, :targets])
+
+    def solve(self, consensus, dual, rho):
+        """Equation (8): ``(S + rho I)^-1 (rho W - beta + S)``, as a flat vector."""
+        right = (rho * consensus - dual).reshape(self.cross.shape) + self.cross
+        inverse = 1.0 / (self.eigenvalues + rho)
+        rotated = inverse[:, None] * (self.eigenvectors.T @ right)
+        return (self.eigenvectors @ rotated).ravel()
+
+
+@dataclass(frozen=True)
+class ConsensusProblem:
+    """What the parties agree on: sparse parameters without cycles.
+
+    Parameters
+    ----------
+    n_variables : int
+        Number of variables `d`.
+    n_maps : int, default=1
+        Number of (d, d) weight maps.
+    n_free : int, default=0
+        Number of further parameters, on which cycles do not depend.
+    lambda1 : float, default=0.01
+        Weight of the absolute values of the maps.
+    lambda_free : float, default=0.0
+        Weight of the absolute values of the free parameters.
+    lambda2 : float, default=0.0
+        Half this times the squares of all parameters is added.
+    acyclicity : {"logdet", "expm"}, default="logdet"
+        Measure `h` of cycles.
+    """
+
+    n_variables: int
+    n_maps: int = 1
+    n_free: int = 0
+    lambda1: float = 0.01
+    lambda_free: float = 0.0
+    lambda2: float = 0.0
+    acyclicity: str = "logdet"
+
+    @property
+    def size(self):
+        """Length of the flat parameter vector."""
+        return self.n_maps * self.n_variables**2 + self.n_free
+
+    def maps(self, flat):
+        """Return the maps within a flat vector, of shape (n_maps, d, d)."""
+        d = self.n_variables
+        return flat[: self.n_maps * d * d].reshape(self.n_maps, d, d)
+
+    def strength(self, flat):
+        """Return the (d, d) matrix of squared weights in which cycles are counted."""
+        maps = self.maps(flat)
+        return np.einsum("mij,mij->ij", maps, maps)
+
+    def cycles(self, flat):
+        """Return `h` at these parameters."""
+        return ACYCLICITY[self.acyclicity](self.strength(flat))[0]
+
+    def step(self, target, start, *, weight, alpha, rho1, tol=1e-6, max_iter=100):
+        """Equation (3): the best parameters near what the parties ask for.
+
+        Minimises ``lambda1 |W| + alpha h(W) + rho1 / 2 h(W)^2 + weight / 2 |W - V|^2``
+        (and the other penalties), where `V` is the mean of ``B_k + beta_k / rho2`` and
+        `weight` is ``K rho2``: the paper's sums over parties differ by a constant.
+
+        `h` is replaced by its tangent in the *squared* weights. What is left is
+        separable given one number, the multiplier ``mu = alpha + rho1 h``, which a few
+        Newton steps find; the solution is a soft threshold divided by
+        ``weight + 2 mu gradient``. A line search on the true objective keeps every
+        step a descent, and the fixed points are the stationary points of the problem.
+        Each step costs one evaluation of `h`, and 5 to 20 suffice where L-BFGS needs
+        hundreds, more so the larger the penalties.
+
+        Parameters
+        ----------
+        target, start : ndarray of shape (size,)
+            The mean `V`, and the warm start.
+        weight, alpha, rho1 : float
+            Coefficients above.
+        tol : float, default=1e-6
+            Relative decrease of the objective at which it stops.
+        max_iter : int, default=100
+            Bound on the number of steps.
+
+        Returns
+        -------
+        ndarray of shape (size,)
+            The new consensus; no variable has an effect on itself.
+        """
+        V, W = self.maps(target), self.maps(start)
+        shrunk = _soft_threshold(weight * V, self.lambda1)
+        diagonal = np.arange(self.n_variables)
+        shrunk[:, diagonal, diagonal] = 0.0
+        shrunk_strength = np.einsum("mij,mij->ij", shrunk, shrunk)
+        ridge = weight + self.lambda2
+        measure = ACYCLICITY[self.acyclicity]
+
+        def evaluate(W):
+            h, slope = measure(np.einsum("mij,mij->ij", W, W))
+            distance = W - V
+            objective = (
+                0.5 * weight * np.vdot(distance, distance)
+                + 0.5 * self.lambda2 * np.vdot(W, W)
+                + self.lambda1 * np.abs(W).sum()
+                + (alpha + 0.5 * rho1 * h) * h
+            )
+            return objective, h, slope
+
+        objective, h, slope = evaluate(W)
+        for _ in range(max_iter):
+            offset = h - np.einsum("ij,mij,mij->", slope, W, W)
+            mu = _multiplier(slope, shrunk_strength, offset, ridge, alpha, rho1)
+            direction = shrunk / (ridge + 2.0 * mu * slope) - W
+            length = 1.0
+            while True:
+                candidate = W + length * direction
+                new, new_h, new_slope = evaluate(candidate)
+                if new <= objective or length < 1e-6:
+                    break
+                length *= 0.5
+            if new > objective:
+                break
+            decrease = objective - new
+            W, objective, h, slope = candidate, new, new_h, new_slope
+            if decrease <= tol * max(abs(objective), 1.0):
+                break
+        free = target[W.size :]
+        free = _soft_threshold(weight * free, self.lambda_free) / ridge
+        return np.concatenate([W.ravel(), free])
+
+
+def _soft_threshold(values, threshold):
+    """Shrink towards zero by `threshold`."""
+    return np.sign(values) * np.maximum(np.abs(values) - threshold, 0.0)
+
+
+def _multiplier(slope, strength, offset, ridge, alpha, rho1):
+    """Solve ``mu = alpha + rho1 max(0, h(mu))`` for the tangent of `h`.
+
+    The tangent at the minimiser for a given `mu` is convex and decreasing in `mu`, so
+    Newton's method started below the root climbs to it monotonically.
+    """
+    mu = alpha
+    for _ in range(50):
+        denominator = ridge + 2.0 * mu * slope
+        squares = strength / denominator**2
+        h = offset + np.vdot(slope, squares)
+        if h <= 0.0:
+            break
+        excess = alpha + rho1 * h - mu
+        step = excess / (1.0 + 4.0 * rho1 * np.vdot(slope**2, squares / denominator))
+        mu += step
+        if step <= 1e-10 * mu:
+            break
+    return max(mu, alpha)

@@ -1,0 +1,265 @@
+"""Add, delete and reverse edges while a Gaussian score improves; moments only.
+
+Regressions are read off one covariance matrix of features. A variable may enter as
+a parent through several features (itself, or basis functions of itself), so the
+linear and the non-linear search are the same code.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skprivbn.bayesian_network._dag import is_acyclic
+
+__all__ = ["FeatureMoments", "edge_penalty", "graph_score", "hill_climb"]
+
+#: share of a feature's variance below which it is taken to be a function of others
+_COLLINEAR = 1e-9
+
+
+@dataclass(frozen=True)
+class FeatureMoments:
+    """Covariance of features, and which of them belong to which variable.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (q, q)
+        Covariance of all features.
+    n_rows : float
+        Number of rows behind it.
+    targets : ndarray of shape (d,)
+        Feature that is the variable itself, as a child.
+    features : ndarray of shape (d, g)
+        Features through which each variable acts as a parent.
+    """
+
+    covariance: np.ndarray
+    n_rows: float
+    targets: np.ndarray
+    features: np.ndarray
+
+    @classmethod
+    def linear(cls, covariance, n_rows):
+        """Every variable is its own and only feature."""
+        index = np.arange(len(covariance))
+        return cls(np.asarray(covariance, dtype=float), n_rows, index, index[:, None])
+
+    @property
+    def n_variables(self):
+        """Number of variables."""
+        return len(self.targets)
+
+    @property
+    def n_features(self):
+        """Number of features per variable."""
+        return self.features.shape[1]
+
+    def residuals(self, child, parents):
+        """Return the child's residual variance, now and after each possible change.
+
+        Parameters
+        ----------
+        child : int
+            The variable to explain.
+        parents : ndarray of int
+            Its present parents.
+
+        Returns
+        -------
+        now : float
+            Residual variance given `parents`.
+        added : ndarray of shape (d,)
+            The same with one more parent; not meant at parents and the child itself.
+        removed : ndarray of shape (d,)
+            The same without one parent; infinite elsewhere.
+        """
+        S, target = self.covariance, self.targets[child]
+        given = self.features[parents].ravel()
+        F = self.features
+        own = S[F[:, :, None], F[:, None, :]]
+        cross = S[F, target]
+        now = floor = S[target, target]
+        removed = np.full(self.n_variables, np.inf)
+        if len(given):
+            inverse = _inverse(S[np.ix_(given, given)])
+            across = S[np.ix_(given, F.ravel())]
+            explained = (inverse @ across).reshape(len(given), *F.shape)
+            across = across.reshape(len(given), *F.shape)
+            own = own - np.einsum("pvg,pvh->vgh", across, explained)
+            coefficients = inverse @ S[given, target]
+            now = now - coefficients @ S[given, target]
+            cross = cross - np.einsum("p,pvg->vg", coefficients, across)
+            removed[parents] = now + _rise(inverse, coefficients, F.shape[1])
+        # features that others determine must not look like perfect predictors
+        scale = S[F, F]
+        spread = np.arange(F.shape[1])
+        diagonal = own[:, spread, spread]
+        usable = diagonal > _COLLINEAR * np.maximum(scale, np.finfo(float).tiny)
+        cross = np.where(usable, cross, 0.0)
+        own[:, spread, spread] = np.where(
+            usable, diagonal + _COLLINEAR * scale, np.maximum(scale, 1.0)
+        )
+        solved = np.linalg.solve(own, cross[:, :, None])[:, :, 0]
+        added = now - np.einsum("vg,vg->v", cross, solved)
+        floor = _COLLINEAR * max(floor, np.finfo(float).tiny)
+        return max(now, floor), np.maximum(added, floor), removed
+
+
+def _inverse(matrix):
+    """Invert a covariance that may be singular."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    correlation = matrix / np.outer(scale, scale)
+    correlation[np.diag_indices_from(correlation)] += 0.01 * _COLLINEAR
+    return np.linalg.inv(correlation) / np.outer(scale, scale)
+
+
+def _rise(inverse, coefficients, size):
+    """Increase of the residual variance when a block of regressors is left out."""
+    n_blocks = len(coefficients) // size
+    blocks = inverse.reshape(n_blocks, size, n_blocks, size)
+    blocks = blocks[np.arange(n_blocks), :, np.arange(n_blocks)]
+    b = coefficients.reshape(n_blocks, size)
+    return np.einsum("bg,bg->b", b, np.linalg.solve(blocks, b[:, :, None])[:, :, 0])
+
+
+def edge_penalty(n_rows, n_variables, n_features=1):
+    """Cost of one more edge: ``g log(n) / 2 + log(d)``.
+
+    With one feature this is the extended BIC with gamma 1/2 of Foygel and Drton: half
+    a logarithm of the rows per coefficient, and one of the candidates per edge.
+    """
+    return 0.5 * n_features * np.log(max(n_rows, 2.0)) + np.log(n_variables)
+
+
+def graph_score(moments, adjacency, *, equal_variances=True, penalty=None):
+    """Penalised Gaussian log-likelihood of a graph, up to a constant.
+
+    Parameters
+    ----------
+    moments : FeatureMoments
+        The data.
+    adjacency : ndarray of bool of shape (d, d)
+        The graph.
+    equal_variances : bool, default=True
+        Whether all variables share one noise variance.
+    penalty : float, default=None
+        Cost of an edge; :func:`edge_penalty` if None.
+
+    Returns
+    -------
+    float
+        Higher is better.
+    """
+    d = moments.n_variables
+    rss = np.array(
+        [moments.residuals(j, np.flatnonzero(adjacency[:, j]))[0] for j in range(d)]
+    )
+    penalty = _default_penalty(moments) if penalty is None else penalty
+    n = moments.n_rows
+    loss = d * np.log(rss.sum()) if equal_variances else np.log(rss).sum()
+    return -0.5 * n * loss - penalty * adjacency.sum()
+
+
+def hill_climb(
+    moments, start=None, *, equal_variances=True, penalty=None, max_parents=None
+):
+    """Climb from a graph to a local maximum of :func:`graph_score`.
+
+    All single-edge changes are scored at once; after a change only the children it
+    touches are scored again.
+
+    Parameters
+    ----------
+    moments : FeatureMoments
+        The data.
+    start : ndarray of bool of shape (d, d), default=None
+        Acyclic graph to start from; the empty one if None.
+    equal_variances : bool, default=True
+        Whether all variables share one noise variance, which is what makes the
+        directions of all edges identifiable.
+    penalty : float, default=None
+        Cost of an edge; :func:`edge_penalty` if None.
+    max_parents : int, default=None
+        Bound on the number of parents; about what the rows can support if None.
+
+    Returns
+    -------
+    adjacency : ndarray of bool of shape (d, d)
+        The graph.
+    score : float
+        Its score.
+    """
+    d, n = moments.n_variables, moments.n_rows
+    graph = np.zeros((d, d), dtype=bool) if start is None else start.astype(bool)
+    if not is_acyclic(graph):
+        raise ValueError("start has a cycle")
+    penalty = _default_penalty(moments) if penalty is None else penalty
+    supported = max(1, int((n - 2) // (2 * moments.n_features)))
+    most = supported if max_parents is None else min(max_parents, supported)
+    now, added, removed = np.empty(d), np.empty((d, d)), np.empty((d, d))
+
+    def rescore(child):
+        parents = np.flatnonzero(graph[:, child])
+        values = moments.residuals(child, parents)
+        if not equal_variances:
+            values = [np.log(v) for v in values]
+        now[child], added[:, child], removed[:, child] = values
+
+    def gain(change):
+        # a change of the summed residual variance, or of the summed logarithms
+        if equal_variances:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                change = d * np.log1p(np.maximum(change / now.sum(), -1.0 + 1e-15))
+        return -0.5 * n * change
+
+    for child in range(d):
+        rescore(child)
+    reach = _closure(graph)
+    itself = np.eye(d, dtype=bool)
+    while True:
+        full = graph.sum(axis=0) >= most
+        to_add, to_remove = added - now, removed - now
+        allowed = ~(graph | reach.T | itself | full)
+        adding = np.where(allowed, gain(to_add) - penalty, -np.inf)
+        removing = np.where(graph, gain(to_remove) + penalty, -np.inf)
+        # turning i -> j round needs that it is the only way from i to j
+        detour = (graph.astype(np.float32) @ reach.astype(np.float32)) > 0
+        turnable = graph & ~detour & ~full[:, None]
+        turning = np.where(turnable, gain(to_remove + to_add.T), -np.inf)
+        best = max(moves.max() for moves in (adding, removing, turning))
+        if best <= 1e-9 * n:
+            break
+        if adding.max() == best:
+            i, j = np.unravel_index(adding.argmax(), adding.shape)
+            graph[i, j] = True
+            reach |= np.outer(reach[:, i] | itself[i], reach[j] | itself[j])
+            rescore(j)
+            continue
+        turn = turning.max() == best
+        moves = turning if turn else removing
+        i, j = np.unravel_index(moves.argmax(), moves.shape)
+        graph[i, j] = False
+        rescore(j)
+        if turn:
+            graph[j, i] = True
+            rescore(i)
+        reach = _closure(graph)
+    score = graph_score(
+        moments, graph, equal_variances=equal_variances, penalty=penalty
+    )
+    return graph, score
+
+
+def _default_penalty(moments):
+    return edge_penalty(moments.n_rows, moments.n_variables, moments.n_features)
+
+
+def _closure(graph):
+    """Which node reaches which by one edge or more."""
+    reach = graph.copy()
+    while True:
+        paths = reach.astype(np.float32)
+        further = reach | ((paths @ paths) > 0)
+        if further.sum() == reach.sum():
+            return reach
+        reach = further

@@ -1,0 +1,190 @@
+"""Every variable a small neural network of the others (NOTEARS-MLP), in numpy.
+
+Flat parameters: `n_hidden` maps of shape (d, d), where ``maps[m, i, j]`` leads from
+variable i to hidden unit m of the network of variable j; then the hidden biases
+(n_hidden, d), the output weights (n_hidden, d) and the output biases (d,).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.utils import check_random_state
+
+from skprivbn.bayesian_network._dag import topological_order
+
+__all__ = ["MLPNetwork", "MLPProblem", "initial_mlp", "mlp_forward", "n_free_of_mlp"]
+
+
+def n_free_of_mlp(n_variables, n_hidden):
+    """Number of parameters that are not maps."""
+    return (2 * n_hidden + 1) * n_variables
+
+
+def initial_mlp(n_variables, n_hidden, random_state):
+    """Small random parameters; hidden units would stay alike from zero."""
+    rng = check_random_state(random_state)
+    d, m = n_variables, n_hidden
+    maps = rng.uniform(-0.1, 0.1, size=(m, d, d)) / np.sqrt(d)
+    maps[:, np.arange(d), np.arange(d)] = 0.0
+    output = rng.uniform(-1.0, 1.0, size=(m, d)) / np.sqrt(m)
+    return np.concatenate([maps.ravel(), np.zeros(m * d), output.ravel(), np.zeros(d)])
+
+
+def _unpack(flat, d, n_hidden):
+    ends = np.cumsum([n_hidden * d * d, n_hidden * d, n_hidden * d])
+    maps, bias, output, offset = np.split(flat, ends)
+    return (
+        maps.reshape(n_hidden, d, d),
+        bias.reshape(n_hidden, 1, d),
+        output.reshape(n_hidden, 1, d),
+        offset,
+    )
+
+
+def mlp_forward(X, flat, n_hidden):
+    """Return the prediction of every variable from the others, shape (n, d)."""
+    maps, bias, output, offset = _unpack(flat, X.shape[1], n_hidden)
+    return (expit(X @ maps + bias) * output).sum(axis=0) + offset
+
+
+def _loss(flat, X, n_total, n_hidden):
+    """Least squares loss over `n_total` and its gradient, the diagonal held fixed."""
+    d = X.shape[1]
+    maps, bias, output, offset = _unpack(flat, d, n_hidden)
+    hidden = expit(X @ maps + bias)
+    residual = (hidden * output).sum(axis=0) + offset - X
+    loss = 0.5 * np.vdot(residual, residual) / n_total
+    residual /= n_total
+    by_output = np.einsum("mnj,nj->mj", hidden, residual)
+    inner = hidden
+    inner *= 1.0 - hidden
+    inner *= output
+    inner *= residual
+    by_maps = X.T @ inner
+    by_maps[:, np.arange(d), np.arange(d)] = 0.0
+    by_bias = inner.sum(axis=1)
+    gradient = np.concatenate(
+        [by_maps.ravel(), by_bias.ravel(), by_output.ravel(), residual.sum(axis=0)]
+    )
+    return loss, gradient
+
+
+class MLPProblem:
+    """A party's problem (2) for networks: no closed form, so L-BFGS from where it was.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The party's centred rows.
+    n_total : float
+        Rows of all parties.
+    n_hidden : int
+        Hidden units of every variable's network.
+    max_iter : int, default=100
+        Bound on the optimiser's iterations in one round.
+    """
+
+    def __init__(self, X, n_total, n_hidden, max_iter=100):
+        self.X, self.n_total, self.n_hidden = X, n_total, n_hidden
+        self.max_iter = max_iter
+        self._last = None
+
+    def solve(self, consensus, dual, rho):
+        """Minimise the loss plus the augmented Lagrangian's terms."""
+
+        def objective(flat):
+            loss, gradient = _loss(flat, self.X, self.n_total, self.n_hidden)
+            distance = flat - consensus
+            loss += distance @ (dual + 0.5 * rho * distance)
+            return loss, gradient + dual + rho * distance
+
+        start = consensus if self._last is None else self._last
+        options = {"maxiter": self.max_iter, "ftol": 1e-9, "gtol": 1e-7}
+        result = minimize(
+            objective, start, jac=True, method="L-BFGS-B", options=options
+        )
+        self._last = result.x
+        return result.x
+
+
+@dataclass(frozen=True)
+class MLPNetwork:
+    """A network whose variables are small neural networks of their parents.
+
+    An immutable value with the methods of
+    :class:`~skprivbn.bayesian_network.GaussianBayesianNetwork` that have a closed form
+    for non-linear models: likelihood, sampling and prediction of complete rows.
+
+    Parameters
+    ----------
+    nodes : tuple of str
+        Names of the variables.
+    adjacency_matrix : ndarray of bool of shape (d, d)
+        Edges; weights of other pairs are cut.
+    parameters : ndarray
+        Flat parameters, for rows centred at `mean`.
+    n_hidden : int
+        Hidden units of every variable's network.
+    mean : ndarray of shape (d,)
+        Where rows were centred.
+    intercepts : ndarray of shape (d,)
+        Mean residuals, added to the predictions.
+    variances : ndarray of shape (d,)
+        Variances of the noise.
+    """
+
+    nodes: tuple
+    adjacency_matrix: np.ndarray
+    parameters: np.ndarray
+    n_hidden: int
+    mean: np.ndarray
+    intercepts: np.ndarray
+    variances: np.ndarray
+
+    @classmethod
+    def cut(cls, nodes, adjacency, parameters, n_hidden):
+        """Make a network of learnt parameters, without the weights off its edges."""
+        d = len(adjacency)
+        flat = parameters.copy()
+        maps = flat[: n_hidden * d * d].reshape(n_hidden, d, d)
+        maps *= adjacency
+        zero = np.zeros(d)
+        return cls(tuple(nodes), adjacency, flat, n_hidden, zero, zero, np.ones(d))
+
+    def with_noise(self, mean, intercepts, variances):
+        """Return the same network with these means and variances."""
+        return replace(self, mean=mean, intercepts=intercepts, variances=variances)
+
+    def predict(self, X):
+        """Return the mean of every variable given its parents, shape (n, d)."""
+        centred = np.asarray(X, dtype=float) - self.mean
+        forward = mlp_forward(centred, self.parameters, self.n_hidden)
+        return forward + self.mean + self.intercepts
+
+    def log_likelihood(self, X):
+        """Return the Gaussian log-density of every row."""
+        standard = (np.asarray(X, dtype=float) - self.predict(X)) ** 2 / self.variances
+        return -0.5 * (standard + np.log(2.0 * np.pi * self.variances)).sum(axis=1)
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows, parents first."""
+        rng = check_random_state(random_state)
+        noise = rng.standard_normal((n_samples, len(self.nodes)))
+        noise *= np.sqrt(self.variances)
+        X = np.tile(self.mean, (n_samples, 1))
+        for j in topological_order(self.adjacency_matrix):
+            X[:, j] = self.predict(X)[:, j] + noise[:, j]
+        return X
+
+    def to_networkx(self):
+        """Return the graph as a ``networkx.DiGraph``."""
+        from skprivbn.utils import import_optional
+
+        networkx = import_optional("networkx", "MLPNetwork.to_networkx")
+        graph = networkx.DiGraph()
+        graph.add_nodes_from(self.nodes)
+        edges = np.argwhere(self.adjacency_matrix)
+        graph.add_edges_from((self.nodes[i], self.nodes[j]) for i, j in edges)
+        return graph

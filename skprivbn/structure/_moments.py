@@ -1,0 +1,152 @@
+"""Sums from which means and covariances follow, exact or with private noise."""
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+import numpy as np
+
+__all__ = ["Moments", "RowGrid", "moment_sums", "nearest_covariance", "read_moments"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number of rows, mean and covariance (divided by n) of some columns."""
+
+    n_rows: float
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+def moment_sums(Z, centre="pooled"):
+    """Return count, column sums and cross-products (upper triangle) of a party's rows.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, q)
+        The party's rows.
+    centre : {"pooled", "party"}, default="pooled"
+        With "party" the cross-products are taken about the party's own means.
+
+    Returns
+    -------
+    ndarray of shape (1 + q + q (q + 1) / 2,)
+        To be summed over parties.
+    """
+    sums = Z.sum(axis=0)
+    if centre == "party" and len(Z):
+        Z = Z - sums / len(Z)
+    cross = Z.T @ Z
+    return np.concatenate([[len(Z)], sums, cross[np.triu_indices(len(sums))]])
+
+
+def _symmetric(upper, q):
+    matrix = np.zeros((q, q))
+    matrix[np.triu_indices(q)] = upper
+    return matrix + np.triu(matrix, 1).T
+
+
+def read_moments(total, centre="pooled"):
+    """Turn the sum over parties of :func:`moment_sums` into moments."""
+    q = int((sqrt(1 + 8 * len(total)) - 3) / 2)
+    n = total[0]
+    mean = total[1 : q + 1] / n
+    covariance = _symmetric(total[q + 1 :], q) / n
+    if centre == "pooled":
+        covariance = covariance - np.outer(mean, mean)
+    return Moments(float(n), mean, covariance)
+
+
+@dataclass(frozen=True)
+class RowGrid:
+    """Rows clipped to public bounds and put on an integer grid, for noisy sums.
+
+    Rows are cut towards zero, so no row leaves the ball that the bounds imply and
+    rounding is inside the sensitivity. The constant that counts rows is as large as
+    the largest row, which balances the noise of counts, sums and cross-products.
+
+    Parameters
+    ----------
+    low, high : ndarray of shape (q,)
+        Public bounds of the columns.
+    levels : int, default=4096
+        Length of the longest row on the grid.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    levels: int = 4096
+
+    @classmethod
+    def from_bounds(cls, bounds, n_columns):
+        """Check ``bounds = (low, high)``, numbers or one per column."""
+        try:
+            low, high = bounds
+            low = np.broadcast_to(np.asarray(low, dtype=float), n_columns).copy()
+            high = np.broadcast_to(np.asarray(high, dtype=float), n_columns).copy()
+        except (TypeError, ValueError):
+            raise ValueError(
+                "bounds must be a pair (low, high) of numbers or of "
+                f"{n_columns} numbers, one per column; got {bounds!r}"
+            ) from None
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ValueError("bounds must be finite")
+        if not (low < high).all():
+            raise ValueError("every lower bound must be below its upper bound")
+        return cls(low, high)
+
+    @property
+    def centre(self):
+        """Middle of the bounds, subtracted from every row."""
+        return 0.5 * (self.low + self.high)
+
+    @property
+    def step(self):
+        """Width of the grid in the columns' units."""
+        return np.linalg.norm(0.5 * (self.high - self.low)) / self.levels
+
+    @property
+    def l2_sensitivity(self):
+        """Most that one row changes the vector of sums, in Euclidean length.
+
+        For ``v = (L, q)`` with ``|q| <= L`` the upper triangle of ``v v'`` has squared
+        length ``(|v|^4 + sum v_i^4) / 2 <= (4 + 1 + 1) / 2 L^4``.
+        """
+        return sqrt(3.0) * self.levels**2
+
+    @property
+    def l1_sensitivity(self):
+        """The same in the sum of absolute values."""
+        root = 1.0 + sqrt(len(self.low))
+        return ceil(0.5 * (root**2 + 2.0) * self.levels**2)
+
+    def sums(self, X):
+        """Return the integer vector of a party's rows that noise is added to."""
+        clipped = np.clip(X, self.low, self.high) - self.centre
+        grid = np.trunc(clipped / (self.step * (1.0 + 1e-12))).astype(np.int64)
+        cross = grid.T @ grid
+        return np.concatenate(
+            [
+                [len(X) * self.levels**2],
+                self.levels * grid.sum(axis=0),
+                cross[np.triu_indices(len(cross))],
+            ]
+        )
+
+    def read(self, total):
+        """Turn a noisy sum into moments in the columns' units, positive definite."""
+        q, levels = len(self.low), self.levels
+        total = np.asarray(total, dtype=float)
+        n = max(total[0] / levels**2, 2.0)
+        mean = total[1 : q + 1] / (levels * n)
+        covariance = _symmetric(total[q + 1 :], q) / n - np.outer(mean, mean)
+        covariance = nearest_covariance(covariance * self.step**2)
+        return Moments(n, self.centre + mean * self.step, covariance)
+
+
+def nearest_covariance(matrix, floor=1e-4):
+    """Raise the eigenvalues to at least `floor` times the mean variance."""
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    least = floor * max(np.trace(matrix) / len(matrix), np.finfo(float).tiny)
+    if eigenvalues[0] >= least:
+        return matrix
+    return (vectors * np.maximum(eigenvalues, least)) @ vectors.T

@@ -1,0 +1,115 @@
+"""One secure sum of counts, sums and cross-products: both sides of the protocol."""
+
+import numpy as np
+
+from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.structure._basis import expand
+from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
+
+__all__ = ["MomentsParty", "collect_moments", "collect_noisy_moments"]
+
+
+class MomentsParty(Party):
+    """A holder of rows who takes part in one or two sums."""
+
+    def prepare(self):
+        """Refuse rows that are not finite numbers."""
+        X = self.block["X"]
+        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
+            raise PartyRefusal("invalid-data")
+        self.X = X.astype(np.float64)
+
+    def schedule(self):
+        """One sum; two if basis functions need the scale of the columns first."""
+        if self.settings["noise"] is not None:
+            yield "noisy_moments"
+            return
+        yield "moments"
+        if self.settings["basis"] is not None:
+            yield "basis_moments"
+
+    @operation(
+        tells="number of rows, column sums and cross-products of its rows", exact=True
+    )
+    def moments(self):
+        """Sums over own rows, the held-out ones apart."""
+        centre = self.settings["centre"]
+        held_out = self._held_out()
+        sums = moment_sums(self.X[~held_out], centre)
+        if self.settings["holdout"] > 0.0:
+            sums = np.concatenate([sums, moment_sums(self.X[held_out], centre)])
+        return {"vector": self.hide(sums)}
+
+    @operation(
+        tells="column sums and cross-products of basis functions of its rows",
+        hears="means and standard deviations of all columns",
+        hears_kind="plaintext aggregate",
+        exact=True,
+    )
+    def basis_moments(self, mean, scale):
+        """Sums over the basis functions of own rows."""
+        Z = expand((self.X - mean) / scale, self.settings["basis"])
+        return {"vector": self.hide(moment_sums(Z, self.settings["centre"]))}
+
+    @operation(tells="noisy clipped moments of its rows", exact=True)
+    def noisy_moments(self):
+        """Clipped integer sums plus this party's share of the noise."""
+        grid = RowGrid(self.settings["low"], self.settings["high"])
+        sums = grid.sums(self.X)
+        noise = DistributedNoise(**self.settings["noise"])
+        return {"vector": self.hide(sums + noise.share(sums.shape))}
+
+    def _held_out(self):
+        n = len(self.X)
+        held_out = np.zeros(n, dtype=bool)
+        n_held_out = int(self.settings["holdout"] * n)
+        # statistical, not secret: the seed is public
+        rng = np.random.default_rng(self.settings["seed"])
+        held_out[rng.permutation(n)[:n_held_out]] = True
+        return held_out
+
+
+def collect_moments(federation):
+    """The coordinator's side: one sum, read as moments (and those held out)."""
+    settings = federation.settings
+    total = federation.secure_sum("moments")
+    parts = np.split(total, 2) if settings["holdout"] > 0.0 else [total]
+    return [read_moments(part, settings["centre"]) for part in parts]
+
+
+def collect_basis_moments(federation, moments):
+    """The second sum, of basis functions of the standardised columns."""
+    scale = np.sqrt(np.diag(moments.covariance))
+    total = federation.secure_sum(
+        "basis_moments", {"mean": moments.mean, "scale": scale}
+    )
+    return read_moments(total, federation.settings["centre"])
+
+
+def calibrate(grid, epsilon, delta, n_parties):
+    """Noise that `n_parties` make together so that the sums are (epsilon, delta)-DP."""
+    mechanism = CountMechanism.for_budget(
+        epsilon,
+        delta,
+        l1_sensitivity=grid.l1_sensitivity,
+        l2_sensitivity=grid.l2_sensitivity,
+    )
+    return distribute(mechanism, n_parties)
+
+
+def collect_noisy_moments(federation, grid, noise):
+    """The coordinator's side with differential privacy."""
+    total = federation.secure_sum("noisy_moments")
+    federation.ledger.learns(
+        "coordinator",
+        "moments of all rows, clipped to the bounds, with noise",
+        "noisy release",
+        noise.epsilon,
+    )
+    table = ", ".join(
+        f"{colluders}: {epsilon:.3g}"
+        for colluders, epsilon in enumerate(noise.epsilon_with_colluders())
+    )
+    federation.ledger.note(f"epsilon for each number of colluding parties: {table}")
+    return grid.read(total)

@@ -1,0 +1,434 @@
+"""NOTEARS by consensus ADMM over parties."""
+
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from skprivbn.base import FederatedMixin
+from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.exceptions import PrivacyLeakWarning
+from skprivbn.partition import check_horizontal
+from skprivbn.privacy import PrivacyAccountant, check_accountant
+from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
+from skprivbn.structure._admm_protocol import (
+    ADMMParty,
+    collect_residuals,
+    run_admm,
+    run_locally,
+)
+from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
+from skprivbn.structure._mlp import MLPNetwork, initial_mlp, n_free_of_mlp
+from skprivbn.structure._moments import RowGrid
+from skprivbn.structure._moments_protocol import (
+    MomentsParty,
+    calibrate,
+    collect_noisy_moments,
+)
+from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+
+__all__ = ["FederatedNotearsADMM"]
+
+#: penalties and their growth where the user leaves them open
+_DEFAULTS = {
+    "linear": {"lambda1": 0.02, "rho1": 1e-3, "rho2": 1e-2},
+    "mlp": {"lambda1": 0.01, "rho1": 0.1, "rho2": 1.0},
+}
+
+
+class ADMMMixin:
+    """What the estimators that run Algorithm 1 share."""
+
+    _parameter_constraints = {
+        "threshold": [Interval(Real, 0, None, closed="left")],
+        "acyclicity": [StrOptions(set(ACYCLICITY))],
+        "rho1": [Interval(Real, 0, None, closed="neither"), None],
+        "rho2": [Interval(Real, 0, None, closed="neither"), None],
+        "gamma1": [Interval(Real, 1, None, closed="left")],
+        "gamma2": [Interval(Real, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "h_tol": [Interval(Real, 0, None, closed="left")],
+        "backend": [str, AdditiveBackend],
+    }
+
+    def _settings(self, n_parties, problem, start, defaults, **more):
+        known_to = resolve_backend(self.backend).sum_known_to
+        rho1 = defaults["rho1"] if self.rho1 is None else self.rho1
+        # a party's loss is of order 1 / K, so the penalty that is weighed against it is
+        rho2 = defaults["rho2"] / n_parties if self.rho2 is None else self.rho2
+        return {
+            "problem": problem,
+            "start": start,
+            "rho1": float(rho1),
+            "rho2": float(rho2),
+            "gamma1": float(self.gamma1),
+            "gamma2": float(self.gamma2),
+            "rho_max": 1e16,
+            "max_iter": int(self.max_iter),
+            "tol": float(self.tol),
+            "h_tol": float(self.h_tol),
+            "solved_by": "coordinator" if known_to == "coordinator" else "parties",
+            "n_lags": 0,
+            "n_hidden": 0,
+            **more,
+        }
+
+    def _keep(self, result):
+        self.n_iter_ = result.n_iter
+        self.h_ = float(result.h)
+        self.consensus_distance_ = result.distance
+        self.converged_ = result.converged
+        if not result.converged:
+            warnings.warn(
+                f"no consensus after {result.n_iter} rounds: distance "
+                f"{result.distance:.2g} (tol={self.tol}), cycles {result.h:.2g} "
+                f"(h_tol={self.h_tol}); increase max_iter, or tol and h_tol",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _warn_of_trajectory(self, n_parties, n_unknown, n_equations):
+        """Warn when the sums of all rounds can determine every party's moments."""
+        known = resolve_backend(self.backend).kind == "plaintext"
+        if n_parties < 3 or known or n_equations < n_parties * n_unknown:
+            return
+        warnings.warn(
+            f"the sums of {self.n_iter_} rounds are {n_equations} equations for the "
+            f"{n_parties * n_unknown} entries of the {n_parties} parties' covariances: "
+            "whoever knows all sums can in principle solve for them, although every "
+            "single sum is hidden; FederatedGaussianBayesianNetwork discloses one sum",
+            PrivacyLeakWarning,
+            stacklevel=4,
+        )
+
+
+class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimator):
+    """NOTEARS over row holders by consensus ADMM, with secure sums.
+
+    Every party fits its own rows near a common graph; the common graph is the sparse
+    acyclic one nearest to what the parties ask for on average. Only the sum of what
+    they ask for is disclosed in every round.
+
+    Parameters
+    ----------
+    model : {"linear", "mlp"}, default="linear"
+        How variables depend on their parents: linearly, or through a network with one
+        layer of sigmoids.
+    lambda1 : float, default=None
+        Weight of the absolute values of the weights. 0.02 for linear models and 0.01
+        for networks if None.
+    lambda2 : float, default=0.01
+        Weight of the squares, for networks.
+    n_hidden : int, default=10
+        Hidden units of every variable's network.
+    threshold : float, default=0.3
+        Weights of at most this size are no edge.
+    acyclicity : {"logdet", "expm"}, default="logdet"
+        Measure of cycles: DAGMA's log-determinant or NOTEARS' trace of the
+        exponential.
+    rho1, rho2 : float, default=None
+        First penalties on cycles and on disagreement. If None 0.001 and 0.01 divided
+        by the number of parties for linear models, 0.1 and 1 divided by it for
+        networks.
+    gamma1, gamma2 : float, default=1.75 and 1.2
+        Their growth per round.
+    max_iter : int, default=200
+        Bound on the rounds.
+    tol : float, default=0.01
+        Root mean square distance of the parties to the consensus, relative to its
+        norm, at which they agree.
+    h_tol : float, default=1e-5
+        Measure of cycles that counts as none.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden. Under masking the coordinator solves the common problem;
+        under key-holder backends every party does.
+    random_state : int, RandomState instance or None, default=None
+        First weights of networks.
+    epsilon : float, default=None
+        Differential privacy of one row of one party, for linear models. The parties
+        then release noisy moments once and the rounds run on those.
+    delta : float, default=1e-6
+        Its failure probability.
+    bounds : tuple (low, high), default=None
+        Public bounds of the columns; needed with `epsilon`.
+    accountant : PrivacyAccountant, default=None
+        Charged with `epsilon` and `delta` before any row is touched.
+
+    Attributes
+    ----------
+    network_ : GaussianBayesianNetwork or MLPNetwork
+        The fitted model: weights above the threshold, intercepts, noise variances.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        The graph: weights above the threshold, smallest dropped until acyclic.
+    weights_ : ndarray of shape (n_features, n_features)
+        Raw weights; for networks the norms of the first layers' weights.
+    n_iter_ : int
+        Number of rounds.
+    h_ : float
+        Measure of the cycles left in the raw weights.
+    consensus_distance_ : float
+        Distance of the parties to the consensus.
+    converged_ : bool
+        Whether both tolerances were met.
+    n_rows_ : float
+        Rows of all parties (noisy with `epsilon`).
+    ledger_ : Ledger
+        Who learnt what.
+    privacy_spent_ : PrivacyCost
+        Only with `epsilon`.
+    n_features_in_ : int
+        Number of variables.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedGaussianBayesianNetwork : One sum instead of many; better on linear data.
+
+    Notes
+    -----
+    The sums of many rounds can together determine every party's covariance; a
+    ``PrivacyLeakWarning`` says so.
+
+    References
+    ----------
+    .. [1] Ng, Zhang. Towards federated Bayesian network structure learning with
+       continuous optimization. AISTATS 2022.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from skprivbn.datasets import make_linear_sem
+    >>> from skprivbn.exceptions import PrivacyLeakWarning
+    >>> from skprivbn.structure import FederatedNotearsADMM
+    >>> X, weights = make_linear_sem(300, 5, random_state=0)
+    >>> party = [f"hospital {i % 3}" for i in range(300)]
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PrivacyLeakWarning)
+    ...     model = FederatedNotearsADMM().fit(X, party=party)
+    >>> bool((model.adjacency_matrix_ == (weights != 0)).all())
+    True
+    """
+
+    _parameter_constraints = {
+        **ADMMMixin._parameter_constraints,
+        "model": [StrOptions({"linear", "mlp"})],
+        "lambda1": [Interval(Real, 0, None, closed="left"), None],
+        "lambda2": [Interval(Real, 0, None, closed="left")],
+        "n_hidden": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "epsilon": [Interval(Real, 0, None, closed="neither"), None],
+        "delta": [Interval(Real, 0, 1, closed="left")],
+        "bounds": ["array-like", None],
+        "accountant": [PrivacyAccountant, None],
+    }
+
+    def __init__(
+        self,
+        model="linear",
+        *,
+        lambda1=None,
+        lambda2=0.01,
+        n_hidden=10,
+        threshold=0.3,
+        acyclicity="logdet",
+        rho1=None,
+        rho2=None,
+        gamma1=1.75,
+        gamma2=1.2,
+        max_iter=200,
+        tol=1e-2,
+        h_tol=1e-5,
+        backend="masking",
+        random_state=None,
+        epsilon=None,
+        delta=1e-6,
+        bounds=None,
+        accountant=None,
+    ):
+        self.model = model
+        self.lambda1 = lambda1
+        self.lambda2 = lambda2
+        self.n_hidden = n_hidden
+        self.threshold = threshold
+        self.acyclicity = acyclicity
+        self.rho1 = rho1
+        self.rho2 = rho2
+        self.gamma1 = gamma1
+        self.gamma2 = gamma2
+        self.max_iter = max_iter
+        self.tol = tol
+        self.h_tol = h_tol
+        self.backend = backend
+        self.random_state = random_state
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, party=None):
+        """Learn the network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            The rows of all parties.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row.
+
+        Returns
+        -------
+        FederatedNotearsADMM
+            The fitted estimator.
+        """
+        if self.epsilon is not None:
+            self._check_private()
+        partition = check_horizontal(
+            self,
+            X,
+            party,
+            dtype=np.float64,
+            ensure_min_features=2,
+            ensure_min_samples=1 if hasattr(X, "federate") else 2,
+        )
+        settings = self._model_settings(partition.n_parties)
+        if self.epsilon is not None:
+            self._fit_private(partition, settings)
+            return self
+        with self._federate(partition, ADMMParty, settings) as federation:
+            result = run_admm(federation)
+            self._make_network(result, federation)
+            self.ledger_ = federation.ledger
+        d = self.n_features_in_
+        if self.model == "linear":
+            self._warn_of_trajectory(
+                partition.n_parties, d * (d + 1) // 2, self.n_iter_ * d * d
+            )
+        return self
+
+    def _model_settings(self, n_parties):
+        d, defaults = self.n_features_in_, _DEFAULTS[self.model]
+        lambda1 = defaults["lambda1"] if self.lambda1 is None else self.lambda1
+        problem = {
+            "n_variables": d,
+            "lambda1": float(lambda1),
+            "acyclicity": self.acyclicity,
+        }
+        if self.model == "linear":
+            return self._settings(n_parties, problem, np.zeros(d * d), defaults)
+        rng = check_random_state(self.random_state)
+        problem |= {
+            "n_maps": int(self.n_hidden),
+            "n_free": n_free_of_mlp(d, self.n_hidden),
+            "lambda2": float(self.lambda2),
+        }
+        start = initial_mlp(d, self.n_hidden, rng)
+        n_hidden = int(self.n_hidden)
+        return self._settings(n_parties, problem, start, defaults, n_hidden=n_hidden)
+
+    def _keep_graph(self, result):
+        d = self.n_features_in_
+        self._keep(result)
+        self.n_rows_ = result.n_rows
+        if self.model == "linear":
+            self.weights_ = result.parameters.reshape(d, d)
+        else:
+            maps = result.parameters[: self.n_hidden * d * d]
+            self.weights_ = np.linalg.norm(maps.reshape(-1, d, d), axis=0)
+        kept = acyclic_weights(self.weights_, self.threshold)
+        self.adjacency_matrix_ = kept != 0
+        return kept
+
+    def _make_network(self, result, federation):
+        kept = self._keep_graph(result)
+        names = self._node_names()
+        if self.model == "linear":
+            parameters = kept.ravel()
+        else:
+            network = MLPNetwork.cut(
+                names, self.adjacency_matrix_, result.parameters, self.n_hidden
+            )
+            parameters = network.parameters
+        sums = collect_residuals(federation, parameters)
+        mean, variances, shift, noise = (total / result.n_rows for total in sums)
+        _check_spread(variances, mean, names)
+        warn_if_standardised(variances)
+        noise = np.maximum(noise - shift**2, 1e-12 * variances)
+        if self.model == "linear":
+            self.network_ = GaussianBayesianNetwork(
+                names, kept, mean - mean @ kept, noise
+            )
+        else:
+            self.network_ = network.with_noise(mean, shift, noise)
+
+    def _check_private(self):
+        if self.model != "linear":
+            raise ValueError(
+                "epsilon is available for model='linear', whose moments can be "
+                "released with noise"
+            )
+        if self.bounds is None:
+            raise ValueError(
+                "epsilon needs public bounds=(low, high) of the columns: bounds read "
+                "off the data would not be private"
+            )
+
+    def _fit_private(self, partition, settings):
+        """Noisy moments once; everything after them costs no privacy."""
+        grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
+        noise = calibrate(grid, self.epsilon, self.delta, partition.n_parties)
+        accountant = check_accountant(
+            self.accountant, noise.epsilon, noise.delta, noise.rho
+        )
+        self.privacy_spent_ = noise.spend(accountant, "moments of clipped rows")
+        shares = {name: getattr(noise, name) for name in noise.__dataclass_fields__}
+        public = {"noise": shares, "low": grid.low, "high": grid.high}
+        with self._federate(partition, MomentsParty, public) as federation:
+            moments = collect_noisy_moments(federation, grid, noise)
+            self.ledger_ = federation.ledger
+        settings["rho2"] *= partition.n_parties
+        result = run_locally(moments, settings)
+        kept = self._keep_graph(result)
+        self.network_ = GaussianBayesianNetwork.fit_from_moments(
+            moments.mean, moments.covariance, kept, nodes=self._node_names()
+        )
+
+    def predict(self, X):
+        """Predict every variable from its parents.
+
+        To fill in missing entries of linear models from all observed ones, use
+        ``network_.predict``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Complete rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Mean of every variable given its parents; a root's is its overall mean.
+        """
+        if self.model == "linear":
+            return super().predict(X)
+        X = self._rows(X)
+        return self.network_.predict(X)
+
+
+def _check_spread(variances, mean, names):
+    constant = [
+        name for name, v, m in zip(names, variances, mean) if v <= 1e-12 * (v + m * m)
+    ]
+    if constant:
+        raise ValueError(
+            f"columns {constant} do not vary within any party's rows: they cannot be "
+            "part of a network, leave them out"
+        )
