@@ -118,6 +118,11 @@ class HorizontalPartition:
         """Number of parties."""
         return len(self.names)
 
+    @property
+    def dtype(self):
+        """Number type that holds the rows of all parties."""
+        return np.result_type(*(block["X"].dtype for block in self._blocks.values()))
+
     def n_rows(self):
         """Return the number of rows of each party, by name."""
         return {name: len(block["X"]) for name, block in self._blocks.items()}

@@ -1,6 +1,11 @@
 """Private scikit-learn names, imported here and nowhere else."""
 
 from sklearn.base import _fit_context
+from sklearn.mixture._gaussian_mixture import (
+    _check_means,
+    _check_precisions,
+    _check_weights,
+)
 from sklearn.utils._indexing import _get_column_indices, _safe_indexing
 from sklearn.utils._param_validation import (
     HasMethods,
@@ -20,7 +25,10 @@ __all__ = [
     "Options",
     "RealNotInt",
     "StrOptions",
+    "_check_means",
     "_check_method_params",
+    "_check_precisions",
+    "_check_weights",
     "_fit_context",
     "_get_column_indices",
     "_num_samples",

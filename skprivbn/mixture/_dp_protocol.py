@@ -1,0 +1,296 @@
+"""EM under differential privacy: noisy sums of clipped rows, a fixed number of times.
+
+Rows are clipped to public bounds and mapped to the box [-1, 1]^d. Each party rounds
+its sums to a grid, adds its share of discrete noise and hides the result, so that
+nobody ever sees sums without noise. Everything after that is post-processing.
+"""
+
+import math
+
+import numpy as np
+
+from skprivbn.exceptions import ProtocolError
+from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.mixture._gaussian_steps import (
+    Mixture,
+    e_step,
+    local_statistics,
+    maximise,
+    n_statistics,
+    uniform_frame,
+)
+from skprivbn.privacy import CountMechanism, distribute
+
+__all__ = ["PrivateEMParty", "noise_of", "run_private_em", "sensitivities"]
+
+# Noisy integers travel as multiples of this: room for large counts, and coarse enough
+# that reading an approximate sum gives the integer back.
+_INTEGER_UNIT = 2.0**-20
+
+
+def sensitivities(covariance_type, n_features):
+    """Return by how much one row of [-1, 1]^d changes the sums of the M-step.
+
+    Responsibilities of a row sum to one, so that their Euclidean norm is at most one
+    as well.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    n_features : int
+
+    Returns
+    -------
+    l1, l2 : float
+        Sum of absolute changes and Euclidean norm of the change.
+
+    Examples
+    --------
+    >>> sensitivities("diag", 4)
+    (9.0, 3.0)
+    """
+    second_l1, second_square = {
+        "full": (n_features * (n_features + 1) / 2,) * 2,
+        "tied": (n_features * (n_features + 1) / 2,) * 2,
+        "diag": (n_features, n_features),
+        "spherical": (n_features, n_features**2),
+    }[covariance_type]
+    return (
+        float(1 + n_features + second_l1),
+        math.sqrt(1 + n_features + second_square),
+    )
+
+
+def noise_of(settings, n_features, n_parties):
+    """Calibrate the noise of all iterations together.
+
+    Parameters
+    ----------
+    settings : dict
+        With `epsilon`, `delta`, `max_iter`, `covariance_type`, `n_components`.
+    n_features, n_parties : int
+
+    Returns
+    -------
+    noise : DistributedNoise
+        Of one iteration.
+    grid : float
+        By which sums are multiplied before they are rounded. Rounding moves each of
+        the sums by less than one, which is inside the sensitivity and costs about one
+        per cent of it.
+    """
+    kind, n_releases = settings["covariance_type"], settings["max_iter"]
+    length = n_statistics(kind, settings["n_components"], n_features)
+    grid = 2.0 ** math.ceil(math.log2(100 * math.sqrt(length)))
+    l1, l2 = sensitivities(kind, n_features)
+    mechanism = CountMechanism.for_budget(
+        settings["epsilon"],
+        settings["delta"],
+        l1_sensitivity=n_releases * math.ceil(grid * l1 + length),
+        l2_sensitivity=math.sqrt(n_releases) * (grid * l2 + math.sqrt(length)),
+    )
+    return distribute(mechanism, n_parties), grid
+
+
+class PrivateEMParty(Party):
+    """A data holder in EM under differential privacy."""
+
+    def prepare(self):
+        X = np.asarray(self.block["X"], dtype=np.float64)
+        if not np.all(np.isfinite(X)):
+            raise PartyRefusal("invalid-data")
+        settings = self.settings
+        low, high = settings["bounds"]
+        self.middle, self.half = box(low, high, settings["covariance_type"])
+        self.rows = (np.clip(X, low, high) - self.middle) / self.half
+        n_features = X.shape[1]
+        self.frame = uniform_frame(
+            settings["covariance_type"],
+            np.zeros(n_features),
+            np.ones(n_features),
+            settings["n_components"],
+        )
+        self.noise, self.grid = noise_of(settings, n_features, len(self.context.roster))
+        self.mixture = public_start(settings, self.middle, self.half)
+
+    def schedule(self):
+        for _ in range(self.settings["max_iter"]):
+            yield "noisy_statistics"
+            yield "update"
+        yield "hand_over"
+
+    @operation(
+        tells="sums of responsibilities and moments of its clipped rows, with its "
+        "share of the noise"
+    )
+    def noisy_statistics(self):
+        _, responsibilities = e_step(self.rows, self.mixture)
+        sums = local_statistics(self.rows, responsibilities, self.frame)
+        integers = np.rint(sums * self.grid).astype(np.int64)
+        integers += self.noise.share(len(integers))
+        return {"vector": self.hide(integers * _INTEGER_UNIT)}
+
+    @operation()
+    def update(self, total):
+        sums = np.rint(self.reveal(total) / _INTEGER_UNIT) / self.grid
+        self.mixture = maximise_noisy(sums, self.frame, self.noise.std / self.grid)
+
+    @operation(tells="the mixture made of the noisy sums", kind="noisy release")
+    def hand_over(self):
+        mixture = self.mixture
+        return {
+            "weights": mixture.weights,
+            "means": mixture.means,
+            "covariances": mixture.covariances,
+        }
+
+
+def box(low, high, covariance_type):
+    """Return middle and half width of the bounds; one width for all if spherical."""
+    half = (high - low) / 2
+    if covariance_type == "spherical":
+        half = np.full_like(half, half.max())
+    return (high + low) / 2, half
+
+
+def public_start(settings, middle, half):
+    """Return the mixture to start from, in the unit box, without looking at rows.
+
+    What the user did not give: equal weights, means drawn at random in the box and
+    kept apart from each other, and variances of the size of a component's part of it.
+    """
+    kind, n_components = settings["covariance_type"], settings["n_components"]
+    given, n_features = settings["given"], len(middle)
+    means = spread_points(n_components, n_features, settings["seeds"][0])
+    if "means" in given:
+        means = (given["means"] - middle) / half
+    weights = given.get("weights", np.full(n_components, 1 / n_components))
+    if "precisions" in given or "covariances" in given:
+        units = half[0] ** 2 if kind == "spherical" else half**2
+        if kind in ("full", "tied"):
+            units = np.outer(half, half)
+        if "precisions" in given:
+            precisions = given["precisions"] * units
+            return Mixture.from_precisions(kind, weights, means, precisions)
+        covariances = given["covariances"] / units
+    else:
+        variance = n_components ** (-2 / n_features) / 3
+        covariances = {
+            "full": np.tile(variance * np.eye(n_features), (n_components, 1, 1)),
+            "tied": variance * np.eye(n_features),
+            "diag": np.full((n_components, n_features), variance),
+            "spherical": np.full(n_components, variance),
+        }[kind]
+    return Mixture.from_covariances(kind, weights, means, covariances)
+
+
+def spread_points(n_points, n_features, seed):
+    """Draw points in [-0.7, 0.7]^d one by one, the farthest of some candidates."""
+    random_state = np.random.RandomState(seed)
+    points = [random_state.uniform(-0.7, 0.7, n_features)]
+    while len(points) < n_points:
+        candidates = random_state.uniform(-0.7, 0.7, (30, n_features))
+        gaps = candidates[:, np.newaxis] - np.array(points)
+        nearest = (gaps**2).sum(axis=2).min(axis=1)
+        points.append(candidates[nearest.argmax()])
+    return np.array(points)
+
+
+def maximise_noisy(sums, frame, noise_std):
+    """Do the M-step from noisy sums, and make a proper mixture of the result.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (n_statistics,)
+        With noise; counts may be negative, covariances indefinite.
+    frame : Frame
+    noise_std : float
+        Standard deviation of the noise on each sum. Variances below what it alone
+        would make are raised to that.
+
+    Returns
+    -------
+    mixture : Mixture
+    """
+    n_components = len(frame.reference)
+    sums = sums.copy()
+    sums[:n_components] = np.maximum(sums[:n_components], max(noise_std, 1.0))
+    counts, means, covariances = maximise(sums, frame, 0.0)
+    means = np.clip(means, -1, 1)
+    floor = np.clip(noise_std / counts, 1e-6, 1.0)
+    kind = frame.covariance_type
+    if kind == "tied":
+        covariances = _between(covariances, noise_std / counts.sum())
+    elif kind == "full":
+        covariances = np.stack([_between(c, f) for c, f in zip(covariances, floor)])
+    else:
+        floor = floor if kind == "spherical" else floor[:, np.newaxis]
+        covariances = np.clip(covariances, floor, 1.0)
+    return Mixture.from_covariances(kind, counts / counts.sum(), means, covariances)
+
+
+def _between(covariance, floor):
+    """Bring the eigenvalues between `floor` and what a unit box allows."""
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.clip(values, min(max(floor, 1e-6), 1.0), len(values))
+    covariance = (vectors * values) @ vectors.T
+    return (covariance + covariance.T) / 2
+
+
+def run_private_em(federation, settings, progress):
+    """Coordinate a fit under differential privacy.
+
+    Parameters
+    ----------
+    federation : Federation
+        Of :class:`PrivateEMParty`.
+    settings : dict
+        The parties' settings.
+    progress : object
+        Told of every iteration.
+
+    Returns
+    -------
+    mixture : Mixture
+    """
+    low, high = settings["bounds"]
+    noise, _ = noise_of(settings, len(low), len(federation.roster))
+    colluders = ", ".join(f"{value:.3g}" for value in noise.epsilon_with_colluders())
+    federation.ledger.note(
+        f"epsilon if 0, 1, 2, ... parties keep no secret of their noise: {colluders}"
+    )
+    federation.ledger.learns(
+        "everybody",
+        f"the sums of {settings['max_iter']} iterations with noise, and the mixture",
+        "noisy release",
+        epsilon=settings["epsilon"],
+    )
+    progress.begin_run(0)
+    for n_iter in range(1, settings["max_iter"] + 1):
+        progress.begin_iteration()
+        total = federation.secure_sum("noisy_statistics")
+        federation.call("update", {"total": total})
+        progress.end_iteration(n_iter, lambda: None)
+    progress.end_run(False)
+    first, *others = federation.call("hand_over").values()
+    if any(not np.array_equal(first[key], o[key]) for o in others for key in first):
+        raise ProtocolError("the parties disagree on the mixture")
+    return _out_of_box(first, settings)
+
+
+def _out_of_box(parameters, settings):
+    kind = settings["covariance_type"]
+    middle, half = box(*settings["bounds"], kind)
+    units = {
+        "full": np.outer(half, half),
+        "tied": np.outer(half, half),
+        "diag": half**2,
+        "spherical": half[0] ** 2,
+    }[kind]
+    covariances = parameters["covariances"] * units
+    if kind in ("full", "tied"):
+        np.einsum("...ff->...f", covariances)[...] += settings["reg_covar"]
+    else:
+        covariances = covariances + settings["reg_covar"]
+    means = middle + parameters["means"] * half
+    return Mixture.from_covariances(kind, parameters["weights"], means, covariances)

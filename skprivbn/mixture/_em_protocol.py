@@ -1,0 +1,317 @@
+"""PPEM: what the parties and the coordinator say to each other.
+
+The parties hold the key (with CKKS or Paillier), the coordinator adds what it cannot
+read. After the start (`_start_protocol`) every iteration is one secure sum and one
+M-step, which each party does by itself. At the end the sums behind the best mixture
+are taken once more, exactly and under masks, so that what the coordinator gets is no
+decryption of a ciphertext it has seen.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from skprivbn.exceptions import ProtocolError
+from skprivbn.federation import operation
+from skprivbn.mixture._gaussian_steps import (
+    Frame,
+    IllDefinedCovarianceError,
+    Mixture,
+    e_step,
+    frame_of,
+    local_statistics,
+    maximise,
+    moments_about_old_means,
+    n_statistics,
+    public_frame,
+)
+from skprivbn.mixture._start_protocol import (
+    CONVERGED,
+    GO_ON,
+    ILL_DEFINED,
+    SMALL,
+    StartParty,
+    given_or,
+    small_component_message,
+    start,
+    survey,
+    unanimous,
+)
+
+__all__ = ["EMParty", "Outcome", "run_em"]
+
+# A mean log-likelihood per value beyond this says only that the start was bad.
+_MAX_LOG_LIKELIHOOD, _LOG_LIKELIHOOD_UNIT = 1000.0, 1 / 8
+
+
+@dataclass
+class _Run:
+    """One start of EM, as a party sees it. Means are relative to the centre."""
+
+    mixture: Mixture
+    #: of the start, if it came from rows, and of the last iterations
+    responsibilities: deque = field(default_factory=lambda: deque(maxlen=3))
+    #: of each iteration
+    own_log_likelihoods: list = field(default_factory=list)
+    bounds: list = field(default_factory=list)
+
+    @property
+    def n_iter(self):
+        return len(self.bounds)
+
+    @property
+    def bound(self):
+        return self.bounds[-1] if self.bounds else -np.inf
+
+
+class EMParty(StartParty):
+    """A data holder in PPEM."""
+
+    def prepare(self):
+        super().prepare()
+        self.best = None
+
+    def schedule(self):
+        yield from self._survey_operations()
+        for _ in range(self.settings["n_init"]):
+            yield from self._start_operations()
+            while self.running:
+                chosen = yield "statistics", "finish"
+                if chosen == "statistics":
+                    yield "update"
+                    if self.settings["tell_bounds"] and self.status != SMALL:
+                        yield "bound"
+        yield "outline"
+        yield "release"
+
+    def begin_run(self, mixture, responsibilities):
+        self.run = _Run(mixture)
+        if responsibilities is not None:
+            self.run.responsibilities.append(responsibilities)
+        self.running = True
+        if self.settings["max_iter"] == 0:
+            self._end_run()
+
+    @operation(tells="sums of responsibilities and moments, log-likelihood of its rows")
+    def statistics(self):
+        run = self.run
+        likelihoods, responsibilities = e_step(self.rows, run.mixture)
+        run.responsibilities.append(responsibilities)
+        run.own_log_likelihoods.append(float(likelihoods.sum()))
+        # The first mixture may lie anywhere; the survey's frame fits the rows.
+        self.frame = self._survey_frame() if run.n_iter == 0 else frame_of(run.mixture)
+        moments = local_statistics(self.rows, responsibilities, self.frame)
+        most = _MAX_LOG_LIKELIHOOD * self.rows.size
+        clipped = np.clip(run.own_log_likelihoods[-1], -most, most)
+        vector = np.append(moments, clipped * self._log_likelihood_unit)
+        return {"vector": self.hide(vector * self.unit)}
+
+    @property
+    def _log_likelihood_unit(self):
+        return _LOG_LIKELIHOOD_UNIT / self.rows.shape[1]
+
+    @operation(tells="whether to go on")
+    def update(self, total):
+        run, settings = self.run, self.settings
+        vector = self.reveal(total) / self.unit
+        bound = vector[-1] / self._log_likelihood_unit / self.n_rows
+        # A warm start goes on from the bound of the fit before.
+        change = bound - (run.bound if run.bounds else settings["lower_bound"])
+        run.bounds.append(bound)
+        counts, means, covariances = maximise(
+            vector[:-1], self.frame, settings["reg_covar"]
+        )
+        if self._too_small(counts):
+            self.status = self._step_back()
+            return {"status": self.status}
+        if settings["covariance_update"] == "paper":
+            covariances = moments_about_old_means(
+                settings["covariance_type"],
+                counts,
+                covariances,
+                means,
+                run.mixture.means,
+            )
+        try:
+            run.mixture = Mixture.from_covariances(
+                settings["covariance_type"], counts / counts.sum(), means, covariances
+            )
+        except IllDefinedCovarianceError:
+            return {"status": ILL_DEFINED}
+        self.status = CONVERGED if abs(change) < settings["tol"] else GO_ON
+        if self.status == CONVERGED or run.n_iter == settings["max_iter"]:
+            self._end_run()
+        return {"status": self.status}
+
+    def _step_back(self):
+        """Return to the mixture before a component got too small, if there is one."""
+        run = self.run
+        if run.n_iter > 1:
+            for values in (run.bounds, run.own_log_likelihoods, run.responsibilities):
+                values.pop()
+            self._end_run()
+        return SMALL
+
+    @operation(tells="the log-likelihood of its rows", exact=True)
+    def bound(self):
+        own = self.run.own_log_likelihoods[-1]
+        return {"vector": self.hide(np.array([own, len(self.X)]))}
+
+    @operation(hears="that the coordinator wants to stop here")
+    def finish(self):
+        self._end_run()
+
+    def _end_run(self):
+        if self.best is None or self.run.bound > self.best.bound:
+            self.best, self.best_number = self.run, self.n_runs
+        self.running = False
+        self.n_runs += 1
+
+    @operation(
+        tells="which start was best, its means rounded to 1/16 of a standard "
+        "deviation and its standard deviations rounded to powers of two"
+    )
+    def outline(self):
+        self.public_frame = public_frame(self.best.mixture.moved(self.middle))
+        return {
+            "best": self.best_number,
+            "reference": self.public_frame.reference,
+            "scale": self.public_frame.scale,
+        }
+
+    @operation(
+        tells="sums of responsibilities and moments in the best start's last "
+        "iteration, number of rows, log-likelihood in each of its iterations",
+        exact=True,
+    )
+    def release(self):
+        best = self.best
+        # The paper's covariances need the means of the iteration before as well.
+        n_needed = 2 if self.settings["covariance_update"] == "paper" else 1
+        moments = [
+            local_statistics(self.X, responsibilities, self.public_frame)
+            for responsibilities in list(best.responsibilities)[: -n_needed - 1 : -1]
+        ]
+        head = [float(len(self.X)), *best.own_log_likelihoods]
+        return {"vector": self.hide(np.concatenate([head, *moments]))}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the coordinator has at the end.
+
+    Attributes
+    ----------
+    mixture : Mixture
+    lower_bounds : list of float
+    converged : bool
+    n_rows : int
+    n_values_seen : int
+        Values of all sums that whoever can read them has seen.
+    stopped : bool
+        Whether a component was about to describe too few rows.
+    """
+
+    mixture: Mixture
+    lower_bounds: list
+    converged: bool
+    n_rows: int
+    n_values_seen: int
+    stopped: bool
+
+
+def run_em(federation, settings, progress):
+    """Coordinate a fit: relay, add, learn "go on" or "stop", read the result.
+
+    Parameters
+    ----------
+    federation : Federation
+        Of :class:`EMParty`.
+    settings : dict
+        The parties' settings.
+    progress : object
+        Told of every iteration; see ``PPEMGaussianMixture``.
+
+    Returns
+    -------
+    outcome : Outcome
+    """
+    survey(federation)
+    runs, n_sums = [], 0
+    for number in range(settings["n_init"]):
+        progress.begin_run(number)
+        start(federation, settings)
+        status, n_iter = GO_ON, 0
+        while status == GO_ON and n_iter < settings["max_iter"]:
+            progress.begin_iteration()
+            if settings["rotate_keys"]:
+                federation.rotate_keys()
+            total = federation.secure_sum("statistics")
+            status = unanimous(federation.call("update", {"total": total}))
+            n_iter, n_sums = n_iter + 1, n_sums + 1
+            if status == ILL_DEFINED:
+                raise IllDefinedCovarianceError
+            if status == SMALL:
+                n_iter -= 1
+                if n_iter == 0:
+                    raise ValueError(small_component_message(settings))
+            elif (
+                progress.end_iteration(n_iter, lambda: _bound(federation, settings))
+                and status == GO_ON
+                and n_iter < settings["max_iter"]
+            ):
+                federation.call("finish")
+                break
+        progress.end_run(status == CONVERGED)
+        runs.append((n_iter, status))
+    return _release(federation, settings, runs, n_sums)
+
+
+def _bound(federation, settings):
+    if not settings["tell_bounds"]:
+        return None
+    log_likelihood, n_rows = federation.secure_sum("bound")
+    return float(log_likelihood / n_rows)
+
+
+def _release(federation, settings, runs, n_sums):
+    outlines = list(federation.call("outline").values())
+    first = outlines[0]
+    for other in outlines[1:]:
+        if other["best"] != first["best"] or not all(
+            np.array_equal(other[key], first[key]) for key in ("reference", "scale")
+        ):
+            raise ProtocolError("the parties disagree on the mixture")
+    kind = settings["covariance_type"]
+    frame = Frame(kind, first["reference"], first["scale"])
+    n_iter, status = runs[first["best"]]
+    total = federation.secure_sum("release")
+    n_rows, likelihoods, sums = total[0], total[1 : n_iter + 1], total[n_iter + 1 :]
+    if n_iter == 0 and settings["init_params"] == "given":
+        mixture = given_or(settings, None, None, None, 0.0)
+    else:
+        mixture = _final_mixture(settings, frame, sums, n_iter, n_rows)
+    return Outcome(
+        mixture,
+        [float(value) for value in likelihoods / n_rows],
+        status == CONVERGED,
+        int(n_rows),
+        n_sums * (n_statistics(kind, *frame.reference.shape) + 1),
+        status == SMALL,
+    )
+
+
+def _final_mixture(settings, frame, sums, n_iter, n_rows):
+    """Do the last M-step again, from exact sums."""
+    kind, reg_covar = settings["covariance_type"], settings["reg_covar"]
+    length = n_statistics(kind, *frame.reference.shape)
+    counts, means, covariances = maximise(sums[:length], frame, reg_covar)
+    if n_iter == 0:
+        return given_or(settings, counts / n_rows, means, covariances, 0.0)
+    if settings["covariance_update"] == "paper":
+        old = settings["given"].get("means")
+        if old is None or n_iter > 1:
+            _, old, _ = maximise(sums[length:], frame, reg_covar)
+        covariances = moments_about_old_means(kind, counts, covariances, means, old)
+    return Mixture.from_covariances(kind, counts / counts.sum(), means, covariances)

@@ -1,0 +1,387 @@
+"""EM for Gaussian mixtures, written as sums over rows.
+
+Moments are taken about a point and in a unit per component, a :class:`Frame`. With
+u = (x - reference) / scale, a component's new mean and covariance follow from
+sum r, sum r u and sum r u u^T, whatever the frame. A frame close to the component
+keeps these sums of the order of the number of rows and free of cancellation.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+__all__ = [
+    "Frame",
+    "IllDefinedCovarianceError",
+    "Mixture",
+    "e_step",
+    "frame_of",
+    "local_statistics",
+    "log_likelihood",
+    "maximise",
+    "moments_about_old_means",
+    "n_statistics",
+    "public_frame",
+]
+
+#: the grid of a public frame, in parts of a unit
+GRID = 16
+
+
+class IllDefinedCovarianceError(ValueError):
+    """A component's covariance is not positive definite."""
+
+    def __init__(self):
+        super().__init__(
+            "Fitting the mixture model failed: the covariance of some component is "
+            "not positive definite, as happens when it describes a single row or "
+            "equal rows. Decrease n_components, increase reg_covar or rescale the "
+            "features."
+        )
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Parameters of a Gaussian mixture, in the shapes of scikit-learn.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    weights : ndarray of shape (n_components,)
+    means : ndarray of shape (n_components, n_features)
+    covariances, precisions_cholesky : ndarray
+        Their shapes depend on `covariance_type`.
+    """
+
+    covariance_type: str
+    weights: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    precisions_cholesky: np.ndarray
+
+    @classmethod
+    def from_covariances(cls, covariance_type, weights, means, covariances):
+        """Factorise the covariances; IllDefinedCovarianceError if impossible."""
+        factors = _precision_factors(covariances, covariance_type)
+        return cls(covariance_type, weights, means, covariances, factors)
+
+    @classmethod
+    def from_precisions(cls, covariance_type, weights, means, precisions):
+        """Use given precision matrices, which must be positive definite."""
+        if covariance_type in ("diag", "spherical"):
+            factors, covariances = np.sqrt(precisions), 1 / precisions
+        else:
+            # scikit-learn's factor is upper triangular: reverse, factorise, reverse.
+            reverse = (..., slice(None, None, -1), slice(None, None, -1))
+            factors = np.linalg.cholesky(precisions[reverse])[reverse].copy()
+            covariances = np.linalg.inv(precisions)
+        return cls(covariance_type, weights, means, covariances, factors)
+
+    @property
+    def precisions(self):
+        """Inverses of the covariances."""
+        factors = self.precisions_cholesky
+        if self.covariance_type in ("full", "tied"):
+            return factors @ np.swapaxes(factors, -1, -2)
+        return factors**2
+
+    @property
+    def variances(self):
+        """Diagonals of the covariances, in the shape of a frame's scale."""
+        if self.covariance_type == "full":
+            return np.einsum("kff->kf", self.covariances)
+        if self.covariance_type == "tied":
+            return np.diag(self.covariances)[np.newaxis]
+        if self.covariance_type == "diag":
+            return self.covariances
+        return self.covariances[:, np.newaxis]
+
+    def moved(self, by):
+        """Return the mixture with all means moved by a vector."""
+        return Mixture(
+            self.covariance_type,
+            self.weights,
+            self.means + by,
+            self.covariances,
+            self.precisions_cholesky,
+        )
+
+
+def _precision_factors(covariances, covariance_type):
+    """Return factors P of the precisions, P P^T, as scikit-learn keeps them."""
+    if covariance_type in ("diag", "spherical"):
+        if not np.all(covariances > 0):
+            raise IllDefinedCovarianceError
+        return 1 / np.sqrt(covariances)
+    try:
+        factors = np.linalg.cholesky(covariances)
+    except np.linalg.LinAlgError:
+        raise IllDefinedCovarianceError from None
+    if not np.all(np.isfinite(factors)):
+        raise IllDefinedCovarianceError
+    identity = np.eye(factors.shape[-1])
+    if covariance_type == "tied":
+        return solve_triangular(factors, identity, lower=True).T
+    return np.stack([solve_triangular(f, identity, lower=True).T for f in factors])
+
+
+def _log_density(X, mixture):
+    """Return log N(x | component), of shape (n_samples, n_components)."""
+    n_components, n_features = mixture.means.shape
+    factors = mixture.precisions_cholesky
+    squares = np.empty((len(X), n_components))
+    for k, mean in enumerate(mixture.means):
+        difference = X - mean
+        if mixture.covariance_type == "full":
+            difference = difference @ factors[k]
+        elif mixture.covariance_type == "tied":
+            difference = difference @ factors
+        else:
+            difference *= factors[k]
+        squares[:, k] = np.einsum("nf,nf->n", difference, difference)
+    if mixture.covariance_type in ("full", "tied"):
+        log_det = np.log(np.einsum("...ff->...f", factors)).sum(axis=-1)
+    elif mixture.covariance_type == "diag":
+        log_det = np.log(factors).sum(axis=1)
+    else:
+        log_det = n_features * np.log(factors)
+    return log_det - 0.5 * (n_features * np.log(2 * np.pi) + squares)
+
+
+def weighted_log_density(X, mixture):
+    """Return log w + log N(x | component), of shape (n_samples, n_components)."""
+    with np.errstate(divide="ignore"):
+        return _log_density(X, mixture) + np.log(mixture.weights)
+
+
+def log_likelihood(X, mixture):
+    """Return the log-likelihood of each row."""
+    return e_step(X, mixture)[0]
+
+
+def e_step(X, mixture):
+    """Return each row's log-likelihood and its responsibilities.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+    mixture : Mixture
+
+    Returns
+    -------
+    log_likelihood : ndarray of shape (n_samples,)
+    responsibilities : ndarray of shape (n_samples, n_components)
+    """
+    weighted = weighted_log_density(X, mixture)
+    largest = weighted.max(axis=1, keepdims=True)
+    weighted -= largest
+    responsibilities = np.exp(weighted, out=weighted)
+    total = responsibilities.sum(axis=1, keepdims=True)
+    responsibilities /= total
+    return (largest + np.log(total))[:, 0], responsibilities
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where moments are taken about, and in which units.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    reference : ndarray of shape (n_components, n_features)
+    scale : ndarray
+        Of shape (n_components, n_features) for full and diag, (1, n_features) for
+        tied, (n_components, 1) for spherical.
+    """
+
+    covariance_type: str
+    reference: np.ndarray
+    scale: np.ndarray
+
+
+def frame_of(mixture):
+    """Return the frame of a mixture's own means and standard deviations."""
+    scale = np.sqrt(mixture.variances)
+    return Frame(mixture.covariance_type, mixture.means, scale)
+
+
+def uniform_frame(covariance_type, centre, scale, n_components):
+    """Return a frame that is the same for all components.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    centre, scale : ndarray of shape (n_features,)
+    n_components : int
+
+    Returns
+    -------
+    frame : Frame
+    """
+    shape = (n_components, len(centre))
+    if covariance_type == "tied":
+        scales = scale[np.newaxis]
+    elif covariance_type == "spherical":
+        scales = np.full((n_components, 1), scale.max())
+    else:
+        scales = np.broadcast_to(scale, shape)
+    return Frame(covariance_type, np.broadcast_to(centre, shape), scales)
+
+
+def public_frame(mixture):
+    """Return a frame that tells no more of a mixture than its coarse outline.
+
+    Scales are rounded to powers of two and references to a sixteenth of these, so
+    that the last bits of the mixture are gone.
+
+    Parameters
+    ----------
+    mixture : Mixture
+
+    Returns
+    -------
+    frame : Frame
+    """
+    own = frame_of(mixture)
+    scale = np.exp2(np.rint(np.log2(own.scale)))
+    reference = np.rint(own.reference / scale * GRID) * (scale / GRID)
+    return Frame(mixture.covariance_type, reference, scale)
+
+
+def local_statistics(X, responsibilities, frame):
+    """Sum a party's rows: all that the M-step needs, in one vector.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+    responsibilities : ndarray of shape (n_samples, n_components)
+    frame : Frame
+
+    Returns
+    -------
+    vector : ndarray of shape (n_statistics,)
+        Sums of responsibilities, first moments, and those second moments that the
+        covariance type needs: upper triangles (full), one of them (tied), diagonals
+        or traces (spherical).
+    """
+    n_components, n_features = frame.reference.shape
+    scale = np.broadcast_to(frame.scale, frame.reference.shape)
+    first = np.empty((n_components, n_features))
+    second = []
+    for k in range(n_components):
+        u = X - frame.reference[k]
+        u /= scale[k]
+        weighted = u * responsibilities[:, k, np.newaxis]
+        first[k] = weighted.sum(axis=0)
+        if frame.covariance_type in ("full", "tied"):
+            second.append(weighted.T @ u)
+        elif frame.covariance_type == "diag":
+            second.append(np.einsum("nf,nf->f", weighted, u))
+        else:
+            second.append(np.einsum("nf,nf->", weighted, u))
+    if frame.covariance_type == "full":
+        second = np.stack(second)[:, *np.triu_indices(n_features)]
+    elif frame.covariance_type == "tied":
+        second = np.sum(second, axis=0)[np.triu_indices(n_features)]
+    counts = responsibilities.sum(axis=0)
+    return np.concatenate([counts, first.ravel(), np.ravel(second)])
+
+
+def n_statistics(covariance_type, n_components, n_features):
+    """Return the length of the vector of :func:`local_statistics`."""
+    triangle = n_features * (n_features + 1) // 2
+    second = {
+        "full": n_components * triangle,
+        "tied": triangle,
+        "diag": n_components * n_features,
+        "spherical": n_components,
+    }
+    return n_components * (1 + n_features) + second[covariance_type]
+
+
+def _unpack(vector, frame):
+    """Split the sums into counts, first and second moments, symmetric again."""
+    n_components, n_features = frame.reference.shape
+    ends = n_components, n_components * (1 + n_features)
+    counts, first, second = np.split(vector, ends)
+    if frame.covariance_type in ("full", "tied"):
+        n_matrices = n_components if frame.covariance_type == "full" else 1
+        matrices = np.empty((n_matrices, n_features, n_features))
+        rows, columns = np.triu_indices(n_features)
+        matrices[:, rows, columns] = second.reshape(n_matrices, -1)
+        matrices[:, columns, rows] = matrices[:, rows, columns]
+        second = matrices if frame.covariance_type == "full" else matrices[0]
+    elif frame.covariance_type == "diag":
+        second = second.reshape(n_components, n_features)
+    return counts, first.reshape(n_components, n_features), second
+
+
+def maximise(vector, frame, reg_covar):
+    """Do the M-step from sums over all rows.
+
+    Parameters
+    ----------
+    vector : ndarray of shape (n_statistics,)
+        Sum of :func:`local_statistics` over all parties.
+    frame : Frame
+        The one that the moments were taken in.
+    reg_covar : float
+        Added to the diagonals of the covariances.
+
+    Returns
+    -------
+    counts : ndarray of shape (n_components,)
+        Sums of responsibilities, plus scikit-learn's guard against zero.
+    means : ndarray of shape (n_components, n_features)
+    covariances : ndarray
+        Not yet known to be positive definite.
+    """
+    counts, first, second = _unpack(vector, frame)
+    counts = np.maximum(counts, 0) + 10 * np.finfo(float).eps
+    shift = first / counts[:, np.newaxis]
+    means = frame.reference + shift * frame.scale
+    if frame.covariance_type == "full":
+        outer = shift[:, :, np.newaxis] * shift[:, np.newaxis]
+        units = frame.scale[:, :, np.newaxis] * frame.scale[:, np.newaxis]
+        covariances = units * (second / counts[:, np.newaxis, np.newaxis] - outer)
+        np.einsum("kff->kf", covariances)[...] += reg_covar
+    elif frame.covariance_type == "tied":
+        between = (counts * shift.T) @ shift
+        units = frame.scale.T @ frame.scale
+        covariances = units * (second - between) / counts.sum()
+        np.einsum("ff->f", covariances)[...] += reg_covar
+    elif frame.covariance_type == "diag":
+        variances = second / counts[:, np.newaxis] - shift**2
+        covariances = frame.scale**2 * variances + reg_covar
+    else:
+        mean_square = second / counts - (shift**2).sum(axis=1)
+        covariances = frame.scale[:, 0] ** 2 * mean_square / shift.shape[1] + reg_covar
+    return counts, means, covariances
+
+
+def moments_about_old_means(covariance_type, counts, covariances, means, old_means):
+    """Turn covariances into second moments about the means before the update.
+
+    Equation (4) of the paper, which reproduces its Table 1.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    counts : ndarray of shape (n_components,)
+    covariances : ndarray
+        About the new means.
+    means, old_means : ndarray of shape (n_components, n_features)
+
+    Returns
+    -------
+    covariances : ndarray
+    """
+    step = means - old_means
+    if covariance_type == "full":
+        return covariances + step[:, :, np.newaxis] * step[:, np.newaxis]
+    if covariance_type == "tied":
+        return covariances + (counts * step.T) @ step / counts.sum()
+    if covariance_type == "diag":
+        return covariances + step**2
+    return covariances + (step**2).mean(axis=1)

@@ -1,0 +1,441 @@
+"""A Gaussian mixture fitted to rows that several parties hold."""
+
+import math
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from skprivbn.base import FederatedMixin
+from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.mixture._dp_protocol import PrivateEMParty, run_private_em
+from skprivbn.mixture._em_protocol import EMParty, run_em, small_component_message
+from skprivbn.mixture._model import FittedMixtureMixin
+from skprivbn.mixture._progress import Progress
+from skprivbn.partition import check_horizontal
+from skprivbn.preprocessing._base import PRIVACY_CONSTRAINTS, charge, check_bounds
+from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import (
+    Interval,
+    StrOptions,
+    _check_means,
+    _check_precisions,
+    _check_weights,
+    _fit_context,
+)
+
+__all__ = ["PPEMGaussianMixture"]
+
+_STARTS = {"kmeans", "k-means++", "random", "random_from_data", "local_em"}
+
+
+class PPEMGaussianMixture(
+    CallbackSupportMixin, FederatedMixin, FittedMixtureMixin, BaseEstimator
+):
+    """Gaussian mixture by privacy-preserving expectation maximisation.
+
+    Every party does the E-step on its own rows and encrypts the sums that the M-step
+    needs; a coordinator without a key adds the ciphertexts; the parties decrypt the
+    total and do the M-step [1]_. The result is that of scikit-learn's
+    ``GaussianMixture`` on the pooled rows, whose place it can take.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of mixture components.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        Every component its own covariance matrix, one for all components, diagonal
+        matrices, or a single variance per component.
+    tol : float, default=1e-3
+        EM stops when the mean log-likelihood changes by less.
+    reg_covar : float, default=1e-6
+        Added to the diagonals of the covariances.
+    max_iter : int, default=100
+        Most EM iterations per start. With 0 the start itself is the result.
+    n_init : int, default=1
+        Number of starts, of which the best is kept.
+    init_params : {"kmeans", "k-means++", "random", "random_from_data", "local_em"}, \
+default="kmeans"
+        How EM starts:
+
+        - ``"kmeans"``: parties tell each other the centres of their own clusters of
+          at least `min_rows` rows, then a few secure steps of Lloyd's algorithm;
+        - ``"local_em"``: the same with the components of each party's own mixture,
+          as the paper recommends;
+        - ``"random"``: random responsibilities, nothing is told;
+        - ``"random_from_data"``, ``"k-means++"``: rows are shown to all parties.
+
+        With one party, the start of ``GaussianMixture`` with the same integer
+        `random_state`.
+    weights_init : array-like of shape (n_components,), default=None
+        Initial weights; by `init_params` if None.
+    means_init : array-like of shape (n_components, n_features), default=None
+        Initial means; by `init_params` if None.
+    precisions_init : array-like, default=None
+        Initial inverse covariances, in the shape of `covariances_`; by `init_params`
+        if None.
+    random_state : int, RandomState instance or None, default=None
+        Where EM starts, and what `sample` draws. Keys and noise do not depend on it.
+    warm_start : bool, default=False
+        Start from the last fit.
+    verbose : int, default=0
+        1 prints the iterations, 2 also times and the change of the log-likelihood
+        (which is then summed exactly in every iteration, as a result).
+    verbose_interval : int, default=10
+        Iterations between two prints.
+    covariance_update : {"exact", "paper"}, default="exact"
+        Covariances about the new means, as maximum likelihood wants them, or about
+        those before the update, as in equation (4) of the paper.
+    key_rotation : {"fit", "iteration"}, default="fit"
+        How long a key of the secure sums is used. The paper changes it in every
+        iteration.
+    min_rows : int, default=5
+        Parties with fewer rows cause a warning; local clusters and components that
+        describe fewer rows are not told or stop the fit.
+    backend : str or AdditiveBackend, default="ckks"
+        How sums are hidden: ``"ckks"``, ``"paillier"`` (parties know the sums),
+        ``"masking"`` (the coordinator knows them, too), ``"plaintext"``.
+    epsilon : float, default=None
+        Privacy budget of the fit, spread evenly over `max_iter` iterations, all of
+        which are done. None adds no noise.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+        Public lower and upper bounds of the features, needed with `epsilon`.
+    accountant : PrivacyAccountant, default=None
+        Charged at every fit.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+        Weight of each component.
+    means_ : ndarray of shape (n_components, n_features)
+        Mean of each component.
+    covariances_ : ndarray
+        Covariances, of shape (n_components, n_features, n_features) for ``"full"``,
+        (n_features, n_features) for ``"tied"``, (n_components, n_features) for
+        ``"diag"``, (n_components,) for ``"spherical"``.
+    precisions_ : ndarray
+        Inverses of the covariances, in the same shape.
+    precisions_cholesky_ : ndarray
+        Cholesky factors of the precisions, in the same shape.
+    converged_ : bool
+        Whether the best start converged. False with `epsilon`.
+    n_iter_ : int
+        Iterations of the best start.
+    lower_bound_ : float
+        Mean log-likelihood in the last iteration. NaN with `epsilon`.
+    lower_bounds_ : list of float
+        Mean log-likelihood in each iteration of the best start.
+    ledger_ : Ledger
+        Who said what, and who learnt what from it.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if they are all strings.
+
+    See Also
+    --------
+    FederatedStandardScaler : Scale rows of several parties without pooling them.
+    FederatedPCA : Reduce their features.
+
+    References
+    ----------
+    .. [1] A. Abu Hussein, M. Rodel (2023). "PPEM using homomorphic encryption".
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skprivbn.mixture import PPEMGaussianMixture
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> hospital = ["north", "south", "west"] * 50
+    >>> mixture = PPEMGaussianMixture(3, covariance_type="tied", random_state=0)
+    >>> mixture.fit(X, party=hospital).means_.round(2)
+    array([[...]])
+    """
+
+    _parameter_constraints = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
+        "tol": [Interval(Real, 0.0, None, closed="left")],
+        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "init_params": [StrOptions(_STARTS)],
+        "weights_init": ["array-like", None],
+        "means_init": ["array-like", None],
+        "precisions_init": ["array-like", None],
+        "random_state": ["random_state"],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+        "verbose_interval": [Interval(Integral, 1, None, closed="left")],
+        "covariance_update": [StrOptions({"exact", "paper"})],
+        "key_rotation": [StrOptions({"fit", "iteration"})],
+        "min_rows": [Interval(Integral, 1, None, closed="left")],
+        "backend": [
+            StrOptions({"ckks", "paillier", "masking", "plaintext"}),
+            AdditiveBackend,
+        ],
+        **PRIVACY_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        covariance_type="full",
+        tol=1e-3,
+        reg_covar=1e-6,
+        max_iter=100,
+        n_init=1,
+        init_params="kmeans",
+        weights_init=None,
+        means_init=None,
+        precisions_init=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=10,
+        covariance_update="exact",
+        key_rotation="fit",
+        min_rows=5,
+        backend="ckks",
+        epsilon=None,
+        delta=0.0,
+        bounds=None,
+        accountant=None,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+        self.covariance_update = covariance_update
+        self.key_rotation = key_rotation
+        self.min_rows = min_rows
+        self.backend = backend
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, party=None):
+        """Fit the mixture to the rows of all parties.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Rows.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row; None means one party.
+
+        Returns
+        -------
+        self : object
+            The fitted mixture.
+        """
+        callback_context = self._init_callback_context(max_subtasks=self.n_init)
+        callback_context.call_on_fit_task_begin(estimator=self, X=X)
+        checks = {} if hasattr(X, "federate") else {"ensure_min_samples": 2}
+        partition = check_horizontal(
+            self, X, party, dtype=[np.float64, np.float32], **checks
+        )
+        n_samples = sum(partition.n_rows().values())
+        if n_samples < self.n_components:
+            raise ValueError(
+                "Expected n_samples >= n_components but got n_components = "
+                f"{self.n_components}, n_samples = {n_samples}"
+            )
+        settings = self._settings(partition.n_features)
+        progress = Progress(self, callback_context)
+        spent = charge(self, "mixture")
+        if spent is None:
+            self._fit_exactly(partition, settings, progress)
+        else:
+            self._fit_privately(partition, settings, progress, spent)
+        callback_context.call_on_fit_task_end(
+            estimator=self, X=X, reconstruction_attributes={}
+        )
+        return self
+
+    def fit_predict(self, X, y=None, *, party=None):
+        """Fit the mixture and return the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row; None means one party.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Components.
+        """
+        return self.fit(X, party=party).predict(X)
+
+    def _settings(self, n_features):
+        """Return the public parameters of the protocol."""
+        random_state = check_random_state(self.random_state)
+        seeds = [int(s) for s in random_state.randint(2**31 - 1, size=self.n_init)]
+        if isinstance(self.random_state, Integral):
+            # one party then starts where GaussianMixture does
+            seeds[0] = int(self.random_state)
+        continued = self.warm_start and hasattr(self, "converged_")
+        if continued:
+            mixture = self._mixture()
+            given = {
+                "weights": mixture.weights,
+                "means": mixture.means,
+                "covariances": mixture.covariances,
+            }
+        else:
+            given = self._given(n_features)
+        return {
+            "n_components": int(self.n_components),
+            "covariance_type": self.covariance_type,
+            "reg_covar": float(self.reg_covar),
+            "max_iter": int(self.max_iter),
+            "init_params": "given" if len(given) == 3 else self.init_params,
+            "n_init": 1 if continued else int(self.n_init),
+            "seeds": seeds,
+            "given": given,
+            "lower_bound": float(self.lower_bound_) if continued else -math.inf,
+        }
+
+    def _given(self, n_features):
+        """Return those initial parameters that the user gave, checked."""
+        given = {}
+        if self.weights_init is not None:
+            given["weights"] = _check_weights(
+                self.weights_init, self.n_components, xp=np
+            )
+        if self.means_init is not None:
+            given["means"] = _check_means(
+                self.means_init, self.n_components, n_features, xp=np
+            )
+        if self.precisions_init is not None:
+            given["precisions"] = _check_precisions(
+                self.precisions_init,
+                self.covariance_type,
+                self.n_components,
+                n_features,
+                xp=np,
+            )
+        return {key: np.asarray(value, np.float64) for key, value in given.items()}
+
+    def _fit_exactly(self, partition, settings, progress):
+        settings = {
+            **settings,
+            "tol": float(self.tol),
+            "covariance_update": self.covariance_update,
+            "rotate_keys": self.key_rotation == "iteration",
+            "min_rows": int(self.min_rows),
+            "max_sum": resolve_backend(self.backend).max_sum(),
+            "tell_bounds": self.verbose >= 2,
+        }
+        self._warn_of_disclosures(partition, settings)
+        with self._federate(partition, EMParty, settings) as federation:
+            outcome = run_em(federation, settings, progress)
+        self._keep(outcome.mixture, partition, federation)
+        self.converged_ = outcome.converged
+        self.lower_bounds_ = outcome.lower_bounds
+        self.lower_bound_ = (self.lower_bounds_ or [-math.inf])[-1]
+        self.n_iter_ = len(self.lower_bounds_)
+        self._warn_of_outcome(partition, settings, outcome)
+
+    def _fit_privately(self, partition, settings, progress, spent):
+        if settings["n_init"] > 1 or settings["max_iter"] == 0:
+            raise ValueError(
+                "with epsilon, n_init must be 1 (starts cannot be compared without "
+                "looking at the rows) and max_iter positive"
+            )
+        if settings["init_params"] in ("k-means++", "random_from_data", "local_em"):
+            raise ValueError(
+                f"init_params={self.init_params!r} looks at the rows; with epsilon, "
+                "use 'kmeans' or 'random' (both start from public random means) or "
+                "give means_init"
+            )
+        settings = {
+            **settings,
+            "bounds": check_bounds(self.bounds, partition.n_features),
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+        }
+        with self._federate(partition, PrivateEMParty, settings) as federation:
+            mixture = run_private_em(federation, settings, progress)
+        self._keep(mixture, partition, federation)
+        self.privacy_spent_ = spent
+        self.converged_ = False
+        self.n_iter_ = settings["max_iter"]
+        self.lower_bound_, self.lower_bounds_ = math.nan, []
+
+    def _keep(self, mixture, partition, federation):
+        dtype = getattr(partition, "dtype", np.float64)
+        self.weights_ = mixture.weights.astype(dtype)
+        self.means_ = mixture.means.astype(dtype)
+        self.covariances_ = mixture.covariances.astype(dtype)
+        self.precisions_ = mixture.precisions.astype(dtype)
+        self.precisions_cholesky_ = mixture.precisions_cholesky.astype(dtype)
+        self.ledger_ = federation.ledger
+
+    def _warn_of_disclosures(self, partition, settings):
+        if partition.n_parties == 1:
+            return
+        small = [name for name, n in partition.n_rows().items() if n < self.min_rows]
+        if small:
+            warn_leak(
+                f"parties {small} hold fewer than min_rows={self.min_rows} rows: the "
+                "others, who know their own rows' part of the sums, can work out much "
+                "of such a party's rows"
+            )
+        if settings["init_params"] in ("k-means++", "random_from_data"):
+            warn_leak(
+                f"init_params={self.init_params!r} shows {self.n_components} rows to "
+                "all parties; 'kmeans', 'local_em' or means_init do not"
+            )
+
+    def _warn_of_outcome(self, partition, settings, outcome):
+        if outcome.stopped:
+            warnings.warn(
+                f"EM was stopped after {self.n_iter_} iterations, before "
+                + small_component_message(settings),
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        elif not self.converged_ and self.max_iter > 0:
+            warnings.warn(
+                "The best start did not converge. Try another start, increase "
+                "max_iter or tol, or check for degenerate data.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        n_values = outcome.n_rows * partition.n_features
+        if partition.n_parties > 1 and outcome.n_values_seen > n_values:
+            warn_leak(
+                f"the sums of all iterations are {outcome.n_values_seen} numbers about "
+                f"{n_values} values in all rows: whoever reads them has, in principle, "
+                "enough equations to solve for the rows. Fewer iterations, components "
+                "or covariances mean fewer sums; epsilon= limits what they tell"
+            )

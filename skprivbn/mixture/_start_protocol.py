@@ -1,0 +1,354 @@
+"""How PPEM starts: what the parties must know of the numbers, and a first mixture.
+
+A survey finds how many rows there are, around where and how far apart, so that sums
+fit the backend. Then each party gives its rows first responsibilities, in one of
+several ways, and an M-step over all parties makes a mixture of them.
+"""
+
+from abc import abstractmethod
+
+import numpy as np
+
+from skprivbn.exceptions import ProtocolError
+from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.mixture._gaussian_steps import (
+    IllDefinedCovarianceError,
+    Mixture,
+    local_statistics,
+    maximise,
+    uniform_frame,
+)
+from skprivbn.mixture._ranges import DISTANCES, MAGNITUDES, sum_unit
+from skprivbn.mixture._seeding import (
+    cluster_sums,
+    local_clusters,
+    local_components,
+    merge_centroids,
+    move_centres,
+    nearest,
+    one_hot,
+    random_responsibilities,
+)
+
+__all__ = ["StartParty", "start", "survey"]
+
+GO_ON, CONVERGED = "go on", "converged"
+ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
+
+MAX_LLOYD_ROUNDS = 10
+# Counts are summed before the number of rows is known: room for 2**14 times more.
+_COUNT_UNIT = 2.0**-14
+# The centre needs few digits; fewer than a ciphertext's noise could change.
+_CENTRE_GRID = 2.0**-20
+
+
+class StartParty(Party):
+    """A data holder, up to the first mixture."""
+
+    def prepare(self):
+        self.X = np.asarray(self.block["X"], dtype=np.float64)
+        if not np.all(np.isfinite(self.X)):
+            raise PartyRefusal("invalid-data")
+        self.n_runs = 0
+
+    def _survey_operations(self):
+        yield "magnitudes"
+        yield "centre"
+        yield "distances"
+        yield "settle"
+
+    def _start_operations(self):
+        start = self.settings["init_params"]
+        if start == "given":
+            yield "begin_given"
+            return
+        if start == "kmeans":
+            yield "share_centroids"
+            yield "assign"
+            for _ in range(MAX_LLOYD_ROUNDS):
+                yield "cluster_sums"
+                yield "move_centres"
+                if self.settled:
+                    break
+        elif start == "local_em":
+            yield "share_centroids"
+            yield "assign"
+        elif start in ("k-means++", "random_from_data"):
+            yield "choose_rows"
+        yield "start"
+        yield "begin"
+
+    @property
+    def _random_state(self):
+        """This party's random numbers for the start; the first party's are the seed's.
+
+        They decide nothing but where the search begins.
+        """
+        own = self.context.roster.index(self.name)
+        seed = self.settings["seeds"][self.n_runs]
+        return np.random.RandomState(seed if own == 0 else [seed, own])
+
+    @property
+    def _alone(self):
+        return not self.peers
+
+    # The survey: how many rows, around where, how far apart.
+
+    @operation(tells="votes for powers of two that bound its features")
+    def magnitudes(self):
+        return {"vector": self.hide(MAGNITUDES.votes(np.abs(self.X).max(axis=0)))}
+
+    @operation(tells="its number of rows and sums of its features")
+    def centre(self, total):
+        self.magnitude = MAGNITUDES.bounds(self.reveal(total))
+        sums = np.append(len(self.X), (self.X / self.magnitude).sum(axis=0))
+        return {"vector": self.hide(sums * _COUNT_UNIT)}
+
+    @operation(tells="votes for powers of two that bound distances from the centre")
+    def distances(self, total):
+        n_rows, *sums = self.reveal(total) / _COUNT_UNIT
+        self.n_rows = int(np.rint(n_rows))
+        mean = np.array(sums) / self.n_rows
+        self.middle = np.rint(mean / _CENTRE_GRID) * _CENTRE_GRID * self.magnitude
+        self.rows = self.X - self.middle
+        distance = np.abs(self.rows).max(axis=0) / self.magnitude
+        return {"vector": self.hide(DISTANCES.votes(distance))}
+
+    @operation()
+    def settle(self, total):
+        if self.n_rows < self.settings["n_components"]:
+            raise PartyRefusal("too-few-rows")
+        self.scale = DISTANCES.bounds(self.reveal(total)) * self.magnitude
+        self.unit = sum_unit(
+            self.settings["max_sum"], len(self.context.roster), self.n_rows
+        )
+
+    # The start: responsibilities of the own rows, by one of several ways.
+
+    @operation(
+        tells="nothing: it talks to the other parties only",
+        peers="centres and sizes of its own clusters of at least min_rows rows",
+        peers_kind="plaintext aggregate",
+    )
+    def share_centroids(self):
+        centroids, sizes = self._own_clusters()
+        big = sizes >= (1 if self._alone else self.settings["min_rows"])
+        mine = {"centroids": centroids[big], "sizes": sizes[big]}
+        received = {self.name: mine}
+        if not self._alone:
+            received.update((yield dict.fromkeys(self.peers, mine)))
+        shared = [received[name] for name in self.context.roster]
+        centroids = np.vstack([piece["centroids"] for piece in shared])
+        sizes = np.concatenate([piece["sizes"] for piece in shared])
+        self.centres = None
+        if len(centroids) >= self.settings["n_components"]:
+            self.centres = merge_centroids(
+                centroids,
+                sizes,
+                self.settings["n_components"],
+                self.settings["seeds"][self.n_runs],
+            )
+
+    def _own_clusters(self):
+        """Cluster the own rows, by k-means or by a mixture of one's own."""
+        n_clusters = self.settings["n_components"]
+        if not self._alone:
+            n_clusters = min(n_clusters, len(self.rows) // self.settings["min_rows"])
+        n_clusters = max(n_clusters, 1)
+        self.own_components = None
+        if self.settings["init_params"] == "kmeans" or len(self.rows) < 2:
+            return local_clusters(self.rows, n_clusters, self._random_state)
+        means, counts, responsibilities = local_components(
+            self.rows,
+            n_clusters,
+            self._random_state,
+            covariance_type=self.settings["covariance_type"],
+            reg_covar=self.settings["reg_covar"],
+        )
+        self.own_components = means, responsibilities
+        return means, counts
+
+    @operation(tells="whether the parties' centres are enough to start from")
+    def assign(self):
+        if self.centres is None:
+            return {"status": TOO_FEW_CENTROIDS}
+        n_components = self.settings["n_components"]
+        if self.own_components is None:
+            labels = nearest(self.rows, self.centres)
+            self.responsibilities = one_hot(labels, n_components)
+        else:
+            means, responsibilities = self.own_components
+            groups = one_hot(nearest(means, self.centres), n_components)
+            self.responsibilities = responsibilities @ groups
+        return {"status": GO_ON}
+
+    @operation(tells="sizes and sums of its clusters")
+    def cluster_sums(self):
+        labels = nearest(self.rows, self.centres)
+        sums = cluster_sums(self.rows, labels, self.centres, self.scale)
+        return {"vector": self.hide(sums * self.unit)}
+
+    @operation(tells="whether the centres still move")
+    def move_centres(self, total):
+        sums = self.reveal(total) / self.unit
+        old, self.centres = (
+            self.centres,
+            move_centres(sums, self.centres, self.scale),
+        )
+        step = np.abs(self.centres - old).max(axis=0) / self.scale
+        self.settled = bool(step.max() < 1e-4)
+        self.assign()
+        return {"status": CONVERGED if self.settled else GO_ON}
+
+    @operation(
+        tells="nothing: it talks to the other parties only",
+        peers="rows of its data, chosen as first means",
+        peers_kind="raw rows",
+    )
+    def choose_rows(self):
+        """Draw rows as seeds; with k-means++ by squared distance from those before."""
+        n_components = self.settings["n_components"]
+        shared = np.random.RandomState(self.settings["seeds"][self.n_runs])
+        chances = np.ones(len(self.rows))
+        self.responsibilities = np.zeros((len(self.rows), n_components))
+        for k in range(n_components):
+            masses = {self.name: {"mass": float(chances.sum())}}
+            masses.update((yield dict.fromkeys(self.peers, masses[self.name])))
+            ends = np.cumsum([masses[name]["mass"] for name in self.context.roster])
+            target = shared.uniform() * ends[-1]
+            holder = int(np.searchsorted(ends[:-1], target, side="right"))
+            rows = {self.name: {"row": None}}
+            if self.context.roster[holder] == self.name:
+                target -= ends[holder - 1] if holder else 0.0
+                chosen = np.searchsorted(np.cumsum(chances)[:-1], target, side="right")
+                self.responsibilities[chosen, k] = 1
+                chances[chosen] = 0
+                rows = {self.name: {"row": self.rows[chosen]}}
+            rows.update((yield dict.fromkeys(self.peers, rows[self.name])))
+            if self.settings["init_params"] == "k-means++":
+                row = rows[self.context.roster[holder]]["row"]
+                squares = ((self.rows - row) ** 2).sum(axis=1)
+                chances = squares if k == 0 else np.minimum(chances, squares)
+
+    @operation(tells="sums of its first responsibilities and moments")
+    def start(self):
+        if self.settings["init_params"] == "random":
+            self.responsibilities = random_responsibilities(
+                len(self.rows), self.settings["n_components"], self._random_state
+            )
+        self.frame = self._survey_frame()
+        vector = local_statistics(self.rows, self.responsibilities, self.frame)
+        return {"vector": self.hide(vector * self.unit)}
+
+    @operation(tells="whether EM can start")
+    def begin(self, total):
+        counts, means, covariances = self._maximise(total)
+        if self._too_small(counts) and self.settings["init_params"] in (
+            "kmeans",
+            "random",
+            "local_em",
+        ):
+            return {"status": SMALL}
+        try:
+            mixture = given_or(
+                self.settings, counts / self.n_rows, means, covariances, self.middle
+            )
+        except IllDefinedCovarianceError:
+            return {"status": ILL_DEFINED}
+        self.begin_run(mixture, self.responsibilities)
+        return {"status": GO_ON}
+
+    @operation(hears="the mixture to start from")
+    def begin_given(self):
+        mixture = given_or(self.settings, None, None, None, self.middle)
+        self.begin_run(mixture, None)
+
+    @abstractmethod
+    def begin_run(self, mixture, responsibilities):
+        """Take up EM from a mixture, and the responsibilities it came from, if any."""
+
+    def _too_small(self, counts):
+        return not self._alone and counts.min() < self.settings["min_rows"]
+
+    def _survey_frame(self):
+        return uniform_frame(
+            self.settings["covariance_type"],
+            np.zeros(len(self.scale)),
+            self.scale,
+            self.settings["n_components"],
+        )
+
+    def _maximise(self, total):
+        return maximise(
+            self.reveal(total) / self.unit, self.frame, self.settings["reg_covar"]
+        )
+
+
+def given_or(settings, weights, means, covariances, middle):
+    """Make the first mixture, relative to `middle`; what the user gave goes first."""
+    kind, given = settings["covariance_type"], settings["given"]
+    weights = given.get("weights", weights)
+    means = given["means"] - middle if "means" in given else means
+    if "precisions" in given:
+        return Mixture.from_precisions(kind, weights, means, given["precisions"])
+    if "covariances" in given:
+        covariances = given["covariances"]
+    return Mixture.from_covariances(kind, weights, means, covariances)
+
+
+def survey(federation):
+    """Let the parties find out how many rows there are, around where, how far apart.
+
+    Parameters
+    ----------
+    federation : Federation
+    """
+    total = federation.secure_sum("magnitudes")
+    total = federation.secure_sum("centre", {"total": total})
+    total = federation.secure_sum("distances", {"total": total})
+    federation.call("settle", {"total": total})
+
+
+def start(federation, settings):
+    how = settings["init_params"]
+    if how == "given":
+        federation.call("begin_given")
+        return
+    if how in ("kmeans", "local_em"):
+        federation.converse("share_centroids")
+        if unanimous(federation.call("assign")) == TOO_FEW_CENTROIDS:
+            raise ValueError(
+                f"the parties have fewer than n_components={settings['n_components']} "
+                f"clusters of at least min_rows={settings['min_rows']} rows to start "
+                "from: give means_init, or lower n_components or min_rows"
+            )
+    if how == "kmeans":
+        for _ in range(MAX_LLOYD_ROUNDS):
+            total = federation.secure_sum("cluster_sums")
+            answers = federation.call("move_centres", {"total": total})
+            if unanimous(answers) == CONVERGED:
+                break
+    elif how in ("k-means++", "random_from_data"):
+        federation.converse("choose_rows")
+    total = federation.secure_sum("start")
+    status = unanimous(federation.call("begin", {"total": total}))
+    if status == ILL_DEFINED:
+        raise IllDefinedCovarianceError
+    if status == SMALL:
+        raise ValueError(small_component_message(settings))
+
+
+def small_component_message(settings):
+    """Say that a component would describe too few rows."""
+    return (
+        f"a component describes fewer than min_rows={settings['min_rows']} rows, and "
+        "its parameters would tell too much about them: use fewer components, another "
+        "start, or lower min_rows"
+    )
+
+
+def unanimous(replies):
+    answers = {reply["status"] for reply in replies.values()}
+    if len(answers) != 1:
+        raise ProtocolError("the parties disagree on how to go on")
+    return answers.pop()
