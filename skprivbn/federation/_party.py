@@ -7,6 +7,7 @@ send is refused.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from inspect import getmembers
 
 import numpy as np
@@ -179,6 +180,7 @@ class Party(ABC):
         self._operation, self._sums = operation, sums
 
     @classmethod
+    @cache
     def operations(cls):
         """Return the operations a coordinator may ask, by name."""
         return {
