@@ -1,146 +1,224 @@
-"""An exact sampler for negative binomials with a fractional shape.
+"""Exact samplers for negative binomials with a fractional shape.
 
 A party's share of distributed Laplace noise is a difference of two negative binomial
-(Polya) variables of shape 1 / H. OpenDP has no sampler for them, and floating-point
-samplers have holes, so this one inverts the distribution function in integers:
+(Polya) variables of shape 1 / H, P(k) = Gamma(k + 1/H) / (k! Gamma(1/H)) p^k q^(1/H),
+with p = exp(-decay) and q = 1 - p. OpenDP has no sampler for them, and floating-point
+samplers have holes.
 
-- lower and upper bounds of the distribution function come from an integer recurrence
-  that always rounds down, or always up. The two constants in it, exp(-decay) and
-  (1 - exp(-decay))^(1/H), are enclosed by MPFR's directed rounding;
-- a uniform number is drawn from the operating system, its first 64 bits at once. When
-  they lie clear of all bounds, they decide the outcome, whatever bits would follow.
-  Otherwise (once in about 2^64 / table length draws) more bits are drawn and the bounds
-  are computed with more digits until they decide.
+- Narrow noise: the distribution function is tabulated and inverted. Its terms come from
+  an integer recurrence that always rounds down, or always up.
+- Wide noise: the sum of a Poisson number, of mean -log(q) / H, of variables of the
+  logarithmic series p^k / k, which are drawn by rejection.
 
-So the result is distributed exactly as the inverse distribution function of a uniform
-real number. A draw is one search in a sorted table: its time tells next to nothing.
+Both compare random bits with enclosed probabilities (see the module on inversion), so
+both are exact.
 """
 
-import os
-import secrets
 from fractions import Fraction
 from functools import lru_cache
+from itertools import count
 
 import gmpy2
 import numpy as np
-from gmpy2 import mpq, mpz
+from gmpy2 import mpfr, mpq, mpz
 
-__all__ = ["PolyaSampler"]
+from skprivbn.privacy._inversion import (
+    WORD,
+    TableSampler,
+    decide,
+    enclose,
+    random_words,
+)
 
-#: entries of the largest table: beyond, building it takes too long
-MAX_ENTRIES = 2**22
+__all__ = ["LogarithmicSampler", "WidePolyaSampler", "polya_bounds", "polya_sampler"]
 
-
-class PolyaSampler:
-    """Draws from P(k) = Gamma(k + 1/H) / (k! Gamma(1/H)) p^k (1 - p)^(1/H).
-
-    Parameters
-    ----------
-    decay : Fraction
-        p = exp(-decay).
-    n_shares : int
-        H: the sum of H draws is geometric.
-    prefix_bits : int, default=64
-        Bits drawn at first; fewer only to test the slow path.
-    """
-
-    def __init__(self, decay, n_shares, prefix_bits=64):
-        self.decay, self.n_shares = Fraction(decay), n_shares
-        self.prefix_bits = prefix_bits
-        if 45 / self.decay > MAX_ENTRIES:
-            raise ValueError(
-                f"distributed Laplace noise of scale {float(1 / self.decay):g} is too "
-                f"wide for the exact sampler (at most {MAX_ENTRIES / 45:.0f}). Use a "
-                "larger epsilon, coarser counts, or delta > 0 (Gaussian noise)."
-            )
-        lower, upper = [], []
-        for low, high in self._bounds(prefix_bits):
-            if high >> prefix_bits:  # the rest of the tail is for the slow path
-                break
-            lower.append(int(low))
-            upper.append(int(high))
-        self._lower = np.array(lower, dtype=np.uint64)
-        self._upper = np.array(upper, dtype=np.uint64)
-
-    def sample(self, size):
-        """Return `size` independent draws as int64."""
-        prefix = np.frombuffer(os.urandom(8 * size), dtype="<u8")
-        prefix = prefix >> np.uint64(64 - self.prefix_bits)
-        # the first entry whose lower bound lies above every completion of the prefix
-        draws = np.searchsorted(self._lower, prefix, side="right")
-        # ... and whose predecessor's upper bound lies below every completion
-        before = np.concatenate([[np.uint64(0)], self._upper])
-        decided = (draws < self._lower.size) & (before[draws] <= prefix)
-        draws = draws.astype(np.int64)
-        for i in np.flatnonzero(~decided):
-            draws[i] = self._decide(int(prefix[i]))
-        return draws
-
-    def _decide(self, prefix):
-        bits = self.prefix_bits
-        while True:
-            prefix, bits = (prefix << 64) | secrets.randbits(64), bits + 64
-            before = 0
-            for k, (low, high) in enumerate(self._bounds(bits)):
-                if low > prefix:
-                    if before <= prefix:
-                        return k
-                    break  # an upper bound is in the way: more bits
-                if high >> bits:
-                    break
-                before = high
-
-    def _bounds(self, bits):
-        """Yield integers below and above 2^bits P(X <= k), for k = 0, 1, ..."""
-        guard = 64
-        precision = bits + guard
-        p_low, p_high, start_low, start_high = _constants(
-            self.decay, self.n_shares, precision
-        )
-        share = self.n_shares
-        term_low, term_high = start_low, start_high
-        sum_low, sum_high = mpz(0), mpz(0)
-        k = 0
-        while True:
-            sum_low += term_low
-            sum_high += term_high
-            yield sum_low >> guard, -((-sum_high) >> guard)
-            numerator = share * k + 1
-            denominator = mpz(share * (k + 1)) << precision
-            term_low = gmpy2.f_div(term_low * p_low * numerator, denominator)
-            term_high = gmpy2.c_div(term_high * p_high * numerator, denominator)
-            k += 1
-
-
-def _constants(decay, n_shares, precision):
-    """Enclose exp(-decay) and (1 - exp(-decay))^(1/H), in units of 2^-precision."""
-    exact = mpq(decay.numerator, decay.denominator)
-    bounds = []
-    for toward, away in (
-        (gmpy2.RoundDown, gmpy2.RoundUp),
-        (gmpy2.RoundUp, gmpy2.RoundDown),
-    ):
-        # -decay rounded toward the wanted side; both functions of p are monotone
-        with _rounding(toward, precision):
-            p = gmpy2.exp(gmpy2.mpfr(-exact))
-        with _rounding(away, precision):
-            minus_q = gmpy2.expm1(gmpy2.mpfr(-exact))
-        with _rounding(toward, precision):
-            start = gmpy2.rootn(-minus_q, n_shares)
-        whole = gmpy2.floor if toward == gmpy2.RoundDown else gmpy2.ceil
-        with _rounding(toward, precision):
-            bounds.append(
-                [mpz(whole(gmpy2.mul_2exp(value, precision))) for value in (p, start)]
-            )
-    (p_low, start_low), (p_high, start_high) = bounds
-    return p_low, p_high, start_low, start_high
-
-
-def _rounding(mode, precision):
-    return gmpy2.context(gmpy2.get_context(), precision=precision + 64, round=mode)
+#: a table has about 45 entries per unit of scale; beyond this scale it costs seconds
+MAX_TABLE_SCALE = 2000
+#: beyond, the noise itself does not fit 64-bit counts
+MAX_SCALE = 2**40
 
 
 @lru_cache(maxsize=16)
 def polya_sampler(decay, n_shares):
-    """Return a sampler, kept for the next call with the same parameters."""
-    return PolyaSampler(decay, n_shares)
+    """Return a sampler, kept for the next call with the same parameters.
+
+    Parameters
+    ----------
+    decay : Fraction
+        p = exp(-decay): the noise has scale 1 / decay.
+    n_shares : int
+        H: the sum of H draws is geometric.
+    """
+    scale = 1 / decay
+    if scale > MAX_SCALE:
+        raise ValueError(
+            f"noise of scale {float(scale):g} does not fit 64-bit counts; use a larger "
+            "epsilon or coarser counts"
+        )
+    if scale <= MAX_TABLE_SCALE:
+        return TableSampler(polya_bounds(decay, n_shares))
+    return WidePolyaSampler(decay, n_shares)
+
+
+def polya_bounds(decay, n_shares):
+    """Enclose the distribution function, as :class:`TableSampler` needs it."""
+
+    def bounds(bits):
+        p_low, p_high = enclose(_exp_minus(decay), bits + WORD)
+
+        def ratio(k):
+            numerator = n_shares * k + 1
+            return p_low * numerator, p_high * numerator, n_shares * (k + 1)
+
+        return _sums(enclose(_root_of_q(decay, n_shares), bits + WORD), ratio, bits)
+
+    return bounds
+
+
+def poisson_bounds(decay, n_shares):
+    """Enclose the Poisson distribution function of mean -log(q) / H."""
+
+    def bounds(bits):
+        mean_low, mean_high = enclose(_poisson_mean(decay, n_shares), bits + WORD)
+
+        def ratio(k):
+            return mean_low, mean_high, k + 1
+
+        # exp(-mean) is the same root of q
+        return _sums(enclose(_root_of_q(decay, n_shares), bits + WORD), ratio, bits)
+
+    return bounds
+
+
+def _sums(first, ratio, bits):
+    """Yield bounds of partial sums, from bounds of the first term and of the ratios."""
+    precision = bits + WORD
+    low, high = first
+    sum_low, sum_high = mpz(0), mpz(0)
+    for k in count():
+        sum_low += low
+        sum_high += high
+        yield sum_low >> WORD, -((-sum_high) >> WORD)
+        ratio_low, ratio_high, divisor = ratio(k)
+        divisor = mpz(divisor) << precision
+        low = gmpy2.f_div(low * ratio_low, divisor)
+        high = gmpy2.c_div(high * ratio_high, divisor)
+
+
+class WidePolyaSampler:
+    """Negative binomials as Poisson sums of the logarithmic series."""
+
+    def __init__(self, decay, n_shares):
+        self._number = TableSampler(poisson_bounds(decay, n_shares))
+        self._size = LogarithmicSampler(decay)
+
+    def sample(self, size):
+        """Return `size` independent draws as int64."""
+        numbers = self._number.sample(size)
+        sums = np.concatenate([[0], np.cumsum(self._size.sample(int(numbers.sum())))])
+        ends = np.cumsum(numbers)
+        return sums[ends] - sums[ends - numbers]
+
+
+class LogarithmicSampler:
+    """Draws k = 1, 2, ... with probability proportional to p^k / k, by rejection.
+
+    Let M = 2^J be the first power of two with M * decay >= 1. A proposal first draws
+    g with probability proportional to exp(-g).
+
+    - g = 0: j uniform below J, k uniform in [2^j, 2^(j+1)), accepted with probability
+      (2^j / k) exp(-k decay);
+    - g > 0: k uniform in [gM, (g+1)M), accepted with probability
+      (M / k) exp(g - k decay), and only if j, drawn as before, is zero.
+
+    Either way k is proposed and accepted with probability proportional to p^k / k.
+    Floats decide where they are clear; exact arithmetic decides the rest.
+    """
+
+    #: floats below are within 1e-13 of the real probabilities
+    MARGIN = 1e-12
+    #: proposals at a time
+    CHUNK = 2**20
+
+    def __init__(self, decay, margin=MARGIN):
+        self._decay, self._margin = Fraction(decay), margin
+        self._log_block = max(int(1 / self._decay).bit_length(), 1)
+        # j is drawn from so many bits; too large ones are rejected
+        self._j_bits = (self._log_block - 1).bit_length()
+        self._blocks = TableSampler(polya_bounds(Fraction(1), 1))
+
+    def sample(self, size):
+        """Return `size` independent draws as int64."""
+        parts, missing = [np.empty(0, dtype=np.int64)], size
+        while missing > 0:
+            accepted = self._propose(min(4 * missing + 16, self.CHUNK))[:missing]
+            parts.append(accepted)
+            missing -= accepted.size
+        return np.concatenate(parts)
+
+    def _propose(self, n):
+        g = self._blocks.sample(n)
+        j = (random_words(n) & np.uint64(2**self._j_bits - 1)).astype(np.int64)
+        keep = np.where(g == 0, j < self._log_block, j == 0)
+        g, j = g[keep], j[keep]
+        width = np.int64(1) << np.where(g == 0, j, self._log_block)
+        start = np.where(g == 0, width, g * width)
+        within = random_words(g.size) & (width - 1).astype(np.uint64)
+        k = start + within.astype(np.int64)
+        uniform = random_words(g.size)
+        probability = width / k * np.exp(g - k * float(self._decay))
+        distance = probability - np.ldexp(uniform.astype(float), -WORD)
+        accept = distance > 0
+        for i in np.flatnonzero(np.abs(distance) <= self._margin):
+            exact = _scaled_exp(
+                mpq(int(width[i]), int(k[i])), int(g[i]) - int(k[i]) * self._decay
+            )
+            accept[i] = decide(int(uniform[i]), lambda bits, f=exact: enclose(f, bits))
+        return k[accept]
+
+
+# Real numbers for enclose(): each rounds every step toward the wanted side.
+
+
+def _exp_minus(x):
+    return _scaled_exp(mpq(1), -Fraction(x))
+
+
+def _scaled_exp(factor, exponent):
+    exponent = mpq(exponent.numerator, exponent.denominator)
+
+    def number(toward, away):
+        with toward():
+            return gmpy2.exp(mpfr(exponent)) * factor.numerator / factor.denominator
+
+    return number
+
+
+def _q(decay):
+    minus_decay = mpq(-decay.numerator, decay.denominator)
+
+    def number(toward, away):
+        with away():  # the sign turns round what is rounded
+            return -gmpy2.expm1(mpfr(minus_decay))
+
+    return number
+
+
+def _root_of_q(decay, n_shares):
+    def number(toward, away):
+        q = _q(decay)(toward, away)
+        with toward():
+            return gmpy2.rootn(q, n_shares)
+
+    return number
+
+
+def _poisson_mean(decay, n_shares):
+    def number(toward, away):
+        q = _q(decay)(away, toward)
+        with away():
+            minus = gmpy2.log(q)
+        with toward():
+            return -minus / n_shares
+
+    return number

@@ -1,5 +1,4 @@
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,68 +15,8 @@ from skprivbn.privacy._distributed import (
     laplace_epsilon_with_colluders,
     sum_of_gaussians_gap,
 )
-from skprivbn.privacy._exact_sampling import PolyaSampler, _constants
 from tests.privacy.test_mechanisms import gaussian_pmf, goodness_of_fit, laplace_pmf
 from tests.privacy.toys import audit
-
-
-def polya_fit(draws, decay, n_shares):
-    # cells of at least 20 expected draws
-    pmf = stats.nbinom(1 / n_shares, -math.expm1(-decay)).pmf(np.arange(2000))
-    last = np.flatnonzero(pmf * len(draws) > 20)[-1]
-    expected = np.append(pmf[:last], 1 - pmf[:last].sum()) * len(draws)
-    observed = np.bincount(np.minimum(draws, last), minlength=last + 1)
-    return stats.chisquare(observed, expected).pvalue
-
-
-@pytest.mark.parametrize("decay", [Fraction(3), Fraction(1), Fraction(1, 40)])
-@pytest.mark.parametrize("n_shares", [1, 2, 7])
-def test_polya_draws_have_their_distribution(decay, n_shares):
-    draws = PolyaSampler(decay, n_shares).sample(50_000)
-    assert polya_fit(draws, float(decay), n_shares) > 1e-6
-
-
-@pytest.mark.parametrize("prefix_bits", [1, 3, 8])
-def test_draws_that_need_more_bits_have_the_same_distribution(prefix_bits):
-    # with few bits at first, most draws take the slow path
-    draws = PolyaSampler(Fraction(1, 3), 4, prefix_bits).sample(5000)
-    assert polya_fit(draws, 1 / 3, 4) > 1e-6
-
-
-def test_the_fit_test_catches_another_shape():
-    draws = PolyaSampler(Fraction(1, 3), 4).sample(50_000)
-    assert polya_fit(draws, 1 / 3, 5) < 1e-6
-
-
-@pytest.mark.parametrize("n_shares", [1, 3, 10])
-@pytest.mark.parametrize("decay", [Fraction(5), Fraction(0.1), Fraction(1, 1000)])
-def test_bounds_enclose_the_distribution_function(decay, n_shares):
-    from mpmath import exp, mp, mpf
-
-    mp.dps = 80
-    p = exp(-mpf(decay.numerator) / decay.denominator)
-    shape = mpf(1) / n_shares
-    term, total = (1 - p) ** shape, mpf(0)
-    bounds = PolyaSampler(decay, n_shares)._bounds(64)
-    for k in range(50):
-        total += term
-        term *= p * (k + shape) / (k + 1)
-        low, high = next(bounds)
-        assert int(low) <= total * mpf(2) ** 64 <= int(high)
-        assert high - low <= 2
-    # the constants are enclosed, to the last bit
-    p_low, p_high, start_low, start_high = _constants(decay, n_shares, 128)
-    for low, value, high in (
-        (p_low, p, p_high),
-        (start_low, (1 - p) ** shape, start_high),
-    ):
-        assert int(low) <= value * mpf(2) ** 128 <= int(high)
-        assert high - low <= 1
-
-
-def test_too_wide_noise_is_refused():
-    with pytest.raises(ValueError, match="larger epsilon"):
-        discrete_laplace_share(3, 10**6, 0.1, 2)
 
 
 @pytest.mark.parametrize("min_honest", [1, 2, 5])
@@ -91,6 +30,18 @@ def test_honest_laplace_shares_make_laplace_noise(min_honest):
 def test_one_share_is_not_laplace_noise():
     share = discrete_laplace_share(20_000, 3, 1.5, 2)
     assert goodness_of_fit(share, laplace_pmf(2.0), 8) < 1e-6
+
+
+def test_wide_shares_make_wide_noise():
+    # a scale for which there is no table
+    shares = [discrete_laplace_share(20_000, 10**6, 0.25, 3) for _ in range(3)]
+    result = stats.kstest(sum(shares), stats.laplace(scale=4e6).cdf)
+    assert result.pvalue > 1e-6
+
+
+def test_noise_beyond_64_bits_is_refused():
+    with pytest.raises(ValueError, match="larger epsilon"):
+        discrete_laplace_share(3, 2**50, 0.1, 2)
 
 
 def test_honest_gaussian_shares_make_gaussian_noise():
