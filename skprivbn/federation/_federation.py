@@ -122,8 +122,8 @@ class Federation(ABC):
             },
         }
         self.ledger.note(self.authentication)
-        for text in self.backend.describe(self.roster).values():
-            self.ledger.note(text)
+        for topic, words in self.backend.describe(self.roster).items():
+            self.ledger.note(f"{topic.replace('_', ' ')}: {words}")
         hellos = self.call("session.join", {"terms": terms})
         self._relay("session.meet", self._round("session.meet", {"hellos": hellos}))
 

@@ -24,7 +24,7 @@ KINDS = {
     "masked": "masked values that look random alone",
     "share": "additive shares that look random alone",
     "noisy release": "values with differentially private noise",
-    "plaintext aggregate": "sums over a party's rows, in the clear",
+    "plaintext aggregate": "sums over rows, in the clear",
     "raw rows": "rows of data, in the clear",
 }
 
