@@ -244,7 +244,10 @@ def test_steps_out_of_turn_are_refused():
     with pytest.raises(ProtocolError, match="malformed"):
         session.control("keys", {"more": 1})
     BACKEND.secure_sum(federation, "statistics")
-    # The sum is over: shares are handed out once, and no second vector is masked.
+    # The sum is over: its secrets are gone, shares are handed out once, and no second
+    # vector is masked.
+    assert session._private is session._seed is None
+    assert not session._received
     with pytest.raises(ProtocolError, match="out of turn"):
         session.control("unmask", {"signatures": {}})
     with pytest.raises(ProtocolError, match="fresh keys"):
@@ -335,12 +338,26 @@ def test_any_enough_shares_give_the_secret(threshold):
         assert join_shares({x: shares[x] for x in points}) == secret
 
 
-def test_too_few_shares_fit_every_secret():
-    """For each candidate secret there is a polynomial through the known shares."""
-    share = int.from_bytes(split_secret(bytes(32), 2, [1, 2])[0], "big")
-    for candidate in (0, 1, 2**255):
-        slope = (share - candidate) % PRIME
-        assert (candidate + slope) % PRIME == share
+def test_too_few_shares_are_uniform_whatever_the_secret():
+    """Leading bits of each share, and of the sum of two, are fair coins."""
+    n, threshold = 2000, 3
+    for secret in (bytes(32), b"\xff" * 32):
+        rows = [split_secret(secret, threshold, [1, 2, 3]) for _ in range(n)]
+        numbers = [[int.from_bytes(share, "big") for share in row] for row in rows]
+        for combine in (lambda r: r[0], lambda r: r[2], lambda r: r[0] + r[1]):
+            ones = sum((combine(row) % PRIME) >> 255 for row in numbers)
+            # Six standard deviations of a fair coin.
+            assert abs(ones - n / 2) < 6 * np.sqrt(n) / 2
+
+
+def test_too_few_shares_do_not_give_the_secret():
+    secret = secrets.token_bytes(32)
+    shares = dict(zip(range(1, 6), split_secret(secret, 4, range(1, 6))))
+    for points in combinations(shares, 3):
+        try:
+            assert join_shares({x: shares[x] for x in points}) != secret
+        except ProtocolError:
+            pass  # not even a possible secret
 
 
 def test_shares_that_do_not_belong_together():
