@@ -2,7 +2,7 @@
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
 from skprivbn.privacy._audit import audit_epsilon
-from skprivbn.privacy._composition import PrivacyCost, Spend
+from skprivbn.privacy._composition import PrivacyCost, Spend, zcdp_epsilon
 from skprivbn.privacy._distributed import (
     DistributedNoise,
     discrete_gaussian_share,
@@ -44,4 +44,5 @@ __all__ = [
     "gaussian_sigma",
     "laplace_scale",
     "private_score",
+    "zcdp_epsilon",
 ]

@@ -112,7 +112,8 @@ class PrivacyAccountant:
         Returns
         -------
         PrivacyCost
-            Of this release alone: what an estimator keeps as ``privacy_spent_``.
+            Of this release alone, as stated (a spend in `rho` alone is converted):
+            what an estimator keeps as ``privacy_spent_``.
 
         Raises
         ------
@@ -128,7 +129,9 @@ class PrivacyAccountant:
                 self._record(spend)
         if refusal is not None:
             raise BudgetExceededError(refusal)
-        return total_cost([spend], self.delta)
+        if spend.epsilon is None:
+            return total_cost([spend], self.delta)
+        return PrivacyCost(spend.epsilon, spend.delta)
 
     def check(self, epsilon=None, delta=0.0, rho=None, what=""):
         """Raise like :meth:`spend` would, without spending."""

@@ -73,6 +73,24 @@ def zcdp_epsilon(rho, delta):
 
     dp-accounting's conversion of Renyi divergences, at orders around the best one.
     Every order gives a valid bound; the grid only decides how close to the best.
+
+    Parameters
+    ----------
+    rho : float
+        Cost in zero-concentrated differential privacy, not negative.
+    delta : float
+        Wanted delta.
+
+    Returns
+    -------
+    float
+        Epsilon; infinite if delta is zero.
+
+    Examples
+    --------
+    >>> from skprivbn.privacy import zcdp_epsilon
+    >>> round(zcdp_epsilon(0.03, delta=1e-6), 3)
+    1.118
     """
     if rho == 0:
         return 0.0

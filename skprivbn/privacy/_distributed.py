@@ -125,7 +125,9 @@ def laplace_epsilon_with_colluders(epsilon, l1_sensitivity, n_honest, min_honest
     """Return the epsilon that `n_honest` Laplace shares give.
 
     Equal to `epsilon` from `min_honest` on. Below, the sum has a sharper peak than
-    Laplace noise: its largest log ratio of neighbouring probabilities is at zero.
+    Laplace noise: its largest log ratio of neighbouring probabilities is at zero. The
+    worst case is taken: `l1_sensitivity` cells that change by one each. Counts in fixed
+    point, which change by much in few cells, lose less than this says.
     """
     if n_honest <= 0:
         return math.inf

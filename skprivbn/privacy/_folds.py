@@ -52,7 +52,7 @@ def private_splits(cv, X, y, n_rows, **split_params):
     splitter = check_cv(cv, y)
     if not isinstance(splitter, _ROW_BY_ROW):
         warnings.warn(
-            f"the folds of {type(splitter).__name__} may move other rows when one is "
+            f"the folds of {type(cv).__name__} may move other rows when one is "
             "added, which the privacy guarantee does not cover; use cv=5, cv=0.25, "
             "PredefinedSplit or LeaveOneGroupOut",
             PrivacyLeakWarning,

@@ -39,6 +39,7 @@ from skprivbn.privacy._selection import NoisyMax, NoisyRanking
 from skprivbn.utils._sklearn import (
     HasMethods,
     Interval,
+    RealNotInt,
     StrOptions,
     _check_method_params,
     _fit_context,
@@ -155,12 +156,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         "delta": [Interval(Real, 0, 1, closed="left")],
         "selection": [StrOptions({"noisy_scores", "report_noisy_max"})],
         "scoring": [callable, None],
-        "cv": [
-            Interval(Integral, 2, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-            HasMethods(["split", "get_n_splits"]),
-            "cv_object",
-        ],
+        "cv": [Interval(RealNotInt, 0, 1, closed="neither"), "cv_object"],
         "max_weight": [Interval(Integral, 1, None, closed="left")],
         "accountant": [PrivacyAccountant, None],
         "refit": ["boolean"],
@@ -334,7 +330,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         return self.best_estimator_
 
-    def score(self, X, y=None):
+    def score(self, X, y=None, sample_weight=None):
         """Return the score of the best estimator, without noise: for public rows.
 
         Parameters
@@ -343,13 +339,16 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             Public rows; for private ones see :func:`private_score`.
         y : array-like of shape (n_samples,), default=None
             Class labels, for classifiers.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Passed to the best estimator's `score`, if given.
 
         Returns
         -------
         float
             As ``best_estimator_.score`` gives it.
         """
-        return self._best().score(X) if y is None else self._best().score(X, y)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return self._best().score(X, y, **weights)
 
     @_best_has("score_samples")
     def score_samples(self, X):

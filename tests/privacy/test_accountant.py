@@ -13,7 +13,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skprivbn.exceptions import BudgetExceededError
-from skprivbn.privacy import PrivacyAccountant, PrivacyCost, check_accountant
+from skprivbn.privacy import (
+    PrivacyAccountant,
+    PrivacyCost,
+    check_accountant,
+    zcdp_epsilon,
+)
 from tests.privacy.toys import NoisyHistogram
 
 
@@ -36,6 +41,12 @@ def test_spend_returns_the_cost_of_this_release_only():
     assert accountant.spent() == PrivacyCost(0.75, 0.0)
     assert accountant.remaining() == PrivacyCost(0.25, 0.0)
     assert [spend.epsilon for spend in accountant.history] == [0.5, 0.25]
+
+
+def test_spend_returns_what_was_stated_or_the_conversion_of_rho():
+    accountant = PrivacyAccountant(epsilon=9.0, delta=1e-3)
+    assert accountant.spend(1.0, 1e-7, rho=0.01) == PrivacyCost(1.0, 1e-7)
+    assert accountant.spend(rho=0.01) == PrivacyCost(zcdp_epsilon(0.01, 1e-3), 1e-3)
 
 
 def test_a_tenth_fits_ten_times_and_not_eleven():

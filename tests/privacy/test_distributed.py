@@ -45,7 +45,7 @@ def test_noise_beyond_64_bits_is_refused():
 
 
 def test_honest_gaussian_shares_make_gaussian_noise():
-    shares = [discrete_gaussian_share(20_000, 5.0, 3) for _ in range(3)]
+    shares = [discrete_gaussian_share(8000, 5.0, 3) for _ in range(3)]
     assert goodness_of_fit(sum(shares), gaussian_pmf(5.0), 12) > 1e-6
 
 

@@ -202,6 +202,23 @@ def test_classifiers_are_scored_by_the_probability_of_the_class():
         search.fit(X)
 
 
+@pytest.mark.parametrize("cv", [1, 0.0, 1.0, 1.5, -2, "five"])
+def test_wrong_cv(X, cv):
+    with pytest.raises(ValueError, match="'cv' parameter"):
+        make_search(cv=cv).fit(X)
+
+
+def test_score_passes_weights_on():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=300)
+    X = y[:, None] + rng.normal(size=(300, 1))
+    search = PrivateSearchCV(GaussianNB(), {"var_smoothing": [1e-9]}, (-5, 0))
+    with pytest.warns(PrivacyLeakWarning):
+        search.fit(X, y)
+    right = search.predict(X) == y
+    assert search.score(X, y, sample_weight=right.astype(float)) == 1.0
+
+
 def test_folds_are_drawn_row_by_row():
     splits = private_splits(4, None, None, 8000)
     tested = np.concatenate([test for _, test in splits])
