@@ -5,6 +5,7 @@ from sklearn.base import clone
 from skprivbn.crypto._base import AdditiveBackend
 from skprivbn.crypto._ckks import CKKSBackend
 from skprivbn.crypto._masking import MaskingBackend
+from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 
@@ -40,9 +41,11 @@ def resolve_backend(backend, **parameters):
     """
     names = ", ".join(map(repr, BACKENDS))
     if isinstance(backend, str):
-        if backend not in BACKENDS:
+        # the name under which a session without sums travels; no user's choice
+        known = {**BACKENDS, NoSumsBackend.name: NoSumsBackend}
+        if backend not in known:
             raise ValueError(f"unknown backend {backend!r}: choose one of {names}")
-        backend = BACKENDS[backend]()
+        backend = known[backend]()
     elif isinstance(backend, AdditiveBackend):
         backend = clone(backend)
     else:

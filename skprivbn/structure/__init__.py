@@ -1,6 +1,13 @@
 """Who depends on whom: structure learning over parties."""
 
 from skprivbn.structure._gaussian import FederatedGaussianBayesianNetwork
+from skprivbn.structure._k2 import K2StructureLearner
 from skprivbn.structure._notears_admm import FederatedNotearsADMM
+from skprivbn.structure._private_k2 import PrivateK2StructureLearner
 
-__all__ = ["FederatedGaussianBayesianNetwork", "FederatedNotearsADMM"]
+__all__ = [
+    "FederatedGaussianBayesianNetwork",
+    "FederatedNotearsADMM",
+    "K2StructureLearner",
+    "PrivateK2StructureLearner",
+]

@@ -8,6 +8,11 @@ generators that yield ``{peer: payload}`` and are sent ``{peer: payload}``.
 """
 
 from skprivbn.crypto.two_party._argmax import shared_argmax
+from skprivbn.crypto.two_party._backends import (
+    OTBackend,
+    PaillierCountBackend,
+    resolve_count_backend,
+)
 from skprivbn.crypto.two_party._conversation import Conversation, run_together
 from skprivbn.crypto.two_party._counts import Indicators, joint_counts
 from skprivbn.crypto.two_party._gmw import open_numbers
@@ -18,10 +23,13 @@ from skprivbn.crypto.two_party._ot_extension import open_links
 __all__ = [
     "Conversation",
     "Indicators",
+    "OTBackend",
+    "PaillierCountBackend",
     "bit_length_dtype",
     "joint_counts",
     "open_links",
     "open_numbers",
+    "resolve_count_backend",
     "run_together",
     "shared_argmax",
     "shared_lookup",

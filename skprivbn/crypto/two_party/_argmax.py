@@ -38,6 +38,10 @@ def shared_argmax(talk, links, shares, sizes, width):
     bits = _to_bits(shares, width)
     positions = np.concatenate([np.arange(size) for size in sizes])
     index = _to_bits(positions.astype(np.uint64), index_width(sizes))
+    if not talk.peers:
+        ends = np.cumsum(sizes)
+        lists = np.split(shares.astype(np.int64), ends[:-1])
+        return np.array([values.argmax() for values in lists])
     if len(talk.roster) > 2:
         protocol = _by_shared_bits
     elif talk.name == talk.roster[0]:

@@ -5,8 +5,7 @@ sent ``{peer: payload}``, and returns its private result. :class:`Conversation` 
 the rounds. A protocol says ``talk.send(peer, message)`` and
 ``message = yield from talk.receive(peer)``; messages of one peer arrive in the order
 they were sent, so parties that take part in different sub-protocols never need to
-count rounds. Whoever waits sends something, if only an empty list, to every peer: so
-all go from round to round together, and part together.
+count rounds.
 """
 
 from collections import deque
@@ -14,8 +13,6 @@ from collections import deque
 from skprivbn.exceptions import ProtocolError
 
 __all__ = ["Conversation", "run_together"]
-
-MAX_IDLE_ROUNDS = 100_000
 
 
 class Conversation:
@@ -38,7 +35,6 @@ class Conversation:
         self.peers = tuple(peer for peer in roster if peer != name)
         self._outbox = {}
         self._inbox = {peer: deque() for peer in self.peers}
-        self._idle_rounds = 0
 
     def send(self, peer, message):
         """Queue a message (a payload value); it leaves at the next wait."""
@@ -52,28 +48,17 @@ class Conversation:
 
     def flush(self):
         """Hand over what is queued and take in what has arrived."""
-        sent = {peer: self._outbox.get(peer, []) for peer in self.peers}
+        leaving = {peer: {"messages": sent} for peer, sent in self._outbox.items()}
         self._outbox = {}
-        arrived = yield {
-            peer: {"messages": messages} for peer, messages in sent.items()
-        }
-        for peer, payload in arrived.items():
+        for peer, payload in (yield leaving).items():
             self._inbox[peer].extend(payload["messages"])
-        self._idle_rounds += 1
-        if any(sent.values()) or any(p["messages"] for p in arrived.values()):
-            self._idle_rounds = 0
-        # two parties that both wait will wait for ever; of more, others may be busy
-        if self._idle_rounds > (0 if len(self.peers) == 1 else MAX_IDLE_ROUNDS):
-            raise ProtocolError("waiting for messages that nobody sends")
 
     def finish(self):
-        """Wait until everybody has said goodbye, so that nobody is left talking."""
-        for peer in self.peers:
-            self.send(peer, "goodbye")
-        yield from self.flush()
-        for peer in self.peers:
-            if (yield from self.receive(peer)) != "goodbye" or self._inbox[peer]:
-                raise ProtocolError("a peer sent more than the protocol asks for")
+        """Send what is left and check that nothing unread remains."""
+        if self._outbox:
+            yield from self.flush()
+        if any(self._inbox.values()):
+            raise ProtocolError("a peer sent more than the protocol asks for")
 
 
 def run_together(sides, on_message=None):
@@ -91,8 +76,10 @@ def run_together(sides, on_message=None):
     results : dict
         What each side returned.
     """
-    results, arriving = {}, dict.fromkeys(sides)
+    results, arriving, silent = {}, dict.fromkeys(sides), 0
     while len(results) < len(sides):
+        if silent > 1:
+            raise ProtocolError("waiting for messages that nobody sends")
         leaving = {name: {} for name in sides}
         for name in [name for name in sides if name not in results]:
             try:
@@ -104,5 +91,6 @@ def run_together(sides, on_message=None):
                 if on_message is not None:
                     on_message(name, peer, payload)
                 leaving[peer][name] = payload
+        silent = 0 if any(leaving.values()) else silent + 1
         arriving = leaving
     return results

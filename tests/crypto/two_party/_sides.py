@@ -5,19 +5,45 @@ import os
 import numpy as np
 
 from skprivbn.crypto.two_party._conversation import Conversation, run_together
-from skprivbn.crypto.two_party._ot_extension import open_links
+from skprivbn.crypto.two_party._hash import TweakableHash, random_words
+from skprivbn.crypto.two_party._ot_extension import Link, OTReceiver, OTSender
 
 NAMES = ("alice", "bob", "carol", "dave")
+
+
+def deal_links(roster, session):
+    """Links as base transfers would make them, from a dealer: {name: {peer: Link}}."""
+    ends = {}
+    for sender in roster:
+        for receiver in roster:
+            pairs = [(os.urandom(16), os.urandom(16)) for _ in range(128)]
+            secret = random_words(128, np.uint8) & 1
+            chosen = [pair[bit] for pair, bit in zip(pairs, secret)]
+            domain = f"{sender} {receiver}".encode()
+            hashes = [TweakableHash(session, domain) for _ in range(2)]
+            ends[sender, receiver] = (
+                OTSender(secret, chosen, hashes[0]),
+                OTReceiver(pairs, hashes[1]),
+            )
+
+    def link(name, peer):
+        garbling = TweakableHash(session, " ".join(sorted((name, peer))).encode())
+        return Link(ends[name, peer][0], ends[peer, name][1], garbling)
+
+    return {
+        name: {peer: link(name, peer) for peer in roster if peer != name}
+        for name in roster
+    }
 
 
 def run_sides(side, n_parties=2, *, transcript=None):
     """Run ``side(talk, links, i)`` for every party; return the list of results."""
     roster, session = NAMES[:n_parties], os.urandom(16)
+    links = deal_links(roster, session)
 
     def whole(i):
         talk = Conversation(roster[i], roster, session)
-        links = yield from open_links(talk)
-        result = yield from side(talk, links, i)
+        result = yield from side(talk, links[roster[i]], i)
         yield from talk.finish()
         return result
 

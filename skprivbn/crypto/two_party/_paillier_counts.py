@@ -1,0 +1,223 @@
+"""Shares of joint counts between two holders, by packed Paillier ciphertexts.
+
+The scalar product of the paper: the first holder encrypts its indicators, the second
+multiplies the ciphertexts of its records and adds an encrypted mask. Here one
+plaintext carries the indicators of many columns side by side in wide fields, so that
+one encryption per record serves all of them, and the second holder sorts the records
+by its own configuration, so that one multiplication per record serves all
+configurations.
+"""
+
+import secrets
+
+import gmpy2
+import numpy as np
+from joblib import Parallel, delayed
+from phe import paillier
+
+from skprivbn.exceptions import ProtocolError
+
+__all__ = ["PackedCounts", "nth_residues"]
+
+#: fields per session that the masks are sized for
+MAX_FIELDS = 1 << 20
+#: bits by which masks exceed what they hide, for all fields of a session together
+STATISTICAL_BITS = 40
+_CHUNK = 1 << 11
+
+
+def nth_residues(p, q, size):
+    """Draw uniform n-th residues modulo n^2, knowing n = p q.
+
+    Modulo p^2 they are the p-th powers of the residues of p (q has no common factor
+    with p - 1), and likewise modulo q^2: two powers of half the length, put together
+    by the Chinese remainder theorem.
+    """
+    p, q = gmpy2.mpz(p), gmpy2.mpz(q)
+    p2, q2 = p * p, q * q
+    inverse = gmpy2.invert(q2, p2)
+    drawn = []
+    for _ in range(size):
+        modulo_p = gmpy2.powmod(1 + secrets.randbelow(int(p - 1)), p, p2)
+        modulo_q = gmpy2.powmod(1 + secrets.randbelow(int(q - 1)), q, q2)
+        drawn.append(modulo_q + q2 * ((modulo_p - modulo_q) * inverse % p2))
+    return drawn
+
+
+class PackedCounts:
+    """One party's side of Paillier counts, with its key.
+
+    Parameters
+    ----------
+    key_size : int
+        Bits of the modulus.
+    n_jobs : int or None
+        Processes that encrypt.
+    """
+
+    def __init__(self, key_size, n_jobs=None):
+        self._key_size, self._n_jobs = key_size, n_jobs
+        self._private = None
+        self._n_fields = 0
+
+    def __call__(self, talk, links, holders, indicators, n_columns, n_samples, dtype):
+        """Share counts, as :func:`~skprivbn.crypto.two_party.joint_counts` does."""
+        first, second = holders
+        shape = tuple(n_columns)
+        self._n_fields += shape[0] * shape[1]
+        if self._n_fields > MAX_FIELDS:
+            raise OverflowError("more counts than the masks are sized for")
+        if 0 in shape:
+            return np.zeros(shape, dtype=dtype)
+        mask_bits = (
+            n_samples.bit_length() + STATISTICAL_BITS + (MAX_FIELDS - 1).bit_length()
+        )
+        # a field holds the masked count with its carry
+        layout = _Layout(shape[0], mask_bits + 1, self._key_size)
+        if talk.name == first:
+            return (
+                yield from self._as_first(
+                    talk, second, indicators, n_samples, shape[1], layout, dtype
+                )
+            )
+        return (
+            yield from self._as_second(
+                talk, first, indicators, n_samples, shape[1], layout, mask_bits, dtype
+            )
+        )
+
+    def _as_first(self, talk, peer, indicators, n_samples, n_rows, layout, dtype):
+        if self._private is None:
+            _, self._private = paillier.generate_paillier_keypair(
+                n_length=self._key_size
+            )
+        public = self._private.public_key
+        width = _ciphertext_bytes(public)
+        talk.send(peer, _to_bytes([public.n], width))
+        for start in range(0, n_samples, _CHUNK):
+            records = indicators.columns(slice(start, start + _CHUNK), bool)
+            talk.send(peer, self._encrypt(layout.pack_indicators(records), width))
+            # a chunk at a time: the peer asks for the next one
+            yield from talk.receive(peer)
+        answer = _from_bytes((yield from talk.receive(peer)), width)
+        if len(answer) != n_rows * layout.n_plaintexts:
+            raise ProtocolError("wrong number of masked counts")
+        fields = [self._private.raw_decrypt(int(c)) for c in answer]
+        return layout.unpack(fields, dtype)
+
+    def _encrypt(self, plaintexts, width):
+        """Encrypt under the own key, with residues by the short way."""
+        public, private = self._private.public_key, self._private
+        n_tasks = 1 if self._n_jobs in (None, 1) else 16
+        sizes = [len(part) for part in np.array_split(plaintexts, n_tasks)]
+        residues = Parallel(n_jobs=self._n_jobs)(
+            delayed(nth_residues)(private.p, private.q, size) for size in sizes
+        )
+        residues = [residue for part in residues for residue in part]
+        return _to_bytes(
+            [
+                public.raw_encrypt(int(m), r_value=1) * residue % public.nsquare
+                for m, residue in zip(plaintexts, residues)
+            ],
+            width,
+        )
+
+    def _as_second(
+        self, talk, peer, indicators, n_samples, n_rows, layout, mask_bits, dtype
+    ):
+        message = yield from talk.receive(peer)
+        public = paillier.PaillierPublicKey(int.from_bytes(message, "big"))
+        if public.n.bit_length() != self._key_size:
+            raise ProtocolError("a Paillier key has the wrong size")
+        width, square = _ciphertext_bytes(public), gmpy2.mpz(public.nsquare)
+        ((codes, _),) = indicators.blocks
+        masks = np.array(
+            [
+                [secrets.randbits(mask_bits) for _ in range(layout.n_fields)]
+                for _ in range(n_rows)
+            ],
+            dtype=object,
+        )
+        # a fresh encryption of the masks hides which ciphertexts were multiplied
+        totals = [
+            [gmpy2.mpz(public.raw_encrypt(m)) for m in layout.pack(row)]
+            for row in masks
+        ]
+        for start in range(0, n_samples, _CHUNK):
+            ciphertexts = _from_bytes((yield from talk.receive(peer)), width)
+            talk.send(peer, None)
+            rows = codes[start : start + _CHUNK]
+            if len(ciphertexts) != len(rows) * layout.n_plaintexts:
+                raise ProtocolError("wrong number of encrypted records")
+            for i, row in enumerate(rows):
+                if row < n_rows:
+                    for j in range(layout.n_plaintexts):
+                        c = ciphertexts[i * layout.n_plaintexts + j]
+                        totals[row][j] = totals[row][j] * c % square
+        talk.send(peer, _to_bytes([c for row in totals for c in row], width))
+        shares = (-masks) % (1 << 8 * np.dtype(dtype).itemsize)
+        return shares.T.astype(dtype)
+
+
+class _Layout:
+    """Fields of equal width in as few plaintexts as needed."""
+
+    def __init__(self, n_fields, field_bits, key_size):
+        self.n_fields, self.field_bits = n_fields, field_bits
+        # one bit less than the modulus, so that no plaintext wraps around
+        self.per_plaintext = (key_size - 1) // field_bits
+        if self.per_plaintext == 0:
+            raise OverflowError("the Paillier key is too short for one count")
+        self.n_plaintexts = -(-n_fields // self.per_plaintext)
+
+    def pack(self, values):
+        """Plaintexts of one row of numbers."""
+        return [
+            sum(
+                int(value) << (self.field_bits * i)
+                for i, value in enumerate(values[start : start + self.per_plaintext])
+            )
+            for start in range(0, self.n_fields, self.per_plaintext)
+        ]
+
+    def pack_indicators(self, records):
+        """Plaintexts of rows of bits, one row after another, as an object array."""
+        weights = np.array(
+            [1 << (self.field_bits * i) for i in range(self.per_plaintext)],
+            dtype=object,
+        )
+        packed = np.empty((len(records), self.n_plaintexts), dtype=object)
+        for j in range(self.n_plaintexts):
+            part = records[:, j * self.per_plaintext : (j + 1) * self.per_plaintext]
+            packed[:, j] = part.astype(object) @ weights[: part.shape[1]]
+        return packed.ravel()
+
+    def unpack(self, plaintexts, dtype):
+        """Numbers of all rows, modulo the word size: (n_fields, n_rows)."""
+        modulus = (1 << 8 * np.dtype(dtype).itemsize) - 1
+        rows = []
+        for start in range(0, len(plaintexts), self.n_plaintexts):
+            row = [
+                (plaintext >> (self.field_bits * i)) & modulus
+                for plaintext in plaintexts[start : start + self.n_plaintexts]
+                for i in range(self.per_plaintext)
+            ]
+            rows.append(row[: self.n_fields])
+        return np.array(rows, dtype=dtype).T
+
+
+def _ciphertext_bytes(public):
+    return -(-public.nsquare.bit_length() // 8)
+
+
+def _to_bytes(numbers, width):
+    return b"".join(int(number).to_bytes(width, "big") for number in numbers)
+
+
+def _from_bytes(message, width):
+    if len(message) % width:
+        raise ProtocolError("ciphertexts have the wrong width")
+    return [
+        gmpy2.mpz(int.from_bytes(message[i : i + width], "big"))
+        for i in range(0, len(message), width)
+    ]

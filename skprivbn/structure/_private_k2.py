@@ -1,0 +1,295 @@
+"""K2 on columns that different parties hold and do not show."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.crypto._no_sums import NoSumsBackend
+from skprivbn.crypto.two_party import (
+    OTBackend,
+    PaillierCountBackend,
+    resolve_count_backend,
+)
+from skprivbn.federation import declare_noise
+from skprivbn.partition import check_vertical
+from skprivbn.privacy import PrivacyAccountant, check_accountant
+from skprivbn.structure._k2_base import (
+    SEARCH_CONSTRAINTS,
+    DiscreteNetworkMixin,
+    check_codes,
+    check_declared_states,
+    check_ordering,
+    check_states,
+    check_table_sizes,
+)
+from skprivbn.structure._private_k2_party import K2Party, count_noise, run_private_k2
+from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import Interval, _fit_context
+
+__all__ = ["PrivateK2StructureLearner"]
+
+
+class PrivateK2StructureLearner(DiscreteNetworkMixin, BaseEstimator):
+    """Learn a discrete Bayesian network from columns of several parties by K2.
+
+    Two or more institutions hold different columns about the same records. They find
+    the network that :class:`K2StructureLearner` would find on the joined table, while
+    counts, scores and comparisons stay secret-shared: what is opened is, for every
+    column, the ordered list of its parents [1]_. Secure against parties that follow
+    the protocol and try to learn from what they see; of more than two, all but one
+    may collude. The implementation is not audited.
+
+    Parameters
+    ----------
+    parties : dict, list of pairs, "prefix" or None, default=None
+        Which party holds which columns: names, positions, slices or callables.
+        ``"prefix"`` reads names like ``hospital__age``. None means that one party
+        holds all: plain K2, and a warning.
+    max_parents : int, default=3
+        Most parents of a column.
+    ordering : array-like of str or int, default=None
+        All columns, by name or position, parents before children. None takes the
+        order of the columns.
+    criterion : {"k2", "stirling", "bdeu", "bic"}, default="k2"
+        Score of a family: the exact score of Cooper and Herskovits, its
+        approximation by Stirling's formula as in [1]_, the likelihood-equivalent
+        uniform score, or the Bayesian information criterion.
+    equivalent_sample_size : float, default=10.0
+        Prior weight of ``criterion="bdeu"``.
+    backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend, default="ot"
+        How two parties share counts.
+    n_states : array-like of int, default=None
+        Number of states of every column; None lets each party tell its own.
+    fit_parameters : bool, default=True
+        Whether to open the tables of the families found, for the probabilities [2]_.
+        Without, only the structure is learnt and there is no `network_`.
+    min_cell_count : int, default=0
+        Counts below are opened as 0, because small cells expose people.
+    epsilon : float, default=None
+        Opens the tables with noise: differential privacy of one record, for the
+        tables only. The structure itself is not differentially private.
+    accountant : PrivacyAccountant, default=None
+        Charged with `epsilon` before any record is touched.
+
+    Attributes
+    ----------
+    network_ : BayesianNetwork
+        Structure, and probabilities (count + 1) / (total + states). Only with
+        `fit_parameters`.
+    parents_ : dict of str to list of str
+        In the order in which they were found.
+    adjacency_matrix_ : ndarray of bool, shape (n_features, n_features)
+        True at [i, j] for an edge from i to j.
+    ordering_ : list of str
+        The ordering used.
+    n_samples_ : int
+        Number of records that all parties have.
+    ledger_ : Ledger
+        Every message, and who learnt what.
+    privacy_spent_ : PrivacyCost
+        Of the tables. Only with `epsilon`.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    K2StructureLearner : The same on a pooled table.
+
+    Notes
+    -----
+    Stirling's formula is applied to every factorial with ``max(count, 1)`` in all its
+    terms. The paper drops a constant that grows with the number of parent
+    configurations, and does not say what the logarithm of an empty cell is; taken
+    literally, its score favours large parent sets.
+
+    References
+    ----------
+    .. [1] R. Wright, Z. Yang, "Privacy-Preserving Bayesian Network Structure
+       Computation on Distributed Heterogeneous Data", KDD 2004.
+    .. [2] Z. Yang, R. Wright, "Privacy-Preserving Computation of Bayesian Networks on
+       Vertically Partitioned Data", IEEE TKDE 18, 2006.
+
+    Examples
+    --------
+    >>> from skprivbn.datasets import load_asia
+    >>> from skprivbn.structure import PrivateK2StructureLearner
+    >>> asia = load_asia()
+    >>> X = asia.encode(asia.sample(1000, random_state=0))
+    >>> learner = PrivateK2StructureLearner(
+    ...     parties={"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]},
+    ...     ordering=asia.topological_order,
+    ...     max_parents=2,
+    ... ).fit(X)
+    >>> either = asia.nodes.index("either")
+    >>> sorted(learner.parents_[f"x{either}"]) == sorted(
+    ...     f"x{asia.nodes.index(name)}" for name in asia.parents["either"]
+    ... )
+    True
+    """
+
+    _parameter_constraints = {
+        "parties": [dict, list, tuple, str, None],
+        **SEARCH_CONSTRAINTS,
+        "backend": [str, OTBackend, PaillierCountBackend],
+        "fit_parameters": ["boolean"],
+        "min_cell_count": [Interval(Integral, 0, None, closed="left")],
+        "epsilon": [Interval(Real, 0, None, closed="neither"), None],
+        "accountant": [PrivacyAccountant, None],
+    }
+
+    def __init__(
+        self,
+        parties=None,
+        *,
+        max_parents=3,
+        ordering=None,
+        criterion="k2",
+        equivalent_sample_size=10.0,
+        backend="ot",
+        n_states=None,
+        fit_parameters=True,
+        min_cell_count=0,
+        epsilon=None,
+        accountant=None,
+    ):
+        self.parties = parties
+        self.max_parents = max_parents
+        self.ordering = ordering
+        self.criterion = criterion
+        self.equivalent_sample_size = equivalent_sample_size
+        self.backend = backend
+        self.n_states = n_states
+        self.fit_parameters = fit_parameters
+        self.min_cell_count = min_cell_count
+        self.epsilon = epsilon
+        self.accountant = accountant
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Learn the network together.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or VerticalPartition
+            Codes 0, 1, 2, ... without missing entries. A partition with keys is
+            first aligned by private set intersection.
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        Returns
+        -------
+        self : object
+        """
+        backend = resolve_count_backend(self.backend)
+        partition = check_vertical(self, X, self.parties)
+        settings = self._settings(partition, backend)
+        if not hasattr(X, "federate"):
+            self._check_table(X, settings)
+        if partition.n_parties == 1:
+            warn_leak(
+                "all columns are taken to be one party's: this is plain K2 with "
+                "nobody to hide anything from; pass parties= to say who holds what"
+            )
+        self._spend()
+        federation = partition.federate(K2Party, settings, NoSumsBackend())
+        with federation:
+            result = run_private_k2(federation)
+        self.n_samples_ = result["n_samples"]
+        self.ledger_ = federation.ledger
+        self._describe(partition, backend, result)
+        names = partition.feature_names
+        parents = dict(enumerate(result["parents"]))
+        self._set_structure(names, parents, settings["ordering"])
+        if self.fit_parameters:
+            self.network_ = BayesianNetwork.from_counts(
+                names,
+                [range(r) for r in result["n_states"]],
+                self.parents_,
+                # the node comes first in a shared table and last in a network's
+                [
+                    np.moveaxis(np.maximum(counts, 0), 0, -1)
+                    for counts in result["counts"]
+                ],
+                alpha=1.0,
+            )
+        return self
+
+    def _settings(self, partition, backend):
+        """Public parameters of the session, the same at every party."""
+        names = partition.feature_names
+        if self.epsilon is not None and self.min_cell_count:
+            raise ValueError(
+                "min_cell_count hides small counts and epsilon adds noise to all of "
+                "them: choose one"
+            )
+        if self.epsilon is not None and not self.fit_parameters:
+            raise ValueError(
+                "epsilon protects the tables, which fit_parameters=False does not open"
+            )
+        return {
+            "owners": [partition.owners[name] for name in names],
+            "ordering": check_ordering(self.ordering, names),
+            "max_parents": int(self.max_parents),
+            "criterion": self.criterion,
+            "equivalent_sample_size": float(self.equivalent_sample_size),
+            "n_states": check_declared_states(self.n_states, len(names)),
+            "backend": backend.name,
+            "backend_parameters": backend.get_params(deep=False),
+            "fit_parameters": bool(self.fit_parameters),
+            "min_cell_count": int(self.min_cell_count),
+            "epsilon": None if self.epsilon is None else float(self.epsilon),
+            "has_keys": partition.has_keys,
+        }
+
+    def _check_table(self, X, settings):
+        """Say what is wrong with a table at hand; remote parties only refuse."""
+        codes = check_codes(X)
+        names = [f"x{i}" for i in range(codes.shape[1])]
+        names = list(getattr(self, "feature_names_in_", names))
+        n_states = check_states(codes, settings["n_states"], names)
+        check_table_sizes(n_states, settings["ordering"], self.max_parents)
+
+    def _spend(self):
+        if self.epsilon is None:
+            return
+        accountant = check_accountant(self.accountant, self.epsilon)
+        self.privacy_spent_ = accountant.spend(
+            self.epsilon, what="tables of a network (the structure is not private)"
+        )
+
+    def _describe(self, partition, backend, result):
+        """Say in the ledger who learns what."""
+        ledger, who = self.ledger_, "all parties and the coordinator"
+        ledger.learns(
+            who,
+            "for every column the ordered list of its parents, and so when its search "
+            "stopped",
+            "public",
+        )
+        ledger.learns(who, "number of records, number of states of columns", "public")
+        if partition.has_keys:
+            ledger.learns("all parties", "which records all of them have", "public")
+        if partition.n_parties > 1:
+            ledger.note(backend.describe())
+            ledger.note(f"{result['n_hash_calls']} hash calls by the first party")
+            ledger.note(
+                "semi-honest security: parties follow the protocol; all of them but "
+                "one may pool what they see"
+            )
+        if not self.fit_parameters:
+            return
+        what = "counts of every column with its parents"
+        if self.epsilon is not None:
+            noise = count_noise(self.epsilon, partition.n_features, partition.n_parties)
+            declare_noise(ledger, noise, what)
+            ledger.note(
+                "epsilon covers the tables; the structure has no such guarantee"
+            )
+        elif self.min_cell_count > 1:
+            ledger.learns(who, f"{what}, below {self.min_cell_count} as 0")
+        else:
+            ledger.learns(who, what)
