@@ -197,7 +197,7 @@ class ADMMParty(Party):
             forward = self.rows @ parameters.reshape(self.rows.shape[1], d)
         rest = self.rows[:, :d] - forward
         n = len(self.rows)
-        sums = [n * self.mean, (self.rows[:, :d] ** 2).sum(axis=0)]
+        sums = [n * self.mean[:d], (self.rows[:, :d] ** 2).sum(axis=0)]
         sums += [rest.sum(axis=0), (rest**2).sum(axis=0)]
         return {"vector": self.hide(np.concatenate(sums))}
 
@@ -250,7 +250,7 @@ def run_admm(federation):
         total = federation.secure_sum("release")
         reply = federation.call("finish", {"total": total}, to=federation.first)
         reply = reply[federation.first]
-        consensus, n_iter = reply["consensus"], reply["n_iter"]
+        consensus, n_iter = reply["consensus"], reply["n_iter"] + 1
         converged = reply["converged"]
         squares = max(total[-1], 0.0) / len(federation.roster)
         distance = np.sqrt(squares) / max(1.0, np.linalg.norm(consensus))

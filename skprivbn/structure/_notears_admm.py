@@ -206,7 +206,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
     >>> from skprivbn.datasets import make_linear_sem
     >>> from skprivbn.exceptions import PrivacyLeakWarning
     >>> from skprivbn.structure import FederatedNotearsADMM
-    >>> X, weights = make_linear_sem(300, 5, random_state=0)
+    >>> X, weights = make_linear_sem(300, 5, random_state=1)
     >>> party = [f"hospital {i % 3}" for i in range(300)]
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore", PrivacyLeakWarning)

@@ -1,0 +1,299 @@
+"""DYNOTEARS by consensus ADMM over holders of time series."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from skprivbn.base import FederatedMixin
+from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.partition import check_horizontal
+from skprivbn.structure._acyclicity import acyclic_weights
+from skprivbn.structure._admm_protocol import (
+    ADMMParty,
+    collect_residuals,
+    lagged_rows,
+    run_admm,
+)
+from skprivbn.structure._notears_admm import ADMMMixin
+from skprivbn.utils._sklearn import Interval, _fit_context
+
+__all__ = ["FederatedDynotears"]
+
+
+class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
+    """Dynamic network of time series held by different parties.
+
+    Every variable is a linear function of others at the same time (acyclic) and of
+    all variables at earlier times (free). The rounds are those of
+    :class:`FederatedNotearsADMM` with both kinds of weights as parameters.
+
+    Parameters
+    ----------
+    n_lags : int, default=1
+        How many earlier times act on the present.
+    lambda1 : float, default=0.02
+        Weight of the absolute values of the instantaneous effects.
+    lambda_lagged : float, default=0.02
+        Weight of the absolute values of the lagged effects.
+    threshold : float, default=0.3
+        Instantaneous effects of at most this size are no edge.
+    lagged_threshold : float, default=0.1
+        The same for lagged effects.
+    acyclicity : {"logdet", "expm"}, default="logdet"
+        Measure of cycles.
+    rho1, rho2 : float, default=None
+        First penalties; 0.001, and 0.01 divided by the number of parties, if None.
+    gamma1, gamma2 : float, default=1.75 and 1.2
+        Their growth per round.
+    max_iter : int, default=200
+        Bound on the rounds.
+    tol : float, default=0.01
+        Relative distance of the parties to the consensus at which they agree.
+    h_tol : float, default=1e-5
+        Measure of cycles that counts as none.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_features, n_features)
+        Raw instantaneous effects; entry (i, j) is that of i on j.
+    lagged_weights_ : ndarray of shape (n_lags, n_features, n_features)
+        Raw lagged effects, of the time before first.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        Instantaneous edges, acyclic.
+    lagged_adjacency_ : ndarray of bool of shape (n_lags, n_features, n_features)
+        Lagged edges.
+    network_ : GaussianBayesianNetwork
+        Distribution of the present given that the past is at its mean.
+    mean_ : ndarray of shape (n_features,)
+        Means of the variables over all series.
+    n_iter_ : int
+        Number of rounds.
+    h_ : float
+        Measure of the cycles left in the raw weights.
+    consensus_distance_ : float
+        Distance of the parties to the consensus.
+    converged_ : bool
+        Whether both tolerances were met.
+    n_rows_ : int
+        Number of times with a complete past.
+    ledger_ : Ledger
+        Who learnt what.
+    n_features_in_ : int
+        Number of variables.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedNotearsADMM : The same without time.
+
+    References
+    ----------
+    .. [1] Pamfil et al. DYNOTEARS: structure learning from time-series data.
+       AISTATS 2020.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from skprivbn.datasets import make_var_sem
+    >>> from skprivbn.exceptions import PrivacyLeakWarning
+    >>> from skprivbn.structure import FederatedDynotears
+    >>> X, series, W, A = make_var_sem(100, 4, n_series=6, random_state=0)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PrivacyLeakWarning)
+    ...     model = FederatedDynotears().fit(X, series=series, party=series % 3)
+    >>> model.lagged_weights_.shape
+    (1, 4, 4)
+    """
+
+    __metadata_request__fit = {"party": True, "series": True}
+    __metadata_request__score = {"series": True}
+    __metadata_request__predict = {"series": True}
+
+    _parameter_constraints = {
+        **ADMMMixin._parameter_constraints,
+        "n_lags": [Interval(Integral, 1, None, closed="left")],
+        "lambda1": [Interval(Real, 0, None, closed="left")],
+        "lambda_lagged": [Interval(Real, 0, None, closed="left")],
+        "lagged_threshold": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_lags=1,
+        *,
+        lambda1=0.02,
+        lambda_lagged=0.02,
+        threshold=0.3,
+        lagged_threshold=0.1,
+        acyclicity="logdet",
+        rho1=None,
+        rho2=None,
+        gamma1=1.75,
+        gamma2=1.2,
+        max_iter=200,
+        tol=1e-2,
+        h_tol=1e-5,
+        backend="masking",
+    ):
+        self.n_lags = n_lags
+        self.lambda1 = lambda1
+        self.lambda_lagged = lambda_lagged
+        self.threshold = threshold
+        self.lagged_threshold = lagged_threshold
+        self.acyclicity = acyclicity
+        self.rho1 = rho1
+        self.rho2 = rho2
+        self.gamma1 = gamma1
+        self.gamma2 = gamma2
+        self.max_iter = max_iter
+        self.tol = tol
+        self.h_tol = h_tol
+        self.backend = backend
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, party=None, series=None):
+        """Learn the dynamic network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Observations in order of time, one series after the other. A partition may
+            carry ``series`` next to the rows.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row.
+        series : array-like of shape (n_samples,), default=None
+            Independent series that rows belong to; all rows of a party are one series
+            if None.
+
+        Returns
+        -------
+        FederatedDynotears
+            The fitted estimator.
+        """
+        partition = check_horizontal(
+            self,
+            X,
+            party,
+            dtype=np.float64,
+            aligned={"series": series},
+            ensure_min_features=2,
+            ensure_min_samples=1 if hasattr(X, "federate") else self.n_lags + 2,
+        )
+        d, n_lags = self.n_features_in_, int(self.n_lags)
+        problem = {
+            "n_variables": d,
+            "n_free": n_lags * d * d,
+            "lambda1": float(self.lambda1),
+            "lambda_free": float(self.lambda_lagged),
+            "acyclicity": self.acyclicity,
+        }
+        settings = self._settings(
+            partition.n_parties,
+            problem,
+            np.zeros((n_lags + 1) * d * d),
+            {"rho1": 1e-3, "rho2": 1e-2},
+            n_lags=n_lags,
+        )
+        with self._federate(partition, ADMMParty, settings) as federation:
+            result = run_admm(federation)
+            self._keep(result)
+            effects = result.parameters.reshape(n_lags + 1, d, d)
+            self.n_rows_ = result.n_rows
+            self.weights_, self.lagged_weights_ = effects[0], effects[1:]
+            self._keep_graph(federation)
+            self.ledger_ = federation.ledger
+        p = (n_lags + 1) * d
+        self._warn_of_trajectory(
+            partition.n_parties, p * (p + 1) // 2, self.n_iter_ * p * d
+        )
+        return self
+
+    def _keep_graph(self, federation):
+        present = acyclic_weights(self.weights_, self.threshold)
+        strong = np.abs(self.lagged_weights_) > self.lagged_threshold
+        past = np.where(strong, self.lagged_weights_, 0.0)
+        self.adjacency_matrix_, self.lagged_adjacency_ = present != 0, past != 0
+        parameters = np.concatenate([present[np.newaxis], past]).ravel()
+        sums = collect_residuals(federation, parameters)
+        mean, variances, shift, noise = (total / self.n_rows_ for total in sums)
+        d = self.n_features_in_
+        self.mean_ = mean
+        self._past = past
+        if (variances <= 0.0).any():
+            raise ValueError("some columns are constant: leave them out")
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])
+        self.network_ = GaussianBayesianNetwork(
+            [str(name) for name in names],
+            present,
+            self.mean_ - self.mean_ @ present,
+            np.maximum(noise - shift**2, 1e-12 * variances),
+        )
+
+    def _lagged(self, X, series):
+        check_is_fitted(self)
+        partition = check_horizontal(
+            self, X, reset=False, dtype=np.float64, aligned={"series": series}
+        )
+        (block,) = partition._blocks.values()
+        series = block.get("series", np.zeros(len(block["X"]), dtype=int))
+        Z = lagged_rows(block["X"], series, self.n_lags)
+        if not len(Z):
+            raise ValueError(
+                f"no series has more than n_lags={self.n_lags} rows: nothing has a past"
+            )
+        return Z
+
+    def predict(self, X, *, series=None):
+        """Predict every variable from its parents, present and past.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Observations in order of time, one series after the other.
+        series : array-like of shape (n_samples,), default=None
+            Independent series that rows belong to.
+
+        Returns
+        -------
+        ndarray of shape (n_with_past, n_features)
+            For every row with a complete past, series in sorted order of their names.
+        """
+        Z = self._lagged(X, series)
+        d = self.n_features_in_
+        past = Z[:, d:] - np.tile(self.mean_, self.n_lags)
+        effect = past @ self._past.reshape(-1, d)
+        return Z[:, :d] @ self.network_.weights + self.network_.intercepts + effect
+
+    def score(self, X, y=None, *, series=None, sample_weight=None):
+        """Return the mean Gaussian log-likelihood of rows given their past.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Observations in order of time, one series after the other.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        series : array-like of shape (n_samples,), default=None
+            Independent series that rows belong to.
+        sample_weight : None
+            Not supported, present for API consistency by convention.
+
+        Returns
+        -------
+        float
+            Higher is better.
+        """
+        if sample_weight is not None:
+            raise ValueError("rows of a time series cannot be weighted")
+        rest = self._lagged(X, series)[:, : self.n_features_in_]
+        rest = rest - self.predict(X, series=series)
+        variances = self.network_.variances
+        terms = rest**2 / variances + np.log(2.0 * np.pi * variances)
+        return float(-0.5 * terms.sum(axis=1).mean())

@@ -1,0 +1,192 @@
+"""A vote over graphs that parties learn alone: the baseline of the paper."""
+
+from importlib import import_module
+from numbers import Real
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from skprivbn.base import FederatedMixin
+from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.bayesian_network._dag import is_acyclic
+from skprivbn.crypto import AdditiveBackend
+from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.partition import check_horizontal
+from skprivbn.structure._acyclicity import acyclic_weights
+from skprivbn.structure._gaussian_base import NetworkMixin
+from skprivbn.structure._moments import moment_sums, read_moments
+from skprivbn.structure._pooled_notears import Notears
+from skprivbn.utils._sklearn import HasMethods, Interval, _fit_context
+
+__all__ = ["VotingStructureLearner"]
+
+#: parties run code of this package only, whatever a coordinator asks for
+_LEARNERS = "skprivbn.structure."
+
+
+class VotingParty(Party):
+    """A holder of rows who learns a graph alone and votes for its edges."""
+
+    def prepare(self):
+        """Refuse rows that are not finite numbers, and foreign learners."""
+        X = self.block["X"]
+        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
+            raise PartyRefusal("invalid-data")
+        self.X = X.astype(np.float64)
+        module, name = self.settings["learner"]
+        if not module.startswith(_LEARNERS):
+            raise PartyRefusal("refused")
+        learner = getattr(import_module(module), name)
+        self.learner = learner(**self.settings["parameters"])
+
+    def schedule(self):
+        """One vote, then the moments for the parameters."""
+        yield "vote"
+        yield "moments"
+
+    @operation(tells="the edges it found on its own rows", exact=True)
+    def vote(self):
+        """One vote per edge of the own graph; none if the rows do not suffice."""
+        X = self.X
+        votes = np.zeros((X.shape[1], X.shape[1]), dtype=np.int64)
+        if len(X) > 1 and (X.std(axis=0) > 0.0).all():
+            with catch_warnings():
+                # few rows of one party make every learner warn
+                simplefilter("ignore")
+                votes += self.learner.fit(X).adjacency_matrix_
+        return {"vector": self.hide(votes)}
+
+    @operation(
+        tells="number of rows, column sums and cross-products of its rows", exact=True
+    )
+    def moments(self):
+        """What the parameters of the elected graph need."""
+        return {"vector": self.hide(moment_sums(self.X))}
+
+
+class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
+    """Every party learns a graph alone; edges that enough of them found are kept.
+
+    The baseline that federated learners are to beat when parties hold few rows. Votes
+    are added without showing who voted for what.
+
+    Parameters
+    ----------
+    estimator : estimator, default=None
+        A learner of this package with `adjacency_matrix_`, fitted by every party on
+        its own rows. None means :class:`Notears`.
+    min_votes : float, default=0.5
+        An edge is kept if more than this share of the parties found it.
+    acyclic : bool, default=False
+        Drop the edges with fewest votes until there is no cycle. The paper does not,
+        and the elected graph may then have cycles and no `network_`.
+    backend : str or AdditiveBackend, default="masking"
+        How votes are hidden.
+
+    Attributes
+    ----------
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        The elected graph; entry (i, j) is an edge from i to j.
+    votes_ : ndarray of shape (n_features, n_features)
+        Share of the parties that found each edge.
+    network_ : GaussianBayesianNetwork
+        Least squares on the elected graph; not there if it has cycles.
+    n_iter_ : int
+        Number of secure sums.
+    ledger_ : Ledger
+        Who learnt what.
+    n_features_in_ : int
+        Number of variables.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedGaussianBayesianNetwork : Adds moments instead of edges.
+
+    References
+    ----------
+    .. [1] Na, Yang. Distributed Bayesian network structure learning. ISIE 2010.
+
+    Examples
+    --------
+    >>> from skprivbn.datasets import make_linear_sem
+    >>> from skprivbn.structure import VotingStructureLearner
+    >>> X, weights = make_linear_sem(600, 4, random_state=0)
+    >>> party = [f"hospital {i % 3}" for i in range(600)]
+    >>> model = VotingStructureLearner().fit(X, party=party)
+    >>> model.votes_.max()
+    np.float64(1.0)
+    """
+
+    _parameter_constraints = {
+        "estimator": [HasMethods(["fit", "get_params"]), None],
+        "min_votes": [Interval(Real, 0, 1, closed="left")],
+        "acyclic": ["boolean"],
+        "backend": [str, AdditiveBackend],
+    }
+
+    def __init__(
+        self, estimator=None, *, min_votes=0.5, acyclic=False, backend="masking"
+    ):
+        self.estimator = estimator
+        self.min_votes = min_votes
+        self.acyclic = acyclic
+        self.backend = backend
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y=None, *, party=None):
+        """Let every party learn and vote.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            The rows of all parties.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row.
+
+        Returns
+        -------
+        VotingStructureLearner
+            The fitted estimator.
+        """
+        learner = Notears() if self.estimator is None else self.estimator
+        if not type(learner).__module__.startswith(_LEARNERS):
+            raise ValueError(
+                "estimator must be a structure learner of skprivbn.structure: parties "
+                f"run no other code; got {type(learner).__name__}"
+            )
+        partition = check_horizontal(
+            self,
+            X,
+            party,
+            dtype=np.float64,
+            ensure_min_features=2,
+            ensure_min_samples=1 if hasattr(X, "federate") else 2,
+        )
+        settings = {
+            "learner": [type(learner).__module__, type(learner).__qualname__],
+            "parameters": learner.get_params(deep=False),
+        }
+        with self._federate(partition, VotingParty, settings) as federation:
+            votes = federation.secure_sum("vote")
+            moments = read_moments(federation.secure_sum("moments"))
+            self.ledger_ = federation.ledger
+        d = self.n_features_in_
+        self.votes_ = votes.reshape(d, d) / partition.n_parties
+        elected = np.where(self.votes_ > self.min_votes, self.votes_, 0.0)
+        if self.acyclic:
+            elected = acyclic_weights(elected, 0.0)
+        self.adjacency_matrix_ = elected != 0.0
+        self.n_iter_ = 2
+        if is_acyclic(self.adjacency_matrix_):
+            self.network_ = GaussianBayesianNetwork.fit_from_moments(
+                moments.mean,
+                moments.covariance,
+                self.adjacency_matrix_,
+                nodes=self._node_names(),
+            )
+        return self
