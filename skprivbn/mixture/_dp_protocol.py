@@ -6,6 +6,7 @@ nobody ever sees sums without noise. Everything after that is post-processing.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     uniform_frame,
 )
+from skprivbn.mixture._seeding import merge_centroids, nearest, one_hot
 from skprivbn.privacy import CountMechanism, distribute
 
 __all__ = ["PrivateEMParty", "noise_of", "run_private_em", "sensitivities"]
@@ -26,6 +28,8 @@ __all__ = ["PrivateEMParty", "noise_of", "run_private_em", "sensitivities"]
 # Noisy integers travel as multiples of this: room for large counts, and coarse enough
 # that reading an approximate sum gives the integer back.
 _INTEGER_UNIT = 2.0**-20
+
+CELLS_PER_COMPONENT = 10
 
 
 def sensitivities(covariance_type, n_features):
@@ -61,25 +65,31 @@ def sensitivities(covariance_type, n_features):
     )
 
 
+def uses_cells(settings):
+    """Tell whether the first means come from the rows, by one noisy release."""
+    return settings["init_params"] == "kmeans" and "means" not in settings["given"]
+
+
 def noise_of(settings, n_features, n_parties):
-    """Calibrate the noise of all iterations together.
+    """Calibrate the noise of all releases together.
 
     Parameters
     ----------
     settings : dict
-        With `epsilon`, `delta`, `max_iter`, `covariance_type`, `n_components`.
+        The parties' settings.
     n_features, n_parties : int
 
     Returns
     -------
     noise : DistributedNoise
-        Of one iteration.
+        Of one release.
     grid : float
         By which sums are multiplied before they are rounded. Rounding moves each of
         the sums by less than one, which is inside the sensitivity and costs about one
         per cent of it.
     """
-    kind, n_releases = settings["covariance_type"], settings["max_iter"]
+    kind = settings["covariance_type"]
+    n_releases = settings["max_iter"] + uses_cells(settings)
     length = n_statistics(kind, settings["n_components"], n_features)
     grid = 2.0 ** math.ceil(math.log2(100 * math.sqrt(length)))
     l1, l2 = sensitivities(kind, n_features)
@@ -111,13 +121,36 @@ class PrivateEMParty(Party):
             settings["n_components"],
         )
         self.noise, self.grid = noise_of(settings, n_features, len(self.context.roster))
+        self.noise_std = self.noise.std / self.grid
         self.mixture = public_start(settings, self.middle, self.half)
+        random_state = np.random.RandomState(settings["seeds"][0])
+        n_cells = CELLS_PER_COMPONENT * settings["n_components"]
+        self.cells = random_state.uniform(-1, 1, (n_cells, n_features))
 
     def schedule(self):
+        if uses_cells(self.settings):
+            yield "noisy_cells"
+            yield "start"
         for _ in range(self.settings["max_iter"]):
             yield "noisy_statistics"
             yield "update"
         yield "hand_over"
+
+    @operation(tells="sizes and sums of its clipped rows in random cells, with noise")
+    def noisy_cells(self):
+        members = one_hot(nearest(self.rows, self.cells), len(self.cells))
+        sums = np.append(members.sum(axis=0), (members.T @ self.rows).ravel())
+        return {"vector": self._hide_noisy(sums)}
+
+    @operation()
+    def start(self, total):
+        means = centres_of_cells(
+            self._reveal_noisy(total),
+            self.mixture.means,
+            self.noise_std,
+            self.settings["seeds"][0],
+        )
+        self.mixture = replace(self.mixture, means=means)
 
     @operation(
         tells="sums of responsibilities and moments of its clipped rows, with its "
@@ -126,14 +159,20 @@ class PrivateEMParty(Party):
     def noisy_statistics(self):
         _, responsibilities = e_step(self.rows, self.mixture)
         sums = local_statistics(self.rows, responsibilities, self.frame)
-        integers = np.rint(sums * self.grid).astype(np.int64)
-        integers += self.noise.share(len(integers))
-        return {"vector": self.hide(integers * _INTEGER_UNIT)}
+        return {"vector": self._hide_noisy(sums)}
 
     @operation()
     def update(self, total):
-        sums = np.rint(self.reveal(total) / _INTEGER_UNIT) / self.grid
-        self.mixture = maximise_noisy(sums, self.frame, self.noise.std / self.grid)
+        sums = self._reveal_noisy(total)
+        self.mixture = maximise_noisy(sums, self.frame, self.noise_std)
+
+    def _hide_noisy(self, sums):
+        integers = np.rint(sums * self.grid).astype(np.int64)
+        integers += self.noise.share(len(integers))
+        return self.hide(integers * _INTEGER_UNIT)
+
+    def _reveal_noisy(self, total):
+        return np.rint(self.reveal(total) / _INTEGER_UNIT) / self.grid
 
     @operation(tells="the mixture made of the noisy sums", kind="noisy release")
     def hand_over(self):
@@ -156,8 +195,8 @@ def box(low, high, covariance_type):
 def public_start(settings, middle, half):
     """Return the mixture to start from, in the unit box, without looking at rows.
 
-    What the user did not give: equal weights, means drawn at random in the box and
-    kept apart from each other, and variances of the size of a component's part of it.
+    What the user did not give: equal weights, means drawn at random in the box, apart
+    from each other, and variances of the size of a component's part of it.
     """
     kind, n_components = settings["covariance_type"], settings["n_components"]
     given, n_features = settings["given"], len(middle)
@@ -174,7 +213,7 @@ def public_start(settings, middle, half):
             return Mixture.from_precisions(kind, weights, means, precisions)
         covariances = given["covariances"] / units
     else:
-        variance = n_components ** (-2 / n_features) / 3
+        variance = n_components ** (-2 / n_features) / 12
         covariances = {
             "full": np.tile(variance * np.eye(n_features), (n_components, 1, 1)),
             "tied": variance * np.eye(n_features),
@@ -194,6 +233,34 @@ def spread_points(n_points, n_features, seed):
         nearest = (gaps**2).sum(axis=2).min(axis=1)
         points.append(candidates[nearest.argmax()])
     return np.array(points)
+
+
+def centres_of_cells(sums, fallback, noise_std, seed):
+    """Cluster the centroids of those cells that stand out from the noise.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (n_cells * (1 + n_features),)
+        Noisy sizes of the cells, and sums of the rows in each.
+    fallback : ndarray of shape (n_components, n_features)
+        Means to use if too few cells stand out.
+    noise_std : float
+        Standard deviation of the noise on each sum.
+    seed : int
+
+    Returns
+    -------
+    means : ndarray of shape (n_components, n_features)
+    """
+    n_components, n_features = fallback.shape
+    n_cells = len(sums) // (1 + n_features)
+    sizes, totals = sums[:n_cells], sums[n_cells:].reshape(n_cells, n_features)
+    occupied = sizes > 3 * noise_std
+    if occupied.sum() < n_components:
+        return fallback
+    sizes = sizes[occupied]
+    centroids = np.clip(totals[occupied] / sizes[:, np.newaxis], -1, 1)
+    return merge_centroids(centroids, sizes, n_components, seed)
 
 
 def maximise_noisy(sums, frame, noise_std):
@@ -261,11 +328,14 @@ def run_private_em(federation, settings, progress):
     )
     federation.ledger.learns(
         "everybody",
-        f"the sums of {settings['max_iter']} iterations with noise, and the mixture",
+        "the sums of all rounds with noise, and the mixture",
         "noisy release",
         epsilon=settings["epsilon"],
     )
     progress.begin_run(0)
+    if uses_cells(settings):
+        total = federation.secure_sum("noisy_cells")
+        federation.call("start", {"total": total})
     for n_iter in range(1, settings["max_iter"] + 1):
         progress.begin_iteration()
         total = federation.secure_sum("noisy_statistics")

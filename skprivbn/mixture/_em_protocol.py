@@ -42,7 +42,7 @@ from skprivbn.mixture._start_protocol import (
 __all__ = ["EMParty", "Outcome", "run_em"]
 
 # A mean log-likelihood per value beyond this says only that the start was bad.
-_MAX_LOG_LIKELIHOOD, _LOG_LIKELIHOOD_UNIT = 1000.0, 1 / 8
+_MAX_LOG_LIKELIHOOD, _LOG_LIKELIHOOD_UNIT = 1000.0, 1 / 64
 
 
 @dataclass

@@ -101,7 +101,7 @@ default="kmeans"
         ``"masking"`` (the coordinator knows them, too), ``"plaintext"``.
     epsilon : float, default=None
         Privacy budget of the fit, spread evenly over `max_iter` iterations, all of
-        which are done. None adds no noise.
+        which are done: 5 to 20 are better than 100. None adds no noise.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
     bounds : pair of numbers or array-likes of shape (n_features,), default=None
@@ -264,13 +264,11 @@ default="kmeans"
                 "Expected n_samples >= n_components but got n_components = "
                 f"{self.n_components}, n_samples = {n_samples}"
             )
-        settings = self._settings(partition.n_features)
         progress = Progress(self, callback_context)
-        spent = charge(self, "mixture")
-        if spent is None:
-            self._fit_exactly(partition, settings, progress)
+        if self.epsilon is None:
+            self._fit_exactly(partition, progress)
         else:
-            self._fit_privately(partition, settings, progress, spent)
+            self._fit_privately(partition, progress)
         callback_context.call_on_fit_task_end(
             estimator=self, X=X, reconstruction_attributes={}
         )
@@ -345,9 +343,9 @@ default="kmeans"
             )
         return {key: np.asarray(value, np.float64) for key, value in given.items()}
 
-    def _fit_exactly(self, partition, settings, progress):
+    def _fit_exactly(self, partition, progress):
         settings = {
-            **settings,
+            **self._settings(partition.n_features),
             "tol": float(self.tol),
             "covariance_update": self.covariance_update,
             "rotate_keys": self.key_rotation == "iteration",
@@ -355,6 +353,7 @@ default="kmeans"
             "max_sum": resolve_backend(self.backend).max_sum(),
             "tell_bounds": self.verbose >= 2,
         }
+        charge(self, "mixture")
         self._warn_of_disclosures(partition, settings)
         with self._federate(partition, EMParty, settings) as federation:
             outcome = run_em(federation, settings, progress)
@@ -365,7 +364,12 @@ default="kmeans"
         self.n_iter_ = len(self.lower_bounds_)
         self._warn_of_outcome(partition, settings, outcome)
 
-    def _fit_privately(self, partition, settings, progress, spent):
+    def _fit_privately(self, partition, progress):
+        settings = {
+            **self._settings(partition.n_features),
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+        }
         if settings["n_init"] > 1 or settings["max_iter"] == 0:
             raise ValueError(
                 "with epsilon, n_init must be 1 (starts cannot be compared without "
@@ -374,15 +378,12 @@ default="kmeans"
         if settings["init_params"] in ("k-means++", "random_from_data", "local_em"):
             raise ValueError(
                 f"init_params={self.init_params!r} looks at the rows; with epsilon, "
-                "use 'kmeans' or 'random' (both start from public random means) or "
-                "give means_init"
+                "use 'kmeans' (noisy sums in random cells), 'random' (public means) "
+                "or give means_init"
             )
-        settings = {
-            **settings,
-            "bounds": check_bounds(self.bounds, partition.n_features),
-            "epsilon": float(self.epsilon),
-            "delta": float(self.delta),
-        }
+        if self.bounds is not None:
+            settings["bounds"] = check_bounds(self.bounds, partition.n_features)
+        spent = charge(self, "mixture")
         with self._federate(partition, PrivateEMParty, settings) as federation:
             mixture = run_private_em(federation, settings, progress)
         self._keep(mixture, partition, federation)

@@ -5,6 +5,7 @@ So each party votes, per feature, for the power of two that bounds its own value
 votes are summed securely, and the highest one that somebody voted for bounds all.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +77,7 @@ DISTANCES = Ballot(lowest=-54, step=2, n_choices=29)
 
 # Moments of order one per row must stay below the backend's limit although a single
 # party may hold nearly all rows, and although rows may lie far from their component.
-_HEADROOM = 256
+_HEADROOM = 32
 
 
 def sum_unit(max_sum, n_parties, n_rows):
@@ -95,9 +96,9 @@ def sum_unit(max_sum, n_parties, n_rows):
 
     Examples
     --------
-    >>> sum_unit(2.0**21, n_parties=8, n_rows=1024)
+    >>> sum_unit(2.0**21, n_parties=8, n_rows=8192)
     1.0
     """
-    if np.isinf(max_sum):
+    if math.isinf(max_sum):
         return 1.0
-    return 2.0 ** np.floor(np.log2(max_sum / (_HEADROOM * n_parties * n_rows)))
+    return 2.0 ** math.floor(math.log2(max_sum / (_HEADROOM * n_parties * n_rows)))

@@ -55,6 +55,7 @@ class StartParty(Party):
         yield "magnitudes"
         yield "centre"
         yield "distances"
+        yield "spread"
         yield "settle"
 
     def _start_operations(self):
@@ -114,20 +115,29 @@ class StartParty(Party):
         distance = np.abs(self.rows).max(axis=0) / self.magnitude
         return {"vector": self.hide(DISTANCES.votes(distance))}
 
-    @operation()
-    def settle(self, total):
+    @operation(tells="sums of squared distances from the centre")
+    def spread(self, total):
         if self.n_rows < self.settings["n_components"]:
             raise PartyRefusal("too-few-rows")
         self.scale = DISTANCES.bounds(self.reveal(total)) * self.magnitude
         self.unit = sum_unit(
             self.settings["max_sum"], len(self.context.roster), self.n_rows
         )
+        squares = ((self.rows / self.scale) ** 2).sum(axis=0)
+        return {"vector": self.hide(squares * self.unit)}
+
+    @operation()
+    def settle(self, total):
+        """Take standard deviations as units: no second moment then exceeds `n_rows`."""
+        variances = self.reveal(total) / self.unit / self.n_rows
+        known = variances > 2.0**-40
+        self.scale[known] *= np.sqrt(variances[known])
 
     # The start: responsibilities of the own rows, by one of several ways.
 
     @operation(
-        tells="nothing: it talks to the other parties only",
-        peers="centres and sizes of its own clusters of at least min_rows rows",
+        peers="centres and sizes of every other party's clusters of min_rows rows "
+        "or more",
         peers_kind="plaintext aggregate",
     )
     def share_centroids(self):
@@ -201,8 +211,7 @@ class StartParty(Party):
         return {"status": CONVERGED if self.settled else GO_ON}
 
     @operation(
-        tells="nothing: it talks to the other parties only",
-        peers="rows of its data, chosen as first means",
+        peers="rows of the other parties, chosen as first means",
         peers_kind="raw rows",
     )
     def choose_rows(self):
@@ -212,23 +221,29 @@ class StartParty(Party):
         chances = np.ones(len(self.rows))
         self.responsibilities = np.zeros((len(self.rows), n_components))
         for k in range(n_components):
-            masses = {self.name: {"mass": float(chances.sum())}}
-            masses.update((yield dict.fromkeys(self.peers, masses[self.name])))
+            masses = yield from self._tell_peers({"mass": float(chances.sum())})
             ends = np.cumsum([masses[name]["mass"] for name in self.context.roster])
             target = shared.uniform() * ends[-1]
             holder = int(np.searchsorted(ends[:-1], target, side="right"))
-            rows = {self.name: {"row": None}}
+            row = None
             if self.context.roster[holder] == self.name:
                 target -= ends[holder - 1] if holder else 0.0
                 chosen = np.searchsorted(np.cumsum(chances)[:-1], target, side="right")
                 self.responsibilities[chosen, k] = 1
                 chances[chosen] = 0
-                rows = {self.name: {"row": self.rows[chosen]}}
-            rows.update((yield dict.fromkeys(self.peers, rows[self.name])))
+                row = self.rows[chosen]
+            told = yield from self._tell_peers({"row": row})
             if self.settings["init_params"] == "k-means++":
-                row = rows[self.context.roster[holder]]["row"]
+                row = told[self.context.roster[holder]]["row"]
                 squares = ((self.rows - row) ** 2).sum(axis=1)
                 chances = squares if k == 0 else np.minimum(chances, squares)
+
+    def _tell_peers(self, mine):
+        """Send all peers the same and return what everybody sent, by name."""
+        received = {self.name: mine}
+        if not self._alone:
+            received.update((yield dict.fromkeys(self.peers, mine)))
+        return received
 
     @operation(tells="sums of its first responsibilities and moments")
     def start(self):
@@ -306,6 +321,7 @@ def survey(federation):
     total = federation.secure_sum("magnitudes")
     total = federation.secure_sum("centre", {"total": total})
     total = federation.secure_sum("distances", {"total": total})
+    total = federation.secure_sum("spread", {"total": total})
     federation.call("settle", {"total": total})
 
 
