@@ -42,21 +42,18 @@ class FederatedMixin:
 
 
 def _warn_of_roster(backend, partition):
+    leaks = backend.leaks()
+    if leaks is not None:
+        warn_leak(leaks)
     if backend.kind == "plaintext":
-        message = (
-            "backend='plaintext' shows every party's sums to the coordinator in the "
-            "clear; use 'masking' or 'ckks' to hide them"
-        )
-    elif partition.n_parties == 1:
-        message = (
+        return
+    if partition.n_parties == 1:
+        warn_leak(
             "all rows are taken to be one party's: there is nobody to hide them from "
             "and the sums are that party's own; pass party= to say who holds each row"
         )
     elif partition.n_parties == 2:
-        message = (
+        warn_leak(
             "with two parties, each learns the other's sums by subtracting its own; "
             "three or more are needed to hide them"
         )
-    else:
-        return
-    warn_leak(message)

@@ -252,8 +252,8 @@ def recoverable_sum(backend, federation, operation, payload):
         for name, key in keys.items()
     }
     sent = ask("shares", to=tuple(keys), keys=signed_keys)
-    hiding = [name for name in sent if _deliver(federation, sent, name)]
-    replies = federation.call(operation, payload, to=tuple(hiding), missing="drop")
+    hiding = _deliver(federation, sent)
+    replies = federation.call(operation, payload, to=hiding, missing="drop")
     _enough(replies, threshold, operation)
     hidden = {
         name: HiddenVector.from_payload(reply["vector"])
@@ -282,15 +282,20 @@ def _enough(replies, threshold, step):
     return replies
 
 
-def _deliver(federation, sent, name):
-    """Hand one party the shares meant for it; tell whether it is still there."""
-    shares = {
-        sender: reply["shares"][name]
-        for sender, reply in sent.items()
-        if sender != name
+def _deliver(federation, sent):
+    """Hand every party the shares meant for it; return those still there."""
+    each = {
+        name: {
+            "step": "deliver",
+            "shares": {
+                sender: reply["shares"][name]
+                for sender, reply in sent.items()
+                if sender != name
+            },
+        }
+        for name in sent
     }
-    step = {"step": "deliver", "shares": shares}
-    return name in federation.call("backend", step, to=name, missing="drop")
+    return tuple(federation.call("backend", each=each, missing="drop"))
 
 
 def _remove_masks(total, info, roster, publics, survivors, givers):

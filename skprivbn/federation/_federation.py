@@ -125,14 +125,23 @@ class Federation(ABC):
         for topic, words in self.backend.describe(self.roster).items():
             self.ledger.note(f"{topic.replace('_', ' ')}: {words}")
         hellos = self.call("session.join", {"terms": terms})
-        self._relay("session.meet", self._round("session.meet", {"hellos": hellos}))
+        self._relay("session.meet", self.call("session.meet", {"hellos": hellos}))
 
     def rotate_keys(self):
         """Have the parties replace the keys of the secure sums."""
-        self._relay("session.rotate", self._round("session.rotate", {}))
+        self._relay("session.rotate", self.call("session.rotate", {}))
 
-    def call(self, operation, payload=None, *, to=None, timeout=None, missing="raise"):
-        """Ask parties to do something and wait for all of them.
+    def call(
+        self,
+        operation,
+        payload=None,
+        *,
+        to=None,
+        each=None,
+        timeout=None,
+        missing="raise",
+    ):
+        """Ask parties to do something and wait for all of them: one round trip.
 
         Parameters
         ----------
@@ -141,6 +150,8 @@ class Federation(ABC):
             Arguments, the same for all.
         to : str or sequence of str, default=None
             Which parties; all active ones if None.
+        each : dict of str to dict, default=None
+            Arguments of each party's own, in place of `payload` and `to`.
         timeout : float, default=None
             Seconds; the federation's own if None.
         missing : {"raise", "drop"}, default="raise"
@@ -152,7 +163,30 @@ class Federation(ABC):
         replies : dict of str to dict
             Payload of every party that answered.
         """
-        return self._round(operation, payload, to=to, timeout=timeout, missing=missing)
+        if operation not in self._operations:
+            raise ValueError(f"{self.party_class.__name__} has no {operation!r}")
+        if each is None:
+            names = self.active if to is None else (to,) if isinstance(to, str) else to
+            each = {name: payload or {} for name in names}
+        self.ledger.n_rounds += 1
+        requests = {
+            name: self._request(name, operation, arguments)
+            for name, arguments in each.items()
+        }
+        messages = self._exchange(
+            requests, self.timeout if timeout is None else timeout
+        )
+        replies = {}
+        for name in each:
+            reply, code = self._read(name, operation, messages.get(name))
+            if code is None:
+                replies[name] = reply
+            elif missing == "drop" and self.on_dropout == "continue":
+                self.lost[name] = operation
+                self.ledger.note(f"party {name} was lost at {operation} ({code})")
+            else:
+                raise PartyError(name, operation, code)
+        return replies
 
     def secure_sum(self, operation, payload=None):
         """Add the vectors that parties hide in answer to an operation.
@@ -214,7 +248,7 @@ class Federation(ABC):
         between : sequence of str, default=None
             Which parties; all active ones if None.
         """
-        self._relay(operation, self._round(operation, payload, to=between))
+        self._relay(operation, self.call(operation, payload, to=between))
 
     def _relay(self, operation, replies):
         """Carry sealed messages until every party in the conversation is done."""
@@ -242,47 +276,8 @@ class Federation(ABC):
                 raise ProtocolError(f"{names} wait for messages nobody sends")
             # With nothing to deliver, let those go on who expect no answer.
             silent = not inbox
-            replies = self._round(
-                "session.talk", each=inbox or {name: {} for name in waiting}
-            )
-
-    def _round(
-        self,
-        operation,
-        payload=None,
-        *,
-        each=None,
-        to=None,
-        timeout=None,
-        missing="raise",
-    ):
-        """One round trip; `each` gives every party a payload of its own."""
-        if operation not in self._operations:
-            raise ValueError(f"{self.party_class.__name__} has no {operation!r}")
-        if each is not None:
-            payloads = {name: {"sealed": inbox} for name, inbox in each.items()}
-        else:
-            names = self.active if to is None else (to,) if isinstance(to, str) else to
-            payloads = {name: payload or {} for name in names}
-        self.ledger.n_rounds += 1
-        requests = {
-            name: self._request(name, operation, arguments)
-            for name, arguments in payloads.items()
-        }
-        messages = self._exchange(
-            requests, self.timeout if timeout is None else timeout
-        )
-        replies = {}
-        for name in payloads:
-            reply, code = self._read(name, operation, messages.get(name))
-            if code is None:
-                replies[name] = reply
-            elif missing == "drop" and self.on_dropout == "continue":
-                self.lost[name] = operation
-                self.ledger.note(f"party {name} was lost at {operation} ({code})")
-            else:
-                raise PartyError(name, operation, code)
-        return replies
+            each = {name: {"sealed": inbox.get(name, {})} for name in inbox or waiting}
+            replies = self.call("session.talk", each=each)
 
     def _request(self, name, operation, payload):
         message = encode(

@@ -18,8 +18,8 @@ __all__ = ["Moments", "MomentsParty", "collect_moments", "moments_settings"]
 
 #: clipped values between -1 and 1 are carried as integers up to this size
 UNIT = 1 << 15
-#: widest distributed Laplace noise that is sampled exactly in little time
-MAX_LAPLACE_SCALE = 1 << 12
+#: widest distributed Laplace noise that is sampled exactly
+MAX_LAPLACE_SCALE = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,6 @@ def moments_settings(second="full", *, bounds=None, noise=None, n_parties=None):
     unit = UNIT
     if delta == 0:
         unit = min(UNIT, int(np.sqrt(MAX_LAPLACE_SCALE * epsilon / n_values)))
-    if unit < 4:
-        raise ValueError(
-            f"epsilon={epsilon:g} is too small to release {n_values} sums with Laplace "
-            "noise: give delta > 0, which needs much less noise"
-        )
     # A row adds n_values integers, each of unit**2 at most, rounding included.
     mechanism = CountMechanism.for_budget(
         epsilon, delta, unit**2 * n_values, unit**2 * np.sqrt(n_values)

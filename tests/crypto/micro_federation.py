@@ -80,12 +80,13 @@ class MicroFederation:
         self.roster = tuple(sessions)
         self.fails, self.lost, self.sent = set(fails), set(), []
 
-    def call(self, operation, payload=None, *, to=None, missing="raise"):
-        names = (to,) if isinstance(to, str) else self.roster if to is None else to
-        payload = dict(payload or {})
-        step = payload.get("step", operation)
+    def call(self, operation, payload=None, *, to=None, each=None, missing="raise"):
+        if each is None:
+            names = (to,) if isinstance(to, str) else self.roster if to is None else to
+            each = {name: dict(payload or {}) for name in names}
         replies = {}
-        for name in names:
+        for name, payload in each.items():
+            step = payload.get("step", operation)
             if (name, step) in self.fails:
                 self.lost.add(name)
             if name in self.lost:

@@ -93,7 +93,10 @@ class Recorder(MicroFederation):
         super().__init__(*args)
         self.tamper = tamper
 
-    def call(self, operation, payload=None, **options):
+    def call(self, operation, payload=None, *, each=None, **options):
+        if each is not None:
+            each = {n: self.tamper(dict(p), {"to": n}) or p for n, p in each.items()}
+            return super().call(operation, each=each, **options)
         payload = self.tamper(dict(payload or {}), options) or payload
         return super().call(operation, payload, **options)
 

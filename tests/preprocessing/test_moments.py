@@ -79,10 +79,11 @@ def test_noise_has_the_scale_that_the_sensitivity_asks_for():
     assert 0.8 < np.std(errors) / 6 < 1.2
 
 
-def test_too_small_an_epsilon_is_said():
+def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():
     bounds = np.array([[-1.0] * 30, [1.0] * 30])
-    with pytest.raises(ValueError, match="give delta > 0"):
-        moments_settings("full", bounds=bounds, noise=(0.01, 0.0), n_parties=3)
+    settings = moments_settings("full", bounds=bounds, noise=(0.001, 0.0), n_parties=3)
+    assert settings["unit"] < 1 << 15
+    assert settings["noise"]["sensitivity"] == 496 * settings["unit"] ** 2
 
 
 def test_noisy_runs_differ():

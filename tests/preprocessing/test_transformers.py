@@ -227,5 +227,5 @@ def test_what_the_roster_cannot_hide_is_said(party, message):
 
 
 def test_plaintext_is_said():
-    with pytest.warns(PrivacyLeakWarning, match="in the clear"):
+    with pytest.warns(PrivacyLeakWarning, match="plaintext backend hides nothing"):
         FederatedStandardScaler(backend="plaintext").fit(X, party=PARTY)
