@@ -123,6 +123,11 @@ class HorizontalPartition:
         """Number type that holds the rows of all parties."""
         return np.result_type(*(block["X"].dtype for block in self._blocks.values()))
 
+    @property
+    def aligned(self):
+        """Names of the values that go with the rows, such as "y"."""
+        return tuple(key for key in self._blocks[self.names[0]] if key != "X")
+
     def n_rows(self):
         """Return the number of rows of each party, by name."""
         return {name: len(block["X"]) for name, block in self._blocks.items()}
@@ -140,12 +145,11 @@ class HorizontalPartition:
         partition : HorizontalPartition
             With the same parties and the same values beside the rows.
         """
-        keys = next(iter(self._blocks.values())).keys() - {"X"}
         return HorizontalPartition(
             {name: function(block["X"]) for name, block in self._blocks.items()},
             **{
                 key: {name: block[key] for name, block in self._blocks.items()}
-                for key in keys
+                for key in self.aligned
             },
         )
 

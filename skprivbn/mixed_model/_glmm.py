@@ -1,0 +1,538 @@
+"""Logistic regression with random effects over rows of several parties."""
+
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from skprivbn.base import FederatedMixin
+from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation import moments_settings
+from skprivbn.mixed_model._estimates import estimate
+from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em, take_survey
+from skprivbn.mixed_model._summary import GLMMSummary
+from skprivbn.partition import check_horizontal
+from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+
+__all__ = ["PrivateGLMM"]
+
+_MAX_ITER = {"quadrature": 100, "metropolis": 20}
+
+
+class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
+    """Logistic mixed model by collaborative EM over parties.
+
+    The model is ``logit P(y = 1) = intercept + X coef + z``, where the effect
+    ``z ~ N(0, scale^2)`` is common to all rows of a cluster, such as a medical
+    centre. The rows of a cluster may be spread over parties. Parties exchange sums
+    of log-likelihoods, gradients and Hessians of their rows under the backend.
+
+    Parameters
+    ----------
+    e_step : {"quadrature", "metropolis"}, default="quadrature"
+        How expectations over the random effects are taken: by adaptive Gauss-Hermite
+        quadrature, which is deterministic and accurate, or by Metropolis-Hastings
+        with proposals from N(0, scale^2).
+    n_quadrature : int, default=15
+        Number of nodes. Log-likelihood and standard errors are computed on them
+        with either `e_step`.
+    n_draws : int, default=1000
+        Metropolis steps kept in each iteration.
+    n_burn_in : int, default=200
+        Metropolis steps forgotten before those.
+    batch_size : int, default=50
+        Proposals evaluated in one round trip.
+    max_iter : int, default=None
+        Bound on the EM iterations. None allows 100 for quadrature. With
+        ``e_step="metropolis"`` it is the number of iterations, 20 if None; estimates
+        are averages over the second half of them.
+    tol : float, default=1e-9
+        Quadrature stops when the next step promises a smaller gain in
+        log-likelihood.
+    clusters : array-like of labels, default=None
+        All clusters there may be, as a public fact. If None, every party tells which
+        clusters it holds.
+    min_parties : int, default=2
+        Fewest holders of a cluster whose rows are spread over parties.
+    min_rows : int, default=5
+        Fewest rows of such a cluster.
+    release_effects : {"all", "shared"}, default="all"
+        Which clusters' random effects become known: all, or only those whose rows
+        are spread over parties. The effect of a cluster held by one party tells about
+        the rows of that party alone.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden: "masking", "ckks", "paillier" or "plaintext".
+    random_state : int, RandomState instance or None, default=None
+        Proposals and acceptance of Metropolis-Hastings.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The second is the one whose probability is modelled.
+    clusters_ : ndarray of shape (n_clusters,)
+        Labels of the clusters; empty without random effects.
+    coef_ : ndarray of shape (1, n_features)
+        Fixed effects.
+    intercept_ : ndarray of shape (1,)
+    coef_se_ : ndarray of shape (1, n_features)
+        Standard errors, from Louis' observed information.
+    intercept_se_ : ndarray of shape (1,)
+    covariance_ : ndarray of shape (n_features + 1, n_features + 1)
+        Sampling covariance of intercept and coefficients.
+    random_effects_ : ndarray of shape (n_clusters,)
+        Posterior mean of each cluster's effect given the estimates; NaN if withheld.
+    random_effects_std_ : ndarray of shape (n_clusters,)
+        Posterior standard deviations.
+    random_effect_scale_ : float
+        Standard deviation of the random effects; 0 without.
+    log_likelihood_ : float
+        Marginal log-likelihood at the estimates.
+    n_rows_ : int
+        Rows of all parties.
+    n_iter_ : int
+        Number of EM iterations.
+    ledger_ : Ledger
+        Who said what, and who learnt what from it.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+
+    See Also
+    --------
+    skprivbn.preprocessing.FederatedStandardScaler : Not needed here: features are
+        standardised within the fit.
+
+    Notes
+    -----
+    Clusters that one party holds alone never enter the tables of log-likelihoods:
+    that party integrates over their effects by itself.
+
+    The quadrature iteration is EM with one Newton step per M-step, accelerated by
+    differences of past gradients [2]_; the Metropolis iteration is parameter-expanded
+    EM [3]_.
+
+    References
+    ----------
+    .. [1] Zhu, Jiang, Wang, Wang, Bian, Tang. Privacy-preserving construction of
+       generalized linear mixed model for biomedical computation. Bioinformatics,
+       2020.
+    .. [2] Lange. A quasi-Newton acceleration of the EM algorithm. Statistica Sinica,
+       1995.
+    .. [3] Liu, Rubin, Wu. Parameter expansion to accelerate EM: the PX-EM algorithm.
+       Biometrika, 1998.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.mixed_model import PrivateGLMM
+    >>> rng = np.random.default_rng(0)
+    >>> X, centre = rng.normal(size=(600, 2)), rng.integers(12, size=600)
+    >>> effects = rng.normal(size=12)
+    >>> log_odds = X @ [1.0, -0.5] + effects[centre]
+    >>> y = rng.random(600) < 1 / (1 + np.exp(-log_odds))
+    >>> hospital = rng.choice(["north", "south", "west"], size=600)
+    >>> model = PrivateGLMM().fit(X, y, cluster=centre, party=hospital)
+    >>> print(model.summary())
+    Logistic mixed model, 600 rows of 3 parties
+    ...
+    >>> model.predict_proba(X[:3], cluster=centre[:3]).shape
+    (3, 2)
+    """
+
+    __metadata_request__fit = {"cluster": True}
+    __metadata_request__predict = {"cluster": True}
+    __metadata_request__predict_proba = {"cluster": True}
+    __metadata_request__predict_log_proba = {"cluster": True}
+    __metadata_request__decision_function = {"cluster": True}
+    __metadata_request__score = {"cluster": True}
+
+    _parameter_constraints = {
+        "e_step": [StrOptions({"quadrature", "metropolis"})],
+        "n_quadrature": [Interval(Integral, 5, 100, closed="both")],
+        "n_draws": [Interval(Integral, 2, None, closed="left")],
+        "n_burn_in": [Interval(Integral, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left"), None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "clusters": ["array-like", None],
+        "min_parties": [Interval(Integral, 2, None, closed="left")],
+        "min_rows": [Interval(Integral, 1, None, closed="left")],
+        "release_effects": [StrOptions({"all", "shared"})],
+        "backend": [str, AdditiveBackend],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        e_step="quadrature",
+        *,
+        n_quadrature=15,
+        n_draws=1000,
+        n_burn_in=200,
+        batch_size=50,
+        max_iter=None,
+        tol=1e-9,
+        clusters=None,
+        min_parties=2,
+        min_rows=5,
+        release_effects="all",
+        backend="masking",
+        random_state=None,
+    ):
+        self.e_step = e_step
+        self.n_quadrature = n_quadrature
+        self.n_draws = n_draws
+        self.n_burn_in = n_burn_in
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.clusters = clusters
+        self.min_parties = min_parties
+        self.min_rows = min_rows
+        self.release_effects = release_effects
+        self.backend = backend
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, cluster=None, party=None):
+        """Estimate fixed effects and the scale of the random effects.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            A partition carries `y` and `cluster` beside its rows.
+        y : array-like of shape (n_samples,)
+            Two classes.
+        cluster : array-like of shape (n_samples,), default=None
+            Category of each row's random effect. None fits a plain logistic
+            regression.
+        party : array-like of shape (n_samples,), default=None
+            Label of each row's holder.
+
+        Returns
+        -------
+        self : object
+        """
+        partition, mixed = self._check_data(X, y, cluster, party)
+        if not mixed:
+            warnings.warn(
+                "no cluster was given: this is a plain logistic regression; pass "
+                "cluster= to say which rows share a random effect",
+                UserWarning,
+                stacklevel=3,
+            )
+        settings = self._settings(mixed)
+        with self._federate(partition, GLMMParty, settings) as federation:
+            survey = take_survey(federation)
+            self._check_survey(survey, federation)
+            n_iter, converged = run_em(federation, survey)
+            release = collect(federation, survey)
+        refine = not mixed or self.e_step == "quadrature"
+        estimates = estimate(release, survey, refine=refine)
+        self._warn_of_estimates(estimates, survey, converged or not refine)
+        self._keep(estimates, release, survey)
+        self.n_iter_ = n_iter
+        self.ledger_ = federation.ledger
+        return self
+
+    def _check_data(self, X, y, cluster, party):
+        """Return the partition, and whether its rows have clusters."""
+        if not hasattr(X, "federate"):
+            y = _check_target(self, y)
+            cluster = None if cluster is None else _check_clusters(self, cluster)
+        partition = check_horizontal(
+            self,
+            X,
+            party,
+            dtype=[np.float64, np.float32],
+            aligned={"y": y, "cluster": cluster},
+        )
+        if "y" not in partition.aligned:
+            raise PartitionError(
+                "the partition has no y: HorizontalPartition(rows, y=..., cluster=...)"
+            )
+        return partition, "cluster" in partition.aligned
+
+    def _settings(self, mixed):
+        max_iter = self.max_iter or _MAX_ITER[self.e_step if mixed else "quadrature"]
+        clusters = None
+        if not mixed:
+            clusters = []
+        elif self.clusters is not None:
+            clusters = np.unique(self.clusters).tolist()
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return {
+            **moments_settings("diagonal"),
+            "mixed": mixed,
+            "e_step": self.e_step,
+            "clusters": clusters,
+            "n_quadrature": int(self.n_quadrature),
+            "chains": {
+                "batch_size": int(self.batch_size),
+                "n_burn_in": int(self.n_burn_in),
+                "n_draws": int(self.n_draws),
+                "seed": int(seed),
+            },
+            "max_iter": int(max_iter),
+            "tol": float(self.tol),
+            "release_effects": self.release_effects,
+            "max_sum": float(resolve_backend(self.backend).max_sum()),
+        }
+
+    def _check_survey(self, survey, federation):
+        n_classes = len(survey.classes)
+        if n_classes != 2:
+            raise ValueError(
+                f"y has {n_classes} class{'es' if n_classes != 1 else ''}, "
+                f"{survey.classes[:5]}: {type(self).__name__} needs two"
+            )
+        if not survey.clusters or len(federation.roster) == 1:
+            return
+        shared = survey.n_holders > 1
+        few = (survey.n_holders < self.min_parties) | (survey.n_rows < self.min_rows)
+        if np.any(shared & few):
+            raise ValueError(
+                f"clusters {_some(survey.clusters, shared & few)} are spread over "
+                f"parties but have fewer than min_parties={self.min_parties} holders "
+                f"or min_rows={self.min_rows} rows: sums over so few would tell what "
+                "the rows are; merge small clusters, or lower the limits knowingly"
+            )
+        federation.ledger.note(
+            "log-likelihoods of a cluster at many trial effects can determine the "
+            "predictors of its rows if these are few: see min_rows"
+        )
+        _warn_of_holders(survey, federation.ledger, self.release_effects)
+
+    def _warn_of_estimates(self, estimates, survey, converged):
+        if np.any(survey.constant):
+            names = self._feature_names()
+            warnings.warn(
+                f"features {_some(names, survey.constant)} do not vary: their "
+                "coefficients are set to 0",
+                UserWarning,
+                stacklevel=4,
+            )
+        if not estimates.determined:
+            problem = (
+                "the rows do not determine all coefficients, which have no standard "
+                "errors: features are collinear, or separate the classes"
+            )
+        elif not estimates.maximum:
+            problem = "the log-likelihood has no maximum where EM stopped"
+        elif not converged:
+            problem = f"EM did not converge: increase max_iter, or tol={self.tol}"
+        else:
+            return
+        warnings.warn(problem, ConvergenceWarning, stacklevel=4)
+
+    def _keep(self, estimates, release, survey):
+        errors = np.sqrt(np.diag(estimates.covariance))
+        self.classes_ = np.asarray(survey.classes)
+        self.clusters_ = np.asarray(survey.clusters)
+        self.intercept_, self.coef_ = estimates.fixed[:1], estimates.fixed[None, 1:]
+        self.intercept_se_, self.coef_se_ = errors[:1], errors[None, 1:]
+        self.covariance_ = estimates.covariance
+        self.random_effect_scale_ = estimates.sigma
+        self.log_likelihood_ = estimates.log_likelihood
+        self.n_rows_ = int(survey.n_rows.sum())
+        n_clusters = len(survey.clusters)
+        withheld = np.zeros(n_clusters, dtype=bool)
+        if self.release_effects == "shared":
+            withheld = survey.n_holders[:n_clusters] == 1
+        unseen = survey.n_rows[:n_clusters] == 0
+        effects = np.where(withheld, np.nan, release.effects[:n_clusters])
+        deviations = np.where(withheld, np.nan, release.deviations[:n_clusters])
+        self.random_effects_ = effects
+        self.random_effects_std_ = np.where(unseen, estimates.sigma, deviations)
+
+    def _feature_names(self):
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = [f"x{i}" for i in range(self.n_features_in_)]
+        return list(names)
+
+    def decision_function(self, X, *, cluster=None):
+        """Return the log-odds of the second class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        cluster : array-like of shape (n_samples,), default=None
+            Category of each row; unknown ones, and None, have effect 0.
+
+        Returns
+        -------
+        log_odds : ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        log_odds = X @ self.coef_[0] + self.intercept_[0]
+        if cluster is None:
+            return log_odds
+        cluster = column_or_1d(cluster)
+        if len(cluster) != len(X):
+            raise ValueError(f"cluster has {len(cluster)} labels for {len(X)} rows")
+        known = dict(zip(self.clusters_.tolist(), np.nan_to_num(self.random_effects_)))
+        return log_odds + [known.get(label, 0.0) for label in cluster.tolist()]
+
+    def predict_proba(self, X, *, cluster=None):
+        """Return probabilities of the classes.
+
+        Those of a typical cluster (effect 0), not averaged over clusters, where the
+        cluster is unknown.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        cluster : array-like of shape (n_samples,), default=None
+            Category of each row.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, 2)
+        """
+        log_odds = self.decision_function(X, cluster=cluster)
+        return np.column_stack([expit(-log_odds), expit(log_odds)])
+
+    def predict_log_proba(self, X, *, cluster=None):
+        """Return logarithms of the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        cluster : array-like of shape (n_samples,), default=None
+            Category of each row.
+
+        Returns
+        -------
+        log_probabilities : ndarray of shape (n_samples, 2)
+        """
+        log_odds = self.decision_function(X, cluster=cluster)
+        return -np.logaddexp(0, np.column_stack([log_odds, -log_odds]))
+
+    def predict(self, X, *, cluster=None):
+        """Return the more probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        cluster : array-like of shape (n_samples,), default=None
+            Category of each row.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+        """
+        log_odds = self.decision_function(X, cluster=cluster)
+        return self.classes_[(log_odds > 0).astype(int)]
+
+    def score(self, X, y, sample_weight=None, *, cluster=None):
+        """Return the accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+        cluster : array-like of shape (n_samples,), default=None
+            Category of each row.
+
+        Returns
+        -------
+        score : float
+        """
+        predicted = self.predict(X, cluster=cluster)
+        return accuracy_score(y, predicted, sample_weight=sample_weight)
+
+    def summary(self):
+        """Return the table of fixed and random effects.
+
+        Returns
+        -------
+        summary : GLMMSummary
+            Prints as text, shows as HTML in a notebook; ``conf_int()``,
+            ``to_frame()``.
+        """
+        check_is_fitted(self)
+        mixed = len(self.clusters_) > 0
+        return GLMMSummary(
+            names=["(Intercept)", *self._feature_names()],
+            estimates=np.append(self.intercept_, self.coef_),
+            standard_errors=np.append(self.intercept_se_, self.coef_se_),
+            scale=self.random_effect_scale_ if mixed else None,
+            log_likelihood=self.log_likelihood_,
+            n_rows=self.n_rows_,
+            n_clusters=len(self.clusters_),
+            n_parties=len(self.ledger_.parties),
+        )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _check_target(estimator, y):
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            "None"
+        )
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    if kind != "binary":
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is "
+            f"{kind}."
+        )
+    return y
+
+
+def _check_clusters(estimator, cluster):
+    known, cluster = estimator.clusters, column_or_1d(cluster)
+    if any(label is None or label != label for label in cluster.tolist()):
+        raise ValueError("cluster has missing labels: give every row a category")
+    if known is not None:
+        unknown = sorted(
+            set(cluster.tolist()) - set(np.asarray(known).tolist()), key=str
+        )
+        if unknown:
+            raise ValueError(f"cluster has labels that clusters lacks: {unknown[:5]}")
+    return cluster
+
+
+def _some(labels, mask, most=5):
+    """Return a few of the labels, for a message."""
+    chosen = [label for label, is_in in zip(labels, mask) if is_in]
+    text = ", ".join(map(repr, chosen[:most]))
+    return f"[{text}, ... {len(chosen)} in all]" if len(chosen) > most else f"[{text}]"
+
+
+def _warn_of_holders(survey, ledger, release_effects):
+    """Say which clusters' sums are one party's, or can be told apart by two."""
+    alone, two = survey.n_holders == 1, survey.n_holders == 2
+    if np.any(alone) and release_effects == "all":
+        message = (
+            f"clusters {_some(survey.clusters, alone)} are held by one party each: "
+            "their random effects tell about that party's rows alone; "
+            "release_effects='shared' withholds them"
+        )
+        ledger.note(message)
+        warn_leak(message)
+    if np.any(two) and len(ledger.parties) > 2:
+        message = (
+            f"clusters {_some(survey.clusters, two)} are held by two parties: each "
+            "learns the other's sums by subtracting its own; min_parties=3 refuses "
+            "such clusters"
+        )
+        ledger.note(message)
+        warn_leak(message)

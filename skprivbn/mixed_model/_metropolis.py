@@ -1,0 +1,93 @@
+"""Metropolis-Hastings chains of the random effects, many proposals at a time.
+
+Proposals are drawn from the prior whatever the chains' state. So a batch of them can
+be evaluated in one round trip, and the chains then walk through the batch.
+"""
+
+import numpy as np
+
+from skprivbn.mixed_model._likelihood import Posterior
+
+__all__ = ["Chains"]
+
+
+class Chains:
+    """One chain per category, of its effect u ~ N(0, 1) given its rows.
+
+    Every holder draws the same proposals from the common seed, so that a chain goes
+    the same way wherever it is run.
+
+    Parameters
+    ----------
+    n_categories : int
+    batch_size : int
+        Proposals per round trip.
+    n_burn_in, n_draws : int
+        Steps that are forgotten, then steps that are kept.
+    seed : int
+    """
+
+    def __init__(self, n_categories, batch_size, n_burn_in, n_draws, seed):
+        self.n_categories = n_categories
+        self.batch_size = batch_size
+        self.n_burn_in = n_burn_in
+        self.n_draws = n_draws
+        self.random = np.random.default_rng(seed)
+        self.state = self.random.standard_normal(n_categories)
+        self.restart()
+
+    @property
+    def n_batches(self):
+        """Number of round trips for one E-step."""
+        return n_batches(self.n_burn_in + self.n_draws, self.batch_size)
+
+    def restart(self):
+        """Forget the draws and go on from the last state, for new parameters."""
+        self.path = []
+        self.log_likelihood = None
+
+    def propose(self):
+        """Return the next values of u to evaluate.
+
+        Returns
+        -------
+        candidates : ndarray of shape (n_categories, batch_size)
+        """
+        shape = (self.n_categories, self.batch_size)
+        self.candidates = self.random.standard_normal(shape)
+        if self.log_likelihood is None:
+            # The likelihood of the last state is unknown under new parameters.
+            self.candidates[:, 0] = self.state
+        return self.candidates
+
+    def walk(self, table):
+        """Accept or reject the proposals one after the other, by category.
+
+        The proposals come from the prior, which therefore cancels out of the
+        acceptance ratio: a proposal is accepted with probability L(u') / L(u).
+
+        Parameters
+        ----------
+        table : ndarray of shape (n_categories, batch_size)
+            Log-likelihoods of the candidates, up to a constant per category.
+        """
+        thresholds = -self.random.standard_exponential(table.shape)
+        if self.log_likelihood is None:
+            self.log_likelihood = table[:, 0].copy()
+        for candidate, value, threshold in zip(
+            self.candidates.T, table.T, thresholds.T
+        ):
+            accepted = value - self.log_likelihood >= threshold
+            self.state = np.where(accepted, candidate, self.state)
+            self.log_likelihood = np.where(accepted, value, self.log_likelihood)
+            self.path.append(self.state)
+
+    def posterior(self):
+        """Return the draws kept, with equal weights."""
+        draws = np.array(self.path[self.n_burn_in : self.n_burn_in + self.n_draws]).T
+        return Posterior(draws, np.full(draws.shape, 1 / self.n_draws))
+
+
+def n_batches(n_steps, batch_size):
+    """Return how many batches of proposals `n_steps` steps need."""
+    return -(-n_steps // batch_size)

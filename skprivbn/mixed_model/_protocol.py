@@ -1,0 +1,490 @@
+"""Collaborative EM: what the parties and the coordinator say to each other.
+
+After a survey (labels, moments of the features, sizes of the categories) every
+iteration sums a table of log-likelihoods of the categories at trial values of their
+effects (E-step), then a gradient and a Hessian (M-step); each party updates the
+parameters by itself. Categories that one party holds alone never enter the tables:
+it integrates over their effects by itself. At the end what becomes known is summed
+once more, exactly and under masks, at parameters rounded to fewer digits than a
+ciphertext's noise could change.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation import (
+    Moments,
+    MomentsParty,
+    PartyRefusal,
+    collect_moments,
+    operation,
+)
+from skprivbn.mixed_model._likelihood import (
+    Rows,
+    derivatives,
+    log_likelihood_table,
+    missing_information,
+    score_table,
+    symmetric,
+    upper,
+)
+from skprivbn.mixed_model._metropolis import Chains, n_batches
+from skprivbn.mixed_model._quadrature import Grid
+from skprivbn.mixed_model._updates import QuasiNewton, expanded_step
+
+__all__ = ["GLMMParty", "Release", "Survey", "collect", "run_em", "take_survey"]
+
+# Coarser than the noise of any backend, finer than anybody reads.
+_FEW_DIGITS = 2.0**-20
+_FIRST_SIGMA = 1.0
+_MAX_ADAPTATIONS = 30
+# Room for log-likelihoods per row at trial effects, before sums overflow a backend.
+_HEADROOM = 64
+
+
+class GLMMParty(MomentsParty):
+    """A data holder in the collaborative EM."""
+
+    def prepare(self):
+        super().prepare()
+        self.mixed = self.settings["mixed"]
+        needed = ["y", "cluster"] if self.mixed else ["y"]
+        finite = np.all(np.isfinite(self.rows))
+        if not finite or any(_has_missing(self.block, key) for key in needed):
+            raise PartyRefusal("invalid-data")
+
+    def schedule(self):
+        yield "labels"
+        yield from super().schedule()
+        yield "census"
+        yield "begin"
+        for _ in range(self.settings["max_iter"]):
+            if self.settings["e_step"] == "metropolis" and self.mixed:
+                for _ in range(self.chains.n_batches):
+                    yield "propose"
+            else:
+                yield "table"
+            yield "derivatives"
+            yield "update"
+            if self.converged:
+                break
+        yield "final_table"
+        yield "scores"
+        yield "covariance"
+        yield "release"
+
+    # The survey
+
+    @operation(tells="which classes and, unless all are given, categories it holds")
+    def labels(self):
+        held = []
+        if self.mixed and self.settings["clusters"] is None:
+            held = np.unique(self.block["cluster"]).tolist()
+        return {"classes": np.unique(self.block["y"]).tolist(), "clusters": held}
+
+    @operation(
+        tells="its number of rows in each category, and whether it has any",
+        hears="all classes and categories",
+        exact=True,
+    )
+    def census(self, classes, clusters):
+        y = _codes(self.block["y"], classes)
+        if self.mixed:
+            category = _codes(self.block["cluster"], clusters)
+        else:
+            category = np.zeros(len(y), dtype=int)
+        self.y, self.category = y.astype(float), category
+        self.own_rows = np.bincount(category, minlength=max(len(clusters), 1))
+        return {"vector": self.hide(np.append(self.own_rows, self.own_rows > 0))}
+
+    @operation(hears="mean and scale of each feature, rows and holders of categories")
+    def begin(self, mean, scale, census):
+        n_rows, n_holders = np.split(census, 2)
+        design = np.column_stack([np.ones(len(self.rows)), (self.rows - mean) / scale])
+        self.data = Rows(design, self.y, self.category, len(n_rows))
+        self.alone = (self.own_rows > 0) & (n_holders == 1)
+        self.shared = n_holders > 1
+        if not self.mixed:
+            self.alone[:], self.shared[:] = True, False
+        leader = self.name == self.context.roster[0]
+        self.speaks_for = self.alone | (self.shared if leader else False)
+        self.leader = leader
+
+        total = int(n_rows.sum())
+        room = self.settings["max_sum"] / (
+            _HEADROOM * len(self.context.roster) * max(total, 1)
+        )
+        # A power of two costs no digit.
+        self.unit = 1.0 if room >= 1 else 2.0 ** np.floor(np.log2(room))
+        start = np.zeros(design.shape[1] + 1)
+        start[-1] = _FIRST_SIGMA if self.mixed else 0.0
+        self.optimiser = QuasiNewton(start, self.settings["tol"])
+        self.grid = Grid.prior(
+            len(n_rows), self.settings["n_quadrature"] if self.mixed else 1
+        )
+        self.chains = Chains(len(n_rows), **self.settings["chains"])
+        self.n_categories = int(np.count_nonzero(n_rows))
+        self.path = []
+        self.converged = False
+
+    @property
+    def parameters(self):
+        """Current (beta, sigma), for standardised features."""
+        return self.optimiser.parameters
+
+    # E-step by quadrature
+
+    @operation(tells="log-likelihoods of shared categories at trial effects, and alone")
+    def table(self):
+        return {"vector": self.hide(self._quadrature_table() * self.unit)}
+
+    def _quadrature_table(self):
+        """Log-likelihoods relative to the grid's centre, and their sum there."""
+        if self.mixed and np.any(self.alone):
+            self._adapt_alone()
+        at_centre, self.own_table = self._own_table(self.grid)
+        _, log_integrals = self.grid.integrate(self.own_table)
+        self.own_sum = at_centre.sum() + log_integrals[self.alone].sum()
+        return np.append(self.own_table[self.shared], self.own_sum)
+
+    def _own_table(self, grid):
+        centre = grid.centre[:, None]
+        at_centre = log_likelihood_table(self.data, self.parameters, centre)
+        table = log_likelihood_table(self.data, self.parameters, grid.nodes)
+        return at_centre, table - at_centre
+
+    def _adapt_alone(self):
+        for _ in range(_MAX_ADAPTATIONS):
+            posterior, _ = self.grid.integrate(self._own_table(self.grid)[1])
+            adapted, settled = self.grid.adapt(posterior)
+            self.grid = self.grid.replace(self.alone, adapted)
+            if np.all(settled[self.alone]):
+                break
+
+    def _complete(self, total):
+        """Everybody's table where categories are shared, the own one elsewhere."""
+        table = self.own_table.copy()
+        table[self.shared] = total.reshape(-1, table.shape[1])
+        return table
+
+    # E-step by Metropolis-Hastings
+
+    @operation(tells="log-likelihoods of shared categories at proposed effects")
+    def propose(self, total=None):
+        if total is None:
+            self.chains.restart()
+        else:
+            self._walk(total)
+        candidates = self.chains.propose()
+        zero = np.zeros((len(candidates), 1))
+        self.own_table = log_likelihood_table(self.data, self.parameters, candidates)
+        self.own_table -= log_likelihood_table(self.data, self.parameters, zero)
+        return {"vector": self.hide(self.own_table[self.shared] * self.unit)}
+
+    def _walk(self, total):
+        self.chains.walk(self._complete(self.reveal(total) / self.unit))
+
+    # M-step
+
+    @operation(tells="expected gradient and Hessian of its rows, sums of its effects")
+    def derivatives(self, total):
+        if self._by_quadrature:
+            *table, own_sums = self.reveal(total) / self.unit
+            table = self._complete(np.array(table))
+            self.posterior, log_integrals = self.grid.integrate(table)
+            self.log_likelihood = own_sums + log_integrals[self.shared].sum()
+        else:
+            self._walk(total)
+            self.posterior = self.chains.posterior()
+        gradient, information = derivatives(self.data, self.parameters, self.posterior)
+        mean, variance = self.posterior.mean(), self.posterior.variance()
+        moments = [
+            mean[self.speaks_for].sum(),
+            (variance + mean**2)[self.speaks_for].sum(),
+        ]
+        vector = np.concatenate([gradient, upper(information), moments])
+        return {"vector": self.hide(vector * self.unit)}
+
+    @property
+    def _by_quadrature(self):
+        return self.settings["e_step"] == "quadrature" or not self.mixed
+
+    @operation(tells="whether to go on")
+    def update(self, total):
+        values = self.reveal(total) / self.unit
+        size = len(self.parameters)
+        gradient, information = values[:size], symmetric(values[size:-2], size)
+        if self._by_quadrature:
+            self._update_by_quadrature(gradient, information)
+        else:
+            self.optimiser.parameters = expanded_step(
+                self.parameters, gradient, information, *values[-2:] / self.n_categories
+            )
+            self.path.append(self.parameters)
+        return {"go_on": not self.converged}
+
+    def _update_by_quadrature(self, gradient, information):
+        adapted, settled = self.grid.adapt(self.posterior)
+        if not self.mixed or np.all(settled[self.shared]):
+            self.converged = not self.optimiser.step(
+                self.log_likelihood, gradient, information
+            )
+        if not self.mixed:
+            return
+        self.grid = self.grid.replace(self.shared, adapted)
+        if self.parameters[-1] < 0:
+            # The same model, seen in a mirror.
+            self.parameters[-1] *= -1
+            self.grid = Grid(-self.grid.centre, self.grid.spread, self.grid.n_nodes)
+            self.optimiser.forget()
+
+    # What becomes known
+
+    @operation(tells="log-likelihoods of shared categories at the final parameters")
+    def final_table(self):
+        final = self.parameters
+        if self.path:
+            # Averaging evens out the draws' noise; the first half is on the way.
+            final = np.mean(self.path[len(self.path) // 2 :], axis=0)
+            spread = np.sqrt(self.posterior.variance()).clip(1e-3, 1)
+            self.grid = Grid(self.posterior.mean(), spread, self.grid.n_nodes)
+        self.optimiser.parameters = _rounded(final)
+        return {"vector": self.hide(self._quadrature_table() * self.unit)}
+
+    @operation(tells="gradients of shared categories at trial effects")
+    def scores(self, total):
+        table = _rounded(self.reveal(total)[:-1] / self.unit)
+        self.posterior, integrals = self.grid.integrate(self._complete(table))
+        self.shared_integral = _rounded(integrals[self.shared].sum())
+        nodes = self.grid.nodes
+        self.own_scores = score_table(self.data, self.parameters, nodes)
+        return {"vector": self.hide(self.own_scores[self.shared] * self.unit)}
+
+    @operation()
+    def covariance(self, total):
+        scores = self.own_scores.copy()
+        revealed = _rounded(self.reveal(total) / self.unit)
+        scores[self.shared] = revealed.reshape(-1, *scores.shape[1:])
+        self.missing = missing_information(self.own_scores, scores, self.posterior)
+
+    @operation(
+        tells="log-likelihood, gradient, information and effects at the final "
+        "parameters, and these",
+        exact=True,
+    )
+    def release(self):
+        gradient, complete = derivatives(self.data, self.parameters, self.posterior)
+        return {
+            "vector": self.hide(
+                np.concatenate(
+                    [
+                        self.parameters * self.leader,
+                        [self.own_sum + self.shared_integral * self.leader],
+                        gradient,
+                        upper(complete),
+                        upper(self.missing),
+                        *self._released_effects(),
+                    ]
+                )
+            )
+        }
+
+    def _released_effects(self):
+        """Means and standard deviations of the categories this party speaks for."""
+        told = self.speaks_for.copy()
+        if self.settings["release_effects"] == "shared":
+            told &= self.shared
+        sigma = self.parameters[-1]
+        mean = sigma * self.posterior.mean()
+        deviation = sigma * np.sqrt(self.posterior.variance())
+        return _rounded(mean) * told, _rounded(deviation) * told
+
+
+def _has_missing(block, key):
+    if key not in block:
+        return True
+    labels = np.asarray(block[key])
+    if labels.dtype == object:
+        return any(label is None or label != label for label in labels)
+    return bool(np.any(labels != labels))
+
+
+def _codes(labels, known):
+    """Return the position of each label among the known ones."""
+    positions = {label: i for i, label in enumerate(known)}
+    values, inverse = np.unique(labels, return_inverse=True)
+    try:
+        return np.array([positions[value] for value in values.tolist()])[inverse]
+    except KeyError:
+        raise PartyRefusal("invalid-data") from None
+
+
+def _rounded(values):
+    return np.rint(np.asarray(values) / _FEW_DIGITS) * _FEW_DIGITS
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of the data before EM.
+
+    Attributes
+    ----------
+    classes, clusters : list
+        Labels; no clusters without random effects.
+    n_rows, n_holders : ndarray of int of shape (n_categories,)
+        Of each category; one category without random effects.
+    moments : Moments
+        Of the features.
+    scale : ndarray of shape (n_features,)
+        What features are divided by; 1 if they do not vary.
+    """
+
+    classes: list
+    clusters: list
+    n_rows: np.ndarray
+    n_holders: np.ndarray
+    moments: Moments
+    scale: np.ndarray
+
+    @property
+    def constant(self):
+        """Mask of the features that do not vary."""
+        return ~_varies(self.moments)
+
+
+def take_survey(federation):
+    """Learn the labels, the features' moments and the categories' sizes.
+
+    Parameters
+    ----------
+    federation : Federation
+        Opened with :class:`GLMMParty`.
+
+    Returns
+    -------
+    survey : Survey
+    """
+    replies = federation.call("labels").values()
+    classes = _union("y", [reply["classes"] for reply in replies])
+    clusters = federation.settings["clusters"]
+    if clusters is None:
+        clusters = _union("cluster", [reply["clusters"] for reply in replies])
+    moments = collect_moments(federation)
+    scale = np.ones(len(moments.mean))
+    varies = _varies(moments)
+    scale[varies] = np.sqrt(moments.covariance[varies])
+    payload = {"classes": classes, "clusters": clusters}
+    census = federation.secure_sum("census", payload).astype(np.int64)
+    return Survey(classes, clusters, *np.split(census, 2), moments, scale)
+
+
+def _union(name, held):
+    labels = {label for labels in held for label in labels}
+    try:
+        return sorted(labels)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels})
+        raise PartitionError(
+            f"parties use different kinds of labels in {name}: {kinds}"
+        ) from None
+
+
+def _varies(moments):
+    rounding = np.finfo(float).eps * moments.n * np.abs(moments.mean)
+    return moments.covariance > rounding**2
+
+
+def run_em(federation, survey):
+    """Run EM until the parties say that it has converged.
+
+    Parameters
+    ----------
+    federation : Federation
+    survey : Survey
+
+    Returns
+    -------
+    n_iter : int
+    converged : bool
+        Whether before the last iteration allowed.
+    """
+    census = np.concatenate([survey.n_rows, survey.n_holders])
+    start = {"mean": survey.moments.mean, "scale": survey.scale, "census": census}
+    federation.call("begin", start)
+    settings = federation.settings
+    for n_iter in range(1, settings["max_iter"] + 1):
+        if settings["e_step"] == "metropolis" and settings["mixed"]:
+            total = _run_chains(federation, **settings["chains"])
+        else:
+            total = federation.secure_sum("table")
+        total = federation.secure_sum("derivatives", {"total": total})
+        if not federation.agree("update", {"total": total}):
+            return n_iter, True
+    return n_iter, False
+
+
+def _run_chains(federation, batch_size, n_burn_in, n_draws, seed):
+    """One round trip per batch of proposals; the last one's table is yet to be used."""
+    total = federation.secure_sum("propose")
+    for _ in range(n_batches(n_burn_in + n_draws, batch_size) - 1):
+        total = federation.secure_sum("propose", {"total": total})
+    return total
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the coordinator gets to know, for standardised features.
+
+    Attributes
+    ----------
+    parameters : ndarray of shape (n_parameters,)
+        Rounded (beta, sigma), at which the rest was computed.
+    log_likelihood : float
+    gradient : ndarray of shape (n_parameters,)
+    complete, missing : ndarray of shape (n_parameters, n_parameters)
+        Expected complete-data information, and what not seeing the effects costs.
+    effects, deviations : ndarray of shape (n_categories,)
+        Posterior means and standard deviations of the random effects.
+    """
+
+    parameters: np.ndarray
+    log_likelihood: float
+    gradient: np.ndarray
+    complete: np.ndarray
+    missing: np.ndarray
+    effects: np.ndarray
+    deviations: np.ndarray
+
+
+def collect(federation, survey):
+    """Collect the result.
+
+    Parameters
+    ----------
+    federation : Federation
+    survey : Survey
+
+    Returns
+    -------
+    release : Release
+    """
+    total = federation.secure_sum("final_table")
+    total = federation.secure_sum("scores", {"total": total})
+    federation.call("covariance", {"total": total})
+    values = federation.secure_sum("release")
+    size, n_categories = len(survey.scale) + 2, len(survey.n_rows)
+    triangle = size * (size + 1) // 2
+    lengths = [size, 1, size, triangle, triangle, n_categories, n_categories]
+    parameters, (log_likelihood,), gradient, complete, missing, *effects = np.split(
+        values, np.cumsum(lengths)[:-1]
+    )
+    return Release(
+        parameters,
+        float(log_likelihood),
+        gradient,
+        symmetric(complete, size),
+        symmetric(missing, size),
+        *effects,
+    )
