@@ -29,7 +29,14 @@ ARGUMENTS = {
 }
 
 #: scikit-learn's checks that an estimator cannot pass, each with its reason
-EXPECTED_FAILURES = {}
+EXPECTED_FAILURES = {
+    name: {
+        "check_estimators_nan_inf": "predict completes entries that are NaN",
+        "check_methods_sample_order_invariance": "predict_proba returns a list",
+        "check_methods_subset_invariance": "predict_proba returns a list",
+    }
+    for name in ("K2StructureLearner", "PrivateK2StructureLearner")
+}
 
 
 def public_estimators():

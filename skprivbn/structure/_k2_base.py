@@ -36,7 +36,7 @@ def check_codes(X):
     if X.dtype.kind == "O":
         try:
             X = X.astype(float)
-        except (TypeError, ValueError):
+        except ValueError:
             raise ValueError(
                 "X must hold codes 0, 1, 2, ...; encode labels first, for instance "
                 "with OrdinalEncoder"
@@ -164,7 +164,8 @@ class DiscreteNetworkMixin:
         -------
         log_likelihood : ndarray of shape (n_samples,)
         """
-        return self.network_.log_likelihood(self._table(X))
+        X = self._table(X)
+        return self.network_.log_likelihood(X)
 
     @available_if(_has_parameters)
     def score(self, X, y=None, sample_weight=None):
@@ -198,7 +199,8 @@ class DiscreteNetworkMixin:
         -------
         X_completed : ndarray of shape (n_samples, n_features)
         """
-        return self.network_.predict(self._table(X))
+        X = self._table(X)
+        return self.network_.predict(X)
 
     @available_if(_has_parameters)
     def predict_proba(self, X):
@@ -214,7 +216,8 @@ class DiscreteNetworkMixin:
         probabilities : list of ndarray of shape (n_samples, n_states)
             One array per column. An entry that is observed is certain.
         """
-        return self.network_.predict_proba(self._table(X))
+        X = self._table(X)
+        return self.network_.predict_proba(X)
 
     @available_if(_has_parameters)
     def sample(self, n_samples=1, random_state=None):

@@ -27,7 +27,7 @@ def deal_links(roster, session):
             )
 
     def link(name, peer):
-        garbling = TweakableHash(session, " ".join(sorted((name, peer))).encode())
+        garbling = TweakableHash(session, " and ".join(sorted((name, peer))).encode())
         return Link(ends[name, peer][0], ends[peer, name][1], garbling)
 
     return {

@@ -1,0 +1,206 @@
+"""Shares of joint counts, by transfers and by Paillier, against plain counting."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from skprivbn.crypto.two_party import Indicators, joint_counts
+from skprivbn.crypto.two_party import _paillier_counts as packed
+from skprivbn.crypto.two_party._paillier_counts import PackedCounts, nth_residues
+from skprivbn.exceptions import ProtocolError
+from tests.crypto.two_party._sides import NAMES, run_sides
+
+
+def share(codes, n_columns, dtype, make=lambda: joint_counts, transcript=None):
+    """Run the protocol; return every holder's share."""
+
+    def side(talk, links, i):
+        return make()(
+            talk,
+            links,
+            talk.roster,
+            Indicators([(codes[i], n_columns[i])]),
+            n_columns,
+            len(codes[0]),
+            np.dtype(dtype),
+        )
+
+    return run_sides(side, len(codes), transcript=transcript)
+
+
+def plain(codes, n_columns):
+    table = np.zeros(n_columns, dtype=int)
+    for record in zip(*codes):
+        if all(0 <= c < n for c, n in zip(record, n_columns)):
+            table[record] += 1
+    return table
+
+
+def small_paillier():
+    return PackedCounts(512)
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("make", [lambda: joint_counts, small_paillier])
+def test_two_holders(seed, make):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 60))
+    # codes beyond the columns, empty and full configurations
+    n_columns = [int(rng.integers(1, 12)), int(rng.integers(1, 9))]
+    codes = [rng.integers(0, rng.integers(1, c + 3), n) for c in n_columns]
+    shares = share(codes, n_columns, np.uint16, make)
+    np.testing.assert_array_equal(sum(shares), plain(codes, n_columns))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32])
+def test_all_records_and_none(dtype):
+    codes = [np.zeros(200, dtype=int)] * 2
+    np.testing.assert_array_equal(sum(share(codes, [2, 2], dtype)), [[200, 0], [0, 0]])
+
+
+@pytest.mark.parametrize("n_parties", [3, 4])
+def test_more_holders(n_parties):
+    rng = np.random.default_rng(n_parties)
+    n_columns = [2, 3, 2, 2][:n_parties]
+    codes = [rng.integers(-1, n, 150) for n in n_columns]
+    shares = share(codes, n_columns, np.uint16)
+    np.testing.assert_array_equal(sum(shares), plain(codes, n_columns))
+
+
+def test_many_chunks(monkeypatch):
+    monkeypatch.setattr("skprivbn.crypto.two_party._counts._CHUNK_BYTES", 1000)
+    monkeypatch.setattr(packed, "_CHUNK", 16)
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, (2, 100))
+    for make in (lambda: joint_counts, small_paillier):
+        shares = share(codes, [3, 2], np.uint8, make)
+        np.testing.assert_array_equal(sum(shares), plain(codes, [3, 2]))
+
+
+@pytest.mark.parametrize("make", [lambda: joint_counts, small_paillier])
+def test_shares_are_uniform(make):
+    codes = [np.arange(30) % 30] * 2
+    for own in share(codes, [40, 40], np.uint8, make):
+        observed = np.bincount(own.ravel() >> 4, minlength=16)
+        assert chisquare(observed).pvalue > 1e-6
+
+
+def ciphertexts(transcript, sender, width):
+    found = []
+    for name, _, payload in transcript:
+        for message in payload["messages"]:
+            if name == sender and isinstance(message, bytes):
+                found += [message[i : i + width] for i in range(0, len(message), width)]
+    return [int.from_bytes(c, "big") for c in found]
+
+
+def test_residues_are_what_encryption_needs():
+    p, q = 1000003, 1000033
+    n = p * q
+    phi = (p - 1) * (q - 1)
+    drawn = nth_residues(p, q, 50)
+    # n-th residues are the elements whose order divides phi
+    assert all(pow(int(r), phi, n * n) == 1 for r in drawn)
+    assert len(set(drawn)) == 50
+
+
+def chosen_records_show(transcript, chosen):
+    """Whether the key owner can check a guess of the peer's records."""
+    n, *records = ciphertexts(transcript, NAMES[0], 128)
+    (answer,) = ciphertexts(transcript, NAMES[1], 128)
+    product = 1
+    for record, taken in zip(records, chosen):
+        product = product * record % n if taken else product
+    return answer % n == product
+
+
+def test_masks_are_freshly_encrypted(monkeypatch):
+    codes = np.random.default_rng(0).integers(0, 2, (2, 20))
+    said = []
+    share(codes, [2, 1], np.uint8, small_paillier, said)
+    assert not chosen_records_show(said, codes[1] == 0)
+
+    # the twin that adds its masks without fresh randomness gives its records away
+    encrypt = packed.paillier.PaillierPublicKey.raw_encrypt
+    monkeypatch.setattr(
+        packed.paillier.PaillierPublicKey,
+        "raw_encrypt",
+        lambda key, m, r_value=1: encrypt(key, m, r_value=1),
+    )
+    said = []
+    share(codes, [2, 1], np.uint8, small_paillier, said)
+    assert chosen_records_show(said, codes[1] == 0)
+
+
+def mask_lengths(monkeypatch, shorter=0):
+    """Bit lengths of all masks of a run."""
+    drawn, randbits = [], packed.secrets.randbits
+
+    def spy(n_bits):
+        drawn.append(randbits(n_bits - shorter))
+        return drawn[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packed.secrets, "randbits", spy)
+        codes = np.zeros((2, 100), dtype=int)
+        share(codes, [10, 10], np.uint8, small_paillier)
+    return [mask.bit_length() for mask in drawn]
+
+
+def test_masks_are_long_enough(monkeypatch):
+    # 7 bits of a count, 40 of distance, 20 for a million fields; half have a full top
+    assert max(mask_lengths(monkeypatch)) == 67
+    assert max(mask_lengths(monkeypatch, shorter=1)) < 67
+
+
+def test_two_runs_share_no_ciphertext():
+    codes = np.zeros((2, 10), dtype=int)
+    seen = []
+    for _ in range(2):
+        said = []
+        share(codes, [1, 1], np.uint8, small_paillier, said)
+        seen.append(set(ciphertexts(said, NAMES[0], 128)[1:]))
+    assert len(seen[0]) == 10 and not seen[0] & seen[1]
+
+
+def test_message_sizes_do_not_depend_on_the_records():
+    for make in (lambda: joint_counts, small_paillier):
+        sizes = []
+        for codes in (np.zeros((2, 50), dtype=int), np.arange(100).reshape(2, 50) % 3):
+            said = []
+            share(codes, [3, 3], np.uint8, make, said)
+            sizes.append(
+                [
+                    len(m) if isinstance(m, bytes) else np.size(m)
+                    for _, _, payload in said
+                    for m in payload["messages"]
+                ]
+            )
+        assert sizes[0] == sizes[1]
+
+
+def test_a_wrong_key_is_refused():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, (2, 5))
+    sizes = iter([512, 640])
+    with pytest.raises(ProtocolError, match="wrong size"):
+        share(codes, [2, 2], np.uint8, lambda: PackedCounts(next(sizes)))
+
+
+def test_growth_is_linear_in_the_records():
+    totals = []
+    for n in (512, 1024, 1536):
+        said = []
+        share([np.zeros(n, dtype=int)] * 2, [1, 1], np.uint16, transcript=said)
+        totals.append(
+            sum(
+                len(m) if isinstance(m, bytes) else m.nbytes
+                for _, _, payload in said
+                for m in payload["messages"]
+            )
+        )
+    steps = [b - a for a, b in pairwise(totals)]
+    # 16 bytes of a transfer and 2 of a number
+    assert steps == [512 * 18, 512 * 18]

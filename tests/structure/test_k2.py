@@ -1,0 +1,206 @@
+"""The pooled learner against K2 written out with math.lgamma, and its scores."""
+
+from itertools import product
+from math import lgamma, log, pi
+
+import numpy as np
+import pytest
+
+from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.datasets import load_asia
+from skprivbn.structure import K2StructureLearner
+from skprivbn.structure._k2_scores import FRACTION_BITS, family_counts, score_terms
+
+
+def naive_score(rows, node, parents, states, criterion="k2"):
+    """Score of a family in floating point, cell by cell."""
+    r, total = states[node], 0.0
+    configurations = list(product(*(range(states[p]) for p in parents)))
+    for configuration in configurations:
+        chosen = [
+            row for row in rows if tuple(row[p] for p in parents) == configuration
+        ]
+        counts = [sum(row[node] == k for row in chosen) for k in range(r)]
+        n = len(chosen)
+        if criterion == "k2":
+            total += lgamma(r) - lgamma(n + r) + sum(lgamma(c + 1) for c in counts)
+        elif criterion == "stirling":
+
+            def s(count):
+                number = max(count, 1)
+                return (
+                    0.5 * log(2 * pi)
+                    + 0.5 * log(number)
+                    + number * log(number)
+                    - number
+                )
+
+            total += lgamma(r) - s(n + r - 1) + sum(s(c) for c in counts)
+        elif criterion == "bdeu":
+            a = 10.0 / len(configurations)
+            total += lgamma(a) - lgamma(n + a)
+            total += sum(lgamma(c + a / r) - lgamma(a / r) for c in counts)
+        else:
+            total += sum(c * log(c / n) for c in counts if c)
+            total -= 0.5 * log(len(rows)) * (r - 1)
+    return total
+
+
+def naive_k2(rows, states, max_parents, criterion):
+    found = {}
+    for node in range(len(states)):
+        parents, best = [], naive_score(rows, node, [], states, criterion)
+        while len(parents) < max_parents:
+            scores = [
+                (naive_score(rows, node, [*parents, c], states, criterion), -c)
+                for c in range(node)
+                if c not in parents
+            ]
+            if not scores or max(scores)[0] <= best + 1e-9:
+                break
+            best, candidate = max(scores)
+            parents.append(-candidate)
+        found[node] = parents
+    return found
+
+
+CRITERIA = ["k2", "stirling", "bdeu", "bic"]
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("seed", range(3))
+def test_integer_scores_are_the_real_ones(criterion, seed):
+    rng = np.random.default_rng(seed)
+    states = [3, 2, 4]
+    X = np.stack([rng.integers(0, r, 50) for r in states], axis=1)
+    for family in ([0], [0, 1], [0, 2, 1]):
+        counts = family_counts(X, family, states)
+        q = counts[0].size if criterion == "bdeu" else 1
+        terms = score_terms(criterion, 50, states[0], q)
+        score = terms.score(counts) / (1 << FRACTION_BITS)
+        expected = naive_score(X.tolist(), 0, family[1:], states, criterion)
+        n_entries = counts.size + 2 * counts[0].size
+        assert abs(score - expected) <= n_entries * 2.0 ** -(FRACTION_BITS + 1) + 1e-9
+        assert abs(terms.score(counts)) <= terms.bound(states[0], counts[0].size)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("seed", range(4))
+def test_equals_k2_in_floating_point(criterion, seed):
+    rng = np.random.default_rng(seed)
+    states = [2, 3, 2, 2, 3]
+    X = np.stack([rng.integers(0, r, 80) for r in states], axis=1)
+    X[:, 3] = (X[:, 0] + (rng.random(80) < 0.1)) % 2
+    X[:, 4] = (X[:, 1] + X[:, 2]) % 3
+    learner = K2StructureLearner(max_parents=2, criterion=criterion, n_states=states)
+    learner.fit(X)
+    expected = naive_k2(X.tolist(), states, 2, criterion)
+    assert learner.parents_ == {
+        f"x{v}": [f"x{p}" for p in parents] for v, parents in expected.items()
+    }
+
+
+def paper_stirling(counts):
+    """The paper's g, logarithms of empty cells taken as zero, constants dropped."""
+
+    def safe_log(x):
+        return np.log(np.maximum(x, 1))
+
+    n = counts.sum(axis=0) + 1
+    cells = 0.5 * safe_log(counts) + counts * safe_log(counts)
+    return cells.sum() - (0.5 * safe_log(n) + n * safe_log(n)).sum()
+
+
+def test_stirling_clamped_in_every_term_ranks_as_the_exact_score():
+    # the literal reading gives every empty configuration a bonus over the truth
+    right = {"clamped": 0, "literal": 0}
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 2, (60, 6))
+        X[:, 5] = X[:, 0] ^ (rng.random(60) < 0.05)
+        X[:, 1:4] = 0  # parents that would only add empty configurations
+
+        def score(family, criterion, X=X):
+            counts = family_counts(X, family, [2] * 6)
+            return score_terms(criterion, 60, 2, 1).score(counts)
+
+        families = ([5, 0], [5, 0, 1], [5, 0, 1, 2], [5, 0, 1, 2, 3])
+        exact = int(np.argmax([score(f, "k2") for f in families]))
+        clamped = int(np.argmax([score(f, "stirling") for f in families]))
+        literal = int(
+            np.argmax([paper_stirling(family_counts(X, f, [2] * 6)) for f in families])
+        )
+        right["clamped"] += exact == clamped
+        right["literal"] += exact == literal
+    assert right["clamped"] == 20
+    assert right["literal"] < right["clamped"] or right["literal"] == 20
+
+
+def test_ties_go_to_the_first_and_only_gains_are_taken():
+    rng = np.random.default_rng(0)
+    column = rng.integers(0, 2, 100)
+    X = np.stack([column, column, column], axis=1)
+    learner = K2StructureLearner().fit(X)
+    assert learner.parents_ == {"x0": [], "x1": ["x0"], "x2": ["x0"]}
+
+
+def test_fitted_network_is_the_bayesian_estimate():
+    asia = load_asia()
+    X = asia.encode(asia.sample(500, random_state=0))
+    learner = K2StructureLearner(ordering=asia.topological_order).fit(X)
+    names = [f"x{i}" for i in range(8)]
+    expected = BayesianNetwork.from_data(
+        X,
+        learner.parents_,
+        nodes=names,
+        states={name: [0, 1] for name in names},
+        alpha=1.0,
+    )
+    assert learner.network_ == expected
+    assert learner.score(X) == pytest.approx(expected.log_likelihood(X).mean())
+    assert learner.score_samples(X).shape == (500,)
+    assert learner.sample(5, random_state=0).shape == (5, 8)
+
+
+def test_completes_missing_entries():
+    asia = load_asia()
+    X = asia.encode(asia.sample(2000, random_state=0))
+    learner = K2StructureLearner(ordering=asia.topological_order).fit(X)
+    holes = X[:50].astype(float)
+    holes[:, 3] = np.nan
+    completed = learner.predict(holes)
+    np.testing.assert_array_equal(np.delete(completed, 3, 1), np.delete(X[:50], 3, 1))
+    np.testing.assert_array_equal(
+        completed[:, 3], learner.predict_proba(holes)[3].argmax(axis=1)
+    )
+
+
+@pytest.mark.parametrize(
+    "X, match",
+    [
+        ([[0.5, 1], [1, 0]], "non-integer"),
+        ([[np.nan, 1], [1, 0]], "NaN"),
+        ([[-1, 1], [1, 0]], "Negative"),
+        ([["yes", "no"], ["no", "no"]], "OrdinalEncoder"),
+    ],
+)
+def test_unsuitable_tables(X, match):
+    with pytest.raises(ValueError, match=match):
+        K2StructureLearner().fit(X)
+
+
+@pytest.mark.parametrize(
+    "parameters, match",
+    [
+        ({"ordering": [0, 1, 1]}, "each of the 3 columns once"),
+        ({"ordering": [0, 1]}, "each of the 3 columns once"),
+        ({"ordering": ["x0", "x1", "oops"]}, "'oops'"),
+        ({"n_states": [2, 2]}, "for each of the 3 columns"),
+        ({"n_states": [2, 1, 2]}, "declares 1"),
+        ({"n_states": [99, 99, 99]}, "max_parents=3 is too large"),
+    ],
+)
+def test_unsuitable_parameters(parameters, match):
+    X = np.array([[0, 1, 0], [1, 0, 1]])
+    with pytest.raises(ValueError, match=match):
+        K2StructureLearner(**parameters).fit(X)

@@ -1,0 +1,322 @@
+"""The private learner finds what the pooled one finds, and shows nothing else."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from skprivbn.crypto.two_party import OTBackend, PaillierCountBackend
+from skprivbn.datasets import load_alarm, load_asia, make_discrete_bayesian_network
+from skprivbn.exceptions import (
+    BudgetExceededError,
+    PartitionError,
+    PartyError,
+    PrivacyLeakWarning,
+)
+from skprivbn.partition import VerticalPartition
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
+from tests.federation.processes import in_processes
+
+TWO = {"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]}
+THREE = {"hospital": [0, 3, 6], "lab": [1, 4, 7], "insurer": [2, 5]}
+
+
+def sample_asia(n, seed):
+    asia = load_asia()
+    X = asia.encode(asia.sample(n, random_state=seed))
+    return X, list(asia.topological_order)
+
+
+def assert_same(X, parties, **parameters):
+    """Fit both; the networks must be equal to the last bit."""
+    pooled = {k: v for k, v in parameters.items() if k != "backend"}
+    private = PrivateK2StructureLearner(parties, **parameters).fit(X)
+    expected = K2StructureLearner(**pooled).fit(X)
+    assert private.parents_ == expected.parents_
+    assert private.network_ == expected.network_
+    np.testing.assert_array_equal(private.adjacency_matrix_, expected.adjacency_matrix_)
+    return private
+
+
+@pytest.mark.parametrize("criterion", ["k2", "stirling", "bdeu", "bic"])
+@pytest.mark.parametrize("n", [200, 1000])
+def test_asia(n, criterion):
+    X, ordering = sample_asia(n, n)
+    assert_same(X, TWO, ordering=ordering, criterion=criterion)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_three_parties(seed):
+    X, ordering = sample_asia(200, seed)
+    assert_same(X, THREE, ordering=ordering)
+
+
+def test_alarm():
+    alarm = load_alarm()
+    X = alarm.encode(alarm.sample(300, random_state=0))
+    parties = {"ward": slice(0, None, 2), "lab": slice(1, None, 2)}
+    assert_same(X, parties, ordering=alarm.topological_order, max_parents=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("n", [200, 1000, 10_000])
+@pytest.mark.parametrize("parties", [TWO, THREE], ids=["two", "three"])
+def test_asia_at_length(n, parties, seed):
+    X, ordering = sample_asia(n, seed)
+    assert_same(X, parties, ordering=ordering)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_alarm_at_length(seed):
+    alarm = load_alarm()
+    X = alarm.encode(alarm.sample(1000, random_state=seed))
+    parties = {"ward": slice(0, None, 2), "lab": slice(1, None, 2)}
+    assert_same(X, parties, ordering=alarm.topological_order)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_more_states_constant_and_duplicate_columns(seed):
+    rng = np.random.default_rng(seed)
+    network = make_discrete_bayesian_network(5, n_states=3, random_state=seed)
+    X = network.encode(network.sample(150, random_state=seed))
+    X = np.column_stack([X, np.zeros(150, int), X[:, 0], rng.integers(0, 5, 150)])
+    X = X[:, rng.permutation(8)]
+    assert_same(X, TWO, max_parents=2)
+    assert_same(X, THREE, max_parents=2)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 255, 256])
+def test_few_records_and_edges_of_the_ring(n):
+    rng = np.random.default_rng(n)
+    X = rng.integers(0, 2, (n, 4))
+    X[:, 3] = X[:, 0]
+    assert_same(X, {"a": [0, 1], "b": [2, 3]}, n_states=[2, 2, 2, 2])
+
+
+@pytest.mark.filterwarnings("ignore:Paillier keys of 512 bits")
+@pytest.mark.parametrize("parties", [TWO, THREE], ids=["two", "three"])
+def test_paillier(parties):
+    X, ordering = sample_asia(60, 1)
+    backend = PaillierCountBackend(512, insecure_test_key=True)
+    learner = assert_same(X, parties, ordering=ordering, backend=backend)
+    assert any("Paillier keys of 512 bits" in note for note in learner.ledger_.notes)
+
+
+def test_short_keys_are_refused_or_warned_of():
+    X, _ = sample_asia(20, 0)
+    learner = PrivateK2StructureLearner(TWO, backend=PaillierCountBackend(512))
+    with pytest.raises(ValueError, match="2048 bits or more"):
+        learner.fit(X)
+    learner.set_params(backend__insecure_test_key=True, max_parents=1)
+    with pytest.warns(PrivacyLeakWarning, match="512 bits"):
+        learner.fit(X)
+
+
+def test_parties_in_processes_of_their_own():
+    X, _ = sample_asia(200, 3)
+    partition = VerticalPartition({"a": X[:, :4], "b": X[:, 4:]})
+    apart = PrivateK2StructureLearner().fit(in_processes(partition))
+    expected = K2StructureLearner().fit(X)
+    np.testing.assert_array_equal(apart.adjacency_matrix_, expected.adjacency_matrix_)
+
+
+def test_one_party_is_plain_k2_and_warns():
+    X, ordering = sample_asia(300, 0)
+    with pytest.warns(PrivacyLeakWarning, match="plain K2"):
+        learner = PrivateK2StructureLearner(ordering=ordering).fit(X)
+    assert learner.network_ == K2StructureLearner(ordering=ordering).fit(X).network_
+
+
+@pytest.mark.parametrize("n_parties", [2, 3])
+def test_records_are_aligned_by_keys(n_parties):
+    X, _ = sample_asia(300, 0)
+    rng = np.random.default_rng(0)
+    rows = [rng.permutation(300)[: 280 - i] for i in range(n_parties)]
+    names = "abc"[:n_parties]
+    columns = np.array_split(np.arange(8), n_parties)
+    partition = VerticalPartition(
+        {name: X[np.ix_(r, c)] for name, r, c in zip(names, rows, columns)},
+        keys={name: [f"patient {i}" for i in r] for name, r in zip(names, rows)},
+    )
+    learner = PrivateK2StructureLearner().fit(partition)
+    common = sorted(set.intersection(*map(set, rows)))
+    expected = K2StructureLearner().fit(X[common])
+    assert learner.n_samples_ == len(common)
+    np.testing.assert_array_equal(learner.adjacency_matrix_, expected.adjacency_matrix_)
+    for one, other in zip(
+        learner.network_.cpts.values(), expected.network_.cpts.values()
+    ):
+        np.testing.assert_array_equal(one, other)
+    assert "which records all of them have" in str(learner.ledger_)
+
+
+@pytest.mark.parametrize(
+    "keys", [{"a": [1, 1, 2], "b": [1, 2, 3]}, {"a": [1, 2, 3], "b": [7, 8, 9]}]
+)
+def test_duplicate_keys_and_no_common_record(keys):
+    blocks = {name: np.array([[0], [1], [1]]) for name in "ab"}
+    with pytest.raises(PartyError):
+        PrivateK2StructureLearner().fit(VerticalPartition(blocks, keys=keys))
+
+
+def test_probabilities_are_those_of_the_counts():
+    X, ordering = sample_asia(500, 5)
+    learner = PrivateK2StructureLearner(TWO, ordering=ordering).fit(X)
+    for v in range(8):
+        parents = [int(name[1:]) for name in learner.parents_[f"x{v}"]]
+        cpt = learner.network_.cpts[f"x{v}"]
+        for configuration in np.ndindex(cpt.shape[:-1]):
+            chosen = (X[:, parents] == configuration).all(axis=1)
+            counts = np.bincount(X[chosen, v], minlength=2)
+            expected = (counts + 1) / (chosen.sum() + 2)
+            np.testing.assert_allclose(cpt[configuration], expected, atol=1e-9)
+
+
+def test_structure_only():
+    X, ordering = sample_asia(200, 0)
+    learner = PrivateK2StructureLearner(TWO, ordering=ordering, fit_parameters=False)
+    learner.fit(X)
+    assert learner.parents_ == K2StructureLearner(ordering=ordering).fit(X).parents_
+    assert not hasattr(learner, "network_") and not hasattr(learner, "score")
+    assert "counts of every column" not in str(learner.ledger_)
+
+
+def test_small_cells_are_opened_as_zero():
+    X, ordering = sample_asia(300, 0)
+    parameters = {"ordering": ordering, "max_parents": 2}
+    learner = PrivateK2StructureLearner(TWO, min_cell_count=10, **parameters).fit(X)
+    assert learner.parents_ == K2StructureLearner(**parameters).fit(X).parents_
+    small = 0
+    for v in range(8):
+        parents = [int(name[1:]) for name in learner.parents_[f"x{v}"]]
+        for configuration in np.ndindex(*(2,) * len(parents)):
+            chosen = (X[:, parents] == configuration).all(axis=1)
+            counts = np.bincount(X[chosen, v], minlength=2)
+            small += ((counts > 0) & (counts < 10)).sum()
+            counts = np.where(counts < 10, 0, counts)
+            np.testing.assert_allclose(
+                learner.network_.cpts[f"x{v}"][configuration],
+                (counts + 1) / (counts.sum() + 2),
+            )
+    assert small > 0
+
+
+def test_noisy_tables():
+    X, ordering = sample_asia(400, 0)
+    accountant = PrivacyAccountant(epsilon=1.5)
+    learner = PrivateK2StructureLearner(
+        TWO, ordering=ordering, epsilon=1.0, accountant=accountant
+    ).fit(X)
+    exact = K2StructureLearner(ordering=ordering).fit(X)
+    assert learner.parents_ == exact.parents_
+    assert learner.network_ != exact.network_
+    assert learner.privacy_spent_.epsilon == 1.0
+    assert "the structure has no such guarantee" in str(learner.ledger_)
+    with pytest.raises(BudgetExceededError):
+        learner.fit(X)
+
+
+def test_noise_has_the_scale_of_all_families():
+    # 8 families, each with one count per record: scale 8 / epsilon, from each party
+    X = np.zeros((2000, 8), dtype=int)
+    learner = PrivateK2StructureLearner(
+        TWO, epsilon=4.0, max_parents=0, n_states=[40] * 8
+    ).fit(X)
+    # of 39 empty cells with noise of scale 2 per party, some must be positive
+    cpts = np.stack(list(learner.network_.cpts.values()))
+    counts = cpts[:, 1:] / cpts[:, 1:].min(axis=1, keepdims=True) - 1
+    assert 0.5 < counts.mean() < 2.5  # E max(noise, 0) of two Laplace(2): 1.5
+
+
+def sizes(ledger):
+    return [(e.operation, e.sender, e.receiver, e.n_bytes) for e in ledger.entries]
+
+
+def test_messages_depend_on_shape_and_result_only():
+    rng = np.random.default_rng(0)
+    tables = []
+    for flip in (0.0, 0.2):
+        X = rng.integers(0, 2, (256, 4))
+        X[:, 2] = X[:, 0] ^ (rng.random(256) < flip)
+        X[:, 3] = 1 - X[:, 1]
+        tables.append(X)
+    fits = [
+        PrivateK2StructureLearner(
+            {"a": [0, 1], "b": [2, 3]},
+            n_states=[2] * 4,
+            fit_parameters=False,
+            criterion="bic",
+        ).fit(X)
+        for X in tables
+    ]
+    assert fits[0].parents_ == fits[1].parents_
+    assert sizes(fits[0].ledger_) == sizes(fits[1].ledger_)
+
+
+def test_nothing_secret_is_in_a_fitted_learner():
+    X, _ = sample_asia(50, 0)
+    learner = PrivateK2StructureLearner(TWO, max_parents=1).fit(X)
+    text = pickle.dumps(learner)
+    for word in (b"two_party._ot", b"nacl", b"PartyHost", b"SharedK2"):
+        assert word not in text
+    assert pickle.loads(text).parents_ == learner.parents_
+
+
+def test_parties_send_each_other_sealed_bytes_only():
+    X, _ = sample_asia(50, 0)
+    ledger = PrivateK2StructureLearner(TWO, max_parents=1).fit(X).ledger_
+    kinds = {
+        e.kind for e in ledger.entries if {e.sender, e.receiver} == {"hospital", "lab"}
+    }
+    assert kinds == {"sealed"}
+
+
+@pytest.mark.parametrize(
+    "parties, match",
+    [
+        ({"a": [0, 1], "b": [1, 2]}, "both"),
+        ({"a": [0], "b": [1]}, "nobody"),
+        ({"a": [0, 1], "b": [7]}, "does not have"),
+    ],
+)
+def test_unclear_ownership(parties, match):
+    X = np.random.default_rng(0).integers(0, 2, (20, 3))
+    with pytest.raises(PartitionError, match=match):
+        PrivateK2StructureLearner(parties).fit(X)
+
+
+@pytest.mark.parametrize(
+    "parameters, match",
+    [
+        ({"ordering": [0, 0, 1]}, "each of the 3 columns once"),
+        ({"n_states": [90, 90, 90]}, "too large"),
+        ({"backend": "rot13"}, "'ot', 'paillier'"),
+        ({"epsilon": 1.0, "min_cell_count": 3}, "choose one"),
+        ({"epsilon": 1.0, "fit_parameters": False}, "does not open"),
+        ({"criterion": "aic"}, "criterion"),
+    ],
+)
+def test_unsuitable_parameters(parameters, match):
+    X = np.random.default_rng(0).integers(0, 2, (20, 3))
+    with pytest.raises(ValueError, match=match):
+        PrivateK2StructureLearner({"a": [0], "b": [1, 2]}, **parameters).fit(X)
+
+
+def test_unequal_numbers_of_rows():
+    with pytest.raises(PartitionError, match="different numbers of rows"):
+        VerticalPartition({"a": np.zeros((3, 1)), "b": np.zeros((4, 1))})
+
+
+def test_a_party_refuses_data_that_are_no_codes():
+    partition = VerticalPartition({"a": [[0], [1]], "b": [[0.5], [1.0]]})
+    with pytest.raises(PartyError, match="do not fit"):
+        PrivateK2StructureLearner().fit(partition)
+
+
+def test_backends_are_searchable_parameters():
+    learner = PrivateK2StructureLearner(backend=PaillierCountBackend())
+    assert learner.get_params()["backend__key_size"] == 2048
+    assert OTBackend().get_params() == {}
