@@ -136,7 +136,7 @@ class GLMMParty(MomentsParty):
 
     # E-step by quadrature
 
-    @operation(tells="log-likelihoods of shared categories at trial effects, and alone")
+    @operation(tells="log-likelihoods of shared categories at trial effects, and their sum")
     def table(self):
         return {"vector": self.hide(self._quadrature_table() * self.unit)}
 
