@@ -11,6 +11,7 @@ __all__ = [
     "apply_meek_rules",
     "check_adjacency",
     "check_dag",
+    "extend_to_dag",
     "find_cycle",
     "is_acyclic",
     "markov_equivalent",
@@ -191,6 +192,46 @@ def _rule_4(arrows, undirected, adjacent):
         second = adjacent[a] & arrows[:, b]
         new[a, b] = arrows[np.ix_(first, second)].any()
     return new
+
+
+def extend_to_dag(pdag):
+    """Direct the undirected edges of a graph without new v-structures or cycles.
+
+    Dor and Tarsi's algorithm. Where no such extension exists (tests on few rows may
+    contradict each other), the node that costs least is taken, so the result is
+    always acyclic with the same skeleton.
+
+    Parameters
+    ----------
+    pdag : ndarray of bool of shape (d, d)
+        The partially directed graph.
+
+    Returns
+    -------
+    ndarray of bool of shape (d, d)
+        A directed acyclic graph.
+    """
+    left, dag = pdag.copy(), np.zeros_like(pdag)
+    remaining = list(range(len(pdag)))
+    while remaining:
+        costs = {}
+        for node in remaining:
+            out = left[node] & ~left[:, node]
+            undirected = left[node] & left[:, node]
+            adjacent = left[node] | left[:, node]
+            # a sink whose undirected neighbours see all its neighbours comes last
+            conflicts = sum(
+                (adjacent & ~(left[other] | left[:, other])).sum() - 1
+                for other in np.flatnonzero(undirected)
+            )
+            costs[node] = (int(out.sum()), int(conflicts))
+            if costs[node] == (0, 0):
+                break
+        sink = min(costs, key=costs.get)
+        dag[left[sink] | left[:, sink], sink] = True
+        left[sink] = left[:, sink] = False
+        remaining.remove(sink)
+    return dag
 
 
 def to_cpdag(adjacency):

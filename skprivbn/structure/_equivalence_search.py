@@ -10,49 +10,13 @@ from itertools import chain, combinations
 import numpy as np
 from scipy.special import ndtr
 
-from skprivbn.bayesian_network._dag import apply_meek_rules, to_cpdag
+from skprivbn.bayesian_network._dag import (
+    apply_meek_rules,
+    extend_to_dag,
+    to_cpdag,
+)
 
-__all__ = ["extend_to_dag", "ges", "pc"]
-
-
-def extend_to_dag(pdag):
-    """Direct the undirected edges of a graph without new v-structures or cycles.
-
-    Dor and Tarsi's algorithm. Where no such extension exists (tests on few rows may
-    contradict each other), the node that costs least is taken, so the result is
-    always acyclic with the same skeleton.
-
-    Parameters
-    ----------
-    pdag : ndarray of bool of shape (d, d)
-        The partially directed graph.
-
-    Returns
-    -------
-    ndarray of bool of shape (d, d)
-        A directed acyclic graph.
-    """
-    left, dag = pdag.copy(), np.zeros_like(pdag)
-    remaining = list(range(len(pdag)))
-    while remaining:
-        costs = {}
-        for node in remaining:
-            out = left[node] & ~left[:, node]
-            undirected = left[node] & left[:, node]
-            adjacent = left[node] | left[:, node]
-            # a sink whose undirected neighbours see all its neighbours comes last
-            conflicts = sum(
-                (adjacent & ~(left[other] | left[:, other])).sum() - 1
-                for other in np.flatnonzero(undirected)
-            )
-            costs[node] = (int(out.sum()), int(conflicts))
-            if costs[node] == (0, 0):
-                break
-        sink = min(costs, key=costs.get)
-        dag[left[sink] | left[:, sink], sink] = True
-        left[sink] = left[:, sink] = False
-        remaining.remove(sink)
-    return dag
+__all__ = ["ges", "pc"]
 
 
 def _subsets(items):

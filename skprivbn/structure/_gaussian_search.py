@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.bayesian_network._dag import to_cpdag
+from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._equivalence_search import extend_to_dag, ges, pc
+from skprivbn.structure._equivalence_search import ges, pc
 from skprivbn.structure._hill_climbing import FeatureMoments, edge_penalty, hill_climb
 from skprivbn.structure._notears import golem, notears
 
