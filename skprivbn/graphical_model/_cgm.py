@@ -14,7 +14,7 @@ ICML.
 import numpy as np
 from scipy.optimize import minimize
 
-from skprivbn.graphical_model._estimation import maximise_likelihood
+from skprivbn.graphical_model._estimation import maximise_likelihood, single_threaded
 
 __all__ = ["collective_em", "expected_tables_by_dual", "nonlinear_belief_propagation"]
 
@@ -111,6 +111,7 @@ def expected_tables_by_dual(tables, theta, n_records, shift, max_iter=50):
     return result.x * scale
 
 
+@single_threaded
 def collective_em(tables, e_step="dual", discrepancy=0.7, max_iter=2000, tol=1e-6):
     """Algorithm 2 of the paper, stopped before it learns the noise.
 

@@ -1,7 +1,10 @@
 """Potentials from noisy tables: regularised likelihood and empirical Bayes."""
 
+from functools import lru_cache, wraps
+
 import numpy as np
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 
 from skprivbn.graphical_model._noisy_tables import project_to_simplex
 
@@ -11,6 +14,7 @@ __all__ = [
     "naive_mle",
     "projected_marginals",
     "signal_strength",
+    "single_threaded",
 ]
 
 #: log-potentials of the naive estimator stay within this bound: its optimum may be
@@ -19,6 +23,22 @@ _BOUND = 30.0
 #: the mode shrinks more than is good for the Kullback-Leibler divergence: in
 #: simulations (five kinds of potentials) a wider prior in the last fit was better
 _LOOSEN = 1.5
+
+
+@lru_cache(maxsize=1)
+def _threads():
+    return ThreadpoolController()
+
+
+def single_threaded(function):
+    """Run a function with one BLAS thread: its matrices are small, and many."""
+
+    @wraps(function)
+    def wrapped(*args, **kwargs):
+        with _threads().limit(limits=1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return wrapped
 
 
 def projected_marginals(tables):
@@ -34,6 +54,7 @@ def projected_marginals(tables):
     return projected
 
 
+@single_threaded
 def maximise_likelihood(
     layout, marginals, penalty, theta=None, max_iter=1000, tol=1e-9, bound=_BOUND
 ):
@@ -88,6 +109,7 @@ def maximise_likelihood(
     return result.x, result.nit
 
 
+@single_threaded
 def naive_mle(tables, penalty, max_iter=1000):
     """Maximum likelihood as if the noisy tables, projected, were the truth.
 
@@ -130,6 +152,7 @@ def signal_strength(tables):
     return excess / np.sqrt(tables.fourth_moment_excess * tables.n_cells)
 
 
+@single_threaded
 def empirical_bayes(tables, max_iter=6, min_signal=2.0):
     """Regularised estimate whose strength of regularisation comes from the tables.
 

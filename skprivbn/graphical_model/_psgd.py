@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skprivbn.graphical_model._counting import Contribution, count_tables
+from skprivbn.graphical_model._estimation import single_threaded
 from skprivbn.privacy import add_discrete_gaussian
 
 __all__ = ["PSGDOptions", "noise_multiplier", "private_gradient_descent"]
@@ -73,6 +74,7 @@ def noise_multiplier(epsilon, delta, sampling_rate, n_steps):
     )
 
 
+@single_threaded
 def private_gradient_descent(codes, layout, epsilon, delta, options):
     """Maximise the likelihood with clipped, noisy gradients of random batches.
 

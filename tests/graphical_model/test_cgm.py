@@ -1,0 +1,95 @@
+"""Collective graphical models: both E-steps, and stopping before the noise."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skprivbn.graphical_model._cgm import (
+    collective_em,
+    expected_tables_by_dual,
+    nonlinear_belief_propagation,
+)
+from skprivbn.graphical_model._estimation import naive_mle
+from tests.graphical_model.fields import divergence, noisy_tables, random_field
+
+
+def log_posterior(tables, theta, shift, n_records):
+    """The E-step's objective at the tables N mu(theta + shift)."""
+    layout = tables.layout
+    log_partition, marginals = layout.marginals(theta + shift)
+    expected = n_records * marginals
+    entropy = n_records * log_partition - (theta + shift) @ expected
+    residual = tables.values - expected
+    if tables.kind == "laplace":
+        noise = -np.sum(np.abs(residual) / tables.mean_absolute_noise)
+    else:
+        noise = -np.sum(residual**2 / (2 * tables.variance))
+    return theta @ expected + entropy + noise
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_dual_solves_the_e_step(kind):
+    layout, truth = random_field(4, 3)
+    tables = noisy_tables(layout, truth, 2000, 30.0, kind)
+    n_records = tables.n_records()
+    theta = np.zeros_like(truth)
+    shift = expected_tables_by_dual(tables, theta, n_records, theta, max_iter=2000)
+    best = log_posterior(tables, theta, shift, n_records)
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1e-2, 1e-1):
+        for _ in range(20):
+            other = shift + size * rng.normal(size=shift.size)
+            assert log_posterior(tables, theta, other, n_records) <= best + 1e-5
+    if kind == "laplace":
+        assert np.all(np.abs(shift) <= 1 / tables.mean_absolute_noise + 1e-12)
+    else:
+        expected = n_records * layout.marginals(theta + shift)[1]
+        residual = tables.values - expected
+        assert_allclose(shift, residual / tables.variance, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_nonlinear_belief_propagation_finds_the_same_tables(kind):
+    layout, truth = random_field(4, 3)
+    tables = noisy_tables(layout, truth, 2000, 30.0, kind)
+    n_records, theta = tables.n_records(), np.zeros_like(truth)
+    shift = expected_tables_by_dual(tables, theta, n_records, theta, max_iter=2000)
+    dual = n_records * layout.marginals(theta + shift)[1]
+    found = nonlinear_belief_propagation(tables, theta, n_records, 3000, tol=1e-7)
+    assert np.abs(found - dual).max() < 0.01 * 30.0
+
+
+def test_both_e_steps_learn_the_same_field():
+    layout, truth = random_field(4, 3)
+    tables = noisy_tables(layout, truth, 2000, 20.0)
+    one, n_one, _ = collective_em(tables, "dual")
+    other, n_other, _ = collective_em(tables, "nlbp")
+    assert abs(n_one - n_other) <= 1
+    assert divergence(layout, one, other) < 1e-2
+
+
+def test_stopping_by_discrepancy_beats_the_limit_and_naive():
+    better_than_limit, ratios = 0, []
+    for seed in range(3):
+        layout, truth = random_field(4, seed=seed)
+        tables = noisy_tables(layout, truth, 20_000, 200.0, seed=seed)
+        stopped, _, converged = collective_em(tables)
+        limit, _, _ = collective_em(tables, discrepancy=0.0, max_iter=400)
+        naive, _ = naive_mle(tables, 1e-7)
+        assert converged
+        kl = [divergence(layout, truth, theta) for theta in (stopped, limit, naive)]
+        better_than_limit += kl[0] < kl[1]
+        ratios.append(kl[0] / kl[2])
+    assert better_than_limit == 3
+    assert np.median(ratios) <= 0.4
+
+
+def test_em_climbs_the_likelihood_of_the_noisy_tables():
+    layout, truth = random_field(4, 3)
+    tables = noisy_tables(layout, truth, 2000, 20.0)
+    distances = []
+    for n_iter in (1, 5, 20, 60):
+        theta, _, _ = collective_em(tables, discrepancy=0.0, max_iter=n_iter)
+        expected = tables.n_records() * layout.marginals(theta)[1]
+        distances.append(np.abs(tables.values - expected).mean())
+    assert distances == sorted(distances, reverse=True)
