@@ -47,7 +47,7 @@ class Notears(NetworkMixin, BaseEstimator):
         Number of dual updates.
     n_features_in_ : int
         Number of variables.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Their names, if `X` has string names.
 
     See Also

@@ -98,7 +98,7 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
         Who learnt what.
     n_features_in_ : int
         Number of variables.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Their names, if `X` has string names.
 
     See Also
