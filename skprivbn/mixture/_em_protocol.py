@@ -71,6 +71,7 @@ class EMParty(StartParty):
     def prepare(self):
         super().prepare()
         self.best = None
+        self.running = False
 
     def schedule(self):
         yield from self._survey_operations()

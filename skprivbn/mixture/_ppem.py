@@ -253,7 +253,7 @@ default="kmeans"
             The fitted mixture.
         """
         callback_context = self._init_callback_context(max_subtasks=self.n_init)
-        callback_context.call_on_fit_task_begin(estimator=self, X=X)
+        callback_context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         checks = {} if hasattr(X, "federate") else {"ensure_min_samples": 2}
         partition = check_horizontal(
             self, X, party, dtype=[np.float64, np.float32], **checks
@@ -270,7 +270,7 @@ default="kmeans"
         else:
             self._fit_privately(partition, progress)
         callback_context.call_on_fit_task_end(
-            estimator=self, X=X, reconstruction_attributes={}
+            estimator=self, X=X, y=y, reconstruction_attributes={}
         )
         return self
 
@@ -291,7 +291,7 @@ default="kmeans"
         labels : ndarray of shape (n_samples,)
             Components.
         """
-        return self.fit(X, party=party).predict(X)
+        return self.fit(X, y, party=party).predict(X)
 
     def _settings(self, n_features):
         """Return the public parameters of the protocol."""

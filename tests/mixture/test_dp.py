@@ -1,0 +1,230 @@
+"""Differential privacy of PPEMGaussianMixture."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+
+from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.mixture._dp_protocol import (
+    maximise_noisy,
+    noise_of,
+    sensitivities,
+)
+from skprivbn.mixture._gaussian_steps import (
+    local_statistics,
+    n_statistics,
+    uniform_frame,
+)
+from skprivbn.partition import HorizontalPartition
+from skprivbn.privacy import PrivacyAccountant
+
+TYPES = ["full", "tied", "diag", "spherical"]
+types = pytest.mark.parametrize("covariance_type", TYPES)
+
+
+@pytest.fixture
+def many_rows():
+    rng = np.random.default_rng(0)
+    truth = np.arange(9000) % 3
+    centres = np.array([[-6.0, -6.0], [0.0, 6.0], [7.0, -3.0]])
+    return centres[truth] + rng.normal(size=(9000, 2)), truth, np.arange(9000) % 5
+
+
+def private(n_components=3, **parameters):
+    settings = {
+        "epsilon": 4.0,
+        "delta": 1e-6,
+        "bounds": (-12, 12),
+        "max_iter": 8,
+        "backend": "masking",
+        "random_state": 0,
+    }
+    return PPEMGaussianMixture(n_components, **{**settings, **parameters})
+
+
+@types
+@pytest.mark.parametrize("n_features", [1, 2, 5])
+def test_no_row_changes_the_sums_by_more_than_the_sensitivity(
+    covariance_type, n_features
+):
+    rng = np.random.default_rng(1)
+    corners = rng.choice([-1.0, 1.0], size=(50, n_features))
+    rows = np.vstack([corners, rng.uniform(-1, 1, size=(50, n_features))])
+    frame = uniform_frame(covariance_type, np.zeros(n_features), np.ones(n_features), 3)
+    l1, l2 = sensitivities(covariance_type, n_features)
+    norms = []
+    for row in rows:
+        for responsibilities in np.vstack([np.eye(3), rng.dirichlet(np.ones(3), 5)]):
+            change = local_statistics(row[None], responsibilities[None], frame)
+            norms.append((np.abs(change).sum(), np.linalg.norm(change)))
+    worst = np.max(norms, axis=0)
+    # never more, and reached at the corners of the box
+    np.testing.assert_allclose(worst, [l1, l2], rtol=1e-12)
+
+
+@types
+def test_rounding_is_inside_the_calibrated_sensitivity(covariance_type):
+    settings = {
+        "covariance_type": covariance_type,
+        "n_components": 3,
+        "max_iter": 4,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "init_params": "kmeans",
+        "given": {},
+    }
+    noise, grid = noise_of(settings, n_features=2, n_parties=5)
+    rng = np.random.default_rng(0)
+    frame = uniform_frame(covariance_type, np.zeros(2), np.ones(2), 3)
+    rows, corner = rng.uniform(-1, 1, size=(30, 2)), np.ones((1, 2))
+    responsibilities = rng.dirichlet(np.ones(3), size=31)
+    responsibilities[-1] = [1.0, 0.0, 0.0]
+    before, after = (
+        np.rint(grid * local_statistics(part, responsibilities[: len(part)], frame))
+        for part in (rows, np.vstack([rows, corner]))
+    )
+    change = after - before
+    # five releases: four iterations and the start
+    assert np.sqrt(5) * np.linalg.norm(change) <= noise.sensitivity
+    assert len(change) == n_statistics(covariance_type, 3, 2)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_total_carries_the_calibrated_noise(delta):
+    settings = {
+        "covariance_type": "diag",
+        "n_components": 2,
+        "max_iter": 3,
+        "epsilon": 2.0,
+        "delta": delta,
+        "init_params": "random",
+        "given": {},
+    }
+    noise, grid = noise_of(settings, n_features=2, n_parties=4)
+    totals = sum(noise.share(4000) for _ in range(4))
+    assert abs(totals.std() / noise.std - 1) < 0.1
+    # half of the parties alone make the noise that the budget asks for
+    assert noise.min_honest == 2
+    assert noise.epsilon == 2.0
+    l1, l2 = sensitivities("diag", 2)
+    if delta:
+        assert noise.scale > np.sqrt(3) * grid * l2
+    else:
+        assert noise.scale >= 3 * grid * l1 / 2.0
+
+
+@types
+def test_private_fits_find_the_components(many_rows, covariance_type):
+    X, truth, party = many_rows
+    mixture = private(covariance_type=covariance_type).fit(X, party=party)
+    assert adjusted_rand_score(truth, mixture.predict(X)) > 0.95
+    exact = GaussianMixture(3, covariance_type=covariance_type, random_state=0).fit(X)
+    assert mixture.score(X) > exact.score(X) - 0.5
+    assert mixture.privacy_spent_ == (4.0, 1e-6)
+    assert mixture.n_iter_ == 8 and np.isnan(mixture.lower_bound_)
+    assert mixture.lower_bounds_ == [] and not mixture.converged_
+    again = private(covariance_type=covariance_type).fit(X, party=party)
+    assert np.abs(again.means_ - mixture.means_).max() > 1e-6
+
+
+def test_more_budget_means_less_noise(many_rows):
+    X, _, party = many_rows
+    start = GaussianMixture(3, random_state=0).fit(X)
+    settings = {"means_init": start.means_, "max_iter": 3}
+    errors = [
+        np.mean(
+            [
+                np.abs(
+                    private(epsilon=epsilon, **settings).fit(X, party=party).means_
+                    - start.means_
+                ).mean()
+                for _ in range(3)
+            ]
+        )
+        for epsilon in (0.2, 2.0, 50.0)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 0.05
+
+
+@pytest.mark.parametrize("backend", ["ckks", "plaintext"])
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_noisy_integers_survive_every_backend(many_rows, backend):
+    X, truth, party = many_rows
+    mixture = private(backend=backend, max_iter=3, epsilon=10.0).fit(X, party=party)
+    assert adjusted_rand_score(truth, mixture.predict(X)) > 0.9
+
+
+def test_laplace_noise_without_delta(many_rows):
+    X, truth, party = many_rows
+    mixture = private(delta=0.0, epsilon=20.0, max_iter=3, covariance_type="spherical")
+    mixture.fit(X, party=party)
+    assert adjusted_rand_score(truth, mixture.predict(X)) > 0.9
+    assert mixture.privacy_spent_ == (20.0, 0.0)
+
+
+def test_rows_outside_the_bounds_cannot_do_more_than_those_at_them(many_rows):
+    X, _, party = many_rows
+    far = X.copy()
+    far[:5] = 1e9
+    mixture = private(max_iter=3).fit(far, party=party)
+    assert np.abs(mixture.means_).max() <= 12
+    assert np.abs(mixture.covariances_).max() <= 2 * 12**2 + 1
+
+
+@types
+def test_noise_alone_still_makes_a_mixture(covariance_type):
+    rng = np.random.default_rng(0)
+    frame = uniform_frame(covariance_type, np.zeros(3), np.ones(3), 2)
+    length = n_statistics(covariance_type, 2, 3)
+    for _ in range(20):
+        noise = rng.normal(0, 1000, size=length)
+        mixture = maximise_noisy(noise, frame, 1000.0)
+        assert np.all(mixture.weights > 0) and np.isclose(mixture.weights.sum(), 1)
+        assert np.all(np.isfinite(mixture.precisions_cholesky))
+
+
+def test_the_budget_is_charged_once_and_refused_when_gone(many_rows):
+    X, _, party = many_rows
+    accountant = PrivacyAccountant(epsilon=5.0, delta=1e-5)
+    mixture = private(accountant=accountant, max_iter=2).fit(X, party=party)
+    assert accountant.spent().epsilon == 4.0
+    with pytest.raises(BudgetExceededError):
+        mixture.fit(X, party=party)
+
+
+@pytest.mark.parametrize(
+    "parameters, message",
+    [
+        ({"bounds": None}, "bounds"),
+        ({"bounds": (3, -3)}, "bounds"),
+        ({"n_init": 2}, "n_init"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"init_params": "local_em"}, "looks at the rows"),
+        ({"init_params": "k-means++"}, "looks at the rows"),
+    ],
+)
+def test_what_would_break_the_promise_costs_nothing(many_rows, parameters, message):
+    X, _, party = many_rows
+    accountant = PrivacyAccountant(epsilon=5.0, delta=1e-5)
+    with pytest.raises(ValueError, match=message):
+        private(accountant=accountant, **parameters).fit(X, party=party)
+    assert accountant.spent().epsilon == 0
+
+
+def test_scores_of_the_parties_rows_are_a_release(many_rows):
+    X, _, party = many_rows
+    mixture = private(max_iter=2).fit(X, party=party)
+    partition = HorizontalPartition.from_rows(X, party)
+    with pytest.warns(PrivacyLeakWarning, match="budget"):
+        score = mixture.score(partition)
+    assert abs(score - mixture.score(X)) < 1e-9
+
+
+def test_the_ledger_tells_epsilon_with_colluders(many_rows):
+    X, _, party = many_rows
+    mixture = private(max_iter=2, init_params="random").fit(X, party=party)
+    assert any("parties keep no secret" in note for note in mixture.ledger_.notes)
+    assert "(epsilon = 4)" in str(mixture.ledger_)
