@@ -36,7 +36,7 @@ def best_hill_climb(moments, weights, **options):
 def _equal_variance(moments, options):
     features = options.get("features")
     if features is None:
-        features = FeatureMoments.linear(moments.covariance, moments.n_rows)
+        features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
     graph = best_hill_climb(features, golem(moments.covariance))
     return FoundGraph(graph, to_cpdag(graph))
 
@@ -44,24 +44,24 @@ def _equal_variance(moments, options):
 def _bic(moments, options):
     features = options.get("features")
     if features is None:
-        features = FeatureMoments.linear(moments.covariance, moments.n_rows)
+        features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
     start = golem(moments.covariance, equal_variances=True)
     graph = best_hill_climb(features, start, equal_variances=False)
     return FoundGraph(graph, to_cpdag(graph))
 
 
 def _ges(moments, options):
-    penalty = edge_penalty(moments.n_rows, len(moments.mean))
-    found = extend_to_dag(ges(moments.covariance, moments.n_rows, penalty=penalty))
+    penalty = edge_penalty(moments.effective_rows, len(moments.mean))
+    found = extend_to_dag(ges(moments.covariance, moments.effective_rows, penalty=penalty))
     # greedy equivalence search can end short of a maximum; going on from a member of
     # the class never lowers the score
-    features = FeatureMoments.linear(moments.covariance, moments.n_rows)
+    features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
     graph, _ = hill_climb(features, found, equal_variances=False, penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
 
 
 def _pc(moments, options):
-    pdag = pc(moments.covariance, moments.n_rows, alpha=options["alpha"])
+    pdag = pc(moments.covariance, moments.effective_rows, alpha=options["alpha"])
     return FoundGraph(extend_to_dag(pdag), pdag)
 
 

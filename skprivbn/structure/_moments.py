@@ -10,11 +10,26 @@ __all__ = ["Moments", "RowGrid", "moment_sums", "nearest_covariance", "read_mome
 
 @dataclass(frozen=True)
 class Moments:
-    """Number of rows, mean and covariance (divided by n) of some columns."""
+    """Number of rows, mean and covariance (divided by n) of some columns.
+
+    `noise` is the standard deviation of what was added to every covariance.
+    """
 
     n_rows: float
     mean: np.ndarray
     covariance: np.ndarray
+    noise: float = 0.0
+
+    @property
+    def effective_rows(self):
+        """Rows whose sampling error alone would be as large as error plus noise.
+
+        A covariance of two unrelated variables has variance ``v v / n`` by sampling
+        and ``noise^2`` on top; the smallest variance is taken, which errs on the side
+        of fewer edges.
+        """
+        least = np.diag(self.covariance).min()
+        return self.n_rows / (1.0 + self.n_rows * (self.noise / least) ** 2)
 
 
 def moment_sums(Z, centre="pooled"):
@@ -132,15 +147,19 @@ class RowGrid:
             ]
         )
 
-    def read(self, total):
-        """Turn a noisy sum into moments in the columns' units, positive definite."""
+    def read(self, total, noise=0.0):
+        """Turn a noisy sum into moments in the columns' units, positive definite.
+
+        `noise` is the standard deviation of the noise on every entry of `total`.
+        """
         q, levels = len(self.low), self.levels
         total = np.asarray(total, dtype=float)
         n = max(total[0] / levels**2, 2.0)
         mean = total[1 : q + 1] / (levels * n)
         covariance = _symmetric(total[q + 1 :], q) / n - np.outer(mean, mean)
         covariance = nearest_covariance(covariance * self.step**2)
-        return Moments(n, self.centre + mean * self.step, covariance)
+        noise = noise * self.step**2 / n
+        return Moments(n, self.centre + mean * self.step, covariance, noise)
 
 
 def nearest_covariance(matrix, floor=1e-4):

@@ -112,4 +112,4 @@ def collect_noisy_moments(federation, grid, noise):
         for colluders, epsilon in enumerate(noise.epsilon_with_colluders())
     )
     federation.ledger.note(f"epsilon for each number of colluding parties: {table}")
-    return grid.read(total)
+    return grid.read(total, noise.std)

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import minimize
 
-from skprivbn.structure._acyclicity import ACYCLICITY
+from skprivbn.structure._acyclicity import trace_expm
 
 __all__ = ["golem", "minimise_l1", "notears"]
 
@@ -66,7 +66,6 @@ def notears(
     covariance,
     *,
     lambda1=0.1,
-    acyclicity="expm",
     max_iter=100,
     h_tol=1e-8,
     rho_max=1e16,
@@ -82,8 +81,6 @@ def notears(
         Second moments of centred variables.
     lambda1 : float, default=0.1
         Weight of the absolute values.
-    acyclicity : {"expm", "logdet"}, default="expm"
-        Measure of cycles.
     max_iter : int, default=100
         Bound on the number of dual updates.
     h_tol : float, default=1e-8
@@ -101,21 +98,20 @@ def notears(
         Number of dual updates.
     """
     d = len(covariance)
-    measure = ACYCLICITY[acyclicity]
     free = ~np.eye(d, dtype=bool)
     weights, alpha, rho, h = np.zeros((d, d)), 0.0, 1.0, np.inf
 
     def smooth(W):
         residual = covariance @ (W - np.eye(d))
-        h, slope = measure(W * W)
+        h, slope = trace_expm(W * W)
         loss = 0.5 * np.vdot(W - np.eye(d), residual)
         value = loss + 0.5 * rho * h * h + alpha * h
         return value, residual + (rho * h + alpha) * 2.0 * slope * W
 
     for n_iter in range(1, max_iter + 1):  # noqa: B007 -- returned
         while True:
-            candidate = minimise_l1(smooth, weights, lambda1, free=free)
-            new_h = measure(candidate * candidate)[0]
+            candidate = minimise_l1(smooth, weights, lambda1, free=free, tol=1e-6)
+            new_h = trace_expm(candidate * candidate)[0]
             if new_h <= 0.25 * h or rho >= rho_max:
                 break
             rho *= 10.0
@@ -152,12 +148,11 @@ def golem(covariance, *, lambda1=0.02, lambda2=5.0, equal_variances=True):
     """
     d = len(covariance)
     identity = np.eye(d)
-    measure = ACYCLICITY["expm"]
 
     def smooth(W):
         rest = identity - W
         product = covariance @ rest
-        h, slope = measure(W * W)
+        h, slope = trace_expm(W * W)
         sign, log_determinant = np.linalg.slogdet(rest)
         if sign == 0 or not np.isfinite(h):
             return np.inf, np.zeros_like(W)

@@ -9,10 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
+from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
 from skprivbn.structure._notears import notears
-from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._sklearn import Interval, _fit_context
 
 __all__ = ["Notears"]
 
@@ -26,8 +26,6 @@ class Notears(NetworkMixin, BaseEstimator):
         Weight of the absolute values of the weights.
     threshold : float, default=0.3
         Weights of at most this size are no edge.
-    acyclicity : {"expm", "logdet"}, default="expm"
-        Measure of cycles.
     max_iter : int, default=100
         Bound on the dual updates.
     h_tol : float, default=1e-8
@@ -72,7 +70,6 @@ class Notears(NetworkMixin, BaseEstimator):
     _parameter_constraints = {
         "lambda1": [Interval(Real, 0, None, closed="left")],
         "threshold": [Interval(Real, 0, None, closed="left")],
-        "acyclicity": [StrOptions(set(ACYCLICITY))],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "h_tol": [Interval(Real, 0, None, closed="left")],
     }
@@ -82,13 +79,11 @@ class Notears(NetworkMixin, BaseEstimator):
         lambda1=0.1,
         *,
         threshold=0.3,
-        acyclicity="expm",
         max_iter=100,
         h_tol=1e-8,
     ):
         self.lambda1 = lambda1
         self.threshold = threshold
-        self.acyclicity = acyclicity
         self.max_iter = max_iter
         self.h_tol = h_tol
 
@@ -119,7 +114,6 @@ class Notears(NetworkMixin, BaseEstimator):
         self.weights_, self.h_, self.n_iter_ = notears(
             covariance,
             lambda1=self.lambda1,
-            acyclicity=self.acyclicity,
             max_iter=self.max_iter,
             h_tol=self.h_tol,
         )

@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from skprivbn.structure._acyclicity import ACYCLICITY
+from skprivbn.structure._admm_steps import ConsensusProblem, LinearProblem
+from skprivbn.structure._mlp import (
+    MLPProblem,
+    _loss,
+    initial_mlp,
+    mlp_forward,
+    n_free_of_mlp,
+)
+from skprivbn.structure._notears import minimise_l1
+
+
+def test_local_step_is_equation_8():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(7, 5))
+    S = X.T @ X / 20
+    W, beta, rho = rng.normal(size=(5, 5)), rng.normal(size=(5, 5)), 0.03
+    expected = np.linalg.inv(S + rho * np.eye(5)) @ (rho * W - beta + S)
+    solved = LinearProblem.from_moments(S).solve(W.ravel(), beta.ravel(), rho)
+    np.testing.assert_allclose(solved.reshape(5, 5), expected, rtol=1e-9)
+
+
+def test_local_step_minimises_the_lagged_problem():
+    rng = np.random.default_rng(1)
+    Z = rng.normal(size=(30, 6))
+    start, dual, rho = rng.normal(size=18), rng.normal(size=18), 0.2
+
+    def objective(flat):
+        rest = Z[:, :3] - Z @ flat.reshape(6, 3)
+        gap = flat - start
+        return 0.5 * (rest**2).sum() / 40 + dual @ gap + 0.5 * rho * gap @ gap
+
+    solved = LinearProblem.from_moments(Z.T @ Z / 40, 3).solve(start, dual, rho)
+    best = minimize(objective, np.zeros(18), tol=1e-12)
+    assert objective(solved) <= best.fun + 1e-10
+
+
+def objective_of(problem, target, weight, alpha, rho1):
+    def value(flat):
+        h = problem.cycles(flat)
+        n = problem.n_maps * problem.n_variables**2
+        return (
+            0.5 * weight * np.sum((flat - target) ** 2)
+            + 0.5 * problem.lambda2 * np.sum(flat**2)
+            + problem.lambda1 * np.abs(flat[:n]).sum()
+            + problem.lambda_free * np.abs(flat[n:]).sum()
+            + alpha * h
+            + 0.5 * rho1 * h * h
+        )
+
+    return value
+
+
+@pytest.mark.parametrize("acyclicity", ["expm", "logdet"])
+@pytest.mark.parametrize(("alpha", "rho1"), [(0.0, 0.1), (0.5, 10.0), (5.0, 1e5)])
+def test_consensus_step_is_as_good_as_lbfgs(acyclicity, alpha, rho1):
+    """On average: the problem has local minima, and either may find the better one."""
+    d, weight, ratios = 6, 0.7, []
+    measure = ACYCLICITY[acyclicity]
+    off = ~np.eye(d, dtype=bool)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        target = rng.normal(size=(d, d)) * (rng.random((d, d)) < 0.5)
+        problem = ConsensusProblem(d, lambda1=0.05, acyclicity=acyclicity)
+
+        def smooth(W, target=target):
+            h, slope = measure(W * W)
+            if not np.isfinite(h):
+                return 1e10, np.zeros_like(W)
+            value = 0.5 * weight * np.sum((W - target) ** 2)
+            gradient = weight * (W - target) + (alpha + rho1 * h) * 2.0 * slope * W
+            return value + alpha * h + 0.5 * rho1 * h * h, gradient
+
+        lbfgs = minimise_l1(smooth, np.zeros((d, d)), 0.05, free=off)
+        ours = problem.step(
+            target.ravel(),
+            np.zeros(d * d),
+            weight=weight,
+            alpha=alpha,
+            rho1=rho1,
+            tol=1e-10,
+        )
+        assert not np.diag(ours.reshape(d, d)).any()
+        value = objective_of(problem, target.ravel(), weight, alpha, rho1)
+        ratios.append(value(ours) / value(lbfgs.ravel()))
+    assert np.mean(ratios) < 1.01
+
+
+def test_consensus_step_never_goes_up():
+    rng = np.random.default_rng(3)
+    problem = ConsensusProblem(4, n_maps=3, n_free=5, lambda1=0.1, lambda2=0.2)
+    target, start = rng.normal(size=53), 0.1 * rng.normal(size=53)
+    problem.maps(start)[:, np.arange(4), np.arange(4)] = 0.0
+    value = objective_of(problem, target, 0.5, 0.3, 2.0)
+    new = problem.step(target, start, weight=0.5, alpha=0.3, rho1=2.0)
+    assert value(new) < value(start)
+    np.testing.assert_allclose(new[48:], 0.5 * target[48:] / 0.7)
+
+
+def test_without_cycles_the_consensus_is_a_soft_threshold():
+    target = np.triu(np.random.default_rng(0).normal(size=(4, 4)), 1)
+    problem = ConsensusProblem(4, lambda1=0.2)
+    new = problem.step(target.ravel(), np.zeros(16), weight=2.0, alpha=9.0, rho1=9.0)
+    expected = np.sign(target) * np.maximum(np.abs(target) - 0.1, 0.0)
+    np.testing.assert_allclose(new.reshape(4, 4), expected, atol=1e-12)
+
+
+def test_mlp_gradient():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9, 4))
+    flat = 0.5 * rng.normal(size=3 * 16 + n_free_of_mlp(4, 3))
+    maps = flat[:48].reshape(3, 4, 4)
+    maps[:, np.arange(4), np.arange(4)] = 0.0
+    _, gradient = _loss(flat, X, 9, 3)
+    direction = rng.normal(size=flat.shape)
+    direction[:48].reshape(3, 4, 4)[:, np.arange(4), np.arange(4)] = 0.0
+    up, down = (_loss(flat + s * 1e-6 * direction, X, 9, 3)[0] for s in (1, -1))
+    assert (up - down) / 2e-6 == pytest.approx(gradient @ direction, rel=1e-5)
+
+
+def test_mlp_forward_by_hand():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5, 3))
+    flat = rng.normal(size=2 * 9 + n_free_of_mlp(3, 2))
+    maps, bias = flat[:18].reshape(2, 3, 3), flat[18:24].reshape(2, 3)
+    output, offset = flat[24:30].reshape(2, 3), flat[30:]
+    expected = np.empty((5, 3))
+    for row in range(5):
+        for j in range(3):
+            hidden = [
+                1 / (1 + np.exp(-(X[row] @ maps[m, :, j] + bias[m, j]))) for m in (0, 1)
+            ]
+            expected[row, j] = np.dot(hidden, output[:, j]) + offset[j]
+    np.testing.assert_allclose(mlp_forward(X, flat, 2), expected)
+
+
+def test_mlp_local_step_lowers_the_loss_and_keeps_variables_off_themselves():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    start = initial_mlp(3, 4, 0)
+    problem = MLPProblem(X, 40, 4)
+    solved = problem.solve(start, np.zeros_like(start), 1e-3)
+    assert _loss(solved, X, 40, 4)[0] < _loss(start, X, 40, 4)[0]
+    diagonal = solved[:36].reshape(4, 3, 3)[:, np.arange(3), np.arange(3)]
+    assert not diagonal.any()

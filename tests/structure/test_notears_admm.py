@@ -1,0 +1,296 @@
+"""FederatedNotearsADMM, its relatives and baselines, over real federations."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import check_estimator
+
+from skprivbn.bayesian_network._dag import is_acyclic
+from skprivbn.datasets import make_linear_sem, make_mlp_sem, make_var_sem
+from skprivbn.exceptions import PartyError, PrivacyLeakWarning
+from skprivbn.metrics import structural_hamming_distance, true_positive_rate
+from skprivbn.partition import HorizontalPartition
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.structure import (
+    FederatedDynotears,
+    FederatedGaussianBayesianNetwork,
+    FederatedNotearsADMM,
+    Notears,
+    VotingStructureLearner,
+)
+from skprivbn.structure._notears import golem, notears
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::skprivbn.exceptions.PrivacyLeakWarning"
+)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    X, weights = make_linear_sem(240, 6, random_state=1)
+    return X, weights, np.arange(240) % 4
+
+
+def test_recovers_the_graph_and_the_model(linear):
+    X, weights, party = linear
+    model = FederatedNotearsADMM().fit(X, party=party)
+    assert structural_hamming_distance(weights, model.adjacency_matrix_) <= 1
+    assert model.converged_
+    assert model.h_ <= 1e-5
+    assert model.consensus_distance_ <= 1e-2
+    assert is_acyclic(model.adjacency_matrix_)
+    assert model.weights_.diagonal().max() == 0.0
+    # likelihood of the pooled least squares fit on the true graph, within shrinkage
+    rest = X - model.predict(X)
+    assert rest.var(axis=0) == pytest.approx(model.network_.variances, rel=0.1)
+    assert model.score(X) == pytest.approx(Notears().fit(X).score(X), abs=0.3)
+    assert model.sample(5, random_state=0).shape == (5, 6)
+
+
+def test_noise_variances_are_those_of_the_rows():
+    X, _ = make_linear_sem(50, 4, random_state=0)
+    party = np.arange(50) % 3
+    model = FederatedNotearsADMM().fit(X, party=party)
+    centred = X.copy()
+    for name in range(3):
+        centred[party == name] -= X[party == name].mean(axis=0)
+    rest = centred - centred @ model.network_.weights
+    np.testing.assert_allclose(model.network_.variances, rest.var(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(model.network_.mean, X.mean(axis=0), atol=1e-9)
+
+
+@pytest.mark.parametrize("backend", ["masking", "ckks", "paillier"])
+def test_backends_agree_over_the_first_rounds(linear, backend):
+    X, _, party = linear
+    from skprivbn.crypto import PaillierBackend
+
+    given = backend
+    if backend == "paillier":
+        X = X[:, :3]
+        given = PaillierBackend(key_size=512, insecure_test_key=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # key holders take one more step, on the exact sum of the last round
+        rounds = 11 if backend == "masking" else 10
+        hidden = FederatedNotearsADMM(backend=given, max_iter=rounds)
+        plain = FederatedNotearsADMM(backend="plaintext", max_iter=11)
+        hidden.fit(X, party=party)
+        plain.fit(X, party=party)
+    assert hidden.n_iter_ == plain.n_iter_ == 11
+    assert np.abs(plain.weights_).max() > 0.1
+    np.testing.assert_allclose(hidden.weights_, plain.weights_, atol=1e-6)
+
+
+@pytest.mark.parametrize("acyclicity", ["expm", "logdet"])
+def test_not_worse_than_the_paper(acyclicity):
+    """(d, K, n) = (10, 10, 30), mean distance over fresh graphs; the bar is 7.5."""
+    distances, found = [], []
+    for seed in range(20):
+        X, weights = make_linear_sem(30, 10, random_state=seed)
+        model = FederatedNotearsADMM(acyclicity=acyclicity, backend="plaintext")
+        model.fit(X, party=np.arange(30) % 10)
+        distances.append(structural_hamming_distance(weights, model.adjacency_matrix_))
+        found.append(true_positive_rate(weights, model.adjacency_matrix_))
+    assert np.mean(distances) <= 7.5
+    assert np.mean(found) >= 0.75
+
+
+def test_unequal_parties_and_single_rows(linear):
+    X, weights, _ = linear
+    party = np.repeat(["a", "b", "c", "d"], [1, 2, 30, 207])
+    model = FederatedNotearsADMM().fit(X, party=party)
+    assert structural_hamming_distance(weights, model.adjacency_matrix_) <= 2
+
+
+def test_rounds_run_out(linear):
+    X, _, party = linear
+    with pytest.warns(ConvergenceWarning, match="no consensus after 3 rounds"):
+        model = FederatedNotearsADMM(max_iter=3).fit(X, party=party)
+    assert not model.converged_
+
+
+def test_bad_columns(linear):
+    X, _, party = linear
+    with pytest.raises(ValueError, match="minimum of 2"):
+        FederatedNotearsADMM().fit(X[:, :1], party=party)
+    constant = X.copy()
+    constant[:, 2] = 5.0
+    with pytest.raises(ValueError, match="x2.*leave them out"):
+        FederatedNotearsADMM().fit(constant, party=party)
+    broken = X.copy()
+    broken[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        FederatedNotearsADMM().fit(broken, party=party)
+
+
+def test_a_party_with_broken_rows_is_named():
+    X, _ = make_linear_sem(30, 3, random_state=0)
+    blocks = {"a": X[:10], "b": X[10:20], "c": X[20:]}
+    partition = HorizontalPartition(blocks)
+    partition._blocks["b"]["X"][0, 0] = np.inf
+    settings = FederatedNotearsADMM()
+    settings.n_features_in_ = 3
+    from skprivbn.structure._admm_protocol import ADMMParty
+
+    terms = settings._model_settings(3)
+    with (
+        pytest.raises(PartyError, match="'b'.*do not fit"),
+        partition.federate(ADMMParty, terms, "masking"),
+    ):
+        pass
+
+
+def test_standardised_data_warn(linear):
+    X, _, party = linear
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    with pytest.warns(UserWarning, match="standardising"):
+        FederatedNotearsADMM().fit(X, party=party)
+
+
+def test_collinear_columns_are_survived(linear):
+    X, _, party = linear
+    X = np.column_stack([X, X[:, 0] + X[:, 1]])
+    model = FederatedNotearsADMM().fit(X, party=party)
+    assert is_acyclic(model.adjacency_matrix_)
+
+
+def test_private_rounds_spend_once_and_touch_no_more_rows(linear):
+    X, weights, party = linear
+    accountant = PrivacyAccountant(epsilon=60.0, delta=1e-5)
+    model = FederatedNotearsADMM(
+        epsilon=50.0, bounds=(-12, 12), accountant=accountant
+    ).fit(X, party=party)
+    assert 45.0 < accountant.spent().epsilon <= 50.0
+    assert {e.operation for e in model.ledger_.entries} >= {"noisy_moments"}
+    assert "propose" not in {e.operation for e in model.ledger_.entries}
+    with pytest.raises(ValueError, match="bounds"):
+        FederatedNotearsADMM(epsilon=1.0).fit(X, party=party)
+    with pytest.raises(ValueError, match="linear"):
+        FederatedNotearsADMM("mlp", epsilon=1.0, bounds=(-9, 9)).fit(X, party=party)
+
+
+def test_nothing_secret_is_kept(linear):
+    X, _, party = linear
+    model = FederatedNotearsADMM(backend="ckks", max_iter=60).fit(X, party=party)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.weights_, model.weights_)
+    assert not {"federation", "partition"} & vars(model).keys()
+
+
+def test_mlp_beats_voting_and_basis_functions_beat_it():
+    distances = {"admm": [], "voting": [], "basis": []}
+    for seed in range(4):
+        X, truth = make_mlp_sem(160, 6, random_state=seed)
+        party = np.arange(160) % 8
+        mlp = FederatedNotearsADMM("mlp", random_state=0)
+        for name, model in (
+            ("admm", mlp),
+            ("voting", VotingStructureLearner(mlp)),
+            ("basis", FederatedGaussianBayesianNetwork(basis="sigmoid")),
+        ):
+            model.fit(X, party=party)
+            distance = structural_hamming_distance(truth, model.adjacency_matrix_)
+            distances[name].append(distance)
+    means = {name: np.mean(values) for name, values in distances.items()}
+    assert means["basis"] <= means["admm"] <= means["voting"]
+
+
+def test_mlp_network_is_a_model():
+    X, _ = make_mlp_sem(300, 4, random_state=0)
+    party = np.arange(300) % 3
+    model = FederatedNotearsADMM("mlp", random_state=0).fit(X, party=party)
+    rest = X - model.predict(X)
+    # parties are centred apart, so the pooled residuals are a little larger
+    assert rest.var(axis=0) == pytest.approx(model.network_.variances, rel=0.1)
+    roots = ~model.adjacency_matrix_.any(axis=0)
+    assert np.ptp(model.predict(X)[:, roots], axis=0) == pytest.approx(0.0)
+    drawn = model.sample(3000, random_state=0)
+    assert drawn.mean(axis=0) == pytest.approx(X.mean(axis=0), abs=1.0)
+    assert model.score(X) > FederatedNotearsADMM().fit(X, party=party).score(X)
+    assert model.to_networkx().number_of_nodes() == 4
+
+
+def test_dynotears_recovers_both_graphs_and_equals_the_pooled_run():
+    X, series, W, A = make_var_sem(100, 4, n_series=6, random_state=0)
+    # tight tolerances: the two runs take different paths to the same consensus
+    options = {"tol": 1e-4, "h_tol": 1e-9, "max_iter": 300, "gamma1": 1.5}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = FederatedDynotears(**options).fit(X, series=series, party=series % 3)
+        pooled = FederatedDynotears(**options).fit(X, series=series)
+    assert structural_hamming_distance(W, model.adjacency_matrix_) == 0
+    np.testing.assert_array_equal(A != 0, model.lagged_adjacency_)
+    np.testing.assert_allclose(model.weights_, pooled.weights_, atol=0.03)
+    np.testing.assert_allclose(model.lagged_weights_, pooled.lagged_weights_, atol=0.03)
+    assert model.predict(X, series=series).shape == (6 * 99, 4)
+    assert model.score(X, series=series) == pytest.approx(
+        pooled.score(X, series=series), abs=0.05
+    )
+
+
+def test_dynotears_never_looks_across_series():
+    X, series, _, _ = make_var_sem(30, 3, n_series=4, random_state=0)
+    shifted = X + 100.0 * series[:, None]
+    model = FederatedDynotears().fit(shifted, series=series, party=series)
+    plain = FederatedDynotears().fit(X, series=series, party=series)
+    # parties are centred apart, so a level per party changes nothing
+    np.testing.assert_allclose(model.weights_, plain.weights_, atol=1e-6)
+    assert model.n_rows_ == 4 * 29
+
+
+def test_voting_counts_votes(linear):
+    X, _, party = linear
+    model = VotingStructureLearner(Notears(lambda1=0.05)).fit(X, party=party)
+    expected = np.mean(
+        [Notears(lambda1=0.05).fit(X[party == k]).adjacency_matrix_ for k in range(4)],
+        axis=0,
+    )
+    np.testing.assert_allclose(model.votes_, expected)
+    np.testing.assert_array_equal(model.adjacency_matrix_, expected > 0.5)
+    everything = VotingStructureLearner(min_votes=0.0, acyclic=True)
+    assert is_acyclic(everything.fit(X, party=party).adjacency_matrix_)
+
+
+def test_voting_runs_no_foreign_code(linear):
+    from sklearn.linear_model import LinearRegression
+
+    X, _, party = linear
+    with pytest.raises(ValueError, match="no other code"):
+        VotingStructureLearner(LinearRegression()).fit(X, party=party)
+
+
+def test_notears_solves_its_problem(linear):
+    X, weights, _ = linear
+    covariance = np.cov(X.T, bias=True)
+    found, h, _ = notears(covariance, lambda1=0.1)
+    assert h <= 1e-8
+    # on the graph found, lasso optimality: the gradient of the loss is -lambda sign
+    kept = np.abs(found) > 0.05
+    gradient = covariance @ (found - np.eye(6))
+    np.testing.assert_allclose(gradient[kept], -0.1 * np.sign(found[kept]), atol=0.02)
+    assert structural_hamming_distance(weights, np.abs(found) > 0.3) <= 1
+    np.testing.assert_array_equal(np.abs(golem(covariance)) > 0.3, weights != 0)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FederatedNotearsADMM(),
+        FederatedGaussianBayesianNetwork(),
+        VotingStructureLearner(),
+        Notears(),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks(estimator):
+    check_estimator(estimator)
+
+
+def test_one_party_warns():
+    X, _ = make_linear_sem(30, 3, random_state=0)
+    with pytest.warns(PrivacyLeakWarning, match="one party"):
+        FederatedNotearsADMM().fit(X)
