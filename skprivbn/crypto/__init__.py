@@ -12,6 +12,9 @@ Backend                        The sum is known to          Read more by
                                                             but one
 :class:`PlaintextBackend`      the coordinator              the coordinator alone
 =============================  ===========================  =========================
+
+:class:`OTBackend` and :class:`PaillierCountBackend` do not add vectors: they let two
+parties count, in shares, the records that have one property here and another there.
 """
 
 from skprivbn.crypto._base import (
@@ -26,6 +29,7 @@ from skprivbn.crypto._numbers import RangeError
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 from skprivbn.crypto._registry import BACKENDS, resolve_backend
+from skprivbn.crypto.two_party import OTBackend, PaillierCountBackend
 
 __all__ = [
     "BACKENDS",
@@ -33,7 +37,9 @@ __all__ = [
     "CKKSBackend",
     "HiddenVector",
     "MaskingBackend",
+    "OTBackend",
     "PaillierBackend",
+    "PaillierCountBackend",
     "PartyContext",
     "PlaintextBackend",
     "RangeError",
