@@ -8,6 +8,7 @@ from skprivbn.bayesian_network._labels import is_missing
 
 __all__ = [
     "check_cpt",
+    "check_ordering",
     "check_parents",
     "check_reachable",
     "check_states",
@@ -79,6 +80,23 @@ def check_parents(node, parents, nodes):
     if len(set(parents)) != len(parents):
         raise ValueError(f"node {node!r} has a parent twice: {list(parents)}")
     return parents
+
+
+def check_ordering(ordering, names):
+    """Return an ordering of names or positions as a list of positions."""
+    if ordering is None:
+        return list(range(len(names)))
+    given = list(ordering)
+    unknown = [v for v in given if isinstance(v, str) and v not in names]
+    if unknown:
+        raise ValueError(f"ordering names {unknown}, which are no columns of X")
+    positions = [names.index(v) if isinstance(v, str) else v for v in given]
+    if sorted(positions, key=str) != sorted(range(len(names)), key=str):
+        raise ValueError(
+            f"ordering must list each of the {len(names)} columns once, by name or "
+            f"position, got {given}"
+        )
+    return [int(v) for v in positions]
 
 
 def check_cpt(node, cpt, shape):

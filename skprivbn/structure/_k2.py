@@ -7,7 +7,7 @@ from sklearn.utils.validation import validate_data
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.structure._k2_base import (
     SEARCH_CONSTRAINTS,
-    DiscreteNetworkMixin,
+    K2NetworkMixin,
     check_codes,
     check_declared_states,
     check_ordering,
@@ -21,7 +21,7 @@ from skprivbn.utils._sklearn import _fit_context
 __all__ = ["K2StructureLearner"]
 
 
-class K2StructureLearner(DiscreteNetworkMixin, BaseEstimator):
+class K2StructureLearner(K2NetworkMixin, BaseEstimator):
     """Learn a discrete Bayesian network by K2 from a pooled table.
 
     Goes through the columns in a given order and adds to each, greedily, the earlier

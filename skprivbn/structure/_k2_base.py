@@ -3,15 +3,15 @@
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skprivbn.bayesian_network._checks import check_ordering
+from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
 from skprivbn.structure._k2_scores import CRITERIA
 from skprivbn.utils._sklearn import Interval, StrOptions
 
 __all__ = [
     "SEARCH_CONSTRAINTS",
-    "DiscreteNetworkMixin",
+    "K2NetworkMixin",
     "check_codes",
     "check_declared_states",
     "check_ordering",
@@ -89,23 +89,6 @@ def check_declared_states(n_states, n_features):
     return declared.tolist()
 
 
-def check_ordering(ordering, names):
-    """Return an ordering of names or positions as a list of positions."""
-    if ordering is None:
-        return list(range(len(names)))
-    given = list(ordering)
-    unknown = [v for v in given if isinstance(v, str) and v not in names]
-    if unknown:
-        raise ValueError(f"ordering names {unknown}, which are no columns of X")
-    positions = [names.index(v) if isinstance(v, str) else v for v in given]
-    if sorted(positions, key=str) != sorted(range(len(names)), key=str):
-        raise ValueError(
-            f"ordering must list each of the {len(names)} columns once, by name or "
-            f"position, got {given}"
-        )
-    return [int(v) for v in positions]
-
-
 def check_table_sizes(n_states, ordering, max_parents):
     """Raise if some family could have more cells than is sensible to count."""
     for position, node in enumerate(ordering):
@@ -121,18 +104,12 @@ def check_table_sizes(n_states, ordering, max_parents):
             )
 
 
-def _has_parameters(estimator):
-    return getattr(estimator, "fit_parameters", True)
-
-
-class DiscreteNetworkMixin:
-    """Likelihood, completion and sampling through the fitted `network_`."""
+class K2NetworkMixin(DiscreteNetworkMixin):
+    """A network over codes, and who depends on whom in it."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = True
         tags.input_tags.positive_only = True
-        tags.target_tags.required = False
         return tags
 
     def _set_structure(self, names, parents, ordering):
@@ -144,95 +121,3 @@ class DiscreteNetworkMixin:
         self.adjacency_matrix_ = np.zeros((len(names), len(names)), dtype=bool)
         for v, found in parents.items():
             self.adjacency_matrix_[found, v] = True
-
-    def _table(self, X):
-        check_is_fitted(self)
-        return validate_data(
-            self, X, reset=False, dtype=None, ensure_all_finite="allow-nan"
-        )
-
-    @available_if(_has_parameters)
-    def score_samples(self, X):
-        """Return the log-likelihood of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Codes; NaN or None where missing, which is summed out.
-
-        Returns
-        -------
-        log_likelihood : ndarray of shape (n_samples,)
-        """
-        X = self._table(X)
-        return self.network_.log_likelihood(X)
-
-    @available_if(_has_parameters)
-    def score(self, X, y=None, sample_weight=None):
-        """Return the mean log-likelihood per row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Codes; NaN or None where missing.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        score : float
-        """
-        return float(np.average(self.score_samples(X), weights=sample_weight))
-
-    @available_if(_has_parameters)
-    def predict(self, X):
-        """Return X with every missing entry replaced by its most probable value.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Codes; NaN or None where missing.
-
-        Returns
-        -------
-        X_completed : ndarray of shape (n_samples, n_features)
-        """
-        X = self._table(X)
-        return self.network_.predict(X)
-
-    @available_if(_has_parameters)
-    def predict_proba(self, X):
-        """Return the distribution of every entry, given the observed ones of its row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Codes; NaN or None where missing.
-
-        Returns
-        -------
-        probabilities : list of ndarray of shape (n_samples, n_states)
-            One array per column. An entry that is observed is certain.
-        """
-        X = self._table(X)
-        return self.network_.predict_proba(X)
-
-    @available_if(_has_parameters)
-    def sample(self, n_samples=1, random_state=None):
-        """Draw rows from the fitted network.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of rows.
-        random_state : int, RandomState instance or None, default=None
-            Makes the rows reproducible.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
-        return self.network_.sample(n_samples, random_state=random_state)

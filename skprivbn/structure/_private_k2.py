@@ -17,7 +17,7 @@ from skprivbn.partition import check_vertical
 from skprivbn.privacy import PrivacyAccountant, check_accountant
 from skprivbn.structure._k2_base import (
     SEARCH_CONSTRAINTS,
-    DiscreteNetworkMixin,
+    K2NetworkMixin,
     check_codes,
     check_declared_states,
     check_ordering,
@@ -31,7 +31,7 @@ from skprivbn.utils._sklearn import Interval, _fit_context
 __all__ = ["PrivateK2StructureLearner"]
 
 
-class PrivateK2StructureLearner(DiscreteNetworkMixin, BaseEstimator):
+class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
     """Learn a discrete Bayesian network from columns of several parties by K2.
 
     Two or more institutions hold different columns about the same records. They find

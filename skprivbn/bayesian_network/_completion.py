@@ -1,0 +1,113 @@
+"""What estimators do with the network they have learnt."""
+
+import numpy as np
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+__all__ = ["DiscreteNetworkMixin"]
+
+
+def _has_parameters(estimator):
+    return getattr(estimator, "fit_parameters", True)
+
+
+class DiscreteNetworkMixin:
+    """Likelihood, completion and sampling through the fitted `network_`."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.target_tags.required = False
+        return tags
+
+    def _table(self, X):
+        check_is_fitted(self)
+        return validate_data(
+            self, X, reset=False, dtype=None, ensure_all_finite="allow-nan"
+        )
+
+    @available_if(_has_parameters)
+    def score_samples(self, X):
+        """Return the log-likelihood of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Values of the states; NaN or None where missing, which is summed out.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n_samples,)
+        """
+        X = self._table(X)
+        return self.network_.log_likelihood(X)
+
+    @available_if(_has_parameters)
+    def score(self, X, y=None, sample_weight=None):
+        """Return the mean log-likelihood per row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Values of the states; NaN or None where missing.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+        """
+        return float(np.average(self.score_samples(X), weights=sample_weight))
+
+    @available_if(_has_parameters)
+    def predict(self, X):
+        """Return X with every missing entry replaced by its most probable value.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Values of the states; NaN or None where missing.
+
+        Returns
+        -------
+        X_completed : ndarray of shape (n_samples, n_features)
+        """
+        X = self._table(X)
+        return self.network_.predict(X)
+
+    @available_if(_has_parameters)
+    def predict_proba(self, X):
+        """Return the distribution of every entry, given the observed ones of its row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Values of the states; NaN or None where missing.
+
+        Returns
+        -------
+        probabilities : list of ndarray of shape (n_samples, n_states)
+            One array per column. An entry that is observed is certain.
+        """
+        X = self._table(X)
+        return self.network_.predict_proba(X)
+
+    @available_if(_has_parameters)
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the fitted network.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+        random_state : int, RandomState instance or None, default=None
+            Makes the rows reproducible.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        return self.network_.sample(n_samples, random_state=random_state)
