@@ -3,10 +3,12 @@
 from skprivbn.inspection._curves import ConvergenceDisplay, PrivacyUtilityDisplay
 from skprivbn.inspection._dag_display import DAGDisplay
 from skprivbn.inspection._ledger_display import LedgerDisplay
+from skprivbn.inspection._mixture import MixtureDisplay
 
 __all__ = [
     "ConvergenceDisplay",
     "DAGDisplay",
     "LedgerDisplay",
+    "MixtureDisplay",
     "PrivacyUtilityDisplay",
 ]
