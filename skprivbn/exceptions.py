@@ -50,6 +50,8 @@ class PartyError(RuntimeError):
         "timeout": "no answer arrived in time",
         "garbage": "its answer could not be decoded",
         "refused": "it refuses this operation now (out of turn, or not allowed there)",
+        "not-allowed": "its site file does not allow this estimator or backend",
+        "unknown-dataset": "it has no such dataset, or not with these columns",
         "invalid-data": "its data do not fit what the estimator needs",
         "too-few-rows": "it holds fewer rows than its minimum",
         "too-few-parties": "the roster is smaller than its minimum",

@@ -17,10 +17,12 @@ from skprivbn.federation._moments import (
 )
 from skprivbn.federation._party import Operation, Party, PartyRefusal, operation
 from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.flare import FlareFederation
 
 __all__ = [
     "KINDS",
     "Federation",
+    "FlareFederation",
     "HostPolicy",
     "InProcessFederation",
     "Ledger",

@@ -58,6 +58,8 @@ class Federation(ABC):
 
     #: how the ledger describes the authentication of parties
     authentication = "relay trusted not to tamper: party identities were not pinned"
+    #: which of the sites' data are meant, where sites hold more than one block
+    data = {}
 
     def __init__(
         self,
@@ -120,6 +122,7 @@ class Federation(ABC):
                 "name": self.backend.name,
                 "parameters": self.backend.get_params(deep=False),
             },
+            "data": self.data,
         }
         self.ledger.note(self.authentication)
         for topic, words in self.backend.describe(self.roster).items():

@@ -40,10 +40,13 @@ class HostPolicy:
         Smallest roster it takes part in: a sum over one party is that party's data.
     min_rows : int
         Fewest rows it needs to have to take part.
+    allow_rows : bool
+        Whether operations that send rows of data in the clear are answered.
     """
 
     min_parties: int = 1
     min_rows: int = 1
+    allow_rows: bool = False
 
 
 class PartyHost:
@@ -201,13 +204,15 @@ class PartyHost:
     def _operate(self, name, payload):
         if self._party is None or name not in self._expected:
             raise PartyRefusal("refused")
+        words = self._party.operations()[name]
+        if words.kind == "raw rows" and not self._policy.allow_rows:
+            raise PartyRefusal("refused")
         method = getattr(self._party, name)
         try:
             inspect.signature(method).bind(**payload)
         except TypeError:
             raise ProtocolError("the payload does not fit the operation") from None
-        exact = self._party.operations()[name].exact
-        self._party.expect_sum(name, self._exact() if exact else self._sums)
+        self._party.expect_sum(name, self._exact() if words.exact else self._sums)
         result = method(**payload)
         if inspect.isgenerator(result):
             return self._begin(name, result)

@@ -117,6 +117,27 @@ class Party(ABC):
         self._sums = self._operation = None
         self.prepare()
 
+    @classmethod
+    def privacy_cost(cls, settings, n_parties):
+        """Return what a session with these settings costs each party, or None.
+
+        A site charges it to its budget before its data are touched. Protocols with
+        differential privacy override this; they compute the cost themselves or check
+        that the noise in `settings` is worth what it claims, since `settings` come
+        from the coordinator.
+
+        Parameters
+        ----------
+        settings : dict
+        n_parties : int
+
+        Returns
+        -------
+        cost : PrivacyCost or None
+            None means that the protocol releases exact results.
+        """
+        return
+
     def prepare(self):
         """Check the block and set up state; called once, before any operation."""
 

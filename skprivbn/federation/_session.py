@@ -21,7 +21,8 @@ class Agreement:
     ----------
     terms : dict
         ``session`` (random bytes), ``roster`` (names), ``protocol`` (class path),
-        ``settings`` (public parameters), ``backend`` (name and parameters).
+        ``settings`` (public parameters), ``backend`` (name and parameters), ``data``
+        (which of a site's data are meant; empty in process, where blocks are given).
     """
 
     TYPES = {
@@ -30,6 +31,7 @@ class Agreement:
         "protocol": str,
         "settings": dict,
         "backend": dict,
+        "data": dict,
     }
 
     def __init__(self, terms):
@@ -49,6 +51,7 @@ class Agreement:
         self.protocol = terms["protocol"]
         self.settings = terms["settings"]
         self.backend = terms["backend"]
+        self.data = terms["data"]
         self.hash = hashlib.sha256(encode(terms)).digest()
 
 

@@ -6,6 +6,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import HostPolicy, InProcessFederation
+from skprivbn.federation._remote import RemoteRows
 
 __all__ = ["HorizontalPartition", "check_horizontal"]
 
@@ -232,7 +233,7 @@ def check_horizontal(
     Parameters
     ----------
     estimator : estimator
-    X : array-like of shape (n_samples, n_features) or HorizontalPartition
+    X : array-like of shape (n_samples, n_features), HorizontalPartition or RemoteRows
     party : array-like of shape (n_samples,), default=None
         Label of each row's holder.
     reset : bool, default=True
@@ -240,15 +241,24 @@ def check_horizontal(
     dtype : dtype or list of dtype, default="numeric"
         As in scikit-learn's ``check_array``.
     aligned : dict of str to array-like, default=None
-        Further values per row; None entries are left out.
+        Further values per row, or names of columns if X is remote; None entries are
+        left out.
     **checks
         Options of ``check_array``.
 
     Returns
     -------
-    partition : HorizontalPartition
+    partition : HorizontalPartition or RemoteRows
     """
     aligned = {k: v for k, v in (aligned or {}).items() if v is not None}
+    if isinstance(X, RemoteRows) and party is None:
+        rows = X.checked(
+            aligned,
+            as_float=_wants_floats(dtype),
+            finite=checks.get("ensure_all_finite", True) is True,
+        )
+        _check_features(estimator, rows, reset)
+        return rows
     if hasattr(X, "federate"):
         if party is not None or aligned:
             raise PartitionError(
@@ -267,6 +277,13 @@ def _check_given(estimator, partition, reset, dtype, checks):
             f"X is a {type(partition).__name__}; "
             f"{type(estimator).__name__} needs rows held by different parties"
         )
+    _check_features(estimator, partition, reset)
+    checked = partition.map_rows(lambda rows: check_array(rows, dtype=dtype, **checks))
+    checked.feature_names = partition.feature_names
+    return checked
+
+
+def _check_features(estimator, partition, reset):
     if reset:
         estimator.n_features_in_ = partition.n_features
         if partition.feature_names is not None:
@@ -277,6 +294,12 @@ def _check_given(estimator, partition, reset, dtype, checks):
             f"{type(estimator).__name__} is expecting {estimator.n_features_in_} "
             "features as input"
         )
-    checked = partition.map_rows(lambda rows: check_array(rows, dtype=dtype, **checks))
-    checked.feature_names = partition.feature_names
-    return checked
+
+
+def _wants_floats(dtype):
+    """Tell whether every type that an estimator accepts is a floating-point type."""
+    kinds = dtype if isinstance(dtype, list | tuple) else [dtype]
+    return all(
+        kind not in (None, "numeric") and np.issubdtype(kind, np.floating)
+        for kind in kinds
+    )

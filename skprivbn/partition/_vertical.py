@@ -6,6 +6,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import HostPolicy, InProcessFederation
+from skprivbn.federation._remote import RemoteColumns
 from skprivbn.utils._sklearn import _get_column_indices
 
 __all__ = ["VerticalPartition", "check_vertical"]
@@ -138,7 +139,7 @@ class VerticalPartition:
             party_class,
             settings,
             backend,
-            policy=HostPolicy(min_rows=min_rows),
+            policy=HostPolicy(min_rows=min_rows, allow_rows=True),
             **options,
         )
 
@@ -165,7 +166,7 @@ def check_vertical(estimator, X, parties=None, *, reset=True, dtype=None, **chec
     Parameters
     ----------
     estimator : estimator
-    X : array-like of shape (n_samples, n_features) or VerticalPartition
+    X : array-like of shape (n_samples, n_features), VerticalPartition or RemoteColumns
     parties : dict, list of (name, columns) pairs, "prefix" or None
         Which party holds which columns: names, positions, slices or callables such
         as ``make_column_selector``. ``"prefix"`` reads names like
@@ -182,7 +183,7 @@ def check_vertical(estimator, X, parties=None, *, reset=True, dtype=None, **chec
     partition : VerticalPartition
     """
     if hasattr(X, "federate"):
-        if not isinstance(X, VerticalPartition):
+        if not isinstance(X, VerticalPartition | RemoteColumns):
             raise PartitionError(
                 f"X is a {type(X).__name__}; {type(estimator).__name__} needs "
                 "columns held by different parties"

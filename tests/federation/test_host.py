@@ -20,6 +20,7 @@ def terms(roster=("a", "b"), **changes):
         "protocol": PATH,
         "settings": {},
         "backend": {"name": "masking", "parameters": {}},
+        "data": {},
         **changes,
     }
 

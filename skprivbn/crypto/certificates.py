@@ -1,0 +1,120 @@
+"""Identities that a site's certificate vouches for.
+
+On a real federation every site has an X.509 certificate, issued by the root of its
+project. A site signs its session identity with the certificate's key; its peers check
+the certificate against the root and the site's name, so that a relay cannot hand out
+identities of its own.
+"""
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.x509.oid import NameOID
+
+from skprivbn.crypto.sealing import _framed
+from skprivbn.exceptions import ProtocolError
+
+__all__ = ["check_voucher", "vouch"]
+
+_LABEL = b"skprivbn site identity"
+_PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=32)
+
+
+def vouch(certificate, private_key, identity, job):
+    """Sign a session identity with the key of a site's certificate.
+
+    Parameters
+    ----------
+    certificate, private_key : bytes
+        In PEM format, as in a startup kit.
+    identity : bytes
+        Public Ed25519 key of the session.
+    job : str
+        What the identity is for; a voucher for another job is not accepted.
+
+    Returns
+    -------
+    voucher : dict
+        Certificate, identity and signature; public.
+    """
+    name = _common_name(_load(certificate))
+    message = _framed(_LABEL, job.encode(), name.encode(), identity)
+    key = serialization.load_pem_private_key(private_key, password=None)
+    if isinstance(key, rsa.RSAPrivateKey):
+        signature = key.sign(message, _PSS, hashes.SHA256())
+    elif isinstance(key, ec.EllipticCurvePrivateKey):
+        signature = key.sign(message, ec.ECDSA(hashes.SHA256()))
+    else:
+        signature = key.sign(message)
+    return {"certificate": certificate, "identity": identity, "signature": signature}
+
+
+def check_voucher(voucher, root, name, job, now):
+    """Return the identity that a voucher is for, or raise ProtocolError.
+
+    Parameters
+    ----------
+    voucher : dict
+        Of :func:`vouch`.
+    root : bytes
+        Certificate of the project's root, in PEM format, from the own startup kit.
+    name : str
+        The site that the voucher must be of.
+    job : str
+        What it must be for.
+    now : datetime
+        With time zone; certificates must be valid at this time.
+
+    Returns
+    -------
+    identity : bytes
+    """
+    if not isinstance(voucher, dict) or {
+        key: type(value) for key, value in voucher.items()
+    } != dict.fromkeys(("certificate", "identity", "signature"), bytes):
+        raise ProtocolError("malformed voucher")
+    certificate, root = _load(voucher["certificate"]), _load(root)
+    try:
+        certificate.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature):
+        raise ProtocolError("a certificate was not issued by the root") from None
+    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+        raise ProtocolError("a certificate is not valid now")
+    if _common_name(certificate) != name:
+        raise ProtocolError("a certificate is another site's")
+    # People's certificates (administrators') carry a role; sites' do not.
+    if certificate.subject.get_attributes_for_oid(NameOID.UNSTRUCTURED_NAME):
+        raise ProtocolError("a certificate is a person's, not a site's")
+    _check_signature(
+        certificate.public_key(),
+        voucher["signature"],
+        _framed(_LABEL, job.encode(), name.encode(), voucher["identity"]),
+    )
+    return voucher["identity"]
+
+
+def _check_signature(key, signature, message):
+    try:
+        if isinstance(key, rsa.RSAPublicKey):
+            key.verify(signature, message, _PSS, hashes.SHA256())
+        elif isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
+        else:
+            key.verify(signature, message)
+    except InvalidSignature:
+        raise ProtocolError("a voucher is not signed by its certificate") from None
+
+
+def _load(pem):
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise ProtocolError("a certificate cannot be read") from None
+
+
+def _common_name(certificate):
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise ProtocolError("a certificate needs exactly one common name")
+    return names[0].value

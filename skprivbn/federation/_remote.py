@@ -1,0 +1,259 @@
+"""Handles on data that stay at their sites."""
+
+import numpy as np
+
+from skprivbn.exceptions import PartitionError
+
+__all__ = ["RemoteColumns", "RemoteRows"]
+
+
+class _RemoteData:
+    """What remote rows and remote columns share: they are not here.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the sites.
+    dataset : str
+        Name of the dataset, the same at every site.
+    schema : dict of str to str or list of str
+        What each column holds: ``"float"``, ``"int"`` or a list of categories.
+    feature_names : list of str
+        Names of the columns that make up X.
+    """
+
+    @property
+    def n_parties(self):
+        """Number of sites."""
+        return len(self.names)
+
+    @property
+    def n_features(self):
+        """Number of columns."""
+        return len(self.feature_names)
+
+    def n_rows(self):
+        """Return what is known of the number of rows at each site: nothing.
+
+        Infinity stands for it, so that a check for too few rows is left to the sites.
+        """
+        return dict.fromkeys(self.names, np.inf)
+
+    def _describe(self, columns, aligned, min_rows):
+        return {
+            "dataset": self.dataset,
+            "X": columns,
+            "aligned": aligned,
+            "float": self.as_float,
+            "finite": self.finite,
+            "min_rows": int(min_rows),
+        }
+
+    def __array__(self, dtype=None, copy=None):
+        raise PartitionError(
+            f"the rows of dataset {self.dataset!r} stay at the sites "
+            f"{list(self.names)}: this method needs rows that are here. Estimators "
+            "can be fitted to remote data; apply the fitted one where the rows are"
+        )
+
+    def __len__(self):
+        raise PartitionError(
+            f"the sites {list(self.names)} do not tell how many rows they hold"
+        )
+
+
+class RemoteRows(_RemoteData):
+    """Rows at several sites, over the same features.
+
+    Made by ``federation.rows()``. Can be passed as `X` to every estimator that takes
+    ``party=``; what goes with the rows (`y`, `cluster`, ...) is then given as the name
+    of a column. Categories are seen as their positions in the declared list.
+
+    Parameters
+    ----------
+    connection : object
+        With a method ``open(party_class, settings, backend, data, roster, **options)``.
+    dataset : str
+    names : sequence of str
+        Names of the sites.
+    schema : dict of str to str or list of str
+        Columns that every site declares in the same way.
+    feature_names : sequence of str, default=None
+        Columns that make up X; all but keys if None.
+    aligned : dict of str to str, default=None
+        Names of columns that go with the rows.
+
+    Examples
+    --------
+    >>> from skprivbn.partition import RemoteRows
+    >>> schema = {"age": "float", "ward": ["surgery", "medicine"], "patient": "key"}
+    >>> RemoteRows(None, "icu", ["north", "south", "west"], schema)
+    RemoteRows('icu' at north, south, west; 2 features)
+    """
+
+    def __init__(
+        self, connection, dataset, names, schema, feature_names=None, aligned=None
+    ):
+        self._connection = connection
+        self.dataset, self.names, self.schema = dataset, tuple(names), dict(schema)
+        self.aligned = dict(aligned or {})
+        if feature_names is None:
+            feature_names = [
+                name
+                for name, kind in self.schema.items()
+                if kind != "key" and name not in self.aligned.values()
+            ]
+        self.feature_names = list(feature_names)
+        self.as_float, self.finite = True, True
+        for column in self.feature_names:
+            if self.schema.get(column, "key") == "key":
+                raise PartitionError(
+                    f"column {column!r} cannot be part of X: the sites declare "
+                    f"{self.schema}"
+                )
+        for key, column in self.aligned.items():
+            if not isinstance(column, str) or column not in self.schema:
+                raise PartitionError(
+                    f"{key} must be the name of a column at the sites, one of "
+                    f"{list(self.schema)}; got {type(column).__name__}"
+                    + (f" {column!r}" if isinstance(column, str) else "")
+                )
+            if column in self.feature_names:
+                raise PartitionError(
+                    f"column {column!r} is part of X and cannot be {key}, too"
+                )
+
+    def checked(self, aligned, *, as_float, finite):
+        """Return the same rows as an estimator wants to see them.
+
+        Parameters
+        ----------
+        aligned : dict of str to str
+            Columns that go with the rows; they leave X.
+        as_float, finite : bool
+            Whether X is wanted as floats, and without missing entries.
+
+        Returns
+        -------
+        rows : RemoteRows
+        """
+        aligned = self.aligned | aligned
+        texts = [name for name in aligned.values() if isinstance(name, str)]
+        rows = RemoteRows(
+            self._connection,
+            self.dataset,
+            self.names,
+            self.schema,
+            [name for name in self.feature_names if name not in texts],
+            aligned,
+        )
+        rows.as_float, rows.finite = as_float, finite
+        return rows
+
+    def federate(
+        self, party_class, settings, backend="masking", *, min_rows=1, **options
+    ):
+        """Open a federation in which every site uses its own rows.
+
+        Parameters
+        ----------
+        party_class, settings, backend, min_rows, **options :
+            As in ``HorizontalPartition.federate``.
+
+        Returns
+        -------
+        federation : Federation
+            To be used as a context manager.
+        """
+        columns = {name: list(self.feature_names) for name in self.names}
+        data = self._describe(columns, self.aligned, min_rows)
+        return self._connection.open(
+            party_class, settings, backend, data, self.names, **options
+        )
+
+    def __repr__(self):
+        return (
+            f"RemoteRows({self.dataset!r} at {', '.join(self.names)}; "
+            f"{self.n_features} features)"
+        )
+
+
+class RemoteColumns(_RemoteData):
+    """Columns at several sites, about the same records.
+
+    Made by ``federation.columns()``. Can be passed as `X` to every estimator that
+    takes ``parties=``. Categories are seen as their positions in the declared list.
+
+    Parameters
+    ----------
+    connection : object
+        As in :class:`RemoteRows`.
+    dataset : str
+    columns : dict of str to list of str
+        The columns of each site.
+    schema : dict of str to str or list of str
+        What each column holds.
+    key : str, default=None
+        Column with the keys of the records, at every site. Without, records are
+        aligned by order.
+
+    Attributes
+    ----------
+    owners : dict of str to str
+        The site that holds each column.
+    has_keys : bool
+        Whether records are aligned by keys.
+
+    Examples
+    --------
+    >>> from skprivbn.partition import RemoteColumns
+    >>> schema = {"age": "int", "smoker": ["no", "yes"], "cotinine": ["low", "high"]}
+    >>> RemoteColumns(
+    ...     None, "cohort", {"clinic": ["age", "smoker"], "lab": ["cotinine"]}, schema
+    ... )
+    RemoteColumns('cohort' at clinic: 2 columns, lab: 1 column)
+    """
+
+    def __init__(self, connection, dataset, columns, schema, key=None):
+        self._connection = connection
+        self.dataset, self.names, self.schema = dataset, tuple(columns), dict(schema)
+        self.columns, self.key, self.has_keys = columns, key, key is not None
+        self.owners = {}
+        for name, held in columns.items():
+            for column in held:
+                if column in self.owners:
+                    raise PartitionError(
+                        f"column {column!r} is held by {self.owners[column]!r} and "
+                        f"{name!r}: choose one with columns="
+                    )
+                self.owners[column] = name
+        self.feature_names = list(self.owners)
+        self.as_float, self.finite = False, True
+
+    def federate(
+        self, party_class, settings, backend="masking", *, min_rows=1, **options
+    ):
+        """Open a federation in which every site uses its own columns.
+
+        Parameters
+        ----------
+        party_class, settings, backend, min_rows, **options :
+            As in ``HorizontalPartition.federate``.
+
+        Returns
+        -------
+        federation : Federation
+            To be used as a context manager.
+        """
+        aligned = {"keys": self.key} if self.has_keys else {}
+        data = self._describe(self.columns, aligned, min_rows)
+        return self._connection.open(
+            party_class, settings, backend, data, self.names, **options
+        )
+
+    def __repr__(self):
+        sizes = ", ".join(
+            f"{name}: {len(held)} column{'s' if len(held) != 1 else ''}"
+            for name, held in self.columns.items()
+        )
+        return f"RemoteColumns({self.dataset!r} at {sizes})"

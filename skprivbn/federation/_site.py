@@ -1,0 +1,294 @@
+"""A site of a real federation: its file, its certificate, its log, and one party.
+
+The engine that connects the sites is not in here. It hands over bytes with a topic
+and takes bytes back, so that a site behaves the same on any engine and in a test.
+"""
+
+import json
+import math
+import threading
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import numpy as np
+
+from skprivbn.crypto.certificates import check_voucher, vouch
+from skprivbn.crypto.sealing import Identity
+from skprivbn.exceptions import BudgetExceededError, ProtocolError
+from skprivbn.federation._host import (
+    HostPolicy,
+    PartyHost,
+    _public_code,
+    find_installed_protocol,
+)
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation._session import Agreement
+from skprivbn.federation._wire import decode, encode
+from skprivbn.privacy import PrivacyAccountant, Spend
+from skprivbn.privacy._budget_file import BudgetFile
+
+__all__ = ["INTRODUCE", "JOIN", "LEAVE", "MEET", "MESSAGE", "TOPICS", "Site"]
+
+INTRODUCE = "skprivbn.introduce"
+MEET = "skprivbn.meet"
+JOIN = "skprivbn.join"
+MESSAGE = "skprivbn.message"
+LEAVE = "skprivbn.leave"
+#: everything a site listens to
+TOPICS = (INTRODUCE, MEET, JOIN, MESSAGE, LEAVE)
+
+_DATA_TYPES = {
+    "dataset": str,
+    "X": dict,
+    "aligned": dict,
+    "float": bool,
+    "finite": bool,
+    "min_rows": int,
+}
+
+
+class SiteHost(PartyHost):
+    """The host of a party whose data are what the site file says.
+
+    Parameters
+    ----------
+    name : str
+    site_file : SiteFile
+    identity : Identity
+    """
+
+    def __init__(self, name, site_file, identity):
+        super().__init__(name, {}, find_installed_protocol, identity=identity)
+        self._site_file = site_file
+        self.asked, self.details = "", {}
+
+    def pin(self, identities):
+        """Accept only these identities from now on."""
+        self._pins = identities
+
+    def _answer(self, request):
+        self.asked = request["operation"]
+        return super()._answer(request)
+
+    def _join(self, terms):
+        """Check the site file, charge the budget, then read the data."""
+        agreement = Agreement(terms)
+        if self._pins is None or set(agreement.roster) - set(self._pins):
+            raise PartyRefusal("not-authentic")
+        columns, dataset = self._find_data(agreement.data)
+        self.details = {"dataset": dataset.name, "protocol": agreement.protocol}
+        backend = agreement.backend["name"]
+        party_class = None
+        if agreement.protocol in dataset.protocols:
+            party_class = self._find_protocol(agreement.protocol)
+        if party_class is None or backend not in (*dataset.backends, "no sums"):
+            raise PartyRefusal("not-allowed")
+        self._policy = HostPolicy(
+            self._site_file.min_parties,
+            max(dataset.min_rows, agreement.data["min_rows"]),
+        )
+        if len(agreement.roster) < self._policy.min_parties:
+            raise PartyRefusal("too-few-parties")
+        cost = party_class.privacy_cost(agreement.settings, len(agreement.roster))
+        charge(dataset, cost, agreement.protocol)
+        self.details["epsilon"] = None if cost is None else cost.epsilon
+        self._block = read_block(dataset, columns, agreement.data)
+        return super()._join(terms)
+
+    def _find_data(self, data):
+        """Return this site's columns and the dataset that they are in."""
+        if {key: type(value) for key, value in data.items()} != _DATA_TYPES:
+            raise ProtocolError("malformed description of data")
+        dataset = self._site_file.datasets.get(data["dataset"])
+        columns = data["X"].get(self.name)
+        if dataset is None or not isinstance(columns, list) or not columns:
+            raise PartyRefusal("unknown-dataset")
+        named = [*columns, *data["aligned"].values()]
+        if not all(isinstance(c, str) and c in dataset.columns for c in named):
+            raise PartyRefusal("unknown-dataset")
+        if any(dataset.columns[column] == "key" for column in columns):
+            raise PartyRefusal("unknown-dataset")
+        return columns, dataset
+
+
+def charge(dataset, cost, what):
+    """Reserve what a fit costs, on disk, before any data are touched.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    cost : PrivacyCost or None
+        None is a fit without differential privacy. Of these, every state of the data
+        allows a fixed number.
+    what : str
+        For the record.
+    """
+    if cost is not None:
+        if dataset.budget is None:
+            raise PartyRefusal("budget-exceeded")
+        path = f"{dataset.state_file}.budget.json"
+        accountant = PrivacyAccountant(*dataset.budget, budget_file=path)
+        accountant.spend(cost.epsilon, cost.delta, what=what)
+        return
+    try:
+        snapshot = dataset.fingerprint()[:16]
+    except OSError:
+        raise PartyRefusal("invalid-data") from None
+    record = BudgetFile(f"{dataset.state_file}.{snapshot}.exact.json", math.inf, 0.0)
+    record.create()
+    with record.locked():
+        fits = record.read()
+        if len(fits) >= dataset.max_exact_fits:
+            raise BudgetExceededError("no exact fit is left")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        record.write([*fits, Spend(math.inf, 0.0, None, what, now)])
+
+
+def read_block(dataset, columns, data):
+    """Return a party's block.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    columns : list of str
+        Which make up X, in this order.
+    data : dict
+        The session's description of data.
+
+    Returns
+    -------
+    block : dict of str to ndarray
+    """
+    aligned = data["aligned"]
+    try:
+        values = dataset.read({*columns, *aligned.values()})
+    except (OSError, ValueError, KeyError, IndexError, StopIteration, EOFError):
+        # A parser's message quotes the cell it stumbled over: it must not travel on.
+        raise PartyRefusal("invalid-data") from None
+    block = {"X": np.column_stack([values[column] for column in columns])}
+    if data["float"]:
+        block["X"] = block["X"].astype(np.float64)
+    if data["finite"] and not np.all(np.isfinite(block["X"])):
+        raise PartyRefusal("invalid-data")
+    for key, column in aligned.items():
+        block[key] = values[column]
+        labels = dataset.columns[column]
+        if isinstance(labels, list):
+            if block[key].dtype.kind == "f":
+                raise PartyRefusal("invalid-data")
+            block[key] = np.array(labels)[block[key]]
+    return block
+
+
+class Site:
+    """What runs at a site for the length of one job.
+
+    Parameters
+    ----------
+    name : str
+        The site's name, as in its certificate.
+    site_file : SiteFile
+    kit : path-like
+        Folder of the startup kit, with the site's certificate and key and the root's
+        certificate.
+    job : str
+        Identifier of the job.
+    coordinator : str
+        Who submitted it, for the log.
+    """
+
+    def __init__(self, name, site_file, kit, job, coordinator):
+        self.name = name
+        self._site_file = site_file
+        self._job, self._coordinator = job, coordinator
+        self._root = (kit / "rootCA.pem").read_bytes()
+        identity = Identity()
+        self._voucher = vouch(
+            (kit / "client.crt").read_bytes(),
+            (kit / "client.key").read_bytes(),
+            identity.public,
+            job,
+        )
+        self._host = SiteHost(name, site_file, identity)
+        # An engine may deliver from several threads; a party does one thing at a time.
+        self._lock = threading.Lock()
+
+    def answer(self, topic, message):
+        """Answer one message of the coordinator; never raises.
+
+        Parameters
+        ----------
+        topic : str
+            One of :data:`TOPICS`.
+        message : bytes
+
+        Returns
+        -------
+        reply : bytes
+            ``{"ok": True, "payload": ...}`` or ``{"ok": False, "code": ...}``.
+        """
+        with self._lock:
+            self._host.asked, self._host.details = topic, {}
+            try:
+                reply = self._answer(topic, message)
+            except Exception as error:
+                reply = encode({"ok": False, "code": _public_code(error)})
+            self._log(message, reply)
+            return reply
+
+    def close(self):
+        """End whatever is going on and forget its keys."""
+        self._host.close()
+
+    def _answer(self, topic, message):
+        if topic in (JOIN, MESSAGE):
+            if topic == JOIN:
+                self._host.close()
+            return self._host.handle(message)
+        control = {INTRODUCE: self._introduce, MEET: self._meet, LEAVE: self._leave}
+        answer = control[topic](**decode(message))
+        return encode({"ok": True, "payload": answer})
+
+    def _introduce(self, dataset):
+        """Tell the public schema of a dataset and the voucher for this session."""
+        found = self._site_file.datasets.get(dataset)
+        if found is None:
+            raise PartyRefusal("unknown-dataset")
+        return {
+            "version": version("skprivbn"),
+            "columns": found.columns,
+            "voucher": self._voucher,
+        }
+
+    def _meet(self, vouchers):
+        """Check the certificates of all sites and pin their identities."""
+        now = datetime.now(UTC)
+        pins = {
+            name: check_voucher(voucher, self._root, name, self._job, now)
+            for name, voucher in vouchers.items()
+        }
+        if pins.get(self.name) != self._voucher["identity"]:
+            raise ProtocolError("this site's own voucher was replaced")
+        self._host.pin(pins)
+        return {}
+
+    def _leave(self):
+        """End the fit: forget its keys, keep the peers' identities."""
+        self._host.close()
+        return {}
+
+    def _log(self, message, reply):
+        """Write down who asked what; names, sizes and codes, never values."""
+        outcome = decode(reply)
+        entry = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "coordinator": self._coordinator,
+            "job": self._job,
+            "asked": self._host.asked,
+            **self._host.details,
+            "received_bytes": len(message),
+            "sent_bytes": len(reply),
+            "outcome": "ok" if outcome["ok"] else outcome["code"],
+        }
+        with open(self._site_file.audit_log, "a", encoding="utf-8") as handle:
+            handle.write(json.dumps(entry) + "\n")

@@ -1,0 +1,181 @@
+"""A whole federation on this machine: for demonstrations, tests and benchmarks.
+
+Server and sites are separate processes that talk over loopback with mutual TLS, set
+up with the same commands that organisations use.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from skprivbn.federation.flare._connect import FlareFederation
+from skprivbn.federation.flare._policy import SITE_FILE, write_policy
+from skprivbn.utils import import_optional
+
+__all__ = ["LocalFederation"]
+
+_PROJECT = """\
+api_version: 3
+name: skprivbn_local
+participants:
+  - {{name: localhost, type: server, org: demo, fed_learn_port: {port},
+      admin_port: {admin_port}}}
+{sites}
+  - {{name: {admin}, type: admin, org: demo, role: lead}}
+builders:
+  - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
+    args: {{template_file: [master_template.yml]}}
+  - path: nvflare.lighter.impl.static_file.StaticFileBuilder
+    args: {{config_folder: config}}
+  - path: nvflare.lighter.impl.cert.CertBuilder
+  - path: nvflare.lighter.impl.signature.SignatureBuilder
+"""
+_ADMIN = "scientist@demo.org"
+
+
+class LocalFederation:
+    """Provision, start and stop a server and sites on loopback.
+
+    Use as a context manager. Every process is ended by its own identifier.
+
+    Parameters
+    ----------
+    folder : path-like
+        Where kits, logs and jobs go; should be empty.
+    site_files : dict of str to str
+        Text of the site file of each site, by the site's name.
+
+    Attributes
+    ----------
+    kits : dict of str to Path
+        Startup kits of the sites, of ``"server"`` and of ``"admin"``.
+    processes : dict of str to Popen
+        What runs, by the same names.
+    """
+
+    def __init__(self, folder, site_files):
+        self.folder = Path(folder).resolve()
+        self.site_files = dict(site_files)
+        self.kits, self.processes = {}, {}
+
+    def __enter__(self):
+        import_optional("nvflare", "LocalFederation")
+        try:
+            self.provision()
+            for name in ["server", *self.site_files]:
+                self.start(name)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        self.stop()
+
+    def provision(self):
+        """Make the startup kits, restrict them and put the site files in place."""
+        port, admin_port = free_ports(2)
+        sites = "\n".join(
+            f"  - {{name: {name}, type: client, org: demo}}" for name in self.site_files
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        project = self.folder / "project.yml"
+        project.write_text(
+            _PROJECT.format(port=port, admin_port=admin_port, sites=sites, admin=_ADMIN)
+        )
+        command = [sys.executable, "-m", "nvflare.cli", "provision"]
+        done = subprocess.run(
+            [*command, "-p", str(project), "-w", str(self.folder / "kits")],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(
+                f"nvflare provision failed: {done.stderr or done.stdout}"
+            )
+        made = self.folder / "kits" / "skprivbn_local" / "prod_00"
+        self.kits = {name: made / name for name in self.site_files}
+        self.kits |= {"server": made / "localhost", "admin": made / _ADMIN}
+        for name, text in self.site_files.items():
+            (self.kits[name] / "local" / SITE_FILE).write_text(text)
+        for name in ["server", *self.site_files]:
+            write_policy(self.kits[name])
+
+    def start(self, name):
+        """Start the server or a site.
+
+        Parameters
+        ----------
+        name : str
+            ``"server"`` or the name of a site.
+        """
+        kit = self.kits[name]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        with open(kit / "console.txt", "a") as console:
+            self.processes[name] = subprocess.Popen(
+                ["bash", str(kit / "startup" / "sub_start.sh"), "--once"],
+                cwd=kit,
+                env={**os.environ, "PATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def connect(self, dataset, **options):
+        """Open a session, as soon as all sites are there.
+
+        Parameters
+        ----------
+        dataset : str
+        **options
+            Of :meth:`FlareFederation.connect`.
+
+        Returns
+        -------
+        federation : FlareFederation
+        """
+        options = {"sites": sorted(self.site_files), **options}
+        deadline = time.monotonic() + options.get("ready_within", 60.0)
+        while True:
+            try:
+                return FlareFederation.connect(self.kits["admin"], dataset, **options)
+            except ConnectionError:
+                # The server takes some seconds until it listens.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+
+    def signal(self, name, number):
+        """Send a signal to the server or a site, and to the jobs that it runs."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.processes[name].pid, number)
+
+    def stop(self):
+        """End every process that was started."""
+        for name in self.processes:
+            self.signal(name, signal.SIGCONT)
+            self.signal(name, signal.SIGTERM)
+        deadline = time.monotonic() + 5.0
+        for name, process in self.processes.items():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(deadline - time.monotonic(), 0.1))
+            self.signal(name, signal.SIGKILL)
+            process.wait()
+        self.processes = {}
+
+
+def free_ports(n):
+    """Return ports of this machine that nobody listens on now."""
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(n)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports

@@ -1,0 +1,150 @@
+"""The two classes that NVIDIA FLARE instantiates, by class path, in its own processes.
+
+Nothing in the package imports this module: it is the only one that needs ``nvflare``
+to be imported. Neither class takes an argument, since a job's arguments come from
+whoever submits it.
+"""
+
+import logging
+import threading
+import time
+from base64 import b64decode, b64encode
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.apis.shareable import Shareable, make_reply
+
+from skprivbn.federation._site import TOPICS, Site
+from skprivbn.federation._site_file import SiteFile
+from skprivbn.federation._wire import encode
+from skprivbn.federation.flare._policy import SITE_FILE, check_kit
+
+__all__ = ["PartyExecutor", "RelayController"]
+
+logger = logging.getLogger("skprivbn.flare")
+
+#: command of the admin session that asks the server to relay messages
+COMMAND = "skprivbn"
+#: a job whose coordinator is silent for so long (seconds) ends
+MAX_SILENCE = 3600.0
+#: sites that are asked at the same time
+MAX_SITES = 64
+
+
+class PartyExecutor(Executor):
+    """Runs at a site: hands messages to the site's party and its answers back."""
+
+    def __init__(self):
+        super().__init__()
+        self._site = None
+
+    def handle_event(self, event_type, fl_ctx):
+        """Begin and end with the job."""
+        if event_type == EventType.START_RUN:
+            self._start(fl_ctx)
+        elif event_type == EventType.END_RUN and self._site is not None:
+            self._site.close()
+
+    def _start(self, fl_ctx):
+        workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+        root = Path(workspace.get_root_dir())
+        problems = check_kit(root)
+        if problems:
+            # Without the policy, a log that holds data could leave the site.
+            for problem in problems:
+                logger.error("no data are loaded: %s", problem)
+        else:
+            self._site = self._open_site(root, fl_ctx)
+        for topic in TOPICS:
+            fl_ctx.get_engine().register_aux_message_handler(topic, self._answer)
+
+    def _open_site(self, root, fl_ctx):
+        meta = fl_ctx.get_prop(FLContextKey.JOB_META) or {}
+        try:
+            return Site(
+                fl_ctx.get_identity_name(),
+                SiteFile.load(root / "local" / SITE_FILE),
+                root / "startup",
+                fl_ctx.get_job_id(),
+                str(meta.get(JobMetaKey.SUBMITTER_NAME.value, "unknown")),
+            )
+        except Exception as error:
+            logger.error("the site file cannot be used: %s", type(error).__name__)
+            return None
+
+    def _answer(self, topic, request, fl_ctx):
+        if self._site is None:
+            message = encode({"ok": False, "code": "not-allowed"})
+        else:
+            message = self._site.answer(topic, request["message"])
+        reply = make_reply(ReturnCode.OK)
+        reply["message"] = message
+        return reply
+
+    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+        """Refuse: rounds are messages, not tasks, which are polled for."""
+        return make_reply(ReturnCode.TASK_UNKNOWN)
+
+
+class RelayController(Controller):
+    """Runs at the server: carries bytes between the coordinator and the sites."""
+
+    def __init__(self):
+        super().__init__()
+        self._ended = threading.Event()
+        self._senders = ThreadPoolExecutor(MAX_SITES)
+        self._last_heard = time.monotonic()
+
+    def start_controller(self, fl_ctx):
+        """Listen to the coordinator."""
+        fl_ctx.get_engine().register_app_command(COMMAND, self._relay)
+
+    def stop_controller(self, fl_ctx):
+        """Stop listening."""
+        self._ended.set()
+        self._senders.shutdown(wait=False)
+
+    def control_flow(self, abort_signal, fl_ctx):
+        """Keep the job alive until the coordinator ends it or falls silent."""
+        while not self._ended.wait(0.2) and not abort_signal.triggered:
+            if time.monotonic() - self._last_heard > MAX_SILENCE:
+                logger.warning("the coordinator was silent for too long")
+                return
+
+    def _relay(self, command, data, fl_ctx):
+        self._last_heard = time.monotonic()
+        if data.get("end"):
+            self._ended.set()
+            return {}
+        messages = data["messages"]
+
+        def ask(site):
+            request = Shareable()
+            request["message"] = b64decode(messages[site])
+            replies = fl_ctx.get_engine().send_aux_request(
+                [site],
+                data["topic"],
+                request,
+                float(data["timeout"]),
+                fl_ctx,
+                optional=True,
+            )
+            return (replies or {}).get(site)
+
+        # One request per site, since each gets a message of its own.
+        replies = dict(zip(messages, self._senders.map(ask, messages)))
+        self._last_heard = time.monotonic()
+        return {
+            "replies": {
+                site: b64encode(reply["message"]).decode()
+                for site, reply in replies.items()
+                if reply is not None
+                and reply.get_return_code() == ReturnCode.OK
+                and "message" in reply
+            }
+        }
