@@ -85,7 +85,7 @@ def bench_paillier(n=10_000, n_phe=100):
     expected = np.histogram2d(*codes, bins=[np.arange(17)] * 2)[0]
     assert (table == expected).all()
     _, phe_seconds = phe_counts(codes[:, :n_phe], shape)
-    # sums and decryptions do not grow with n; taking them off favours phe
+    # what does not grow with n is measured apart
     _, fixed_seconds = phe_counts(codes[:, :0], shape)
     per_record = (phe_seconds - fixed_seconds) / n_phe
     phe_seconds = fixed_seconds + n * per_record

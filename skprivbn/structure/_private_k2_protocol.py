@@ -108,7 +108,10 @@ class SharedK2:
         self.pair_counts, self.many_counts = pair_counts, many_counts
         self.index_bits = plan.n_samples.bit_length()
         self.ring = bit_length_dtype(self.index_bits)
-        self.codes = np.zeros((plan.n_samples, len(plan.owners)), dtype=np.int64)
+        # column by column, so that those of others stay untouched zero pages
+        self.codes = np.zeros(
+            (plan.n_samples, len(plan.owners)), dtype=np.int32, order="F"
+        )
         for variable, codes in columns.items():
             self.codes[:, variable] = codes
         self.nodes = [self._first_state(node) for node in plan.ordering]

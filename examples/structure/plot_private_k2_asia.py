@@ -1,0 +1,142 @@
+"""
+===============================================
+Two institutions learn one network, column-wise
+===============================================
+
+A clinic knows where patients have been, whether they smoke, and their symptoms. A
+laboratory knows the findings. Neither may hand its columns to the other, yet the
+question is about both: what depends on what?
+:class:`~skprivbn.structure.PrivateK2StructureLearner` runs the K2 search on secret
+shares of the counts.
+"""
+
+# %%
+# Columns of the same patients
+# ----------------------------
+# We draw 5,000 patients from the Asia network, so that the truth is known. In a real
+# application each institution would only ever load its own columns.
+
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from skprivbn.datasets import load_asia
+from skprivbn.inspection import DAGDisplay
+from skprivbn.metrics import structural_hamming_distance
+from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
+
+asia = load_asia()
+ordering = [asia.nodes[i] for i in asia.topological_order]
+parties = {
+    "clinic": ["asia", "smoke", "bronc", "dysp"],
+    "laboratory": ["tub", "lung", "either", "xray"],
+}
+
+
+def draw(n_patients, seed=0):
+    codes = asia.encode(asia.sample(n_patients, random_state=seed))
+    return pd.DataFrame(codes, columns=asia.nodes)
+
+
+X = draw(5000)
+learner = PrivateK2StructureLearner(parties, ordering=ordering).fit(X)
+
+fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+DAGDisplay.from_estimator(learner, truth=asia, owners=parties, ax=ax)
+plt.show()
+
+# %%
+# It is the very network that K2 finds on the joined table: scores are integers, and
+# shares of integers add up exactly. The dependence of tuberculosis on a trip to Asia
+# is too rare to be found by anybody in 5,000 patients.
+
+pooled = K2StructureLearner(ordering=ordering).fit(X)
+print("the same network:", learner.network_ == pooled.network_)
+
+# %%
+# Who learnt what
+# ---------------
+# The ledger keeps every message's size and what it carries. Messages between clinic
+# and laboratory are shares, transfers and garbled circuits, sealed on their way
+# through the coordinator.
+
+learner.ledger_.who_learns_what()
+
+# %%
+# The tables of the final network are opened because we asked for probabilities.
+# ``fit_parameters=False`` stops at the structure; ``min_cell_count`` and ``epsilon``
+# protect small cells.
+
+protected = PrivateK2StructureLearner(parties, ordering=ordering, epsilon=2.0).fit(X)
+exact = learner.network_.cpts["dysp"][..., 0].ravel()
+noisy = protected.network_.cpts["dysp"][..., 0].ravel()
+print("P(dysp = yes | parents), exact:", exact.round(3))
+print("                     with noise:", noisy.round(3))
+
+# %%
+# What it costs
+# -------------
+# Time and traffic grow in proportion to the number of patients: about a kilobyte per
+# patient for all counts of the search together. From 65,536 patients on, shares of
+# counts no longer fit in two bytes, which is the kink. Lookups and circuits add a
+# little that hardly depends on the number of patients.
+
+n_patients = np.array([1000, 32_000, 64_000, 128_000])
+seconds, megabytes = [], []
+for n in n_patients:
+    start = time.process_time()
+    fitted = PrivateK2StructureLearner(parties, ordering=ordering).fit(draw(n))
+    seconds.append(time.process_time() - start)
+    megabytes.append(fitted.ledger_.total_bytes / 1e6)
+
+fig, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+for ax, values, label in zip(axes, (seconds, megabytes), ("CPU seconds", "megabytes")):
+    ax.plot(n_patients / 1000, values, "o-", color="#0072B2")
+    ax.set(xlabel="thousand patients", ylabel=label, xlim=(0, None), ylim=(0, None))
+    ax.spines[["top", "right"]].set_visible(False)
+plt.show()
+
+# %%
+# Exact scores, or Stirling's formula
+# -----------------------------------
+# The original protocol approximates logarithms of factorials by Stirling's formula.
+# With lookups on shares the exact score costs the same, and is the default. Stirling
+# does well too, provided that it treats empty cells as ``max(count, 1)`` in every
+# term. Here are the edges that differ from the truth, over 20 samples of each size;
+# the network is sparse, which suits BIC and not BDeu with its default prior weight.
+
+sizes = [100, 300, 1000, 3000]
+errors = {
+    criterion: [
+        [
+            structural_hamming_distance(
+                asia.adjacency_matrix,
+                K2StructureLearner(ordering=ordering, criterion=criterion)
+                .fit(draw(n, seed))
+                .adjacency_matrix_,
+            )
+            for seed in range(20)
+        ]
+        for n in sizes
+    ]
+    for criterion in ("k2", "stirling", "bdeu", "bic")
+}
+
+fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
+colors = ["#0072B2", "#E69F00", "#009E73", "#CC79A7"]
+for i, (criterion, values) in enumerate(errors.items()):
+    mean, spread = np.mean(values, axis=1), np.std(values, axis=1) / np.sqrt(20)
+    place = np.arange(len(sizes)) + 0.08 * (i - 1.5)
+    ax.errorbar(place, mean, spread, fmt="o-", color=colors[i], label=criterion)
+ax.set(
+    xticks=range(len(sizes)),
+    xticklabels=[f"{n:,}" for n in sizes],
+    xlabel="patients",
+    ylabel="edges that differ",
+    ylim=(0, None),
+)
+ax.spines[["top", "right"]].set_visible(False)
+ax.legend(frameon=False, title="criterion")
+plt.show()
