@@ -196,16 +196,16 @@ def test_grid_moments_without_noise():
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_private_statistics(delta):
-    X, weights = make_linear_sem(200_000, 4, random_state=1)
-    party = np.arange(200_000) % 4
-    accountant = PrivacyAccountant(epsilon=5.0, delta=1e-5)
+    X, weights = make_linear_sem(50_000, 4, random_state=1)
+    party = np.arange(50_000) % 4
+    accountant = PrivacyAccountant(epsilon=31.0, delta=1e-6)
     model = FederatedGaussianBayesianNetwork(
-        epsilon=3.0, delta=delta, bounds=(-15, 15), accountant=accountant
+        epsilon=30.0, delta=delta, bounds=(-15, 15), accountant=accountant
     ).fit(X, party=party)
-    assert 0 < accountant.spent().epsilon <= 3.0 + 1e-9
+    assert 0 < accountant.spent().epsilon <= 30.0 + 1e-9
     assert structural_hamming_distance(weights, model.adjacency_matrix_) <= 1
-    assert model.n_rows_ == pytest.approx(200_000, rel=0.01)
-    assert model.n_rows_ != 200_000
+    assert model.n_rows_ == pytest.approx(50_000, rel=0.01)
+    assert model.n_rows_ != 50_000
     table = model.ledger_.who_learns_what()
     assert "noise" in str(table)
     assert any("colluding" in note for note in model.ledger_.notes)
