@@ -42,7 +42,7 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         How expectations over the random effects are taken: by adaptive Gauss-Hermite
         quadrature, which is deterministic and accurate, or by Metropolis-Hastings
         with proposals from N(0, scale^2).
-    n_quadrature : int, default=15
+    n_quadrature : int, default=25
         Number of nodes. Log-likelihood and standard errors are computed on them
         with either `e_step`.
     n_draws : int, default=1000
@@ -55,7 +55,7 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         Bound on the EM iterations. None allows 100 for quadrature. With
         ``e_step="metropolis"`` it is the number of iterations, 20 if None; estimates
         are averages over the second half of them.
-    tol : float, default=1e-9
+    tol : float, default=1e-8
         Quadrature stops when the next step promises a smaller gain in
         log-likelihood.
     clusters : array-like of labels, default=None
@@ -174,12 +174,12 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         self,
         e_step="quadrature",
         *,
-        n_quadrature=15,
+        n_quadrature=25,
         n_draws=1000,
         n_burn_in=200,
         batch_size=50,
         max_iter=None,
-        tol=1e-9,
+        tol=1e-8,
         clusters=None,
         min_parties=2,
         min_rows=5,

@@ -136,7 +136,9 @@ class GLMMParty(MomentsParty):
 
     # E-step by quadrature
 
-    @operation(tells="log-likelihoods of shared categories at trial effects, and their sum")
+    @operation(
+        tells="log-likelihoods of shared categories at trial effects, and their sum"
+    )
     def table(self):
         return {"vector": self.hide(self._quadrature_table() * self.unit)}
 
@@ -157,8 +159,7 @@ class GLMMParty(MomentsParty):
 
     def _adapt_alone(self):
         for _ in range(_MAX_ADAPTATIONS):
-            posterior, _ = self.grid.integrate(self._own_table(self.grid)[1])
-            adapted, settled = self.grid.adapt(posterior)
+            adapted, settled = self.grid.adapt(self._own_table(self.grid)[1])
             self.grid = self.grid.replace(self.alone, adapted)
             if np.all(settled[self.alone]):
                 break
@@ -192,8 +193,8 @@ class GLMMParty(MomentsParty):
     def derivatives(self, total):
         if self._by_quadrature:
             *table, own_sums = self.reveal(total) / self.unit
-            table = self._complete(np.array(table))
-            self.posterior, log_integrals = self.grid.integrate(table)
+            self.all_table = self._complete(np.array(table))
+            self.posterior, log_integrals = self.grid.integrate(self.all_table)
             self.log_likelihood = own_sums + log_integrals[self.shared].sum()
         else:
             self._walk(total)
@@ -226,14 +227,15 @@ class GLMMParty(MomentsParty):
         return {"go_on": not self.converged}
 
     def _update_by_quadrature(self, gradient, information):
-        adapted, settled = self.grid.adapt(self.posterior)
-        if not self.mixed or np.all(settled[self.shared]):
+        settled = True
+        if self.mixed:
+            adapted, settled = self.grid.adapt(self.all_table)
+            self.grid = self.grid.replace(self.shared, adapted)
+            settled = np.all(settled[self.shared])
+        if settled:
             self.converged = not self.optimiser.step(
                 self.log_likelihood, gradient, information
             )
-        if not self.mixed:
-            return
-        self.grid = self.grid.replace(self.shared, adapted)
         if self.parameters[-1] < 0:
             # The same model, seen in a mirror.
             self.parameters[-1] *= -1

@@ -9,9 +9,6 @@ from skprivbn.mixed_model._likelihood import Posterior
 
 __all__ = ["Grid"]
 
-# A grid that misses the posterior shrinks or follows it by at most this factor.
-_CAUTION = 3.0
-
 
 @dataclass(frozen=True)
 class Grid:
@@ -20,7 +17,7 @@ class Grid:
     Parameters
     ----------
     centre, spread : ndarray of shape (n_categories,)
-        Roughly the posterior mean and standard deviation of u.
+        Roughly the posterior mode of u and its standard deviation there.
     n_nodes : int
     """
 
@@ -69,13 +66,16 @@ class Grid:
         log_integrals = logsumexp(terms, axis=1)
         return Posterior(nodes, np.exp(terms - log_integrals[:, None])), log_integrals
 
-    def adapt(self, posterior):
-        """Move the nodes to where the posterior is.
+    def adapt(self, table):
+        """Move the nodes to where the posterior is: around its mode.
+
+        Mode and curvature are those of the parabola through the highest node and its
+        neighbours. The prior makes the curvature at least one.
 
         Parameters
         ----------
-        posterior : Posterior
-            On this grid.
+        table : ndarray of shape (n_categories, n_nodes)
+            Log-likelihoods at the nodes.
 
         Returns
         -------
@@ -83,13 +83,19 @@ class Grid:
         settled : ndarray of bool of shape (n_categories,)
             Whether this grid was already good.
         """
-        centre, deviation = posterior.mean(), np.sqrt(posterior.variance())
-        moved = np.abs(centre - self.centre)
-        # All weight on one node says that the posterior is narrower or elsewhere.
-        spread = np.maximum(deviation, np.maximum(self.spread, moved) / _CAUTION)
-        # A log-concave likelihood makes u no less certain than its prior.
-        spread = np.minimum(spread, 1.0)
-        settled = (moved < spread / 2) & (2 * deviation > self.spread)
+        nodes = self.nodes
+        height = table - nodes**2 / 2
+        top = height.argmax(axis=1).clip(1, self.n_nodes - 2)[:, None]
+        around = top + [-1, 0, 1]
+        u = np.take_along_axis(nodes, around, axis=1)
+        gap = np.diff(u)
+        slope = np.diff(np.take_along_axis(height, around, axis=1)) / gap
+        curvature = -2 * np.diff(slope)[:, 0] / gap.sum(axis=1)
+        slope_at_top = (slope * gap[:, ::-1]).sum(axis=1) / gap.sum(axis=1)
+        centre = (u[:, 1] + slope_at_top / curvature).clip(nodes[:, 0], nodes[:, -1])
+        spread = 1 / np.sqrt(curvature)
+        settled = np.abs(centre - self.centre) < spread / 4
+        settled &= np.abs(np.log(spread / self.spread)) < 0.25
         return Grid(centre, spread, self.n_nodes), settled
 
     def replace(self, where, other):

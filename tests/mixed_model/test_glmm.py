@@ -1,0 +1,402 @@
+"""The estimator against a pooled fit, over parties, backends and odd data."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
+from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing import FederatedStandardScaler
+from tests.mixed_model.pooled import fit, posterior_moments, simulate
+
+STUDY = simulate()
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    return fit(STUDY.X, STUDY.y, STUDY.cluster)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return PrivateGLMM().fit(STUDY.X, STUDY.y, **STUDY.arguments)
+
+
+def parameters(model):
+    return np.concatenate(
+        [model.intercept_, model.coef_[0], [model.random_effect_scale_]]
+    )
+
+
+def standard_errors(model):
+    return np.append(model.intercept_se_, model.coef_se_)
+
+
+def assert_same_fit(model, other, atol):
+    np.testing.assert_allclose(parameters(model), parameters(other), atol=atol)
+    np.testing.assert_allclose(model.covariance_, other.covariance_, atol=atol)
+    np.testing.assert_allclose(model.log_likelihood_, other.log_likelihood_, atol=atol)
+    for name in ("random_effects_", "random_effects_std_"):
+        ours, theirs = getattr(model, name), getattr(other, name)
+        np.testing.assert_allclose(ours, theirs, atol=2 * atol)
+
+
+def test_quadrature_equals_the_pooled_fit(fitted, pooled):
+    expected, errors, log_likelihood = pooled
+    np.testing.assert_allclose(parameters(fitted), expected, atol=1e-4)
+    np.testing.assert_allclose(standard_errors(fitted), errors[:-1], rtol=1e-4)
+    assert fitted.log_likelihood_ == pytest.approx(log_likelihood, abs=1e-5)
+    mean, deviation = posterior_moments(expected, STUDY.X, STUDY.y, STUDY.cluster)
+    np.testing.assert_allclose(fitted.random_effects_, mean, atol=1e-3)
+    np.testing.assert_allclose(fitted.random_effects_std_, deviation, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"level_two": True},
+        {"sigma": 3.0, "n_clusters": 30},
+        {"n_rows": 150, "n_clusters": 50, "sigma": 1.0},
+        {"n_rows": 1500, "n_clusters": 4},
+    ],
+    ids=["feature of centres", "large effects", "small centres", "large centres"],
+)
+def test_quadrature_on_other_studies(options):
+    study = simulate(**options, seed=1)
+    with pytest.warns(PrivacyLeakWarning, match="one party"):
+        model = PrivateGLMM().fit(study.X, study.y, cluster=study.cluster)
+    expected, errors, log_likelihood = fit(study.X, study.y, study.cluster)
+    np.testing.assert_allclose(parameters(model), expected, atol=1e-3)
+    np.testing.assert_allclose(standard_errors(model), errors[:-1], rtol=2e-3)
+    assert model.log_likelihood_ == pytest.approx(log_likelihood, abs=1e-3)
+
+
+def test_metropolis_is_near_the_pooled_fit(pooled):
+    model = PrivateGLMM("metropolis", max_iter=10, random_state=0)
+    model.fit(STUDY.X, STUDY.y, **STUDY.arguments)
+    expected, errors, log_likelihood = pooled
+    # far less than the standard errors, of 0.1 (slopes) and more
+    np.testing.assert_allclose(model.coef_[0], expected[1:-1], atol=5e-3)
+    shift = model.coef_[0] @ STUDY.X.mean(axis=0) - expected[1:-1] @ STUDY.X.mean(
+        axis=0
+    )
+    assert model.intercept_[0] + shift == pytest.approx(expected[0], abs=0.03)
+    assert model.random_effect_scale_ == pytest.approx(expected[-1], abs=0.03)
+    np.testing.assert_allclose(standard_errors(model), errors[:-1], rtol=0.01)
+    assert model.log_likelihood_ == pytest.approx(log_likelihood, abs=0.05)
+    n_steps = model.n_iter_ * (model.n_draws + model.n_burn_in)
+    assert model.ledger_.n_rounds < n_steps / 20
+
+
+@pytest.mark.slow
+def test_metropolis_at_full_size():
+    study = simulate(1500, 30, 5, seed=2)
+    model = PrivateGLMM("metropolis", random_state=0)
+    model.fit(study.X, study.y, **study.arguments)
+    exact = PrivateGLMM().fit(study.X, study.y, **study.arguments)
+    np.testing.assert_allclose(model.coef_, exact.coef_, atol=5e-3)
+    difference = parameters(model) - parameters(exact)
+    assert np.abs(difference[[0, -1]]).max() < 0.03
+
+
+def split(kind):
+    rng = np.random.default_rng(5)
+    if kind == "by cluster":
+        return STUDY.cluster % 3
+    if kind == "uneven":
+        # the first party lacks half of the clusters, the last holds few rows
+        party = rng.choice(3, p=[0.45, 0.45, 0.1], size=len(STUDY.y))
+        return np.where(STUDY.cluster < 8, np.maximum(party, 1), party)
+    return np.zeros(len(STUDY.y), dtype=int)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+@pytest.mark.parametrize("kind", ["by cluster", "uneven", "one party"])
+def test_how_rows_are_spread_makes_no_difference(fitted, kind):
+    model = PrivateGLMM().fit(
+        STUDY.X, STUDY.y, cluster=STUDY.cluster, party=split(kind)
+    )
+    assert_same_fit(model, fitted, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_metropolis_does_not_depend_on_the_parties_either():
+    options = {"max_iter": 2, "n_draws": 200, "n_burn_in": 50, "random_state": 0}
+    models = [
+        PrivateGLMM("metropolis", **options).fit(
+            STUDY.X, STUDY.y, cluster=STUDY.cluster, party=party
+        )
+        for party in (STUDY.party, split("by cluster"))
+    ]
+    assert_same_fit(*models, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+@pytest.mark.parametrize("backend", ["ckks", "paillier", "plaintext"])
+def test_backends_agree(backend):
+    study = simulate(120, 4, 3)
+    models = [
+        PrivateGLMM(n_quadrature=9, backend=name).fit(
+            study.X, study.y, **study.arguments
+        )
+        for name in (backend, "masking")
+    ]
+    assert_same_fit(*models, atol=1e-6)
+
+
+def test_without_clusters_it_is_logistic_regression():
+    with pytest.warns(UserWarning, match="plain logistic regression"):
+        model = PrivateGLMM().fit(STUDY.X, STUDY.y, party=STUDY.party)
+    theirs = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000)
+    Z = (STUDY.X - STUDY.X.mean(axis=0)) / STUDY.X.std(axis=0)
+    theirs.fit(Z, STUDY.y)
+    np.testing.assert_allclose(
+        model.coef_ * STUDY.X.std(axis=0), theirs.coef_, atol=1e-4
+    )
+    assert model.random_effect_scale_ == 0 and len(model.random_effects_) == 0
+    assert "Logistic regression" in str(model.summary())
+
+
+def test_clusters_that_do_not_differ():
+    study = simulate(n_rows=200, n_clusters=2, seed=1)
+    model = PrivateGLMM().fit(study.X, study.y, **study.arguments)
+    assert model.random_effect_scale_ == pytest.approx(0, abs=1e-3)
+    assert "singular" in str(model.summary())
+    assert np.all(np.isfinite(standard_errors(model)))
+
+
+def test_separable_rows_are_said():
+    X = np.linspace(-1, 1, 60)[:, None]
+    y, party, cluster = (X[:, 0] > 0).astype(int), np.arange(60) % 3, np.arange(60) % 5
+    with pytest.warns(ConvergenceWarning, match="separate the classes"):
+        model = PrivateGLMM().fit(X, y, cluster=cluster, party=party)
+    assert model.score(X, y) == 1
+    assert np.all(np.isnan(model.coef_se_))
+
+
+def test_collinear_features_are_said():
+    X = np.column_stack([STUDY.X, STUDY.X[:, 0]])
+    with pytest.warns(ConvergenceWarning, match="collinear"):
+        model = PrivateGLMM().fit(X, STUDY.y, **STUDY.arguments)
+    assert model.coef_[0, 0] == pytest.approx(model.coef_[0, 3], abs=1e-6)
+
+
+def test_constant_features_have_no_coefficient(fitted):
+    X = np.insert(STUDY.X, 1, 1e5 + 0.1, axis=1)
+    with pytest.warns(UserWarning, match=r"\['x1'\] do not vary"):
+        model = PrivateGLMM().fit(X, STUDY.y, **STUDY.arguments)
+    assert model.coef_[0, 1] == 0 and np.isnan(model.coef_se_[0, 1])
+    rest = [0, 2, 3]
+    np.testing.assert_allclose(model.coef_[0, rest], fitted.coef_[0], atol=1e-6)
+    np.testing.assert_allclose(model.coef_se_[0, rest], fitted.coef_se_[0], atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, fitted.intercept_, atol=1e-5)
+
+
+def test_labels_may_be_text(fitted):
+    y = np.where(STUDY.y == 1, "sick", "healthy")
+    cluster = np.char.add("centre ", STUDY.cluster.astype(str))
+    model = PrivateGLMM().fit(STUDY.X, y, cluster=cluster, party=STUDY.party)
+    np.testing.assert_allclose(model.coef_, fitted.coef_, atol=1e-8)
+    assert model.classes_.tolist() == ["healthy", "sick"]
+    effects = dict(zip(model.clusters_, model.random_effects_))
+    expected = {f"centre {c}": e for c, e in enumerate(fitted.random_effects_)}
+    assert effects == pytest.approx(expected, abs=1e-8)
+    predicted = model.predict(STUDY.X, cluster=cluster)
+    assert set(predicted) == {"healthy", "sick"}
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_a_cluster_with_one_row(fitted):
+    cluster = STUDY.cluster.copy()
+    cluster[0] = 99
+    model = PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=cluster, party=STUDY.party)
+    assert model.clusters_[-1] == 99
+    shrunken = abs(model.random_effects_[-1])
+    assert 0 < shrunken < model.random_effect_scale_
+    expected, *_ = fit(STUDY.X, STUDY.y, cluster)
+    np.testing.assert_allclose(parameters(model), expected, atol=1e-4)
+
+
+def spoil(**changes):
+    arguments = {"X": STUDY.X, "y": STUDY.y, **STUDY.arguments}
+    return {k: v.astype(float) for k, v in arguments.items()} | changes
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (spoil(X=np.where(STUDY.X > 140, np.nan, STUDY.X)), "NaN"),
+        (spoil(y=np.where(STUDY.X[:, 0] > 1, np.nan, STUDY.y)), "NaN"),
+        (spoil(cluster=np.where(STUDY.X[:, 0] > 1, np.nan, 0)), "missing labels"),
+        (spoil(y=STUDY.cluster % 3), "Only binary"),
+        (spoil(y=np.ones(len(STUDY.y))), "1 class"),
+        (spoil(y=None), "requires y"),
+        (spoil(cluster=STUDY.cluster[:-1]), "inconsistent numbers"),
+    ],
+    ids=["X", "y", "cluster", "three classes", "one class", "no y", "length"],
+)
+def test_what_is_wrong_is_said(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PrivateGLMM().fit(**arguments)
+
+
+def test_small_clusters_spread_over_parties_are_refused():
+    cluster = STUDY.cluster.copy()
+    cluster[:4], party = 99, STUDY.party.copy()
+    party[:4] = [0, 1, 2, 3]
+    with pytest.raises(ValueError, match=r"\[99\].*min_rows=5"):
+        PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=cluster, party=party)
+    PrivateGLMM(min_rows=4).fit(STUDY.X, STUDY.y, cluster=cluster, party=party)
+    with pytest.raises(ValueError, match="min_parties=5"):
+        PrivateGLMM(min_parties=5).fit(STUDY.X, STUDY.y, **STUDY.arguments)
+
+
+def test_who_can_tell_clusters_apart_is_said():
+    party = np.where(STUDY.cluster == 3, 0, STUDY.party)
+    party = np.where(STUDY.cluster == 4, np.arange(len(party)) % 2, party)
+    with pytest.warns(PrivacyLeakWarning) as caught:
+        model = PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=STUDY.cluster, party=party)
+    one, two = (str(warning.message) for warning in caught)
+    assert "[3] are held by one party" in one and one in model.ledger_.notes
+    assert "[4] are held by two parties" in two and two in model.ledger_.notes
+
+
+def test_effects_of_one_partys_clusters_can_be_withheld(fitted):
+    party = np.where(STUDY.cluster == 3, 0, STUDY.party)
+    model = PrivateGLMM(release_effects="shared")
+    model.fit(STUDY.X, STUDY.y, cluster=STUDY.cluster, party=party)
+    assert np.flatnonzero(np.isnan(model.random_effects_)).tolist() == [3]
+    rest = np.arange(15) != 3
+    np.testing.assert_allclose(
+        model.random_effects_[rest], fitted.random_effects_[rest], atol=1e-6
+    )
+    log_odds = model.decision_function(STUDY.X[:1], cluster=[3])
+    np.testing.assert_allclose(log_odds, model.decision_function(STUDY.X[:1]))
+
+
+def test_public_clusters_hide_who_holds_which():
+    arguments = {"y": STUDY.y, **STUDY.arguments}
+    model = PrivateGLMM(clusters=range(20)).fit(STUDY.X, **arguments)
+    assert len(model.clusters_) == 20
+    np.testing.assert_array_equal(model.random_effects_[15:], 0)
+    np.testing.assert_allclose(
+        model.random_effects_std_[15:], model.random_effect_scale_
+    )
+    with pytest.raises(ValueError, match=r"clusters lacks: \[14\]"):
+        PrivateGLMM(clusters=range(14)).fit(STUDY.X, **arguments)
+
+
+def test_prediction_uses_the_clusters_effects(fitted):
+    X, cluster = STUDY.X[:50], STUDY.cluster[:50]
+    log_odds = X @ fitted.coef_[0] + fitted.intercept_
+    np.testing.assert_allclose(fitted.decision_function(X), log_odds)
+    log_odds = log_odds + fitted.random_effects_[cluster]
+    np.testing.assert_allclose(fitted.decision_function(X, cluster=cluster), log_odds)
+    p = fitted.predict_proba(X, cluster=cluster)
+    np.testing.assert_allclose(p[:, 1], 1 / (1 + np.exp(-log_odds)))
+    np.testing.assert_allclose(
+        fitted.predict_log_proba(X, cluster=cluster), np.log(p), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        fitted.decision_function(X, cluster=["unheard of"] * 50),
+        fitted.decision_function(X),
+    )
+    with pytest.raises(ValueError, match="49 labels for 50 rows"):
+        fitted.predict(X, cluster=cluster[:-1])
+
+
+def test_summary_is_a_table(fitted):
+    summary = fitted.summary()
+    text = str(summary)
+    for words in ("(Intercept)", "Std. Error", "Pr(>|z|)", "AIC", "15 clusters"):
+        assert words in text
+    frame = summary.to_frame()
+    z = np.append(fitted.intercept_, fitted.coef_) / standard_errors(fitted)
+    np.testing.assert_allclose(frame["z value"], z)
+    low, high = summary.conf_int().T
+    np.testing.assert_allclose((high - low) / 2, 1.959964 * standard_errors(fitted))
+    assert summary.aic == pytest.approx(10 - 2 * fitted.log_likelihood_)
+    assert "<table>" in summary._repr_html_()
+
+
+def test_names_of_features_are_in_the_summary():
+    frame = pd.DataFrame(STUDY.X, columns=["dose", "sex", "weight"])
+    model = PrivateGLMM().fit(frame, STUDY.y, **STUDY.arguments)
+    assert "weight" in str(model.summary())
+
+
+def partition(*keys):
+    parts = {str(k): np.flatnonzero(STUDY.party == k) for k in range(4)}
+    values = {"y": STUDY.y, "cluster": STUDY.cluster}
+    return HorizontalPartition(
+        {name: STUDY.X[index] for name, index in parts.items()},
+        **{
+            key: {name: values[key][index] for name, index in parts.items()}
+            for key in keys
+        },
+    )
+
+
+def test_partition_carries_everything(fitted):
+    model = PrivateGLMM().fit(partition("y", "cluster"))
+    assert_same_fit(model, fitted, atol=1e-9)
+    with pytest.raises(PartitionError, match="no y"):
+        PrivateGLMM().fit(partition("cluster"))
+    with pytest.raises(PartitionError, match="beside a partition"):
+        PrivateGLMM().fit(partition("y"), STUDY.y)
+
+
+def test_a_party_with_unknown_clusters_refuses():
+    model = PrivateGLMM(clusters=range(14))
+    with pytest.raises(PartyError, match="do not fit"):
+        model.fit(partition("y", "cluster"))
+    assert not hasattr(model, "coef_")
+
+
+def test_cluster_and_party_are_routed():
+    with config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(FederatedStandardScaler(), PrivateGLMM())
+        pipeline.fit(STUDY.X, STUDY.y, **STUDY.arguments)
+        with_effects = pipeline.predict_proba(STUDY.X, cluster=STUDY.cluster)
+        assert not np.allclose(with_effects, pipeline.predict_proba(STUDY.X))
+        search = GridSearchCV(PrivateGLMM(), {"n_quadrature": [9, 15]}, cv=2)
+        search.fit(STUDY.X, STUDY.y, **STUDY.arguments)
+    assert len(search.best_estimator_.clusters_) == 15
+
+
+@pytest.mark.parametrize("backend", ["masking", "ckks"])
+def test_the_ledger_says_what_was_told(backend):
+    study = simulate(200, 6, 3)
+    model = PrivateGLMM(backend=backend).fit(study.X, study.y, **study.arguments)
+    kinds = {entry.kind for entry in model.ledger_.entries}
+    assert kinds <= {"public", "sealed", "masked", "ciphertext"}
+    if backend == "ckks":
+        known = [
+            row for row in model.ledger_.who_learns_what() if row[0] == "coordinator"
+        ]
+        tables = [row for row in known if "trial effects" in row[1]]
+        assert tables and all("ciphertexts" in row[3] for row in tables)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_clusters_of_one_party_are_in_no_table():
+    """What a coordinator reads of a table has no column for them."""
+    party = np.where(STUDY.cluster < 10, 0, STUDY.party)
+    sizes = {}
+    for name, holder in {"shared": STUDY.party, "alone": party}.items():
+        model = PrivateGLMM(max_iter=1, backend="masking")
+        with pytest.warns(ConvergenceWarning):
+            model.fit(STUDY.X, STUDY.y, cluster=STUDY.cluster, party=holder)
+        sizes[name] = [
+            entry.n_bytes
+            for entry in model.ledger_.entries
+            if entry.operation == "table" and entry.receiver == "coordinator"
+        ][0]
+    # ten clusters less, of 25 values of 16 bytes each
+    assert sizes["shared"] - sizes["alone"] == 10 * 25 * 16

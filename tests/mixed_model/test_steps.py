@@ -1,0 +1,201 @@
+"""The maths, without parties."""
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.special import expit, log_expit
+from scipy.stats import norm
+
+from skprivbn.mixed_model._likelihood import (
+    Posterior,
+    Rows,
+    derivatives,
+    log_likelihood_table,
+    missing_information,
+    score_table,
+    symmetric,
+    upper,
+)
+from skprivbn.mixed_model._metropolis import Chains
+from skprivbn.mixed_model._quadrature import Grid
+from skprivbn.mixed_model._updates import (
+    QuasiNewton,
+    expanded_step,
+    solve_information,
+)
+
+PARAMETERS = np.array([-0.3, 0.8, 1.4])
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(40), rng.normal(size=40)])
+    return Rows(X, rng.integers(2, size=40).astype(float), rng.integers(4, size=40), 5)
+
+
+def marginal(parameters, rows, n_nodes=61):
+    grid = Grid.prior(rows.n_categories, n_nodes)
+    table = log_likelihood_table(rows, parameters, grid.nodes)
+    return grid.integrate(table)
+
+
+def test_table_is_the_sum_over_rows(rows, monkeypatch):
+    nodes = np.random.default_rng(1).normal(size=(5, 3))
+    expected = np.zeros((5, 3))
+    for x, y, t in zip(rows.X, rows.y, rows.category):
+        log_odds = x @ PARAMETERS[:-1] + PARAMETERS[-1] * nodes[t]
+        expected[t] += log_expit(log_odds if y else -log_odds)
+    table = log_likelihood_table(rows, PARAMETERS, nodes)
+    np.testing.assert_allclose(table, expected, rtol=1e-12)
+    assert np.all(table[4] == 0), "no row is in the last category"
+    monkeypatch.setattr("skprivbn.mixed_model._likelihood._CHUNK", 10)
+    np.testing.assert_allclose(
+        log_likelihood_table(rows, PARAMETERS, nodes), table, rtol=1e-12
+    )
+
+
+def test_expected_gradient_is_that_of_the_marginal_likelihood(rows):
+    posterior, _ = marginal(PARAMETERS, rows)
+    gradient, _ = derivatives(rows, PARAMETERS, posterior)
+    numerical = approx_fprime(
+        PARAMETERS, lambda p: marginal(p, rows)[1].sum(), epsilon=1e-6
+    )
+    np.testing.assert_allclose(gradient, numerical, atol=1e-4)
+
+
+def test_louis_information_is_the_hessian_of_the_marginal_likelihood(rows):
+    posterior, _ = marginal(PARAMETERS, rows)
+    _, complete = derivatives(rows, PARAMETERS, posterior)
+    scores = score_table(rows, PARAMETERS, posterior.nodes)
+    observed = complete - missing_information(scores, scores, posterior)
+
+    def gradient(parameters):
+        return derivatives(rows, parameters, marginal(parameters, rows)[0])[0]
+
+    numerical = -np.array(
+        [
+            (gradient(PARAMETERS + h) - gradient(PARAMETERS - h)) / 2e-4
+            for h in 1e-4 * np.eye(3)
+        ]
+    )
+    np.testing.assert_allclose(observed, numerical, atol=1e-5)
+
+
+def test_missing_information_adds_up_over_holders(rows):
+    posterior, _ = marginal(PARAMETERS, rows)
+    whole = score_table(rows, PARAMETERS, posterior.nodes)
+    first = Rows(rows.X[:13], rows.y[:13], rows.category[:13], 5)
+    part = score_table(first, PARAMETERS, posterior.nodes)
+    shares = [missing_information(s, whole, posterior) for s in (part, whole - part)]
+    expected = missing_information(whole, whole, posterior)
+    np.testing.assert_allclose(sum(shares), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_rows, sigma", [(3, 0.5), (50, 1.0), (2000, 2.0)])
+def test_adapted_quadrature_equals_a_fine_grid(n_rows, sigma):
+    rng = np.random.default_rng(n_rows)
+    X = np.ones((n_rows, 1))
+    y = (rng.random(n_rows) < expit(1.5 * sigma)).astype(float)
+    data = Rows(X, y, np.zeros(n_rows, dtype=int), 1)
+    parameters = np.array([0.2, sigma])
+    grid = Grid.prior(1, 25)
+    for _ in range(10):
+        table = log_likelihood_table(data, parameters, grid.nodes)
+        posterior, log_integral = grid.integrate(table)
+        grid, settled = grid.adapt(table)
+        if settled[0]:
+            break
+    else:
+        pytest.fail("the grid does not find the posterior")
+    u = np.linspace(-9, 9, 20001)[None]
+    density = log_likelihood_table(data, parameters, u) + norm.logpdf(u)
+    density = np.exp(density - log_integral)
+    step = u[0, 1] - u[0, 0]
+    np.testing.assert_allclose(density.sum() * step, 1, atol=1e-6)
+    mean = (density * u).sum() * step
+    np.testing.assert_allclose(posterior.mean()[0], mean, atol=1e-5)
+    variance = (density * (u - mean) ** 2).sum() * step
+    np.testing.assert_allclose(posterior.variance()[0], variance, rtol=1e-4)
+
+
+def run_chains(rows, n_draws, sign=1):
+    chains = Chains(rows.n_categories, 50, 100, n_draws, seed=0)
+    for _ in range(chains.n_batches):
+        chains.walk(sign * log_likelihood_table(rows, PARAMETERS, chains.propose()))
+    return chains.posterior()
+
+
+def test_chains_draw_from_the_posterior(rows):
+    exact, _ = marginal(PARAMETERS, rows)
+    posterior = run_chains(rows, 20000)
+    assert posterior.nodes.shape == (5, 20000)
+    np.testing.assert_allclose(posterior.mean(), exact.mean(), atol=0.05)
+    np.testing.assert_allclose(posterior.variance(), exact.variance(), atol=0.05)
+
+
+def test_an_inverted_acceptance_ratio_would_be_noticed(rows):
+    exact, _ = marginal(PARAMETERS, rows)
+    inverted = run_chains(rows, 5000, sign=-1)
+    assert np.abs(inverted.mean() - exact.mean()).max() > 0.5
+
+
+def test_chains_start_where_they_were(rows):
+    chains = Chains(rows.n_categories, 10, 0, 10, 0)
+    chains.walk(log_likelihood_table(rows, PARAMETERS, chains.propose()))
+    state = chains.state
+    chains.restart()
+    np.testing.assert_array_equal(chains.propose()[:, 0], state)
+
+
+def test_solving_leaves_unknown_directions_alone():
+    information = np.array([[2.0, 2.0], [2.0, 2.0]])
+    step = solve_information(information, np.array([4.0, 4.0]))
+    np.testing.assert_allclose(step, [1.0, 1.0])
+
+
+def test_quasi_newton_is_faster_than_its_first_guess_of_the_curvature():
+    curvature = np.diag([1.0, 0.05, 0.01])
+    guess, top = np.eye(3), np.array([3.0, -2.0, 1.0])
+
+    def climb(optimiser, forgetful):
+        n_steps, go_on = 0, True
+        while go_on:
+            n_steps += 1
+            away = optimiser.parameters - top
+            value = -away @ curvature @ away / 2
+            if forgetful:
+                optimiser.forget()
+            go_on = optimiser.step(value, -curvature @ away, guess)
+        np.testing.assert_allclose(optimiser.parameters, top, atol=1e-3)
+        return n_steps
+
+    fast = climb(QuasiNewton(np.zeros(3), 1e-12), False)
+    slow = climb(QuasiNewton(np.zeros(3), 1e-12), True)
+    assert fast < 15 < 500 < slow
+
+
+def test_a_step_too_long_is_halved():
+    optimiser = QuasiNewton(np.array([0.0]), 1e-8)
+    optimiser.step(-1.0, np.array([1.0]), np.array([[0.1]]))
+    assert optimiser.parameters == 10
+    assert optimiser.step(-50.0, np.array([-9.0]), np.array([[0.1]]))
+    assert optimiser.parameters == 5
+
+
+def test_expanded_step_is_at_rest_at_the_solution():
+    parameters = np.array([0.4, 1.0, 0.8])
+    rested = expanded_step(parameters, np.zeros(3), np.eye(3), 0.0, 1.0)
+    np.testing.assert_allclose(rested, parameters)
+    moved = expanded_step(parameters, np.zeros(3), np.eye(3), 0.5, 1.25)
+    np.testing.assert_allclose(moved, [0.8, 1.0, 0.8])
+
+
+def test_triangles_round_trip():
+    matrix = np.array([[1.0, 2.0], [2.0, 3.0]])
+    np.testing.assert_array_equal(symmetric(upper(matrix), 2), matrix)
+
+
+def test_posterior_moments():
+    posterior = Posterior(np.array([[0.0, 2.0]]), np.array([[0.5, 0.5]]))
+    assert posterior.mean() == 1 and posterior.variance() == 1
