@@ -15,7 +15,13 @@ from skprivbn.federation._moments import (
     collect_moments,
     moments_settings,
 )
-from skprivbn.federation._party import Operation, Party, PartyRefusal, operation
+from skprivbn.federation._party import (
+    Operation,
+    Party,
+    PartyRefusal,
+    check_noise,
+    operation,
+)
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.flare import FlareFederation
 
@@ -34,6 +40,7 @@ __all__ = [
     "Party",
     "PartyHost",
     "PartyRefusal",
+    "check_noise",
     "collect_moments",
     "declare_noise",
     "decode",

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from skprivbn.federation._ledger import declare_noise
-from skprivbn.federation._party import Party, operation
+from skprivbn.federation._party import Party, PartyRefusal, check_noise, operation
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 
 __all__ = ["Moments", "MomentsParty", "collect_moments", "moments_settings"]
@@ -84,6 +84,22 @@ def _n_values(n_features, second):
 
 class MomentsParty(Party):
     """A holder of rows that contributes to means and covariances."""
+
+    @classmethod
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Return the noise of the one release, calibrated anew."""
+        given, bounds = settings["noise"], settings["bounds"]
+        if given is None:
+            return None
+        if np.shape(bounds) != (2, n_features):
+            raise PartyRefusal("refused")
+        budget = given["epsilon"], given["delta"]
+        expected = moments_settings(
+            settings["second"], bounds=bounds, noise=budget, n_parties=n_parties
+        )
+        if settings["unit"] != expected["unit"]:
+            raise PartyRefusal("refused")
+        return check_noise(given, DistributedNoise(**expected["noise"]))
 
     def prepare(self):
         """Read the settings."""

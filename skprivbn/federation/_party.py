@@ -6,7 +6,7 @@ send is refused.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from inspect import getmembers
 
@@ -16,7 +16,7 @@ from skprivbn.crypto import HiddenVector
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._ledger import KINDS
 
-__all__ = ["Operation", "Party", "PartyRefusal", "operation"]
+__all__ = ["Operation", "Party", "PartyRefusal", "check_noise", "operation"]
 
 
 class PartyRefusal(Exception):
@@ -97,6 +97,25 @@ def operation(tells="", **words):
     return mark
 
 
+def check_noise(given, expected):
+    """Return noise that parties are asked to make, if it is what it should be.
+
+    Parameters
+    ----------
+    given : dict
+        Fields of a ``DistributedNoise``, from the coordinator.
+    expected : DistributedNoise
+        For the same epsilon and delta, calibrated by this party.
+
+    Returns
+    -------
+    expected : DistributedNoise
+    """
+    if given != asdict(expected):
+        raise PartyRefusal("refused")
+    return expected
+
+
 class Party(ABC):
     """A data holder in one session.
 
@@ -118,25 +137,27 @@ class Party(ABC):
         self.prepare()
 
     @classmethod
-    def privacy_cost(cls, settings, n_parties):
-        """Return what a session with these settings costs each party, or None.
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Return the noise on everything that a session releases, or None.
 
-        A site charges it to its budget before its data are touched. Protocols with
-        differential privacy override this; they compute the cost themselves or check
-        that the noise in `settings` is worth what it claims, since `settings` come
-        from the coordinator.
+        A site charges its cost to a budget before its data are touched. Protocols
+        with differential privacy define this. Since `settings` come from the
+        coordinator, they calibrate the noise themselves, or check with
+        :func:`check_noise` that the noise in `settings` is worth what it claims. It is
+        not inherited: a subclass may release more.
 
         Parameters
         ----------
         settings : dict
+        n_features : int
+            Columns of this party's block.
         n_parties : int
 
         Returns
         -------
-        cost : PrivacyCost or None
+        noise : DistributedNoise or None
             None means that the protocol releases exact results.
         """
-        return
 
     def prepare(self):
         """Check the block and set up state; called once, before any operation."""

@@ -89,9 +89,13 @@ class SiteHost(PartyHost):
         )
         if len(agreement.roster) < self._policy.min_parties:
             raise PartyRefusal("too-few-parties")
-        cost = party_class.privacy_cost(agreement.settings, len(agreement.roster))
-        charge(dataset, cost, agreement.protocol)
-        self.details["epsilon"] = None if cost is None else cost.epsilon
+        noise = None
+        if "privacy_noise" in vars(party_class):
+            noise = party_class.privacy_noise(
+                agreement.settings, len(columns), len(agreement.roster)
+            )
+        charge(dataset, noise, agreement.protocol)
+        self.details["epsilon"] = None if noise is None else noise.epsilon
         self._block = read_block(dataset, columns, agreement.data)
         return super()._join(terms)
 
@@ -111,24 +115,24 @@ class SiteHost(PartyHost):
         return columns, dataset
 
 
-def charge(dataset, cost, what):
+def charge(dataset, noise, what):
     """Reserve what a fit costs, on disk, before any data are touched.
 
     Parameters
     ----------
     dataset : Dataset
-    cost : PrivacyCost or None
+    noise : DistributedNoise or None
         None is a fit without differential privacy. Of these, every state of the data
         allows a fixed number.
     what : str
         For the record.
     """
-    if cost is not None:
+    if noise is not None:
         if dataset.budget is None:
             raise PartyRefusal("budget-exceeded")
         path = f"{dataset.state_file}.budget.json"
         accountant = PrivacyAccountant(*dataset.budget, budget_file=path)
-        accountant.spend(cost.epsilon, cost.delta, what=what)
+        noise.spend(accountant, what)
         return
     try:
         snapshot = dataset.fingerprint()[:16]

@@ -40,7 +40,7 @@ from skprivbn.graphical_model._release import (
     tables_settings,
 )
 from skprivbn.graphical_model._selection import TreeBudget, measure_tree
-from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.partition import check_horizontal
 from skprivbn.privacy import (
     CountMechanism,
     PrivacyAccountant,
@@ -325,7 +325,7 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
         partition = check_horizontal(
             self, X, party, dtype=None, ensure_all_finite=False, aligned=aligned
         )
-        several = party is not None or isinstance(X, HorizontalPartition)
+        several = party is not None or hasattr(X, "federate")
         self._check_combinations(several, aligned)
         if self.method == "psgd":
             return self._fit_psgd(partition)

@@ -7,10 +7,20 @@ only the noisy sum is ever known to anybody.
 import numpy as np
 
 from skprivbn.bayesian_network._labels import MISSING, encode
-from skprivbn.federation import Party, PartyRefusal, declare_noise, operation
-from skprivbn.graphical_model._counting import Contribution, count_tables
+from skprivbn.federation import (
+    Party,
+    PartyRefusal,
+    check_noise,
+    declare_noise,
+    operation,
+)
+from skprivbn.graphical_model._counting import (
+    Contribution,
+    count_tables,
+    sensitivities,
+)
 from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.privacy import DistributedNoise
+from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 
 __all__ = ["TablesParty", "check_rows", "release_tables", "tables_settings"]
 
@@ -92,6 +102,22 @@ def tables_settings(layout, nodes, states, contribution, missing, noise):
 
 class TablesParty(Party):
     """A data holder: counts its rows, adds its share of noise, hides the sum."""
+
+    @classmethod
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Return the noise of the tables, calibrated anew; trusting half at most."""
+        given = settings["noise"]
+        if 2 * given["min_honest"] > n_parties + 1:
+            raise PartyRefusal("refused")
+        contribution = Contribution(
+            settings["contribution"], settings["max_records"], settings["max_weight"]
+        )
+        mechanism = CountMechanism.for_budget(
+            given["epsilon"],
+            given["delta"],
+            *sensitivities(settings["ties"], contribution),
+        )
+        return check_noise(given, distribute(mechanism, n_parties, given["min_honest"]))
 
     def prepare(self):
         """Read the public parameters; rows are looked at only when asked."""

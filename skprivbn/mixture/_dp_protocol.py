@@ -105,6 +105,13 @@ def noise_of(settings, n_features, n_parties):
 class PrivateEMParty(Party):
     """A data holder in EM under differential privacy."""
 
+    @classmethod
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Return the noise of all releases together, as every party calibrates it."""
+        if np.shape(settings["bounds"]) != (2, n_features):
+            raise PartyRefusal("refused")
+        return noise_of(settings, n_features, n_parties)[0]
+
     def prepare(self):
         X = np.asarray(self.block["X"], dtype=np.float64)
         if not np.all(np.isfinite(X)):

@@ -9,7 +9,13 @@ from dataclasses import asdict
 
 import numpy as np
 
-from skprivbn.federation import Party, declare_noise, operation
+from skprivbn.federation import (
+    Party,
+    PartyRefusal,
+    check_noise,
+    declare_noise,
+    operation,
+)
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 
 __all__ = ["CountingParty", "find_quantiles", "histogram_settings"]
@@ -48,6 +54,18 @@ def histogram_settings(bounds=None, noise=None, n_parties=None):
 
 class CountingParty(Party):
     """A holder of rows that counts its values below given thresholds."""
+
+    @classmethod
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Return the noise of the one release, calibrated anew."""
+        given, bounds = settings["noise"], settings["bounds"]
+        if given is None:
+            return None
+        if np.shape(bounds) != (2, n_features):
+            raise PartyRefusal("refused")
+        budget = given["epsilon"], given["delta"]
+        expected = histogram_settings(bounds, budget, n_parties)["noise"]
+        return check_noise(given, DistributedNoise(**expected))
 
     def prepare(self):
         """Clip to the public bounds and sort each feature, once."""

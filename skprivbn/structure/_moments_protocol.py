@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation import Party, PartyRefusal, check_noise, operation
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.structure._basis import expand
 from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
@@ -12,6 +12,18 @@ __all__ = ["MomentsParty", "collect_moments", "collect_noisy_moments"]
 
 class MomentsParty(Party):
     """A holder of rows who takes part in one or two sums."""
+
+    @classmethod
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Return the noise of the one release, calibrated anew."""
+        given = settings["noise"]
+        if given is None:
+            return None
+        grid = RowGrid(settings["low"], settings["high"])
+        if grid.low.shape != (n_features,) or grid.high.shape != (n_features,):
+            raise PartyRefusal("refused")
+        budget = given["epsilon"], given["delta"]
+        return check_noise(given, calibrate(grid, *budget, n_parties))
 
     def prepare(self):
         """Refuse rows that are not finite numbers."""

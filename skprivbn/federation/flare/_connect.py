@@ -153,7 +153,8 @@ class FlareFederation:
         Parameters
         ----------
         columns : sequence of str, default=None
-            Columns that make up X; all that are no keys if None.
+            Columns that make up X; all that are no keys if None, and then all sites
+            must declare the same columns.
 
         Returns
         -------
@@ -163,17 +164,24 @@ class FlareFederation:
         first, *others = self.sites
         schema = self._schemas[first]
         for name in others:
-            if self._schemas[name] != schema:
-                different = sorted(
-                    column
-                    for column in {*schema, *self._schemas[name]}
-                    if schema.get(column) != self._schemas[name].get(column)
-                )
+            theirs = self._schemas[name]
+            different = [
+                column
+                for column in sorted({*schema, *theirs} if columns is None else columns)
+                if schema.get(column) != theirs.get(column)
+            ]
+            if different:
                 raise PartitionError(
                     f"sites {first!r} and {name!r} declare the columns {different} of "
-                    f"dataset {self.dataset!r} differently: their files must agree"
+                    f"dataset {self.dataset!r} differently: choose others with "
+                    "columns=, or have the site files agree"
                 )
-        return RemoteRows(self, self.dataset, self.sites, schema, columns)
+        common = {
+            column: kind
+            for column, kind in schema.items()
+            if all(self._schemas[name].get(column) == kind for name in others)
+        }
+        return RemoteRows(self, self.dataset, self.sites, common, columns)
 
     def columns(self, columns=None, key=None):
         """Return a handle on the columns of all sites.

@@ -1,0 +1,88 @@
+"""``python -m skprivbn.federation``: what the owner of a startup kit runs once."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation._site_file import SiteFile
+from skprivbn.federation.flare._policy import (
+    SITE_FILE,
+    check_kit,
+    kit_kind,
+    write_policy,
+)
+
+
+def main(arguments=None):
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m skprivbn.federation", description=__doc__
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    policy = commands.add_parser(
+        "site-policy",
+        help="restrict a startup kit of NVIDIA FLARE to this package's party code",
+        description="Write resources.json and authorization.json of a startup kit "
+        "(a site's or the server's) so that no code can be shipped to it, no shell "
+        "command run and no log leave it; then check them and the site file.",
+    )
+    policy.add_argument("kit", type=Path, help="folder of the startup kit")
+    policy.add_argument(
+        "--check", action="store_true", help="only check, change nothing"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        return _site_policy(options.kit, options.check)
+    except (PartitionError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _site_policy(kit, check_only):
+    kind = kit_kind(kit)
+    if not check_only:
+        for path in write_policy(kit):
+            print(f"wrote {path}")
+    problems = check_kit(kit)
+    if kind == "client":
+        problems += _check_site_file(kit / "local" / SITE_FILE)
+    for problem in problems:
+        print(f"problem: {problem}", file=sys.stderr)
+    if not problems:
+        print(f"the policy of {kit} is as strict as it must be")
+    return 1 if problems else 0
+
+
+def _check_site_file(path):
+    """Say what is wrong with a site file and the data that it names, locally."""
+    if not path.exists():
+        return [f"there is no {path}: it names the data that may be used"]
+    try:
+        site_file = SiteFile.load(path)
+    except PartitionError as error:
+        return [str(error)]
+    problems = []
+    for name, dataset in site_file.datasets.items():
+        print(
+            f"dataset {name}: {len(dataset.columns)} columns of {dataset.path}, "
+            f"{dataset.max_exact_fits} exact fits, "
+            + (
+                "no noisy ones"
+                if dataset.budget is None
+                else f"noisy ones up to epsilon {dataset.budget[0]:g}"
+            )
+        )
+        try:
+            rows = dataset.read(dataset.columns)
+        except (OSError, ValueError, KeyError, IndexError, StopIteration) as error:
+            problems.append(f"dataset {name} cannot be read: {error!r}")
+            continue
+        n_rows = len(next(iter(rows.values())))
+        if n_rows < dataset.min_rows:
+            problems.append(f"dataset {name} has {n_rows} rows, fewer than min_rows")
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Three hospitals: rows of the same kind, and columns about the same people."""
+
+import numpy as np
+
+NAMES = ("north", "south", "west")
+
+SITE_FILE = """
+min_parties = 2
+
+[datasets.icu]
+path = "stays.csv"
+min_rows = 5
+max_exact_fits = {max_exact_fits}
+{budget}
+estimators = [
+    "DPCGMLearner",
+    "FederatedGaussianBayesianNetwork",
+    "FederatedKBinsDiscretizer",
+    "FederatedNotearsADMM",
+    "FederatedPCA",
+    "FederatedStandardScaler",
+    "PPEMGaussianMixture",
+    "PrivateK2StructureLearner",
+]
+
+[datasets.icu.columns]
+a = "float"
+b = "float"
+ward = ["surgery", "medicine"]
+person = "key"
+{own}
+"""
+
+#: columns that only some hospitals have, about the same people
+OWN = {"north": ("smoker", "asthma"), "south": ("cough",), "west": ()}
+
+
+def make_rows(seed=0, n_rows=60):
+    """Return rows (a, b, ward), labels of hospitals, and a table of own columns."""
+    rng = np.random.default_rng(seed)
+    n = n_rows * len(NAMES)
+    centres = np.repeat([[0.0, 0.0], [5.0, 4.0], [9.0, 0.0]], n_rows, axis=0)
+    X = centres + rng.normal(size=(n, 2))
+    X[:, 1] += 0.5 * X[:, 0]
+    ward = rng.integers(0, 2, n)
+    party = np.tile(NAMES, n_rows)
+    smoker = rng.integers(0, 2, n_rows)
+    asthma = rng.integers(0, 2, n_rows)
+    cough = np.where(rng.uniform(size=n_rows) < 0.9, smoker, 1 - smoker)
+    people = {"smoker": smoker, "asthma": asthma, "cough": cough}
+    return X, ward, party, people
+
+
+def write_tables(folder, X, ward, party, people):
+    """Write ``stays.csv`` of every hospital into ``folder/hospital``."""
+    labels = np.array(["surgery", "medicine"])
+    for name in NAMES:
+        own = OWN[name]
+        lines = [",".join(["a", "b", "ward", "person", "remark", *own])]
+        mine = np.flatnonzero(party == name)
+        for i, row in enumerate(mine):
+            cells = [f"{X[row, 0]!r}", f"{X[row, 1]!r}", labels[ward[row]], f"p{i}"]
+            cells = [cell.removeprefix("np.float64(").rstrip(")") for cell in cells]
+            cells += ["-", *(str(people[column][i]) for column in own)]
+            lines.append(",".join(cells))
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "stays.csv").write_text("\n".join(lines) + "\n")
+
+
+def site_files(max_exact_fits=100, budget="", path=None):
+    """Return the text of every hospital's site file."""
+    texts = {}
+    for name in NAMES:
+        own = "\n".join(f'{column} = ["0", "1"]' for column in OWN[name])
+        text = SITE_FILE.format(max_exact_fits=max_exact_fits, budget=budget, own=own)
+        if path is not None:
+            text = text.replace("stays.csv", str(path / name / "stays.csv"))
+        texts[name] = text
+    return texts

@@ -1,0 +1,112 @@
+"""Sites without an engine: real site code, certificates and files in one process."""
+
+import datetime
+import json
+from base64 import b64decode, b64encode
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from skprivbn.federation._site import Site
+from skprivbn.federation._site_file import SiteFile
+from skprivbn.federation.flare import FlareFederation
+
+JOB = "job-1"
+
+
+class Authority:
+    """A root that issues certificates, as ``nvflare provision`` does."""
+
+    def __init__(self, name="root"):
+        self.name = name
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.certificate = self._sign(name, self.key.public_key(), days=30)
+
+    def _sign(self, name, public_key, days, role=None):
+        now = datetime.datetime.now(datetime.UTC)
+        subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+        if role is not None:
+            subject.append(x509.NameAttribute(NameOID.UNSTRUCTURED_NAME, role))
+        issuer = [x509.NameAttribute(NameOID.COMMON_NAME, self.name)]
+        return (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name(subject))
+            .issuer_name(x509.Name(issuer))
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=60))
+            .not_valid_after(now + datetime.timedelta(days=days))
+            .sign(self.key, hashes.SHA256())
+        )
+
+    def issue(self, name, days=30, role=None):
+        """Return certificate and private key, in PEM format."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._sign(name, key.public_key(), days, role)
+        return pem(certificate), key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+    def write_kit(self, folder, name):
+        folder.mkdir(parents=True, exist_ok=True)
+        certificate, key = self.issue(name)
+        (folder / "client.crt").write_bytes(certificate)
+        (folder / "client.key").write_bytes(key)
+        (folder / "rootCA.pem").write_bytes(pem(self.certificate))
+        return folder
+
+
+def pem(certificate):
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+class LoopbackSession:
+    """Stands for the engine: does what the relay at the server does."""
+
+    def __init__(self, sites):
+        self.sites, self.transcript = sites, []
+
+    def set_timeout(self, value):
+        pass
+
+    def close(self):
+        pass
+
+    def do_app_command(self, job_id, command, data):
+        data = json.loads(json.dumps(data))
+        replies = {}
+        for name, message in data.get("messages", {}).items():
+            answer = self.sites[name].answer(data["topic"], b64decode(message))
+            self.transcript += [b64decode(message), answer]
+            replies[name] = b64encode(answer).decode()
+        return {"replies": replies}
+
+
+def make_sites(folder, site_files, authority=None, job=JOB):
+    """Return running sites from the texts of their site files."""
+    authority = authority or Authority()
+    sites = {}
+    for name, text in site_files.items():
+        kit = authority.write_kit(folder / name / "startup", name)
+        path = folder / name / "site.toml"
+        path.write_text(text)
+        sites[name] = Site(name, SiteFile.load(path), kit, job, "scientist")
+    return sites
+
+
+def connect(sites, dataset, transport=LoopbackSession):
+    """Open a session with sites, as ``FlareFederation.connect`` does."""
+    session = transport(sites)
+    federation = FlareFederation(session, JOB, dataset, list(sites), timeout=60.0)
+    federation._introduce(deadline=float("inf"))
+    return federation
+
+
+def audit(folder, name):
+    """Return the entries of a site's audit log."""
+    text = (folder / name / "skprivbn_audit.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,250 @@
+"""What a site allows, refuses, charges and writes down, on any engine."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.federation import MomentsParty, moments_settings
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.mixed_model._protocol import GLMMParty
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.preprocessing import FederatedKBinsDiscretizer, FederatedStandardScaler
+from skprivbn.structure import (
+    FederatedGaussianBayesianNetwork,
+    PrivateK2StructureLearner,
+)
+from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.flare.loopback import audit, connect, make_sites
+
+BUDGET = "budget = {epsilon = 1.0, delta = 1e-5}"
+
+
+@pytest.fixture
+def data():
+    return make_rows()
+
+
+@pytest.fixture
+def open_federation(tmp_path, data):
+    def open_it(dataset="icu", **options):
+        write_tables(tmp_path, *data)
+        return connect(make_sites(tmp_path, site_files(**options)), dataset)
+
+    return open_it
+
+
+def shape(ledger):
+    """What a ledger says, without the terms, which name remote data."""
+    return [
+        (e.operation, e.sender, e.receiver, e.n_bytes, e.kind, e.tells)
+        for e in ledger.entries
+        if e.operation != "session.join" or e.receiver == "coordinator"
+    ]
+
+
+@pytest.mark.parametrize("backend", ["masking", "ckks"])
+def test_a_remote_fit_is_the_fit_in_process(open_federation, data, backend):
+    X, _, party, _ = data
+    model = PPEMGaussianMixture(3, backend=backend, random_state=0)
+    rows = open_federation().rows(["a", "b"])
+    model.fit(rows)
+    expected = PPEMGaussianMixture(3, backend=backend, random_state=0)
+    expected.fit(X, party=party)
+    np.testing.assert_allclose(model.means_, expected.means_, rtol=1e-9)
+    np.testing.assert_allclose(model.covariances_, expected.covariances_, rtol=1e-7)
+    assert list(model.feature_names_in_) == ["a", "b"]
+    assert model.score(rows) == pytest.approx(expected.score(X), abs=1e-9)
+    if backend == "masking":  # CKKS keys compress to random lengths
+        assert shape(model.ledger_) == shape(expected.ledger_)
+
+
+def test_remote_columns_give_the_structure_in_process(open_federation, data):
+    people = data[3]
+    columns = open_federation().columns(list(people), key="person")
+    assert columns.owners == {"smoker": "north", "asthma": "north", "cough": "south"}
+    remote = PrivateK2StructureLearner(max_parents=1).fit(columns)
+    local = PrivateK2StructureLearner(
+        parties={"north": [0, 1], "south": [2]}, max_parents=1
+    ).fit(np.column_stack(list(people.values())))
+    np.testing.assert_array_equal(remote.adjacency_matrix_, local.adjacency_matrix_)
+    assert remote.parents_["cough"] == ["smoker"]
+
+
+def test_categories_and_columns_beside_the_rows(open_federation, data):
+    X, ward, party, _ = data
+    federation = open_federation()
+    with pytest.raises(PartitionError, match="asthma.*differently"):
+        federation.rows()
+    rows = federation.rows(["a", "b", "ward"])
+    scaler = FederatedStandardScaler().fit(rows)
+    expected = FederatedStandardScaler().fit(np.column_stack([X, ward]), party=party)
+    np.testing.assert_allclose(scaler.mean_, expected.mean_, rtol=1e-12)
+    beside = rows.checked({"y": "ward"}, as_float=True, finite=True)
+    assert beside.feature_names == ["a", "b"]
+    with pytest.raises(PartitionError, match="y must be the name of a column"):
+        rows.checked({"y": data[1]}, as_float=True, finite=True)
+
+
+def test_rows_stay_where_they_are(open_federation):
+    rows = open_federation().rows(["a", "b"])
+    with pytest.raises(PartitionError, match="stay at the sites"):
+        np.asarray(rows)
+    with pytest.raises(PartitionError, match="do not tell how many"):
+        len(rows)
+    model = FederatedGaussianBayesianNetwork().fit(rows)
+    with pytest.raises(PartitionError, match="needs rows that are here"):
+        model.predict(rows)
+    with pytest.raises(PartitionError, match="RemoteRows.*columns held"):
+        PrivateK2StructureLearner().fit(rows)
+    with pytest.raises(PartitionError, match="'remark'"):
+        open_federation().rows(["a", "remark"])
+
+
+def test_refusals(open_federation, tmp_path):
+    with pytest.raises(PartyError, match="no such dataset"):
+        open_federation("other")
+    federation = open_federation()
+    rows = federation.rows(["a", "b"])
+    with (
+        pytest.warns(UserWarning, match="plaintext"),
+        pytest.raises(PartyError, match="does not allow this estimator or backend"),
+    ):
+        FederatedStandardScaler(backend="plaintext").fit(rows)
+    texts = site_files()
+    text = {n: t.replace("min_rows = 5", "min_rows = 61") for n, t in texts.items()}
+    few = connect(make_sites(tmp_path, text), "icu").rows(["a", "b"])
+    with pytest.raises(PartyError, match="fewer rows"):
+        FederatedStandardScaler().fit(few)
+    text = {n: t.replace("parties = 2", "parties = 4") for n, t in texts.items()}
+    lonely = connect(make_sites(tmp_path, text), "icu").rows(["a", "b"])
+    with pytest.raises(PartyError, match="roster is smaller"):
+        FederatedStandardScaler().fit(lonely)
+
+
+def test_an_estimator_that_the_file_does_not_name_is_refused(tmp_path, data):
+    write_tables(tmp_path, *data)
+    files = {
+        name: text.replace('    "PPEMGaussianMixture",\n', "")
+        for name, text in site_files().items()
+    }
+    rows = connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
+    model = PPEMGaussianMixture(2)
+    with pytest.raises(PartyError, match="does not allow") as caught:
+        model.fit(rows)
+    assert caught.value.code == "not-allowed"
+    assert not hasattr(model, "means_")
+    last = [e for e in audit(tmp_path, "north") if e["asked"] == "session.join"][-1]
+    assert last["outcome"] == "not-allowed"
+    assert last["protocol"].endswith("EMParty")
+
+
+def test_exact_fits_are_counted_per_state_of_the_data(tmp_path, data):
+    write_tables(tmp_path, *data)
+    sites = make_sites(tmp_path, site_files(max_exact_fits=2))
+    rows = connect(sites, "icu").rows(["a", "b"])
+    for _ in range(2):
+        FederatedStandardScaler().fit(rows)
+    # also for another coordinator's session, which starts new processes
+    rows = connect(make_sites(tmp_path, site_files(max_exact_fits=2)), "icu").rows(
+        ["a"]
+    )
+    with pytest.raises(PartyError, match="used up"):
+        FederatedStandardScaler().fit(rows)
+    write_tables(tmp_path, *make_rows(seed=1))
+    FederatedStandardScaler().fit(rows)
+
+
+def noisy_estimators():
+    bounds = ([-5, -5], [15, 15])
+    return [
+        FederatedStandardScaler(epsilon=0.5, delta=1e-6, bounds=bounds),
+        FederatedKBinsDiscretizer(epsilon=0.5, delta=1e-6, bounds=bounds),
+        FederatedGaussianBayesianNetwork(epsilon=0.5, bounds=bounds),
+        PPEMGaussianMixture(
+            2, epsilon=0.5, delta=1e-6, bounds=bounds, max_iter=2, random_state=0
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "estimator", noisy_estimators(), ids=lambda e: type(e).__name__
+)
+def test_noisy_fits_are_charged_to_the_sites_budget(tmp_path, data, estimator):
+    write_tables(tmp_path, *data)
+    files = site_files(max_exact_fits=0, budget=BUDGET)
+    rows = connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(rows)
+    joins = [e for e in audit(tmp_path, "west") if e["asked"] == "session.join"]
+    assert joins[-1]["epsilon"] == pytest.approx(0.5)
+    budget = json.loads((tmp_path / "west" / "stays.csv.icu.budget.json").read_text())
+    assert [s["epsilon"] for s in budget["spends"]] == [pytest.approx(0.5)]
+    # what is left does not pay for a third fit, whoever asks
+    rows = connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(PartyError, match="used up"):
+            for _ in range(3):
+                estimator.set_params(epsilon=0.9).fit(rows)
+    with pytest.raises(PartyError, match="used up"):
+        FederatedStandardScaler().fit(rows)
+
+
+def test_noisy_tables_are_charged(tmp_path, data):
+    write_tables(tmp_path, *data)
+    files = site_files(max_exact_fits=0, budget=BUDGET)
+    rows = connect(make_sites(tmp_path, files), "icu").rows(["ward"])
+    model = DPCGMLearner(epsilon=0.5, cliques=[(0,)], domain=[(0, 1)])
+    model.fit(rows)
+    joins = [e for e in audit(tmp_path, "west") if e["asked"] == "session.join"]
+    assert joins[-1]["epsilon"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sensitivity": 1.0},
+        {"scale": 1e-3},
+        {"min_honest": 3},
+        {"epsilon": 0.01},
+        {"n_parties": 300},
+    ],
+)
+def test_noise_that_is_worth_less_than_it_claims_is_refused(
+    open_federation, monkeypatch, change
+):
+    from skprivbn.preprocessing import _base
+
+    honest = _base.moments_settings
+
+    def cheat(*args, **kwargs):
+        settings = honest(*args, **kwargs)
+        return settings | {"noise": settings["noise"] | change}
+
+    rows = open_federation(budget=BUDGET).rows(["a", "b"])
+    monkeypatch.setattr(_base, "moments_settings", cheat)
+    scaler = FederatedStandardScaler(epsilon=0.5, delta=1e-6, bounds=(-5, 15))
+    with pytest.raises(PartyError) as caught:
+        scaler.fit(rows)
+    assert caught.value.operation == "session.join"
+
+
+def test_a_subclass_does_not_inherit_a_cheap_cost(tmp_path, data):
+    write_tables(tmp_path, *data)
+    files = {
+        name: text.replace('"FederatedPCA"', '"FederatedPCA", "PrivateGLMM"')
+        for name, text in site_files(max_exact_fits=0, budget=BUDGET).items()
+    }
+    rows = connect(make_sites(tmp_path, files), "icu").rows(["a"])
+    settings = moments_settings(
+        "none", bounds=np.array([[-5.0], [15.0]]), noise=(0.5, 1e-6), n_parties=3
+    )
+    assert issubclass(GLMMParty, MomentsParty)
+    with rows.federate(MomentsParty, settings) as federation:
+        federation.secure_sum("noisy_moments")
+    with pytest.raises(PartyError, match="used up"):
+        rows.federate(GLMMParty, settings).__enter__()
