@@ -1,6 +1,7 @@
-"""Bayesian networks as values: inference, sampling, files and equivalence."""
+"""Bayesian networks as values, and one learnt collectively by several sites."""
 
+from skprivbn.bayesian_network._collective import CollectiveBayesianNetwork
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.bayesian_network._gaussian import GaussianBayesianNetwork
 
-__all__ = ["BayesianNetwork", "GaussianBayesianNetwork"]
+__all__ = ["BayesianNetwork", "CollectiveBayesianNetwork", "GaussianBayesianNetwork"]

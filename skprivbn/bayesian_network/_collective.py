@@ -1,0 +1,441 @@
+"""One Bayesian network from columns that different sites hold."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from skprivbn.bayesian_network._checks import (
+    check_ordering,
+    check_parents,
+    check_states,
+    per_node,
+)
+from skprivbn.bayesian_network._collective_graph import (
+    crossing,
+    explain_away,
+    join_graphs,
+)
+from skprivbn.bayesian_network._collective_model import CollectiveModel
+from skprivbn.bayesian_network._collective_protocol import (
+    MAX_STATES,
+    CollectiveParty,
+    collect_rows,
+    learn_locally,
+    shared_tables,
+)
+from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
+from skprivbn.bayesian_network._dag import check_dag
+from skprivbn.bayesian_network._labels import is_missing
+from skprivbn.bayesian_network._local_structure import METHODS, learn_structure
+from skprivbn.bayesian_network._selection import SELECTIONS
+from skprivbn.bayesian_network._tables import Tables
+from skprivbn.crypto._no_sums import NoSumsBackend
+from skprivbn.crypto.two_party import (
+    OTBackend,
+    PaillierCountBackend,
+    resolve_count_backend,
+)
+from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.partition import check_vertical
+from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
+
+__all__ = ["CollectiveBayesianNetwork"]
+
+
+class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
+    """Learn a discrete Bayesian network from columns of several sites.
+
+    Every site learns a network of its own columns. A centre learns the links that
+    cross sites, from tables that the sites count together without showing a row, or
+    from a part of the rows, as in [1]_. The collective network has the edges of both.
+
+    Parameters
+    ----------
+    parties : dict, list of pairs, "prefix" or None, default=None
+        Which site holds which columns: names, positions, slices or callables.
+        ``"prefix"`` reads names like ``hospital__age``. None means that one site
+        holds all.
+    disclosure : {"private_counts", "rows"}, default="private_counts"
+        What the centre sees. With ``"private_counts"`` contingency tables across
+        sites are computed on secret shares; the centre learns those that the search
+        asks for. With ``"rows"`` sites send it rows, which a warning recalls; sites
+        of a real federation refuse unless their own policy allows it.
+    selection : {"random", "mixed", "low_likelihood"}, default="random"
+        Which rows are sent: any, those that are unlikely at every site [1]_, or half
+        of each, weighted by the inverse of their probability. Only with
+        ``disclosure="rows"``.
+    fraction : float, default=0.1
+        Part of the rows that is sent.
+    n_std : float, default=None
+        Instead of `fraction`, with ``selection="low_likelihood"``: send rows whose
+        likelihood at every site is below its mean plus `n_std` standard deviations.
+    structure : mapping of str to sequence of str, default=None
+        Parents of every column, if known: then only probabilities are learnt.
+    ordering : array-like of str or int, default=None
+        All columns, by name or position, parents before children. None leaves the
+        direction of edges to the data.
+    method : {"bic", "cheng_bell_liu"}, default="bic"
+        How structure is learnt, at the sites and at the centre: by the Bayesian
+        information criterion, or by the tests of independence of Cheng, Bell and
+        Liu [2]_.
+    max_parents : int, default=4
+        Most parents of a column within its site, and again across sites.
+    significance : float, default=0.01
+        Level of the tests of ``"cheng_bell_liu"``.
+    post_process : bool, default=True
+        Whether to score local edges again that a variable at another site may
+        explain.
+    alpha : float, default=1.0
+        Pseudo-count of every cell of a table; 0 gives maximum likelihood.
+    states : mapping of str to sequence, default=None
+        Values of every column; None lets each site tell those it has.
+    backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend, default="ot"
+        How two sites count together, with ``disclosure="private_counts"``.
+    random_state : int, RandomState instance or None, default=None
+        Chooses random rows, by key: where a site's file holds them does not matter.
+
+    Attributes
+    ----------
+    network_ : BayesianNetwork
+        The collective network.
+    local_networks_ : dict of str to BayesianNetwork
+        What each site learns from its own columns.
+    cross_edges_ : list of (str, str)
+        Edges of the network whose ends are at different sites.
+    removed_edges_ : list of (str, str)
+        Local edges that were found false by `post_process`.
+    communicated_fraction_ : float
+        Part of the rows that the centre has seen.
+    n_samples_ : int
+        Number of records that all sites have.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    BayesianNetwork : What is learnt.
+    skprivbn.structure.PrivateK2StructureLearner : Opens only the result.
+
+    References
+    ----------
+    .. [1] R. Chen, K. Sivakumar, H. Kargupta, "Collective Mining of Bayesian Networks
+       from Distributed Heterogeneous Data", Knowledge and Information Systems 6, 2004.
+    .. [2] J. Cheng, D. Bell, W. Liu, "Learning Belief Networks from Data: An
+       Information Theory Based Approach", CIKM 1997.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skprivbn.bayesian_network import CollectiveBayesianNetwork
+    >>> from skprivbn.datasets import load_asia
+    >>> asia = load_asia(variant="noisy_or")
+    >>> X = pd.DataFrame(asia.sample(4000, random_state=0), columns=asia.nodes)
+    >>> collective = CollectiveBayesianNetwork(
+    ...     parties={
+    ...         "clinic": ["asia", "tub", "either", "xray", "dysp"],
+    ...         "registry": ["smoke", "lung", "bronc"],
+    ...     },
+    ...     ordering=[asia.nodes[i] for i in asia.topological_order],
+    ... ).fit(X)
+    >>> collective.cross_edges_
+    [('lung', 'either'), ('bronc', 'dysp')]
+    >>> collective.communicated_fraction_
+    0.0
+    """
+
+    _parameter_constraints = {
+        "parties": [dict, list, tuple, str, None],
+        "disclosure": [StrOptions({"private_counts", "rows"})],
+        "selection": [StrOptions(set(SELECTIONS))],
+        "fraction": [Interval(Real, 0, 1, closed="right")],
+        "n_std": [Interval(Real, None, None, closed="neither"), None],
+        "structure": [HasMethods("items"), None],
+        "ordering": ["array-like", None],
+        "method": [StrOptions(set(METHODS))],
+        "max_parents": [Interval(Integral, 0, None, closed="left")],
+        "significance": [Interval(Real, 0, 1, closed="neither")],
+        "post_process": ["boolean"],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "states": [HasMethods("items"), None],
+        "backend": [str, OTBackend, PaillierCountBackend],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        parties=None,
+        *,
+        disclosure="private_counts",
+        selection="random",
+        fraction=0.1,
+        n_std=None,
+        structure=None,
+        ordering=None,
+        method="bic",
+        max_parents=4,
+        significance=0.01,
+        post_process=True,
+        alpha=1.0,
+        states=None,
+        backend="ot",
+        random_state=None,
+    ):
+        self.parties = parties
+        self.disclosure = disclosure
+        self.selection = selection
+        self.fraction = fraction
+        self.n_std = n_std
+        self.structure = structure
+        self.ordering = ordering
+        self.method = method
+        self.max_parents = max_parents
+        self.significance = significance
+        self.post_process = post_process
+        self.alpha = alpha
+        self.states = states
+        self.backend = backend
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        return tags
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Learn the collective network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or VerticalPartition
+            Discrete values without missing entries. A partition with keys is first
+            aligned by private set intersection.
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        Returns
+        -------
+        self : object
+        """
+        partition = check_vertical(self, X, self.parties)
+        settings = self._settings(partition)
+        _check_values(X, settings["names"], settings["states"])
+        self._warn(partition)
+        with self._federate(partition, settings) as federation:
+            local = learn_locally(federation)
+            adjacency, cross, removed, cuts = local.adjacency, {}, [], {}
+            n_sent = 0
+            if partition.n_parties > 1:
+                tables, n_sent, cuts = self._central_tables(federation, local)
+                adjacency, removed = self._learn_graph(local, tables, settings)
+                cross = CollectiveModel.count_across(
+                    adjacency, settings["owners"], tables
+                )
+        self._model = CollectiveModel(
+            settings["names"],
+            settings["owners"],
+            local.states,
+            local.adjacency,
+            adjacency,
+            local.counts,
+            cross,
+            cuts,
+        )
+        edges = crossing(adjacency, settings["owners"])
+        self.cross_edges_ = self._model.named(edges)
+        self.removed_edges_ = self._model.named(removed)
+        self.n_samples_, self._n_sent = local.n_samples, n_sent
+        return self._finish(federation)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None):
+        """Update the probabilities with new rows; the structure stays.
+
+        With ``selection="low_likelihood"`` as in the paper: rows that fit a site's own
+        network update it; rows that fit none are sent to the centre, where they
+        update the nodes with parents at other sites. With the other selections all
+        new rows update the sites' own networks, and the same part of them is sent.
+        Without rows, all new rows are counted, across sites too.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or VerticalPartition
+            New rows, with values that have been seen or declared.
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        Returns
+        -------
+        self : object
+        """
+        if not hasattr(self, "network_"):
+            return self.fit(X)
+        partition = check_vertical(self, X, self.parties, reset=False)
+        model = self._model
+        settings = self._settings(partition, model)
+        _check_values(X, model.names, model.states)
+        self._warn(partition)
+        with self._federate(partition, settings) as federation:
+            fitting = self.disclosure == "rows" and self.selection == "low_likelihood"
+            local = learn_locally(federation, model.site_models(with_cuts=fitting))
+            cross, n_sent = {}, 0
+            if partition.n_parties > 1:
+                tables, n_sent, _ = self._central_tables(
+                    federation, local, model.cuts if fitting else None
+                )
+                cross = model.count_across(model.adjacency, model.owners, tables)
+        model.add(local.counts, cross)
+        self.n_samples_ += local.n_samples
+        self._n_sent += n_sent
+        return self._finish(federation)
+
+    def _federate(self, partition, settings):
+        return partition.federate(CollectiveParty, settings, NoSumsBackend())
+
+    def _finish(self, federation):
+        self.communicated_fraction_ = self._n_sent / self.n_samples_
+        self.ledger_ = federation.ledger
+        self.network_ = self._model.network(self.alpha)
+        self.local_networks_ = self._model.local_networks(self.alpha)
+        return self
+
+    def _settings(self, partition, model=None):
+        """Public parameters of the session, the same at every site."""
+        names = list(partition.feature_names)
+        if model is not None and names != model.names:
+            raise ValueError(f"expected the columns {model.names}, got {names}")
+        states = None if model is None else model.states
+        if model is None and self.states is not None:
+            states = per_node(self.states, names, "states")
+            states = [list(check_states(node, states[node])) for node in names]
+        adjacency = None if model is None else model.adjacency
+        if model is None and self.structure is not None:
+            adjacency = _check_structure(self.structure, names)
+            if self.ordering is not None:
+                raise ValueError("structure= says the directions: leave out ordering=")
+        if self.n_std is not None and self.selection != "low_likelihood":
+            raise ValueError(
+                'n_std= is a threshold of the likelihood and needs selection="'
+                f'low_likelihood", got selection={self.selection!r}'
+            )
+        backend = resolve_count_backend(self.backend)
+        rng = check_random_state(self.random_state)
+        return {
+            "names": names,
+            "owners": [partition.owners[name] for name in names],
+            "states": states,
+            "parents": None
+            if adjacency is None
+            else [np.flatnonzero(column).tolist() for column in adjacency.T],
+            "ordering": None
+            if self.ordering is None
+            else check_ordering(self.ordering, names),
+            "search": {
+                "method": self.method,
+                "max_parents": int(self.max_parents),
+                "significance": float(self.significance),
+            },
+            "alpha": float(self.alpha),
+            "disclosure": self.disclosure,
+            "selection": self.selection,
+            "fraction": float(self.fraction),
+            "n_std": None if self.n_std is None else float(self.n_std),
+            "seed": rng.bytes(16),
+            "backend": backend.name,
+            "backend_parameters": backend.get_params(deep=False),
+            "has_keys": partition.has_keys,
+        }
+
+    def _warn(self, partition):
+        if partition.n_parties == 1:
+            warn_leak(
+                "all columns are taken to be one site's: there is nobody to hide "
+                "anything from; pass parties= to say who holds what"
+            )
+        elif self.disclosure == "rows":
+            warn_leak(
+                'disclosure="rows" sends rows of all sites, in the clear, to the '
+                'centre, which joins them; disclosure="private_counts" sends none'
+            )
+
+    def _central_tables(self, federation, local, cuts=None):
+        """Return tables for the centre, the rows it was sent and what they cut."""
+        n_states = [len(labels) for labels in local.states]
+        ledger = federation.ledger
+        if self.disclosure == "private_counts":
+            ledger.note(resolve_count_backend(self.backend).describe())
+            ledger.note(
+                "semi-honest security: sites follow the protocol; the centre learns "
+                "every table that the search asks for, not only the final ones"
+            )
+            return shared_tables(federation, n_states, local.n_samples), 0, {}
+        sample = collect_rows(federation, local.n_samples, cuts)
+        n_sent = len(sample.codes)
+        if n_sent == 0 and cuts is None:
+            raise ValueError(
+                "no row is unlikely at every site, so that the centre has nothing to "
+                "learn from: raise fraction or n_std"
+            )
+        ledger.learns(
+            COORDINATOR, f"{n_sent} rows of all sites, side by side", "raw rows"
+        )
+        tables = Tables.from_rows(sample.codes, n_states, sample.weights)
+        return tables, n_sent, sample.cuts
+
+    def _learn_graph(self, local, tables, settings):
+        """Return the collective graph, and local edges found false."""
+        none = np.zeros_like(local.adjacency)
+        if settings["parents"] is not None:
+            known = none.copy()
+            for v, parents in enumerate(settings["parents"]):
+                known[parents, v] = True
+            return known, none
+        found = learn_structure(
+            tables, ordering=settings["ordering"], **settings["search"]
+        )
+        links = crossing(found, settings["owners"])
+        joined = join_graphs(local.adjacency, links, tables)
+        if not self.post_process:
+            return joined, none
+        kept = explain_away(joined, settings["owners"], tables)
+        return kept, joined & ~kept
+
+
+def _check_values(X, names, states):
+    """Say what is wrong with a table at hand; remote sites only refuse."""
+    if hasattr(X, "federate"):
+        return
+    for j, (name, column) in enumerate(zip(names, np.asarray(X).T)):
+        labels = set(column.tolist())
+        if any(is_missing(label) for label in labels):
+            raise ValueError(
+                f"column {name!r} has missing entries: drop or complete these rows"
+            )
+        if len(labels) > MAX_STATES:
+            raise ValueError(
+                f"column {name!r} has {len(labels)} different values, more than "
+                f"{MAX_STATES}: discretise it first"
+            )
+        if states is not None and not labels <= set(states[j]):
+            unknown = sorted(labels - set(states[j]), key=str)
+            raise ValueError(
+                f"column {name!r} holds {unknown[0]!r}, which is not one of its states "
+                f"{list(states[j])}"
+            )
+
+
+def _check_structure(structure, names):
+    """Return known parents as a matrix."""
+    given = per_node(structure, names, "structure", default=())
+    adjacency = np.zeros((len(names), len(names)), dtype=bool)
+    for v, node in enumerate(names):
+        parents = check_parents(node, given[node], names)
+        adjacency[[names.index(parent) for parent in parents], v] = True
+    return check_dag(adjacency, names)

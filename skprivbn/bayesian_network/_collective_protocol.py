@@ -1,0 +1,468 @@
+"""Collective learning between sites: what a site does, and what the centre asks.
+
+After Chen, Sivakumar and Kargupta (2004): sites learn networks of their own columns;
+the centre learns the links between sites, either from some rows that the sites send
+it or from tables that they count together without showing rows.
+"""
+
+from dataclasses import dataclass
+from math import ceil, log2, prod
+
+import numpy as np
+
+from skprivbn.bayesian_network._discrete import BayesianNetwork
+from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
+from skprivbn.bayesian_network._local_structure import learn_structure
+from skprivbn.bayesian_network._selection import (
+    common_lowest,
+    draw_rows,
+    lowest_rows,
+    n_lowest,
+    priorities,
+    row_weights,
+    unlikely_rows,
+)
+from skprivbn.bayesian_network._tables import Tables, count_rows
+from skprivbn.crypto._psi import align_records, normalise_key
+from skprivbn.crypto.two_party import (
+    Conversation,
+    Indicators,
+    bit_length_dtype,
+    joint_counts,
+    open_links,
+    resolve_count_backend,
+)
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation._ledger import COORDINATOR
+
+__all__ = [
+    "CollectiveParty",
+    "LocalResults",
+    "Sample",
+    "collect_rows",
+    "learn_locally",
+    "shared_tables",
+]
+
+MAX_STATES = 256
+#: of one session; masks of Paillier counts are sized for them
+MAX_COUNTS = 1 << 22
+
+
+class CollectiveParty(Party):
+    """A site. Learns which of its records the others have, if there are keys."""
+
+    def prepare(self):
+        """Check the own columns and turn labels into codes."""
+        settings, X = self.settings, np.asarray(self.block["X"])
+        self.variables = [
+            v for v, owner in enumerate(settings["owners"]) if owner == self.name
+        ]
+        if X.ndim != 2 or X.shape[1] != len(self.variables):
+            raise PartyRefusal("invalid-data")
+        names = [settings["names"][v] for v in self.variables]
+        declared = settings["states"] or [None] * len(settings["owners"])
+        self.states = {
+            name: declared[v] or list(sorted_states(column))
+            for name, v, column in zip(names, self.variables, X.T)
+        }
+        if not all(0 < len(labels) <= MAX_STATES for labels in self.states.values()):
+            raise PartyRefusal("invalid-data")
+        try:
+            self.codes = encode(X, names, self.states)
+        except ValueError:
+            raise PartyRefusal("invalid-data") from None
+        if (self.codes == MISSING).any():
+            raise PartyRefusal("invalid-data")
+        self.n_states = [len(self.states[name]) for name in names]
+        self.keys = [str(i) for i in range(len(X))]
+        self.offered = np.zeros(len(X), dtype=bool)
+        self.links = self.count_pair = None
+
+    def schedule(self):
+        """Align, learn locally, then send rows once or count together."""
+        if self.settings["has_keys"]:
+            yield "align"
+        yield "learn_local"
+        if self.settings["disclosure"] == "rows":
+            # halving finds a number of rows to offer
+            for _ in range(2 + ceil(log2(len(self.codes) + 1))):
+                if (yield "offer", "send_rows") == "send_rows":
+                    return
+            yield "send_rows"
+        else:
+            for _ in range(100 * (1 + len(self.settings["owners"]))):
+                if (yield "own_counts", "share_counts") == "share_counts":
+                    yield "open_counts"
+
+    def _talk(self):
+        session = self.context.session + self.context.roster_hash
+        return Conversation(self.name, self.context.roster, session)
+
+    @operation(
+        peers="which of its own records the others have too, and their numbers of "
+        "records",
+        peers_kind="public",
+    )
+    def align(self):
+        """Keep the records that all sites have, in an order that tells nothing."""
+        try:
+            kept = yield from align_records(self._talk(), self.block["keys"])
+        except ValueError:
+            raise PartyRefusal("invalid-data") from None
+        if len(kept) == 0:
+            raise PartyRefusal("too-few-rows")
+        self.codes, self.offered = self.codes[kept], self.offered[kept]
+        keys = np.asarray(self.block["keys"]).tolist()
+        self.keys = [normalise_key(keys[i]) for i in kept]
+
+    @operation(
+        tells="number of rows, states of its columns, and the network of its own "
+        "columns with its counts",
+        kind="plaintext aggregate",
+        hears="its own network as learnt so far, if there is one",
+    )
+    def learn_local(self, model):
+        """Learn the network of the own columns, or count new rows for a given one."""
+        tables = Tables.from_rows(self.codes, self.n_states)
+        if model is not None:
+            self.parents = [list(map(int, found)) for found in model["parents"]]
+            self._score_rows(model["counts"])
+            self.cut = model["cut"]
+            if self.cut is not None:
+                # as in the paper: rows that do not fit go to the centre instead
+                fitting = self.codes[self.log_likelihood > self.cut]
+                tables = Tables.from_rows(fitting, self.n_states)
+            counts = self._family_counts(tables)
+        else:
+            self.parents, self.cut = self._find_parents(tables), None
+            counts = self._family_counts(tables)
+            self._score_rows(counts)
+        return {
+            "n_samples": len(self.codes),
+            "states": list(self.states.values()),
+            "parents": self.parents,
+            "counts": counts,
+        }
+
+    def _find_parents(self, tables):
+        settings = self.settings
+        if settings["parents"] is not None:
+            place = {v: i for i, v in enumerate(self.variables)}
+            return [
+                [place[u] for u in settings["parents"][v] if u in place]
+                for v in self.variables
+            ]
+        ordering = settings["ordering"]
+        if ordering is not None:
+            ordering = [
+                self.variables.index(v) for v in ordering if v in self.variables
+            ]
+        adjacency = learn_structure(tables, ordering=ordering, **settings["search"])
+        return [np.flatnonzero(column).tolist() for column in adjacency.T]
+
+    def _family_counts(self, tables):
+        return [tables([*found, v]) for v, found in enumerate(self.parents)]
+
+    def _score_rows(self, counts):
+        """Compute how likely every row is under the own network."""
+        names = [str(v) for v in range(len(self.parents))]
+        network = BayesianNetwork.from_counts(
+            names,
+            [range(size) for size in self.n_states],
+            [[names[u] for u in found] for found in self.parents],
+            counts,
+            alpha=self.settings["alpha"],
+        )
+        self.log_likelihood = network.log_likelihood(self.codes)
+
+    def _rank(self):
+        return priorities(self.keys, self.settings["seed"])
+
+    @operation(tells="which of its rows are among its least likely ones")
+    def offer(self, n_rows):
+        """Mark rows that the own network does not explain well."""
+        n_std = self.settings["n_std"]
+        if self.cut is not None:
+            chosen = self.log_likelihood <= self.cut
+        elif n_std is not None:
+            chosen = unlikely_rows(self.log_likelihood, n_std)
+        else:
+            chosen = lowest_rows(self.log_likelihood, self._rank(), n_rows)
+        self.offered |= chosen
+        return {"chosen": np.packbits(chosen)}
+
+    @operation(tells="rows, chosen as selection= says", kind="raw rows")
+    def send_rows(self, unlikely, n_random):
+        """Send rows that were offered, and some of the others at random."""
+        taken = np.zeros(len(self.codes), dtype=bool)
+        taken[unlikely] = True
+        if (taken & ~self.offered).any():
+            raise PartyRefusal("refused")
+        if self.cut is None and self.settings["n_std"] is None:
+            # the last step to a number of common rows may add one per site
+            limit = ceil(self.settings["fraction"] * len(taken)) + len(self.peers)
+            if taken.sum() + n_random > limit:
+                raise PartyRefusal("refused")
+        drawn = draw_rows(self._rank(), taken, n_random)
+        rows = np.concatenate([np.flatnonzero(taken), drawn])
+        cut = float(self.log_likelihood[taken].max()) if taken.any() else None
+        return {"rows": self.codes[rows].astype(np.uint8), "cut": cut}
+
+    @operation(
+        tells="counts of some of its own columns",
+        kind="plaintext aggregate",
+        hears="which columns to count together",
+    )
+    def own_counts(self, tables):
+        """Count own columns."""
+        place = {v: i for i, v in enumerate(self.variables)}
+        if any(v not in place for variables in tables for v in variables):
+            raise PartyRefusal("refused")
+        counted = [[place[v] for v in variables] for variables in tables]
+        for variables, own in zip(tables, counted):
+            self._check_size(variables, [self.n_states[i] for i in own])
+        return {"counts": [count_rows(self.codes, v, self.n_states) for v in counted]}
+
+    def _check_size(self, variables, sizes):
+        """Refuse a table so large that its cells are single rows."""
+        declared = self.settings["parents"] or []
+        if prod(sizes) > Tables.largest(len(self.codes)) and not any(
+            set(variables) <= {v, *parents} for v, parents in enumerate(declared)
+        ):
+            raise PartyRefusal("refused")
+
+    @operation(peers="shares of counts", hears="which columns to count together")
+    def share_counts(self, tables, n_states):
+        """Count columns of several sites; every holder keeps a share of each table."""
+        talk = self._talk()
+        if [n_states[v] for v in self.variables] != self.n_states:
+            raise PartyRefusal("refused")
+        if self.links is None:
+            backend = resolve_count_backend(
+                self.settings["backend"], **self.settings["backend_parameters"]
+            )
+            self.count_pair = backend.make_counts(MAX_COUNTS)
+            self.links = yield from open_links(talk)
+        self.shares = []
+        for variables in tables:
+            self._check_size(variables, [n_states[v] for v in variables])
+            owners = {self.settings["owners"][v] for v in variables}
+            holders = [name for name in self.context.roster if name in owners]
+            if len(holders) < 2 or len(set(variables)) < len(variables):
+                raise PartyRefusal("refused")
+            if self.name in holders:
+                share = yield from self._share(talk, variables, holders, n_states)
+                self.shares.append(share)
+        yield from talk.finish()
+
+    def _share(self, talk, variables, holders, n_states):
+        owners = self.settings["owners"]
+        held = [[v for v in variables if owners[v] == name] for name in holders]
+        sizes = [prod(n_states[v] for v in group) for group in held]
+        mine = holders.index(self.name)
+        own = np.zeros(len(self.codes), dtype=np.int64)
+        for v in held[mine]:
+            own = own * n_states[v] + self.codes[:, self.variables.index(v)]
+        ring = bit_length_dtype(len(self.codes).bit_length())
+        # of two holders, the last configuration of each follows from the margins
+        two = len(holders) == 2
+        n_columns = [size - two for size in sizes]
+        counts = np.zeros(n_columns, dtype=ring)
+        if counts.size:
+            count = self.count_pair if two else joint_counts
+            counts = yield from count(
+                talk,
+                self.links,
+                holders,
+                Indicators([(own, n_columns[mine])]),
+                n_columns,
+                len(self.codes),
+                ring,
+            )
+        if two:
+            margin = np.bincount(own, minlength=sizes[mine]).astype(ring)
+            counts = _complete(counts, margin, first=mine == 0)
+        axes = [v for group in held for v in group]
+        counts = counts.reshape([n_states[v] for v in axes])
+        return counts.transpose([axes.index(v) for v in variables])
+
+    @operation(tells="shares of counts", kind="share")
+    def open_counts(self):
+        """Hand the shares over: the centre adds those of all holders."""
+        return {"shares": [share.copy() for share in self.shares]}
+
+
+def _complete(counts, margin, first):
+    """Append the last column and row to a share of a table of two holders."""
+    ring = counts.dtype
+    last = -counts.sum(axis=1, dtype=ring)
+    if first:
+        last += margin[:-1]
+    counts = np.column_stack([counts, last])
+    last = -counts.sum(axis=0, dtype=ring)
+    if not first:
+        last += margin
+    return np.vstack([counts, last])
+
+
+@dataclass
+class LocalResults:
+    """What the centre knows of the sites' own networks.
+
+    Attributes
+    ----------
+    n_samples : int
+    states : list of list
+        Labels of every variable.
+    adjacency : ndarray of bool, shape (n_variables, n_variables)
+        Edges within sites.
+    counts : dict of int to ndarray
+        Of every variable with its local parents, ascending, the variable last.
+    """
+
+    n_samples: int
+    states: list
+    adjacency: np.ndarray
+    counts: dict
+
+
+def learn_locally(federation, models=None):
+    """Have every site learn the network of its columns; collect the networks.
+
+    Parameters
+    ----------
+    federation : Federation
+    models : dict of str to dict, default=None
+        Network of every site so far; then only its counts are collected, of new rows.
+
+    Returns
+    -------
+    results : LocalResults
+    """
+    if federation.settings["has_keys"]:
+        federation.converse("align")
+    models = models or dict.fromkeys(federation.roster)
+    replies = federation.call(
+        "learn_local", each={name: {"model": model} for name, model in models.items()}
+    )
+    numbers = {name: reply["n_samples"] for name, reply in replies.items()}
+    if len(set(numbers.values())) > 1:
+        raise PartitionError(f"sites hold different numbers of rows: {numbers}")
+    owners = federation.settings["owners"]
+    adjacency = np.zeros((len(owners), len(owners)), dtype=bool)
+    states, counts = [None] * len(owners), {}
+    for name, reply in replies.items():
+        variables = [v for v, owner in enumerate(owners) if owner == name]
+        for i, v in enumerate(variables):
+            adjacency[[variables[u] for u in reply["parents"][i]], v] = True
+            states[v], counts[v] = reply["states"][i], reply["counts"][i]
+    return LocalResults(numbers[federation.first], states, adjacency, counts)
+
+
+@dataclass
+class Sample:
+    """Rows at the centre.
+
+    Attributes
+    ----------
+    codes : ndarray of int, shape (n_rows, n_variables)
+    weights : ndarray of shape (n_rows,)
+    cuts : dict of str to float or None
+        Log-likelihood at every site of the most likely row sent for its low one.
+    """
+
+    codes: np.ndarray
+    weights: np.ndarray
+    cuts: dict
+
+
+def collect_rows(federation, n_samples, cuts=None):
+    """Choose rows together with the sites, and receive them.
+
+    Parameters
+    ----------
+    federation : Federation
+    n_samples : int
+        Rows that every site has.
+    cuts : dict, default=None
+        Of an earlier sample: then rows that lie below at every site are sent.
+
+    Returns
+    -------
+    sample : Sample
+    """
+    settings = federation.settings
+    n_rows = ceil(settings["fraction"] * n_samples)
+    n_unlikely = n_lowest(settings["selection"], n_rows)
+
+    def offer(n_rows):
+        replies = federation.call("offer", {"n_rows": n_rows}).values()
+        masks = [np.unpackbits(reply["chosen"], count=n_samples) for reply in replies]
+        return np.all(masks, axis=0)
+
+    by_threshold = settings["n_std"] is not None or any(
+        cut is not None for cut in (cuts or {}).values()
+    )
+    unlikely = np.zeros(n_samples, dtype=bool)
+    if n_unlikely and by_threshold:
+        unlikely = offer(0)
+    elif n_unlikely:
+        unlikely = common_lowest(offer, n_samples, n_unlikely)
+    n_random = 0
+    if settings["selection"] != "low_likelihood":
+        n_random = max(0, min(n_rows, n_samples) - int(unlikely.sum()))
+    replies = federation.call(
+        "send_rows", {"unlikely": np.flatnonzero(unlikely), "n_random": n_random}
+    )
+    owners = settings["owners"]
+    weights = row_weights(n_samples, int(unlikely.sum()), n_random)
+    codes = np.zeros((len(weights), len(owners)), dtype=np.int64)
+    for name, reply in replies.items():
+        codes[:, [owner == name for owner in owners]] = reply["rows"]
+    return Sample(codes, weights, {name: r["cut"] for name, r in replies.items()})
+
+
+def shared_tables(federation, n_states, n_samples):
+    """Return tables over all sites' columns that are counted when asked for.
+
+    Every table asked for becomes known to the centre. Tables within one site are
+    counted there; of tables across sites, sites only ever see shares.
+
+    Parameters
+    ----------
+    federation : Federation
+    n_states : list of int
+    n_samples : int
+
+    Returns
+    -------
+    tables : Tables
+    """
+    owners = federation.settings["owners"]
+    ring = bit_length_dtype(n_samples.bit_length())
+
+    def count(asked):
+        found = {}
+        across = [v for v in asked if len({owners[i] for i in v}) > 1]
+        for name in federation.roster:
+            own = [v for v in asked if all(owners[i] == name for i in v)]
+            if own:
+                payload = {"tables": [list(v) for v in own]}
+                reply = federation.call("own_counts", payload, to=name)[name]
+                found.update(zip(own, reply["counts"]))
+        if across:
+            payload = {"tables": [list(v) for v in across], "n_states": n_states}
+            federation.converse("share_counts", payload)
+            replies = federation.call("open_counts")
+            shares = {name: iter(reply["shares"]) for name, reply in replies.items()}
+            for v in across:
+                total = sum(next(shares[name]) for name in {owners[i] for i in v})
+                found[v] = total.astype(ring).astype(np.int64)
+            federation.ledger.learns(
+                COORDINATOR, "counts of the tables across sites that it asked for"
+            )
+        return [found[v] for v in asked]
+
+    return Tables(n_states, n_samples, count)

@@ -1,0 +1,316 @@
+"""Structure of a discrete network from contingency tables.
+
+Two searches, the same at a site and at the centre, on counts that may come from rows
+at hand or from a secure computation. ``"cheng_bell_liu"`` tests independence by
+information theory; ``"bic"`` climbs a score. Both use an ordering if there is one.
+"""
+
+import numpy as np
+from scipy.special import chdtrc, xlogy
+
+from skprivbn.bayesian_network._dag import (
+    ancestors,
+    apply_meek_rules,
+    extend_to_dag,
+)
+
+__all__ = [
+    "METHODS",
+    "bic_score",
+    "conditional_information",
+    "drop_parents",
+    "learn_structure",
+]
+
+# gains below are rounding errors
+TINY = 1e-9
+
+
+def learn_structure(tables, *, method, ordering=None, max_parents=4, significance=0.01):
+    """Find a directed acyclic graph.
+
+    Parameters
+    ----------
+    tables : Tables
+    method : {"bic", "cheng_bell_liu"}
+    ordering : sequence of int, default=None
+        All variables, parents before children.
+    max_parents : int, default=4
+    significance : float, default=0.01
+        Level of the tests of ``"cheng_bell_liu"``.
+
+    Returns
+    -------
+    adjacency : ndarray of bool, shape (n_variables, n_variables)
+        True at [i, j] for an edge from i to j.
+    """
+    search = METHODS[method][ordering is not None]
+    return search(tables, ordering, max_parents, significance)
+
+
+def bic_score(tables, node, parents):
+    """Bayesian information criterion of a family, larger is better."""
+    counts = tables([*parents, node])
+    totals = counts.sum(axis=-1)
+    likelihood = xlogy(counts, counts).sum() - xlogy(totals, totals).sum()
+    n_parameters = (counts.shape[-1] - 1) * totals.size
+    return likelihood - 0.5 * np.log(tables.n_samples) * n_parameters
+
+
+def conditional_information(counts):
+    """Mutual information of the first two axes of a table, given the others.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_x, n_y, ...)
+
+    Returns
+    -------
+    information : float
+        In nats.
+    degrees : int
+        Degrees of freedom of the likelihood-ratio test, which is 2 n times the
+        information. States that do not occur have none.
+    """
+    counts = counts.reshape(*counts.shape[:2], -1)
+    x, y = counts.sum(axis=1), counts.sum(axis=0)
+    total = x.sum(axis=0)
+    nats = (
+        xlogy(counts, counts).sum()
+        - xlogy(x, x).sum()
+        - xlogy(y, y).sum()
+        + xlogy(total, total).sum()
+    )
+    free_x, free_y = (np.maximum((m > 0).sum(axis=0) - 1, 0) for m in (x, y))
+    return max(nats / total.sum(), 0.0), int((free_x * free_y).sum())
+
+
+def _greedy_bic(tables, ordering, max_parents, significance):
+    """Add the best parent as long as the score rises, then drop what is not needed."""
+    adjacency = np.zeros((len(tables.n_states),) * 2, dtype=bool)
+    for position, node in enumerate(ordering):
+        parents, best = [], bic_score(tables, node, [])
+        while len(parents) < max_parents:
+            candidates = [
+                v
+                for v in ordering[:position]
+                if v not in parents and tables.fits([*parents, v, node])
+            ]
+            tables.fetch([*parents, v, node] for v in candidates)
+            scores = {v: bic_score(tables, node, [*parents, v]) for v in candidates}
+            winner = max(scores, key=scores.get, default=None)
+            if winner is None or scores[winner] <= best + TINY:
+                break
+            parents.append(winner)
+            best = scores[winner]
+        adjacency[drop_parents(tables, node, parents, parents), node] = True
+    return adjacency
+
+
+def drop_parents(tables, node, parents, suspects):
+    """Return the parents without those suspects that lower the score."""
+    parents, score = list(parents), bic_score(tables, node, parents)
+    while True:
+        without = {
+            v: bic_score(tables, node, [u for u in parents if u != v])
+            for v in suspects
+            if v in parents
+        }
+        worst = max(without, key=without.get, default=None)
+        if worst is None or without[worst] <= score + TINY:
+            return parents
+        parents.remove(worst)
+        score = without[worst]
+
+
+def _climb_bic(tables, ordering, max_parents, significance):
+    """Add, remove or turn the edge that raises the score most, until none does."""
+    n = len(tables.n_states)
+    adjacency, scores = np.zeros((n, n), dtype=bool), {}
+
+    def score(node, parents):
+        key = node, tuple(parents)
+        if key not in scores:
+            scores[key] = bic_score(tables, node, parents)
+        return scores[key]
+
+    def fits(parents, node):
+        return len(parents) <= max_parents and tables.fits([*parents, node])
+
+    while True:
+        parents = [np.flatnonzero(adjacency[:, v]).tolist() for v in range(n)]
+        above = [ancestors(adjacency, [v]) for v in range(n)]
+        changes = []
+        for u, v in np.argwhere(~np.eye(n, dtype=bool)).tolist():
+            if adjacency[u, v]:
+                changes.append([(v, [w for w in parents[v] if w != u])])
+                if not any(u in above[w] for w in parents[v] if w != u):
+                    turned = sorted([*parents[u], v])
+                    if fits(turned, u):
+                        changes.append([*changes[-1], (u, turned)])
+            elif v not in above[u]:
+                added = sorted([*parents[v], u])
+                if fits(added, v):
+                    changes.append([(v, added)])
+        tables.fetch([*chosen, v] for change in changes for v, chosen in change)
+        gains = [
+            sum(score(v, chosen) - score(v, parents[v]) for v, chosen in change)
+            for change in changes
+        ]
+        if not gains or max(gains) <= TINY:
+            return adjacency
+        for v, chosen in changes[int(np.argmax(gains))]:
+            adjacency[:, v] = False
+            adjacency[chosen, v] = True
+
+
+class _Independence:
+    """Tests of independence, and the information behind them."""
+
+    def __init__(self, tables, significance):
+        self.tables, self.significance = tables, significance
+
+    def __call__(self, x, y, given=()):
+        """Return (information, whether x and y depend on each other)."""
+        counts = self.tables([x, y, *given])
+        information, degrees = conditional_information(counts)
+        if degrees == 0:
+            return information, False
+        statistic = 2 * self.tables.n_samples * information
+        return information, bool(chdtrc(degrees, statistic) < self.significance)
+
+    def separate(self, x, y, candidates, shrink):
+        """Return a subset of `candidates` given which x, y are independent, or None.
+
+        With `shrink`, leaves variables out one by one as long as that lowers the
+        information: conditioning on a collider makes its causes dependent.
+        """
+        given = list(candidates)
+        while given and not self.tables.fits([x, y, *given]):
+            given.pop()
+        information, dependent = self(x, y, given)
+        while dependent:
+            if not shrink or len(given) < 2:
+                return None
+            smaller = [[w for w in given if w != v] for v in given]
+            self.tables.fetch([x, y, *subset] for subset in smaller)
+            results = [self(x, y, subset) for subset in smaller]
+            least = min(range(len(smaller)), key=lambda i: results[i][0])
+            if results[least][0] > information:
+                return None
+            given, (information, dependent) = smaller[least], results[least]
+        return given
+
+
+def _draft(independence):
+    """Return the dependent pairs, most information first."""
+    n = len(independence.tables.n_states)
+    pairs = [(x, y) for y in range(n) for x in range(y)]
+    independence.tables.fetch(pairs)
+    results = {pair: independence(*pair) for pair in pairs}
+    information = {pair: result[0] for pair, result in results.items()}
+    dependent = [pair for pair in pairs if results[pair][1]]
+    return sorted(dependent, key=lambda pair: -information[pair]), information
+
+
+def _ordered_tests(tables, ordering, max_parents, significance):
+    """Cheng, Bell and Liu with a given ordering: edges have a direction at once."""
+    independence = _Independence(tables, significance)
+    n, rank = len(tables.n_states), np.argsort(ordering)
+    adjacency = np.zeros((n, n), dtype=bool)
+    dependent, information = _draft(independence)
+    directed = [tuple(sorted(pair, key=lambda v: rank[v])) for pair in dependent]
+
+    def linked(x, y):
+        """Whether a path without colliders joins x and y."""
+        return bool(ancestors(adjacency, [x]) & ancestors(adjacency, [y]))
+
+    def separable(x, y):
+        # y's parents separate it from whatever is not its descendant
+        blocking = [v for v in np.flatnonzero(adjacency[:, y]).tolist() if linked(v, x)]
+        blocking.sort(key=lambda v: -information[min(v, y), max(v, y)])
+        return independence.separate(x, y, blocking, shrink=False) is not None
+
+    postponed = []
+    for x, y in directed:
+        if linked(x, y):
+            postponed.append((x, y))
+        else:
+            adjacency[x, y] = True
+    for x, y in postponed:
+        adjacency[x, y] = not separable(x, y)
+    for x, y in reversed([edge for edge in directed if adjacency[edge]]):
+        adjacency[x, y] = False
+        adjacency[x, y] = not linked(x, y) or not separable(x, y)
+    return _limit_parents(adjacency, information, max_parents)
+
+
+def _unordered_tests(tables, ordering, max_parents, significance):
+    """Cheng, Bell and Liu without an ordering: draft, thicken, thin, orient."""
+    independence = _Independence(tables, significance)
+    n = len(tables.n_states)
+    edges = np.zeros((n, n), dtype=bool)
+    dependent, information = _draft(independence)
+    separators = {(x, y): () for x, y in information if (x, y) not in set(dependent)}
+
+    def on_paths(x, y):
+        """Neighbours of x from which y can be reached without x, best first."""
+        without = edges.copy()
+        without[x] = without[:, x] = False
+        # the matrix is symmetric: ancestors are the connected component
+        near = ancestors(without, [y]) & set(np.flatnonzero(edges[x]).tolist())
+        return sorted(near - {y}, key=lambda v: -information[min(v, y), max(v, y)])
+
+    def separator(x, y):
+        for candidates in sorted((on_paths(x, y), on_paths(y, x)), key=len):
+            found = independence.separate(x, y, candidates, shrink=True)
+            if found is not None:
+                return found
+        return None
+
+    postponed = []
+    for x, y in dependent:
+        if y in ancestors(edges, [x]):
+            postponed.append((x, y))
+        else:
+            edges[x, y] = edges[y, x] = True
+    for x, y in postponed:
+        found = separator(x, y)
+        edges[x, y] = edges[y, x] = found is None
+        separators[x, y] = found
+    for x, y in reversed(dependent):
+        if not edges[x, y]:
+            continue
+        edges[x, y] = edges[y, x] = False
+        found = separator(x, y) if y in ancestors(edges, [x]) else None
+        edges[x, y] = edges[y, x] = found is None
+        separators[x, y] = found
+    return _limit_parents(_orient(edges, separators), information, max_parents)
+
+
+def _orient(edges, separators):
+    """Direct colliders, then what they imply, then the rest without new ones."""
+    pdag = edges.copy()
+    for (x, y), given in sorted(separators.items()):
+        if edges[x, y] or given is None:
+            continue
+        for middle in np.flatnonzero(edges[x] & edges[y]).tolist():
+            # arrows that point away from the middle were found first
+            if middle not in given and pdag[x, middle] and pdag[y, middle]:
+                pdag[middle, x] = pdag[middle, y] = False
+    return extend_to_dag(apply_meek_rules(pdag))
+
+
+def _limit_parents(adjacency, information, max_parents):
+    for y in range(len(adjacency)):
+        parents = np.flatnonzero(adjacency[:, y]).tolist()
+        parents.sort(key=lambda v: -information[min(v, y), max(v, y)])
+        adjacency[parents[max_parents:], y] = False
+    return adjacency
+
+
+#: name: (search without, search with an ordering)
+METHODS = {
+    "bic": (_climb_bic, _greedy_bic),
+    "cheng_bell_liu": (_unordered_tests, _ordered_tests),
+}
