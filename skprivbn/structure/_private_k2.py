@@ -1,5 +1,6 @@
 """K2 on columns that different parties hold and do not show."""
 
+from math import log2
 from numbers import Integral, Real
 
 import numpy as np
@@ -275,7 +276,11 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
             ledger.learns("all parties", "which records all of them have", "public")
         if partition.n_parties > 1:
             ledger.note(backend.describe())
-            ledger.note(f"{result['n_hash_calls']} hash calls by the first party")
+            calls = result["n_hash_calls"]
+            ledger.note(
+                f"{calls} hash calls of the first party: security of about "
+                f"{128 - log2(max(calls, 1)):.0f} bits"
+            )
             ledger.note(
                 "semi-honest security: parties follow the protocol; all of them but "
                 "one may pool what they see"

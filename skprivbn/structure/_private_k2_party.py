@@ -83,7 +83,12 @@ class K2Party(Party):
         links = yield from open_links(talk)
         columns = dict(zip(self.variables, self.codes.T))
         search = SharedK2(
-            talk, links, plan, columns, backend.make_counts(), joint_counts
+            talk,
+            links,
+            plan,
+            columns,
+            backend.make_counts(plan.max_counts),
+            joint_counts,
         )
         self.parents = yield from search.learn()
         self.counts = {}

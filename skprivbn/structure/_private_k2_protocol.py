@@ -55,6 +55,13 @@ class K2Plan:
     criterion: str = "k2"
     equivalent_sample_size: float = 10.0
 
+    @property
+    def max_counts(self):
+        """Bound on the counts of all families of a search."""
+        largest = sorted(self.n_states, reverse=True)[: self.max_parents + 1]
+        n_pairs = len(self.owners) * (len(self.owners) - 1) // 2
+        return max(1, n_pairs * self.max_parents * prod(largest))
+
     def terms(self, family):
         """Score tables of a family: its node, then its parents."""
         node, *parents = family

@@ -38,15 +38,15 @@ class OTBackend(BaseEstimator):
         """Raise ValueError unless the parameters make sense."""
         self._validate_params()
 
-    def make_counts(self):
-        """Return one party's function that shares counts with another."""
+    def make_counts(self, max_counts):
+        """Return one party's function that shares up to `max_counts` counts."""
         return joint_counts
 
     def describe(self):
         """Return plain words for the ledger."""
         return (
-            "counts are shared by oblivious transfer (semi-honest; 128-bit security "
-            "less the log2 of the number of hash calls)"
+            "counts are shared by oblivious transfer, at 128 bits less the log2 of "
+            "the number of hash calls"
         )
 
 
@@ -104,9 +104,9 @@ class PaillierCountBackend(BaseEstimator):
             f"Paillier keys of {self.key_size} bits can be broken: for tests only"
         )
 
-    def make_counts(self):
-        """Return one party's function that shares counts with another."""
-        return PackedCounts(self.key_size, self.n_jobs)
+    def make_counts(self, max_counts):
+        """Return one party's function that shares up to `max_counts` counts."""
+        return PackedCounts(self.key_size, self.n_jobs, max_counts)
 
     def describe(self):
         """Return plain words for the ledger."""

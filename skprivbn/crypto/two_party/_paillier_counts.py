@@ -19,8 +19,6 @@ from skprivbn.exceptions import ProtocolError
 
 __all__ = ["PackedCounts", "nth_residues"]
 
-#: fields per session that the masks are sized for
-MAX_FIELDS = 1 << 20
 #: bits by which masks exceed what they hide, for all fields of a session together
 STATISTICAL_BITS = 40
 _CHUNK = 1 << 11
@@ -53,10 +51,13 @@ class PackedCounts:
         Bits of the modulus.
     n_jobs : int or None
         Processes that encrypt.
+    max_fields : int
+        Most counts of a session; masks are sized for all of them together.
     """
 
-    def __init__(self, key_size, n_jobs=None):
+    def __init__(self, key_size, n_jobs=None, max_fields=1 << 20):
         self._key_size, self._n_jobs = key_size, n_jobs
+        self._max_fields = max_fields
         self._private = None
         self._n_fields = 0
 
@@ -65,12 +66,14 @@ class PackedCounts:
         first, second = holders
         shape = tuple(n_columns)
         self._n_fields += shape[0] * shape[1]
-        if self._n_fields > MAX_FIELDS:
+        if self._n_fields > self._max_fields:
             raise OverflowError("more counts than the masks are sized for")
         if 0 in shape:
             return np.zeros(shape, dtype=dtype)
         mask_bits = (
-            n_samples.bit_length() + STATISTICAL_BITS + (MAX_FIELDS - 1).bit_length()
+            n_samples.bit_length()
+            + STATISTICAL_BITS
+            + (self._max_fields - 1).bit_length()
         )
         # a field holds the masked count with its carry
         layout = _Layout(shape[0], mask_bits + 1, self._key_size)

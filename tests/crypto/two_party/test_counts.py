@@ -54,6 +54,28 @@ def test_two_holders(seed, make):
     np.testing.assert_array_equal(sum(shares), plain(codes, n_columns))
 
 
+def test_a_thousand_tables():
+    rng = np.random.default_rng(0)
+    tables = []
+    for _ in range(1000):
+        n, shape = int(rng.integers(1, 30)), rng.integers(1, 4, 2).tolist()
+        tables.append((shape, [rng.integers(0, c + 1, n) for c in shape]))
+
+    def side(talk, links, i):
+        shares = []
+        for shape, codes in tables:
+            own = Indicators([(codes[i], shape[i])])
+            n = len(codes[0])
+            share = yield from joint_counts(
+                talk, links, talk.roster, own, shape, n, np.dtype(np.uint8)
+            )
+            shares.append(share)
+        return shares
+
+    for (shape, codes), one, other in zip(tables, *run_sides(side)):
+        np.testing.assert_array_equal(one + other, plain(codes, shape))
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint32])
 def test_all_records_and_none(dtype):
     codes = [np.zeros(200, dtype=int)] * 2
