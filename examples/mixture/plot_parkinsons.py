@@ -1,7 +1,7 @@
 """
-=======================================================
+========================================================
 Voices of six clinics: a drop-in for ``GaussianMixture``
-=======================================================
+========================================================
 
 Six clinics hold voice recordings of people with and without Parkinson's disease. They
 want one mixture model of all recordings, and none may hand its recordings over.
