@@ -283,6 +283,8 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
             },
             "max_iter": int(max_iter),
             "tol": float(self.tol),
+            "min_parties": int(self.min_parties),
+            "min_rows": int(self.min_rows),
             "release_effects": self.release_effects,
             "max_sum": float(resolve_backend(self.backend).max_sum()),
         }

@@ -77,7 +77,7 @@ class GLMMParty(MomentsParty):
 
     # The survey
 
-    @operation(tells="which classes and, unless all are given, categories it holds")
+    @operation(tells="which classes and, unless all are given, clusters it holds")
     def labels(self):
         held = []
         if self.mixed and self.settings["clusters"] is None:
@@ -85,8 +85,8 @@ class GLMMParty(MomentsParty):
         return {"classes": np.unique(self.block["y"]).tolist(), "clusters": held}
 
     @operation(
-        tells="its number of rows in each category, and whether it has any",
-        hears="all classes and categories",
+        tells="its number of rows in each cluster, and whether it has any",
+        hears="all classes and clusters",
         exact=True,
     )
     def census(self, classes, clusters):
@@ -99,7 +99,7 @@ class GLMMParty(MomentsParty):
         self.own_rows = np.bincount(category, minlength=max(len(clusters), 1))
         return {"vector": self.hide(np.append(self.own_rows, self.own_rows > 0))}
 
-    @operation(hears="mean and scale of each feature, rows and holders of categories")
+    @operation(hears="mean and scale of each feature, rows and holders of clusters")
     def begin(self, mean, scale, census):
         n_rows, n_holders = np.split(census, 2)
         design = np.column_stack([np.ones(len(self.rows)), (self.rows - mean) / scale])
@@ -108,6 +108,11 @@ class GLMMParty(MomentsParty):
         self.shared = n_holders > 1
         if not self.mixed:
             self.alone[:], self.shared[:] = True, False
+        # The coordinator has checked this too; a party does not rely on it.
+        if np.any(n_rows[self.shared] < self.settings["min_rows"]):
+            raise PartyRefusal("too-few-rows")
+        if np.any(n_holders[self.shared] < self.settings["min_parties"]):
+            raise PartyRefusal("too-few-parties")
         leader = self.name == self.context.roster[0]
         self.speaks_for = self.alone | (self.shared if leader else False)
         self.leader = leader
@@ -137,7 +142,7 @@ class GLMMParty(MomentsParty):
     # E-step by quadrature
 
     @operation(
-        tells="log-likelihoods of shared categories at trial effects, and their sum"
+        tells="log-likelihoods of shared clusters at trial effects, and their sum"
     )
     def table(self):
         return {"vector": self.hide(self._quadrature_table() * self.unit)}
@@ -172,7 +177,7 @@ class GLMMParty(MomentsParty):
 
     # E-step by Metropolis-Hastings
 
-    @operation(tells="log-likelihoods of shared categories at proposed effects")
+    @operation(tells="log-likelihoods of shared clusters at proposed effects")
     def propose(self, total=None):
         if total is None:
             self.chains.restart()
@@ -244,7 +249,7 @@ class GLMMParty(MomentsParty):
 
     # What becomes known
 
-    @operation(tells="log-likelihoods of shared categories at the final parameters")
+    @operation(tells="log-likelihoods of shared clusters at the final parameters")
     def final_table(self):
         final = self.parameters
         if self.path:
@@ -255,7 +260,7 @@ class GLMMParty(MomentsParty):
         self.optimiser.parameters = _rounded(final)
         return {"vector": self.hide(self._quadrature_table() * self.unit)}
 
-    @operation(tells="gradients of shared categories at trial effects")
+    @operation(tells="gradients of shared clusters at trial effects")
     def scores(self, total):
         table = _rounded(self.reveal(total)[:-1] / self.unit)
         self.posterior, integrals = self.grid.integrate(self._complete(table))

@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_expit
 from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -11,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model._likelihood import Rows, log_likelihood_table
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.mixed_model.pooled import fit, posterior_moments, simulate
@@ -400,3 +403,28 @@ def test_clusters_of_one_party_are_in_no_table():
         ][0]
     # ten clusters less, of 25 values of 16 bytes each
     assert sizes["shared"] - sizes["alone"] == 10 * 25 * 16
+
+
+def test_a_table_of_one_row_would_give_the_row_away():
+    """Why clusters of one party, and small ones, stay out of the tables."""
+    secret_predictor, secret_class = 0.8371, 1.0
+    row = Rows(np.array([[1.0]]), np.array([secret_class]), np.array([0]), 1)
+    nodes = np.linspace(-2, 2, 9)[None]
+    table = log_likelihood_table(row, np.array([secret_predictor, 1.0]), nodes)[0]
+    table -= table[4]
+
+    def misfit(predictor, label):
+        guess = log_expit((2 * label - 1) * (predictor + nodes[0]))
+        return np.sum((guess - guess[4] - table) ** 2)
+
+    found = [minimize_scalar(misfit, args=(label,)) for label in (0, 1)]
+    assert np.argmin([result.fun for result in found]) == secret_class
+    assert found[1].x == pytest.approx(secret_predictor, abs=1e-4)
+
+
+def test_a_party_insists_on_the_limits_itself(monkeypatch):
+    monkeypatch.setattr(PrivateGLMM, "_check_survey", lambda *_: None)
+    cluster = np.where(np.arange(len(STUDY.y)) < 4, 99, STUDY.cluster)
+    party = np.where(cluster == 99, np.arange(len(STUDY.y)) % 4, STUDY.party)
+    with pytest.raises(PartyError, match="fewer rows"):
+        PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=cluster, party=party)

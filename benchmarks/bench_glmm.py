@@ -1,0 +1,119 @@
+"""What a mixed model over parties costs: rounds, bytes, time; and what it misses.
+
+Run with ``python benchmarks/bench_glmm.py`` (about two minutes). The peer is lme4's
+``glmer`` on pooled rows with 25 quadrature nodes, if R with lme4 is installed. Errors
+are against it: the largest of the slopes (of features with variance one), intercept
+and scale of the random effects, log-likelihood, and the relative error of the standard
+errors. "1 per round" is the number of rounds that Metropolis-Hastings takes with one
+proposal per round trip.
+"""
+
+import argparse
+import shutil
+import subprocess
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from skprivbn.mixed_model import PrivateGLMM
+
+CASES = {
+    "quadrature, plaintext": {"backend": "plaintext"},
+    "quadrature, masking": {},
+    "quadrature, ckks": {"backend": "ckks"},
+    "quadrature, paillier": {"backend": "paillier"},
+    "metropolis, masking": {"e_step": "metropolis", "random_state": 0},
+    "metropolis, 1 per round": {
+        "e_step": "metropolis",
+        "random_state": 0,
+        "batch_size": 1,
+    },
+}
+
+GLMER = """
+suppressMessages(library(lme4))
+rows <- read.csv(commandArgs(TRUE)[1])
+spent <- system.time(model <- glmer(y ~ x0 + x1 + x2 + (1 | cluster), data = rows,
+    family = binomial, nAGQ = 25, control = glmerControl(optimizer = "bobyqa",
+    optCtrl = list(rhoend = 1e-9))))
+cat(sprintf("%.12g", c(fixef(model), getME(model, "theta"), logLik(model),
+    sqrt(diag(as.matrix(vcov(model)))), spent["elapsed"])))
+"""
+
+
+def simulate(n_rows, n_clusters, n_parties, seed=0):
+    """Return features, classes, clusters and holders of rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3))
+    cluster = rng.integers(n_clusters, size=n_rows)
+    effects = rng.normal(size=n_clusters)
+    log_odds = X @ [0.8, -0.5, 0.3] - 0.5 + effects[cluster]
+    y = (rng.random(n_rows) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    return X, y, cluster, rng.integers(n_parties, size=n_rows)
+
+
+def fit_with_lme4(X, y, cluster):
+    """Return estimates, standard errors and seconds of lme4; None without R."""
+    if shutil.which("Rscript") is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        table = np.column_stack([X, y, cluster])
+        header = "x0,x1,x2,y,cluster"
+        np.savetxt(path, table, "%.17g", ",", header=header, comments="")
+        command = ["Rscript", "-e", GLMER, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return None
+    values = np.array(done.stdout.split(), dtype=float)
+    return values[:6], values[6:10], values[10]
+
+
+def fit_over_parties(options, X, y, cluster, party):
+    """Return estimates, standard errors, seconds and the model."""
+    model = PrivateGLMM(**options)
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y, cluster=cluster, party=party)
+    seconds = time.process_time() - start
+    estimates = [*model.intercept_, *model.coef_[0], model.random_effect_scale_]
+    estimates = np.append(estimates, model.log_likelihood_)
+    return estimates, np.append(model.intercept_se_, model.coef_se_), seconds, model
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=1500)
+    parser.add_argument("--clusters", type=int, default=30)
+    parser.add_argument("--parties", type=int, default=5)
+    arguments = parser.parse_args()
+    data = simulate(arguments.rows, arguments.clusters, arguments.parties)
+    peer = fit_with_lme4(*data[:3])
+    name = "lme4, pooled"
+    if peer is None:
+        print("R with lme4 was not found: errors are against a plaintext fit")
+        peer = fit_over_parties(CASES["quadrature, plaintext"], *data)
+        name = "plaintext"
+    print(f"{name}: {peer[2]:.2f} s")
+    header = ("", "EM iter.", "rounds", "MB", "CPU s", "slopes", "intercept", "scale")
+    header += ("log-lik.", "std. err.")
+    print("{:26}{:>9}{:>8}{:>8}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}".format(*header))
+    for case, options in CASES.items():
+        estimates, errors, seconds, model = fit_over_parties(options, *data)
+        away = np.abs(estimates - peer[0])
+        ledger = model.ledger_
+        print(
+            f"{case:26}{model.n_iter_:9d}{ledger.n_rounds:8d}"
+            f"{ledger.total_bytes / 1e6:8.2f}{seconds:8.2f}{away[1:4].max():10.1e}"
+            f"{away[0]:10.1e}{away[4]:10.1e}{away[5]:10.1e}"
+            f"{np.abs(errors / peer[1] - 1).max():10.1e}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
