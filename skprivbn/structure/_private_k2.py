@@ -222,6 +222,11 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
     def _settings(self, partition, backend):
         """Public parameters of the session, the same at every party."""
         names = partition.feature_names
+        n_states = self.n_states
+        schema = getattr(partition, "schema", {})
+        if n_states is None and all(isinstance(schema.get(v), list) for v in names):
+            # sites that declare categories have no need to read them off their data
+            n_states = [len(schema[v]) for v in names]
         if self.epsilon is not None and self.min_cell_count:
             raise ValueError(
                 "min_cell_count hides small counts and epsilon adds noise to all of "
@@ -237,7 +242,7 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
             "max_parents": int(self.max_parents),
             "criterion": self.criterion,
             "equivalent_sample_size": float(self.equivalent_sample_size),
-            "n_states": check_declared_states(self.n_states, len(names)),
+            "n_states": check_declared_states(n_states, len(names)),
             "backend": backend.name,
             "backend_parameters": backend.get_params(deep=False),
             "fit_parameters": bool(self.fit_parameters),

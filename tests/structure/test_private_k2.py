@@ -305,6 +305,15 @@ def test_unsuitable_parameters(parameters, match):
         PrivateK2StructureLearner({"a": [0], "b": [1, 2]}, **parameters).fit(X)
 
 
+def test_declared_categories_are_the_states():
+    X = np.random.default_rng(0).integers(0, 2, (30, 2))
+    partition = VerticalPartition({"a": X[:, :1], "b": X[:, 1:]})
+    # as the handle on remote columns has it
+    partition.schema = {"a__0": ["no", "yes", "unknown"], "b__0": ["no", "yes"]}
+    learner = PrivateK2StructureLearner().fit(partition)
+    assert [len(states) for states in learner.network_.states.values()] == [3, 2]
+
+
 def test_unequal_numbers_of_rows():
     with pytest.raises(PartitionError, match="different numbers of rows"):
         VerticalPartition({"a": np.zeros((3, 1)), "b": np.zeros((4, 1))})

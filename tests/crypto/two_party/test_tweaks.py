@@ -1,0 +1,66 @@
+"""No tweak serves twice in a session, whatever is computed in it."""
+
+from collections import Counter
+
+import numpy as np
+
+from skprivbn.crypto.two_party import (
+    Indicators,
+    joint_counts,
+    shared_argmax,
+    shared_lookup,
+)
+from skprivbn.crypto.two_party._hash import TweakableHash
+from tests.crypto.two_party._sides import run_sides
+
+
+def tweaks_used(monkeypatch):
+    """How often each (hash, tweak) was used while two parties did everything twice."""
+    used, call = Counter(), TweakableHash.__call__
+
+    def spy(self, x, first_tweak, n_blocks=1):
+        tweaks = range(first_tweak, first_tweak + len(x) * n_blocks)
+        used.update((id(self), tweak) for tweak in tweaks)
+        return call(self, x, first_tweak, n_blocks)
+
+    codes = np.arange(200).reshape(2, 100) % 3
+
+    def side(talk, links, i):
+        for _ in range(2):
+            counts = yield from joint_counts(
+                talk,
+                links,
+                talk.roster,
+                Indicators([(codes[i], 2)]),
+                [2, 2],
+                100,
+                np.dtype(np.uint8),
+            )
+            scores = yield from shared_lookup(
+                talk,
+                links,
+                talk.roster,
+                counts.ravel(),
+                np.arange(256)[None],
+                np.zeros(4, dtype=int),
+            )
+            yield from shared_argmax(talk, links, scores, [2, 2], 10)
+        # hashes stay alive, so that their ids stay theirs
+        return links
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TweakableHash, "__call__", spy)
+        kept = run_sides(side)
+    assert len(kept) == 2
+    return used
+
+
+def test_no_tweak_is_used_for_two_wires(monkeypatch):
+    used = tweaks_used(monkeypatch)
+    # twice: who sends or garbles hashes the labels of 0 and of 1 under one tweak
+    assert set(used.values()) == {1, 2}
+
+
+def test_a_twin_that_starts_again_is_caught(monkeypatch):
+    monkeypatch.setattr(TweakableHash, "take_tweaks", lambda self, n: 0)
+    assert max(tweaks_used(monkeypatch).values()) > 2
