@@ -41,7 +41,7 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
     e_step : {"quadrature", "metropolis"}, default="quadrature"
         How expectations over the random effects are taken: by adaptive Gauss-Hermite
         quadrature, which is deterministic and accurate, or by Metropolis-Hastings
-        with proposals from N(0, scale^2).
+        with proposals from N(0, scale^2), as in [1]_.
     n_quadrature : int, default=25
         Number of nodes. Log-likelihood and standard errors are computed on them
         with either `e_step`.

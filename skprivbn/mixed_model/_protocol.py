@@ -79,10 +79,13 @@ class GLMMParty(MomentsParty):
 
     @operation(tells="which classes and, unless all are given, clusters it holds")
     def labels(self):
-        held = []
+        classes, held = np.unique(self.block["y"]).tolist(), []
+        if len(classes) > 2:
+            # Perhaps not classes at all, but values that nobody should be told.
+            raise PartyRefusal("invalid-data")
         if self.mixed and self.settings["clusters"] is None:
             held = np.unique(self.block["cluster"]).tolist()
-        return {"classes": np.unique(self.block["y"]).tolist(), "clusters": held}
+        return {"classes": classes, "clusters": held}
 
     @operation(
         tells="its number of rows in each cluster, and whether it has any",

@@ -428,3 +428,12 @@ def test_a_party_insists_on_the_limits_itself(monkeypatch):
     party = np.where(cluster == 99, np.arange(len(STUDY.y)) % 4, STUDY.party)
     with pytest.raises(PartyError, match="fewer rows"):
         PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=cluster, party=party)
+
+
+def test_a_target_that_is_no_class_stays_with_its_holder():
+    rows = HorizontalPartition(
+        {"a": STUDY.X[:9], "b": STUDY.X[9:20], "c": STUDY.X[20:30]},
+        y={"a": STUDY.X[:9, 0], "b": STUDY.X[9:20, 0], "c": STUDY.X[20:30, 0]},
+    )
+    with pytest.warns(UserWarning), pytest.raises(PartyError, match="'labels'"):
+        PrivateGLMM().fit(rows)
