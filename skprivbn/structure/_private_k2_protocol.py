@@ -30,6 +30,9 @@ from skprivbn.structure._k2_scores import joint_codes, score_terms
 
 __all__ = ["K2Plan", "SharedK2"]
 
+#: tables of scores have an entry for every count up to the number of records
+MAX_SAMPLES = 1 << 24
+
 
 @dataclass(frozen=True)
 class K2Plan:
@@ -54,6 +57,10 @@ class K2Plan:
     max_parents: int
     criterion: str = "k2"
     equivalent_sample_size: float = 10.0
+
+    def __post_init__(self):
+        if self.n_samples > MAX_SAMPLES:
+            raise OverflowError(f"more than {MAX_SAMPLES} records")
 
     @property
     def max_counts(self):

@@ -314,6 +314,13 @@ def test_declared_categories_are_the_states():
     assert [len(states) for states in learner.network_.states.values()] == [3, 2]
 
 
+def test_too_many_records(monkeypatch):
+    monkeypatch.setattr("skprivbn.structure._private_k2_protocol.MAX_SAMPLES", 10)
+    X = np.random.default_rng(0).integers(0, 2, (11, 2))
+    with pytest.raises(PartyError, match="too large"):
+        PrivateK2StructureLearner({"a": [0], "b": [1]}).fit(X)
+
+
 def test_unequal_numbers_of_rows():
     with pytest.raises(PartitionError, match="different numbers of rows"):
         VerticalPartition({"a": np.zeros((3, 1)), "b": np.zeros((4, 1))})

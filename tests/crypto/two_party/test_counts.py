@@ -203,6 +203,13 @@ def test_message_sizes_do_not_depend_on_the_records():
         assert sizes[0] == sizes[1]
 
 
+@pytest.mark.slow
+def test_encrypting_in_several_processes():
+    codes = np.random.default_rng(0).integers(0, 3, (2, 100))
+    shares = share(codes, [3, 3], np.uint8, lambda: PackedCounts(512, n_jobs=2))
+    np.testing.assert_array_equal(sum(shares), plain(codes, [3, 3]))
+
+
 def test_a_wrong_key_is_refused():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 2, (2, 5))
