@@ -44,7 +44,7 @@ def torch_admm(blocks, *, lambda1=0.01, rho=0.001, max_iter=200):
     from scipy.optimize import minimize
 
     torch.set_num_threads(1)
-    n, d, n_parties = sum(map(len, blocks)), blocks[0].shape[1], len(blocks)
+    n, d = sum(map(len, blocks)), blocks[0].shape[1]
     eye = torch.eye(d, dtype=torch.float64)
     centred = [torch.tensor(X - X.mean(axis=0)) for X in blocks]
     S = [X.T @ X / n for X in centred]
@@ -57,7 +57,7 @@ def torch_admm(blocks, *, lambda1=0.01, rho=0.001, max_iter=200):
             for S_k, b in zip(S, dual)
         ]
 
-        def objective(flat, B=B, alpha=alpha, rho1=rho1, rho2=rho2):
+        def objective(flat, B=B, dual=dual, alpha=alpha, rho1=rho1, rho2=rho2):
             Z = torch.tensor(flat.reshape(d, d), requires_grad=True)
             h = torch.trace(torch.matrix_exp(Z * Z)) - d
             loss = lambda1 * Z.abs().sum() + alpha * h + 0.5 * rho1 * h * h
