@@ -41,12 +41,12 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" --doctest-modules \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" --doctest-modules \
 		--doctest-glob="*.rst" --doctest-glob="*.md" \
 		skprivbn tests doc/*.rst README.md
 
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $(JOBS) -m slow tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m slow tests
 
 doc: $(VENV)/.installed-doc
 	$(BIN)/python -m sphinx -E -W --keep-going -b html doc doc/_build/html

@@ -53,6 +53,11 @@ MAX_COUNTS = 1 << 22
 class CollectiveParty(Party):
     """A site. Learns which of its records the others have, if there are keys."""
 
+    @classmethod
+    def shows_rows(cls, settings):
+        """Tell whether the centre gets to see rows."""
+        return settings["disclosure"] == "rows"
+
     def prepare(self):
         """Check the own columns and turn labels into codes."""
         settings, X = self.settings, np.asarray(self.block["X"])
@@ -177,8 +182,9 @@ class CollectiveParty(Party):
         )
         self.log_likelihood = network.log_likelihood(self.codes)
 
-    def _rank(self):
-        return priorities(self.keys, self.settings["seed"])
+    def _rank(self, purpose):
+        """Order the rows at random: for ties and for draws independently."""
+        return priorities(self.keys, self.settings["seed"] + purpose)
 
     @operation(tells="which of its rows are among its least likely ones")
     def offer(self, n_rows):
@@ -189,7 +195,7 @@ class CollectiveParty(Party):
         elif n_std is not None:
             chosen = unlikely_rows(self.log_likelihood, n_std)
         else:
-            chosen = lowest_rows(self.log_likelihood, self._rank(), n_rows)
+            chosen = lowest_rows(self.log_likelihood, self._rank(b"ties"), n_rows)
         self.offered |= chosen
         return {"chosen": np.packbits(chosen)}
 
@@ -205,7 +211,7 @@ class CollectiveParty(Party):
             limit = ceil(self.settings["fraction"] * len(taken)) + len(self.peers)
             if taken.sum() + n_random > limit:
                 raise PartyRefusal("refused")
-        drawn = draw_rows(self._rank(), taken, n_random)
+        drawn = draw_rows(self._rank(b"draw"), taken, n_random)
         rows = np.concatenate([np.flatnonzero(taken), drawn])
         cut = float(self.log_likelihood[taken].max()) if taken.any() else None
         return {"rows": self.codes[rows].astype(np.uint8), "cut": cut}

@@ -159,6 +159,22 @@ class Party(ABC):
             None means that the protocol releases exact results.
         """
 
+    @classmethod
+    def shows_rows(cls, settings):
+        """Tell whether a session with these settings shows rows to somebody.
+
+        A site refuses such sessions unless its site file allows them.
+
+        Parameters
+        ----------
+        settings : dict
+
+        Returns
+        -------
+        shown : bool
+        """
+        return False
+
     def prepare(self):
         """Check the block and set up state; called once, before any operation."""
 

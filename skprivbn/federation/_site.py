@@ -83,6 +83,8 @@ class SiteHost(PartyHost):
             party_class = self._find_protocol(agreement.protocol)
         if party_class is None or backend not in (*dataset.backends, "no sums"):
             raise PartyRefusal("not-allowed")
+        if party_class.shows_rows(agreement.settings) and not dataset.allow_rows:
+            raise PartyRefusal("not-allowed")
         self._policy = HostPolicy(
             self._site_file.min_parties,
             max(dataset.min_rows, agreement.data["min_rows"]),

@@ -33,6 +33,9 @@ __all__ = ["ESTIMATORS", "Dataset", "SiteFile"]
 
 #: the party classes that each estimator asks a site to run
 ESTIMATORS = {
+    "CollectiveBayesianNetwork": [
+        "skprivbn.bayesian_network._collective_protocol:CollectiveParty"
+    ],
     "DPCGMLearner": ["skprivbn.graphical_model._release:TablesParty"],
     "FederatedDynotears": ["skprivbn.structure._admm_protocol:ADMMParty"],
     "FederatedGaussianBayesianNetwork": [
@@ -69,6 +72,7 @@ _DATASET_KEYS = {
     "backends",
     "max_exact_fits",
     "budget",
+    "allow_rows",
 }
 
 
@@ -95,6 +99,8 @@ class Dataset:
         How many fits without differential privacy one state of the file allows.
     budget : tuple of (epsilon, delta) or None
         Privacy budget. None means that no noisy release is allowed.
+    allow_rows : bool
+        Whether options of estimators that show single rows to others are allowed.
     """
 
     name: str
@@ -105,6 +111,7 @@ class Dataset:
     backends: tuple
     max_exact_fits: int
     budget: tuple | None
+    allow_rows: bool = False
 
     @property
     def state_file(self):
@@ -243,6 +250,7 @@ def _dataset(name, entry, folder):
         backends=backends,
         max_exact_fits=entry.get("max_exact_fits", 0),
         budget=budget,
+        allow_rows=entry.get("allow_rows", False) is True,
     )
 
 

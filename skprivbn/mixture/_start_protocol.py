@@ -36,14 +36,19 @@ GO_ON, CONVERGED = "go on", "converged"
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
 
 MAX_LLOYD_ROUNDS = 10
-# Counts are summed before the number of rows is known: room for 2**14 times more.
-_COUNT_UNIT = 2.0**-14
+# The number of rows is summed before it is known: room for so many.
+_MAX_ROWS = 2.0**35
 # The centre needs few digits; fewer than a ciphertext's noise could change.
 _CENTRE_GRID = 2.0**-20
 
 
 class StartParty(Party):
     """A data holder, up to the first mixture."""
+
+    @classmethod
+    def shows_rows(cls, settings):
+        """Tell whether all parties get to see the rows that the start is made of."""
+        return settings["init_params"] in ("k-means++", "random_from_data")
 
     def prepare(self):
         self.X = np.asarray(self.block["X"], dtype=np.float64)
@@ -103,11 +108,18 @@ class StartParty(Party):
     def centre(self, total):
         self.magnitude = MAGNITUDES.bounds(self.reveal(total))
         sums = np.append(len(self.X), (self.X / self.magnitude).sum(axis=0))
-        return {"vector": self.hide(sums * _COUNT_UNIT)}
+        return {"vector": self.hide(sums * self._count_unit)}
+
+    @property
+    def _count_unit(self):
+        max_sum = self.settings["max_sum"]
+        return (
+            1.0 if np.isinf(max_sum) else 2.0 ** np.floor(np.log2(max_sum / _MAX_ROWS))
+        )
 
     @operation(tells="votes for powers of two that bound distances from the centre")
     def distances(self, total):
-        n_rows, *sums = self.reveal(total) / _COUNT_UNIT
+        n_rows, *sums = self.reveal(total) / self._count_unit
         self.n_rows = int(np.rint(n_rows))
         mean = np.array(sums) / self.n_rows
         self.middle = np.rint(mean / _CENTRE_GRID) * _CENTRE_GRID * self.magnitude
@@ -144,9 +156,7 @@ class StartParty(Party):
         centroids, sizes = self._own_clusters()
         big = sizes >= (1 if self._alone else self.settings["min_rows"])
         mine = {"centroids": centroids[big], "sizes": sizes[big]}
-        received = {self.name: mine}
-        if not self._alone:
-            received.update((yield dict.fromkeys(self.peers, mine)))
+        received = yield from self._tell_peers(mine)
         shared = [received[name] for name in self.context.roster]
         centroids = np.vstack([piece["centroids"] for piece in shared])
         sizes = np.concatenate([piece["sizes"] for piece in shared])
@@ -166,17 +176,22 @@ class StartParty(Party):
             n_clusters = min(n_clusters, len(self.rows) // self.settings["min_rows"])
         n_clusters = max(n_clusters, 1)
         self.own_components = None
-        if self.settings["init_params"] == "kmeans" or len(self.rows) < 2:
-            return local_clusters(self.rows, n_clusters, self._random_state)
-        means, counts, responsibilities = local_components(
-            self.rows,
-            n_clusters,
-            self._random_state,
-            covariance_type=self.settings["covariance_type"],
-            reg_covar=self.settings["reg_covar"],
-        )
-        self.own_components = means, responsibilities
-        return means, counts
+        if self.settings["init_params"] == "local_em" and len(self.rows) > 1:
+            try:
+                means, counts, responsibilities = local_components(
+                    self.rows,
+                    n_clusters,
+                    self._random_state,
+                    covariance_type=self.settings["covariance_type"],
+                    reg_covar=self.settings["reg_covar"],
+                )
+            except ValueError:
+                # too few rows for a mixture of one's own: clusters will do
+                pass
+            else:
+                self.own_components = means, responsibilities
+                return means, counts
+        return local_clusters(self.rows, n_clusters, self._random_state)
 
     @operation(tells="whether the parties' centres are enough to start from")
     def assign(self):
@@ -201,10 +216,8 @@ class StartParty(Party):
     @operation(tells="whether the centres still move")
     def move_centres(self, total):
         sums = self.reveal(total) / self.unit
-        old, self.centres = (
-            self.centres,
-            move_centres(sums, self.centres, self.scale),
-        )
+        old = self.centres
+        self.centres = move_centres(sums, old, self.scale)
         step = np.abs(self.centres - old).max(axis=0) / self.scale
         self.settled = bool(step.max() < 1e-4)
         self.assign()
@@ -326,10 +339,23 @@ def survey(federation):
 
 
 def start(federation, settings):
-    how = settings["init_params"]
+    """Let the parties find a mixture to start from.
+
+    Parameters
+    ----------
+    federation : Federation
+    settings : dict
+        The parties' settings.
+
+    Returns
+    -------
+    n_sums : int
+        How many sums of clusters or moments were taken for it.
+    """
+    how, n_sums = settings["init_params"], 1
     if how == "given":
         federation.call("begin_given")
-        return
+        return 0
     if how in ("kmeans", "local_em"):
         federation.converse("share_centroids")
         if unanimous(federation.call("assign")) == TOO_FEW_CENTROIDS:
@@ -340,6 +366,7 @@ def start(federation, settings):
             )
     if how == "kmeans":
         for _ in range(MAX_LLOYD_ROUNDS):
+            n_sums += 1
             total = federation.secure_sum("cluster_sums")
             answers = federation.call("move_centres", {"total": total})
             if unanimous(answers) == CONVERGED:
@@ -352,6 +379,7 @@ def start(federation, settings):
         raise IllDefinedCovarianceError
     if status == SMALL:
         raise ValueError(small_component_message(settings))
+    return n_sums
 
 
 def small_component_message(settings):

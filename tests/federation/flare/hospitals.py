@@ -29,7 +29,17 @@ b = "float"
 ward = ["surgery", "medicine"]
 person = "key"
 {own}
+
+[datasets.broken]
+path = "broken.csv"
+min_rows = 1
+max_exact_fits = 100
+estimators = ["FederatedPCA", "FederatedStandardScaler"]
+columns = {{a = "float"}}
 """
+
+#: a cell that cannot be parsed, and must not be seen anywhere else
+MARKER = "MARKER-7f3a9c52e1d84b06"
 
 #: columns that only some hospitals have, about the same people
 OWN = {"north": ("smoker", "asthma"), "south": ("cough",), "west": ()}
@@ -65,6 +75,7 @@ def write_tables(folder, X, ward, party, people):
             lines.append(",".join(cells))
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "stays.csv").write_text("\n".join(lines) + "\n")
+        (folder / name / "broken.csv").write_text(f"a\n1.0\n{MARKER}\n")
 
 
 def site_files(max_exact_fits=100, budget="", path=None):
@@ -74,6 +85,7 @@ def site_files(max_exact_fits=100, budget="", path=None):
         own = "\n".join(f'{column} = ["0", "1"]' for column in OWN[name])
         text = SITE_FILE.format(max_exact_fits=max_exact_fits, budget=budget, own=own)
         if path is not None:
-            text = text.replace("stays.csv", str(path / name / "stays.csv"))
+            for table in ("stays.csv", "broken.csv"):
+                text = text.replace(table, str(path / name / table))
         texts[name] = text
     return texts

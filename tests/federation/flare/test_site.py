@@ -1,13 +1,24 @@
 """What a site allows, refuses, charges and writes down, on any engine."""
 
+import importlib
+import inspect
 import json
+import pkgutil
 import warnings
+from base64 import b64decode, b64encode
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
+import skprivbn
+from skprivbn.crypto.certificates import vouch
+from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import PartitionError, PartyError
-from skprivbn.federation import MomentsParty, moments_settings
+from skprivbn.federation import MomentsParty, Party, decode, encode, moments_settings
+from skprivbn.federation._host import find_installed_protocol
+from skprivbn.federation._site import MEET
+from skprivbn.federation._site_file import ESTIMATORS, Dataset, SiteFile
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model._protocol import GLMMParty
 from skprivbn.mixture import PPEMGaussianMixture
@@ -16,8 +27,20 @@ from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     PrivateK2StructureLearner,
 )
-from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.flare.loopback import audit, connect, make_sites
+from tests.federation.flare.hospitals import (
+    MARKER,
+    make_rows,
+    site_files,
+    write_tables,
+)
+from tests.federation.flare.loopback import (
+    JOB,
+    Authority,
+    LoopbackSession,
+    audit,
+    connect,
+    make_sites,
+)
 
 BUDGET = "budget = {epsilon = 1.0, delta = 1e-5}"
 
@@ -141,6 +164,29 @@ def test_an_estimator_that_the_file_does_not_name_is_refused(tmp_path, data):
     assert last["protocol"].endswith("EMParty")
 
 
+def test_options_that_show_rows_need_the_sites_consent(tmp_path, data):
+    write_tables(tmp_path, *data)
+    texts = site_files()
+    model = PPEMGaussianMixture(
+        2, init_params="random_from_data", max_iter=1, tol=10.0, random_state=0
+    )
+    rows = connect(make_sites(tmp_path, texts), "icu").rows(["a", "b"])
+    with (
+        pytest.warns(UserWarning, match="shows 2 rows"),
+        pytest.raises(PartyError, match="does not allow"),
+    ):
+        model.fit(rows)
+    allow = ("min_rows = 5", "allow_rows = true")
+    texts = {name: text.replace(*allow) for name, text in texts.items()}
+    rows = connect(make_sites(tmp_path, texts), "icu").rows(["a", "b"])
+    with (
+        pytest.warns(UserWarning, match="shows 2 rows"),
+        pytest.warns(ConvergenceWarning),
+    ):
+        model.fit(rows)
+    assert model.n_iter_ == 1
+
+
 def test_exact_fits_are_counted_per_state_of_the_data(tmp_path, data):
     write_tables(tmp_path, *data)
     sites = make_sites(tmp_path, site_files(max_exact_fits=2))
@@ -248,3 +294,118 @@ def test_a_subclass_does_not_inherit_a_cheap_cost(tmp_path, data):
         federation.secure_sum("noisy_moments")
     with pytest.raises(PartyError, match="used up"):
         rows.federate(GLMMParty, settings).__enter__()
+
+
+def raise_marker(self, columns):
+    raise ValueError(f"row 3 holds {MARKER}")
+
+
+def warn_marker(self, columns):
+    warnings.warn(f"row 3 holds {MARKER}", stacklevel=1)
+    raise MemoryError(MARKER)
+
+
+@pytest.mark.filterwarnings("ignore:row 3")
+@pytest.mark.parametrize("read", [None, raise_marker, warn_marker])
+def test_no_text_of_an_error_leaves_a_site(tmp_path, data, monkeypatch, read):
+    write_tables(tmp_path, *data)
+    federation = connect(make_sites(tmp_path, site_files()), "broken")
+    if read is not None:
+        monkeypatch.setattr(Dataset, "read", read)
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(federation.rows())
+    assert caught.value.code == ("failed" if read is warn_marker else "invalid-data")
+    said = b"".join(federation._session.transcript)
+    log = (tmp_path / "north" / "skprivbn_audit.jsonl").read_text()
+    assert MARKER.encode() not in said
+    assert MARKER not in log + str(caught.value) + repr(caught.value.__context__)
+
+
+class Impostor(LoopbackSession):
+    """A relay that puts an identity of its own between the sites."""
+
+    authority = None
+
+    def do_app_command(self, job_id, command, data):
+        if data["topic"] == MEET:
+            for name, message in data["messages"].items():
+                vouchers = decode(b64decode(message))["vouchers"]
+                other = next(peer for peer in vouchers if peer != name)
+                vouchers[other] = self.forge(other, vouchers[other])
+                forged = encode({"vouchers": vouchers})
+                data["messages"][name] = b64encode(forged).decode()
+        return super().do_app_command(job_id, command, data)
+
+    def forge(self, name, voucher):
+        return voucher | {"identity": Identity().public}
+
+
+class OtherRoot(Impostor):
+    """Has certificates of another root, for the right names."""
+
+    def forge(self, name, voucher):
+        certificate, key = Authority().issue(name)
+        return vouch(certificate, key, Identity().public, JOB)
+
+
+@pytest.mark.parametrize("relay", [Impostor, OtherRoot])
+def test_a_relay_in_the_middle_is_noticed(tmp_path, data, relay):
+    write_tables(tmp_path, *data)
+    with pytest.raises(PartyError) as caught:
+        connect(make_sites(tmp_path, site_files()), "icu", relay)
+    assert caught.value.code == "not-authentic"
+
+
+def test_a_roster_of_sites_that_never_met_is_refused(open_federation):
+    federation = open_federation()
+    rows = federation.rows(["a", "b"])
+    rows.names = ("north", "south", "ghost")
+    federation._session.sites["ghost"] = federation._session.sites["west"]
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(rows)
+    assert caught.value.code == "not-authentic"
+
+
+def test_leaving_ends_the_fit_at_the_sites(open_federation):
+    federation = open_federation()
+    rows = federation.rows(["a", "b"])
+    fit = rows.federate(MomentsParty, moments_settings("none"))
+    with fit:
+        pass
+    with pytest.raises(PartyError, match="refuses"):
+        fit.secure_sum("sums")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("min_parties = 2", "min_parties = 0"), "min_parties must be"),
+        (("min_rows = 5", "min_rows = 0"), "min_rows must be"),
+        (("min_rows = 5", "rows = 5"), "unknown entries"),
+        (('a = "float"', 'a = "double"'), "column 'a' must be one of"),
+        (('"FederatedPCA",', '"Unknown",'), "no such estimators"),
+        (("min_rows = 5", 'backends = ["plaintext"]'), "backends must be"),
+        (("min_rows = 5", "min_rows = "), "not valid TOML"),
+        (('path = "stays.csv"', ""), "missing entries"),
+    ],
+)
+def test_a_wrong_site_file_says_what_is_wrong(tmp_path, change, message):
+    path = tmp_path / "site.toml"
+    path.write_text(site_files()["north"].replace(*change))
+    with pytest.raises(PartitionError, match=message):
+        SiteFile.load(path)
+
+
+def test_the_table_of_estimators_is_complete():
+    listed = {path for paths in ESTIMATORS.values() for path in paths}
+    for path in listed:
+        assert find_installed_protocol(path) is not None, path
+    for info in pkgutil.walk_packages(skprivbn.__path__, "skprivbn."):
+        if not info.name.endswith((".engine", ".__main__")):
+            importlib.import_module(info.name)
+    todo, found = [Party], set()
+    while todo:
+        todo += (cls := todo.pop()).__subclasses__()
+        if cls.__module__.startswith("skprivbn.") and not inspect.isabstract(cls):
+            found.add(f"{cls.__module__}:{cls.__qualname__}")
+    assert found == listed, "name its estimator in ESTIMATORS"

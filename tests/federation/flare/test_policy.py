@@ -1,0 +1,112 @@
+"""The policy tool: restricts what provisioning leaves open, and notices what is."""
+
+import json
+
+import pytest
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation.__main__ import main
+from skprivbn.federation.flare import check_kit, write_policy
+from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR, SITE_FILE
+from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+
+RESOURCES = {
+    "class_list_enforcement_mode": "enforce",
+    "class_allow_list": ["nvflare.app_common.psi.psi_executor.PSIExecutor"],
+    "allow_log_streaming": True,
+    "components": [{"id": "resource_manager"}, {"id": "site_log_streamer"}],
+}
+SERVER_RESOURCES = {
+    "class_allow_list": ["*"],
+    "snapshot_persistor": {"args": {"storage": {"args": {"root_dir": "shared"}}}},
+    "components": [{"id": "job_manager", "args": {"uri_root": "shared"}}],
+}
+AUTHORIZATION = {
+    "permissions": {
+        "project_admin": "any",
+        "lead": {"submit_job": "any", "byoc": "any", "shell_commands": "o:site"},
+        "member": {"view": "any"},
+    }
+}
+
+
+def make_kit(folder, kind, resources):
+    for name in ("startup", "local"):
+        (folder / name).mkdir(parents=True)
+    (folder / "startup" / f"fed_{kind}.json").write_text("{}")
+    (folder / "local" / "resources.json.default").write_text(json.dumps(resources))
+    path = folder / "local" / "authorization.json.default"
+    path.write_text(json.dumps(AUTHORIZATION))
+    return folder
+
+
+@pytest.fixture
+def kit(tmp_path):
+    return make_kit(tmp_path / "north", "client", RESOURCES)
+
+
+def change(kit, name, key, value):
+    path = kit / "local" / name
+    content = json.loads(path.read_text())
+    content[key] = value
+    path.write_text(json.dumps(content))
+
+
+def test_a_fresh_kit_is_not_accepted(kit):
+    assert check_kit(kit)
+    write_policy(kit)
+    assert check_kit(kit) == []
+    resources = json.loads((kit / "local" / "resources.json").read_text())
+    assert resources["class_allow_list"] == [EXECUTOR]
+    assert resources["components"] == [{"id": "resource_manager"}]
+    rights = json.loads((kit / "local" / "authorization.json").read_text())
+    for role in rights["permissions"].values():
+        assert role["byoc"] == role["shell_commands"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("resources.json", "allow_log_streaming", True),
+        ("resources.json", "allow_log_streaming", None),
+        ("resources.json", "class_allow_list", ["*"]),
+        ("resources.json", "class_allow_list", [EXECUTOR, "nvflare.app_common"]),
+        ("resources.json", "class_list_enforcement_mode", "warn"),
+        ("resources.json", "components", [{"id": "site_log_streamer"}]),
+        ("authorization.json", "permissions", {"project_admin": "any"}),
+        ("authorization.json", "permissions", {"lead": {"byoc": "any"}}),
+    ],
+)
+def test_every_loosened_setting_is_noticed(kit, name, key, value):
+    write_policy(kit)
+    change(kit, name, key, value)
+    assert len(check_kit(kit)) == 1
+
+
+def test_a_server_keeps_its_jobs_to_itself(tmp_path):
+    kit = make_kit(tmp_path / "server", "server", SERVER_RESOURCES)
+    write_policy(kit)
+    assert check_kit(kit) == []
+    text = (kit / "local" / "resources.json").read_text()
+    assert "shared" not in text
+    assert CONTROLLER in text
+
+
+def test_the_command_writes_checks_and_says_what_is_missing(kit, tmp_path, capsys):
+    assert main(["site-policy", str(kit)]) == 1
+    assert SITE_FILE in capsys.readouterr().err
+    write_tables(tmp_path / "data", *make_rows())
+    text = site_files(path=tmp_path / "data")["north"]
+    healthy = text[: text.index("[datasets.broken]")]
+    (kit / "local" / SITE_FILE).write_text(healthy)
+    assert main(["site-policy", "--check", str(kit)]) == 0
+    assert "as strict as it must be" in capsys.readouterr().out
+    (kit / "local" / SITE_FILE).write_text(text)
+    assert main(["site-policy", "--check", str(kit)]) == 1
+    assert "dataset broken cannot be read" in capsys.readouterr().err
+
+
+def test_not_a_kit(tmp_path):
+    with pytest.raises(PartitionError, match="not the startup kit"):
+        check_kit(tmp_path)
+    assert main(["site-policy", str(tmp_path)]) == 2
