@@ -83,6 +83,7 @@ class CollectiveParty(Party):
         self.n_states = [len(self.states[name]) for name in names]
         self.keys = [str(i) for i in range(len(X))]
         self.offered = np.zeros(len(X), dtype=bool)
+        self.ranks = {}
         self.links = self.count_pair = None
 
     def schedule(self):
@@ -184,7 +185,10 @@ class CollectiveParty(Party):
 
     def _rank(self, purpose):
         """Order the rows at random: for ties and for draws independently."""
-        return priorities(self.keys, self.settings["seed"] + purpose)
+        if purpose not in self.ranks:
+            seed = self.settings["seed"] + purpose
+            self.ranks[purpose] = priorities(self.keys, seed)
+        return self.ranks[purpose]
 
     @operation(tells="which of its rows are among its least likely ones")
     def offer(self, n_rows):
