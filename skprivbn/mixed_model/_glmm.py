@@ -9,18 +9,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from skprivbn.base import FederatedMixin
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import moments_settings
+from skprivbn.mixed_model._checks import (
+    check_clusters,
+    check_target,
+    some,
+    warn_of_holders,
+)
 from skprivbn.mixed_model._estimates import estimate
-from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em, take_survey
+from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
 from skprivbn.mixed_model._summary import GLMMSummary
+from skprivbn.mixed_model._survey import take_survey
 from skprivbn.partition import check_horizontal
-from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 
 __all__ = ["PrivateGLMM"]
@@ -246,8 +251,9 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
     def _check_data(self, X, y, cluster, party):
         """Return the partition, and whether its rows have clusters."""
         if not hasattr(X, "federate"):
-            y = _check_target(self, y)
-            cluster = None if cluster is None else _check_clusters(self, cluster)
+            y = check_target(self, y)
+            if cluster is not None:
+                cluster = check_clusters(cluster, self.clusters)
         partition = check_horizontal(
             self,
             X,
@@ -302,7 +308,7 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         few = (survey.n_holders < self.min_parties) | (survey.n_rows < self.min_rows)
         if np.any(shared & few):
             raise ValueError(
-                f"clusters {_some(survey.clusters, shared & few)} are spread over "
+                f"clusters {some(survey.clusters, shared & few)} are spread over "
                 f"parties but have fewer than min_parties={self.min_parties} holders "
                 f"or min_rows={self.min_rows} rows: sums over so few would tell what "
                 "the rows are; merge small clusters, or lower the limits knowingly"
@@ -311,13 +317,13 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
             "log-likelihoods of a cluster at many trial effects can determine the "
             "predictors of its rows if these are few: see min_rows"
         )
-        _warn_of_holders(survey, federation.ledger, self.release_effects)
+        warn_of_holders(survey, federation.ledger, self.release_effects)
 
     def _warn_of_estimates(self, estimates, survey, converged):
         if np.any(survey.constant):
             names = self._feature_names()
             warnings.warn(
-                f"features {_some(names, survey.constant)} do not vary: their "
+                f"features {some(names, survey.constant)} do not vary: their "
                 "coefficients are set to 0",
                 UserWarning,
                 stacklevel=4,
@@ -480,61 +486,3 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def _check_target(estimator, y):
-    if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None"
-        )
-    y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
-    kind = type_of_target(y, input_name="y", raise_unknown=True)
-    if kind != "binary":
-        raise ValueError(
-            "Only binary classification is supported. The type of the target is "
-            f"{kind}."
-        )
-    return y
-
-
-def _check_clusters(estimator, cluster):
-    known, cluster = estimator.clusters, column_or_1d(cluster)
-    if any(label is None or label != label for label in cluster.tolist()):
-        raise ValueError("cluster has missing labels: give every row a category")
-    if known is not None:
-        unknown = sorted(
-            set(cluster.tolist()) - set(np.asarray(known).tolist()), key=str
-        )
-        if unknown:
-            raise ValueError(f"cluster has labels that clusters lacks: {unknown[:5]}")
-    return cluster
-
-
-def _some(labels, mask, most=5):
-    """Return a few of the labels, for a message."""
-    chosen = [label for label, is_in in zip(labels, mask) if is_in]
-    text = ", ".join(map(repr, chosen[:most]))
-    return f"[{text}, ... {len(chosen)} in all]" if len(chosen) > most else f"[{text}]"
-
-
-def _warn_of_holders(survey, ledger, release_effects):
-    """Say which clusters' sums are one party's, or can be told apart by two."""
-    alone, two = survey.n_holders == 1, survey.n_holders == 2
-    if np.any(alone) and release_effects == "all":
-        message = (
-            f"clusters {_some(survey.clusters, alone)} are held by one party each: "
-            "their random effects tell about that party's rows alone; "
-            "release_effects='shared' withholds them"
-        )
-        ledger.note(message)
-        warn_leak(message)
-    if np.any(two) and len(ledger.parties) > 2:
-        message = (
-            f"clusters {_some(survey.clusters, two)} are held by two parties: each "
-            "learns the other's sums by subtracting its own; min_parties=3 refuses "
-            "such clusters"
-        )
-        ledger.note(message)
-        warn_leak(message)

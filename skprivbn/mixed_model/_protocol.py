@@ -13,14 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.exceptions import PartitionError
-from skprivbn.federation import (
-    Moments,
-    MomentsParty,
-    PartyRefusal,
-    collect_moments,
-    operation,
-)
+from skprivbn.federation import PartyRefusal, operation
 from skprivbn.mixed_model._likelihood import (
     Rows,
     derivatives,
@@ -32,9 +25,10 @@ from skprivbn.mixed_model._likelihood import (
 )
 from skprivbn.mixed_model._metropolis import Chains, n_batches
 from skprivbn.mixed_model._quadrature import Grid
+from skprivbn.mixed_model._survey import SurveyParty
 from skprivbn.mixed_model._updates import QuasiNewton, expanded_step
 
-__all__ = ["GLMMParty", "Release", "Survey", "collect", "run_em", "take_survey"]
+__all__ = ["GLMMParty", "Release", "collect", "run_em"]
 
 # Coarser than the noise of any backend, finer than anybody reads.
 _FEW_DIGITS = 2.0**-20
@@ -44,21 +38,11 @@ _MAX_ADAPTATIONS = 30
 _HEADROOM = 64
 
 
-class GLMMParty(MomentsParty):
+class GLMMParty(SurveyParty):
     """A data holder in the collaborative EM."""
 
-    def prepare(self):
-        super().prepare()
-        self.mixed = self.settings["mixed"]
-        needed = ["y", "cluster"] if self.mixed else ["y"]
-        finite = np.all(np.isfinite(self.rows))
-        if not finite or any(_has_missing(self.block, key) for key in needed):
-            raise PartyRefusal("invalid-data")
-
     def schedule(self):
-        yield "labels"
         yield from super().schedule()
-        yield "census"
         yield "begin"
         for _ in range(self.settings["max_iter"]):
             if self.settings["e_step"] == "metropolis" and self.mixed:
@@ -75,33 +59,6 @@ class GLMMParty(MomentsParty):
         yield "covariance"
         yield "release"
 
-    # The survey
-
-    @operation(tells="which classes and, unless all are given, clusters it holds")
-    def labels(self):
-        classes, held = np.unique(self.block["y"]).tolist(), []
-        if len(classes) > 2:
-            # Perhaps not classes at all, but values that nobody should be told.
-            raise PartyRefusal("invalid-data")
-        if self.mixed and self.settings["clusters"] is None:
-            held = np.unique(self.block["cluster"]).tolist()
-        return {"classes": classes, "clusters": held}
-
-    @operation(
-        tells="its number of rows in each cluster, and whether it has any",
-        hears="all classes and clusters",
-        exact=True,
-    )
-    def census(self, classes, clusters):
-        y = _codes(self.block["y"], classes)
-        if self.mixed:
-            category = _codes(self.block["cluster"], clusters)
-        else:
-            category = np.zeros(len(y), dtype=int)
-        self.y, self.category = y.astype(float), category
-        self.own_rows = np.bincount(category, minlength=max(len(clusters), 1))
-        return {"vector": self.hide(np.append(self.own_rows, self.own_rows > 0))}
-
     @operation(hears="mean and scale of each feature, rows and holders of clusters")
     def begin(self, mean, scale, census):
         n_rows, n_holders = np.split(census, 2)
@@ -116,16 +73,12 @@ class GLMMParty(MomentsParty):
             raise PartyRefusal("too-few-rows")
         if np.any(n_holders[self.shared] < self.settings["min_parties"]):
             raise PartyRefusal("too-few-parties")
-        leader = self.name == self.context.roster[0]
-        self.speaks_for = self.alone | (self.shared if leader else False)
-        self.leader = leader
-
-        total = int(n_rows.sum())
-        room = self.settings["max_sum"] / (
-            _HEADROOM * len(self.context.roster) * max(total, 1)
+        # What everybody knows is told by one party only.
+        self.leader = self.name == self.context.roster[0]
+        self.speaks_for = self.alone | (self.shared & self.leader)
+        self.unit = _sum_unit(
+            self.settings["max_sum"], len(self.context.roster), n_rows.sum()
         )
-        # A power of two costs no digit.
-        self.unit = 1.0 if room >= 1 else 2.0 ** np.floor(np.log2(room))
         start = np.zeros(design.shape[1] + 1)
         start[-1] = _FIRST_SIGMA if self.mixed else 0.0
         self.optimiser = QuasiNewton(start, self.settings["tol"])
@@ -312,98 +265,14 @@ class GLMMParty(MomentsParty):
         return _rounded(mean) * told, _rounded(deviation) * told
 
 
-def _has_missing(block, key):
-    if key not in block:
-        return True
-    labels = np.asarray(block[key])
-    if labels.dtype == object:
-        return any(label is None or label != label for label in labels)
-    return bool(np.any(labels != labels))
-
-
-def _codes(labels, known):
-    """Return the position of each label among the known ones."""
-    positions = {label: i for i, label in enumerate(known)}
-    values, inverse = np.unique(labels, return_inverse=True)
-    try:
-        return np.array([positions[value] for value in values.tolist()])[inverse]
-    except KeyError:
-        raise PartyRefusal("invalid-data") from None
+def _sum_unit(max_sum, n_parties, n_rows):
+    """Return what sums are multiplied by to fit a backend; a power of two."""
+    room = max_sum / (_HEADROOM * n_parties * n_rows)
+    return 1.0 if room >= 1 else 2.0 ** np.floor(np.log2(room))
 
 
 def _rounded(values):
     return np.rint(np.asarray(values) / _FEW_DIGITS) * _FEW_DIGITS
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What is known of the data before EM.
-
-    Attributes
-    ----------
-    classes, clusters : list
-        Labels; no clusters without random effects.
-    n_rows, n_holders : ndarray of int of shape (n_categories,)
-        Of each category; one category without random effects.
-    moments : Moments
-        Of the features.
-    scale : ndarray of shape (n_features,)
-        What features are divided by; 1 if they do not vary.
-    """
-
-    classes: list
-    clusters: list
-    n_rows: np.ndarray
-    n_holders: np.ndarray
-    moments: Moments
-    scale: np.ndarray
-
-    @property
-    def constant(self):
-        """Mask of the features that do not vary."""
-        return ~_varies(self.moments)
-
-
-def take_survey(federation):
-    """Learn the labels, the features' moments and the categories' sizes.
-
-    Parameters
-    ----------
-    federation : Federation
-        Opened with :class:`GLMMParty`.
-
-    Returns
-    -------
-    survey : Survey
-    """
-    replies = federation.call("labels").values()
-    classes = _union("y", [reply["classes"] for reply in replies])
-    clusters = federation.settings["clusters"]
-    if clusters is None:
-        clusters = _union("cluster", [reply["clusters"] for reply in replies])
-    moments = collect_moments(federation)
-    scale = np.ones(len(moments.mean))
-    varies = _varies(moments)
-    scale[varies] = np.sqrt(moments.covariance[varies])
-    payload = {"classes": classes, "clusters": clusters}
-    census = federation.secure_sum("census", payload).astype(np.int64)
-    return Survey(classes, clusters, *np.split(census, 2), moments, scale)
-
-
-def _union(name, held):
-    labels = {label for labels in held for label in labels}
-    try:
-        return sorted(labels)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in labels})
-        raise PartitionError(
-            f"parties use different kinds of labels in {name}: {kinds}"
-        ) from None
-
-
-def _varies(moments):
-    rounding = np.finfo(float).eps * moments.n * np.abs(moments.mean)
-    return moments.covariance > rounding**2
 
 
 def run_em(federation, survey):

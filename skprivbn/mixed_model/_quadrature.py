@@ -90,7 +90,7 @@ class Grid:
         u = np.take_along_axis(nodes, around, axis=1)
         gap = np.diff(u)
         slope = np.diff(np.take_along_axis(height, around, axis=1)) / gap
-        curvature = -2 * np.diff(slope)[:, 0] / gap.sum(axis=1)
+        curvature = np.maximum(-2 * np.diff(slope)[:, 0] / gap.sum(axis=1), 1.0)
         slope_at_top = (slope * gap[:, ::-1]).sum(axis=1) / gap.sum(axis=1)
         centre = (u[:, 1] + slope_at_top / curvature).clip(nodes[:, 0], nodes[:, -1])
         spread = 1 / np.sqrt(curvature)
