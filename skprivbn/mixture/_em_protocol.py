@@ -209,7 +209,7 @@ class Outcome:
     converged : bool
     n_rows : int
     n_values_seen : int
-        Values of all sums that whoever can read them has seen.
+        Values of all sums that whoever can read them has seen, start included.
     stopped : bool
         Whether a component was about to describe too few rows.
     """
@@ -242,7 +242,7 @@ def run_em(federation, settings, progress):
     runs, n_sums = [], 0
     for number in range(settings["n_init"]):
         progress.begin_run(number)
-        start(federation, settings)
+        n_sums += start(federation, settings)
         status, n_iter = GO_ON, 0
         while status == GO_ON and n_iter < settings["max_iter"]:
             progress.begin_iteration()
@@ -257,11 +257,9 @@ def run_em(federation, settings, progress):
                 n_iter -= 1
                 if n_iter == 0:
                     raise ValueError(small_component_message(settings))
-            elif (
-                progress.end_iteration(n_iter, lambda: _bound(federation, settings))
-                and status == GO_ON
-                and n_iter < settings["max_iter"]
-            ):
+                break
+            stop = progress.end_iteration(n_iter, lambda: _bound(federation, settings))
+            if stop and status == GO_ON and n_iter < settings["max_iter"]:
                 federation.call("finish")
                 break
         progress.end_run(status == CONVERGED)

@@ -11,11 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skprivbn.base import FederatedMixin
-from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixture._dp_protocol import PrivateEMParty, run_private_em
 from skprivbn.mixture._em_protocol import EMParty, run_em, small_component_message
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._progress import Progress
+from skprivbn.mixture._ranges import check_precision
 from skprivbn.partition import check_horizontal
 from skprivbn.preprocessing._base import PRIVACY_CONSTRAINTS, charge, check_bounds
 from skprivbn.utils import warn_leak
@@ -350,7 +351,7 @@ default="kmeans"
             "covariance_update": self.covariance_update,
             "rotate_keys": self.key_rotation == "iteration",
             "min_rows": int(self.min_rows),
-            "max_sum": resolve_backend(self.backend).max_sum(),
+            "max_sum": check_precision(self.backend, partition.n_parties).max_sum(),
             "tell_bounds": self.verbose >= 2,
         }
         charge(self, "mixture")

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["DISTANCES", "MAGNITUDES", "Ballot", "sum_unit"]
+from skprivbn.crypto import resolve_backend
+
+__all__ = ["DISTANCES", "MAGNITUDES", "Ballot", "check_precision", "sum_unit"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ DISTANCES = Ballot(lowest=-54, step=2, n_choices=29)
 # Moments of order one per row must stay below the backend's limit although a single
 # party may hold nearly all rows, and although rows may lie far from their component.
 _HEADROOM = 32
+# Of sums relative to the number of rows. Beyond, EM does not know when to stop.
+_MAX_ERROR = 1e-6
 
 
 def sum_unit(max_sum, n_parties, n_rows):
@@ -102,3 +106,28 @@ def sum_unit(max_sum, n_parties, n_rows):
     if math.isinf(max_sum):
         return 1.0
     return 2.0 ** math.floor(math.log2(max_sum / (_HEADROOM * n_parties * n_rows)))
+
+
+def check_precision(backend, n_parties):
+    """Return the backend, or raise ValueError if its sums are too coarse for EM.
+
+    Parameters
+    ----------
+    backend : str or AdditiveBackend
+    n_parties : int
+
+    Returns
+    -------
+    backend : AdditiveBackend
+    """
+    backend = resolve_backend(backend)
+    if hasattr(backend, "error_bound"):
+        one_per_row = backend.max_sum() / (_HEADROOM * n_parties)
+        error = backend.error_bound(n_parties) / one_per_row
+        if error > _MAX_ERROR:
+            raise ValueError(
+                f"{backend} adds with a relative error of {error:.1g} over "
+                f"{n_parties} parties, too much for EM ({_MAX_ERROR:g}): increase "
+                "coeff_mod_bit_sizes"
+            )
+    return backend

@@ -83,12 +83,12 @@ def test_methods_equal_those_of_scikit_learn(three_blobs, covariance_type):
 @pytest.mark.parametrize(
     "init_params", [start for start in STARTS if start != "random"]
 )
-@types
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
 def test_every_start_reaches_a_good_fit(three_blobs, init_params, covariance_type):
     X, party = three_blobs
-    settings = {"covariance_type": covariance_type, "max_iter": 300, "tol": 1e-5}
+    settings = {"covariance_type": covariance_type, "max_iter": 300}
     best = GaussianMixture(3, n_init=10, random_state=0, **settings).fit(X)
-    mixture = masked(init_params=init_params, n_init=4, **settings)
+    mixture = masked(init_params=init_params, n_init=3, **settings)
     mixture.fit(X, party=party)
     assert mixture.lower_bound_ > best.lower_bound_ - 0.01
     assert np.all(np.diff(mixture.lower_bounds_) > -1e-8)
@@ -124,7 +124,7 @@ def test_k_means_plus_plus_spreads_its_rows(three_blobs):
 
     def hits(init_params):
         n_hit = 0
-        for seed in range(12):
+        for seed in range(8):
             mixture = masked(init_params=init_params, max_iter=0, random_state=seed)
             means = mixture.fit(X, party=party).means_
             rows = ((X[:, np.newaxis] - means) ** 2).sum(axis=2).argmin(axis=0)
@@ -237,6 +237,10 @@ def test_float32_is_kept(three_blobs, covariance_type):
         ({"init_params": "clever"}, "init_params"),
         ({"backend": "rot13"}, "backend"),
         ({"backend": CKKSBackend(poly_modulus_degree=2048)}, "128-bit"),
+        (
+            {"backend": CKKSBackend(coeff_mod_bit_sizes=[30, 30], scale_bits=20)},
+            "relative error",
+        ),
     ],
 )
 def test_wrong_parameters_are_named(three_blobs, parameters, message):
@@ -278,7 +282,7 @@ def test_verbose_levels(three_blobs, capsys):
     assert "Initialization 0\n  Iteration 1\n" in first
     assert "ll change" not in first and "converged." in first
     mixture = PPEMGaussianMixture(3, verbose=2, verbose_interval=2, tol=1e-4)
-    mixture.set_params(random_state=0, init_params="random").fit(X, party=party)
+    mixture.set_params(random_state=0, covariance_type="tied").fit(X, party=party)
     second = capsys.readouterr().out
     change = mixture.lower_bounds_[1] - mixture.lower_bounds_[0]
     assert f"ll change {change:.5f}" in second
@@ -330,7 +334,7 @@ def test_in_a_pipeline_and_a_search(three_blobs):
     with config_context(enable_metadata_routing=True):
         pipeline = make_pipeline(
             FederatedStandardScaler(),
-            PPEMGaussianMixture(random_state=0, backend=CKKSBackend(preset="fast")),
+            masked(1),
         )
         grid = {
             "ppemgaussianmixture__n_components": [1, 3],
