@@ -9,9 +9,12 @@ from sklearn.utils import check_random_state
 from skprivbn.base import FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.partition import check_horizontal
+from skprivbn.crypto._no_sums import NoSumsBackend
+from skprivbn.exceptions import PartitionError
+from skprivbn.partition import VerticalPartition, check_horizontal, check_vertical
 from skprivbn.privacy import PrivacyAccountant, check_accountant
 from skprivbn.structure._basis import BASES, basis_features
+from skprivbn.structure._columns_protocol import ColumnsParty, collect_column_moments
 from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
 from skprivbn.structure._gaussian_search import (
     EQUAL_VARIANCE_SEARCHES,
@@ -36,12 +39,16 @@ _CANDIDATES = ("equal_variance", "bic", "ges")
 
 
 class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimator):
-    """Structure of a Gaussian network from one secure sum over row holders.
+    """Structure of a Gaussian network from one secure sum over data holders.
 
     Count, column sums and cross-products are all that linear Gaussian structure
     learning needs to know of the rows. The parties add theirs without showing them,
     in one round; the search then runs on the pooled covariance. For linear data this
     is more accurate, faster and discloses less than :class:`FederatedNotearsADMM`.
+
+    Parties may also hold columns about the same records (`parties`). Then every pair
+    of them multiplies its columns by oblivious transfers, and the coordinator learns
+    the same covariance.
 
     Parameters
     ----------
@@ -57,6 +64,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         - "auto" takes of "equal_variance", "bic" and "ges" the one whose graph gives
           rows set aside by every party the highest likelihood.
 
+    parties : dict, list of pairs or "prefix", default=None
+        Which party holds which columns, if columns and not rows are spread. Columns
+        are rounded to 2**-13 of their standard deviation.
     basis : {"sigmoid", "polynomial"}, default=None
         Let parents act through five functions of each of them instead of linearly.
         Takes a second sum. For searches "equal_variance" and "bic". `network_` is then
@@ -132,6 +142,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
     _parameter_constraints = {
         "search": [StrOptions({*SEARCHES, "auto"})],
+        "parties": [dict, list, StrOptions({"prefix"}), None],
         "basis": [StrOptions(set(BASES)), None],
         "centre": [StrOptions({"pooled", "party"})],
         "lambda1": [Interval(Real, 0, None, closed="left")],
@@ -149,6 +160,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         self,
         search="equal_variance",
         *,
+        parties=None,
         basis=None,
         centre="pooled",
         lambda1=0.1,
@@ -162,6 +174,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         accountant=None,
     ):
         self.search = search
+        self.parties = parties
         self.basis = basis
         self.centre = centre
         self.lambda1 = lambda1
@@ -180,8 +193,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            The rows of all parties.
+        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
+                VerticalPartition
+            The rows, or columns, of all parties.
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
@@ -193,6 +207,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
             The fitted estimator.
         """
         self._check_options()
+        if self.parties is not None or isinstance(X, VerticalPartition):
+            self._learn(self._column_moments(X, party), {})
+            return self
         partition = check_horizontal(
             self,
             X,
@@ -289,6 +306,48 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
             moments = collect_noisy_moments(federation, grid, noise)
             self.ledger_ = federation.ledger
         self.n_iter_, self.search_ = 1, self.search
+        return moments
+
+    def _column_moments(self, X, party):
+        """Moments from columns that different parties hold."""
+        if party is not None:
+            raise PartitionError(
+                "party says who holds rows and parties who holds columns: give one"
+            )
+        for name, value in (("basis", self.basis), ("epsilon", self.epsilon)):
+            if value is not None:
+                raise ValueError(f"{name} is not available for columns of parties")
+        if self.search == "auto":
+            raise ValueError("search='auto' is not available for columns of parties")
+        partition = check_vertical(
+            self,
+            X,
+            self.parties,
+            dtype=np.float64,
+            ensure_min_features=2,
+            ensure_min_samples=2,
+        )
+        if partition.has_keys:
+            raise PartitionError(
+                "records are aligned by order here: join on the keys first and give a "
+                "partition without keys"
+            )
+        settings = {
+            "n_columns": {name: len(held) for name, held in partition.columns.items()},
+            "n_rows": max(partition.n_rows().values()),
+        }
+        with partition.federate(ColumnsParty, settings, NoSumsBackend()) as federation:
+            moments = collect_column_moments(
+                federation, partition.columns, partition.feature_names
+            )
+            self.ledger_ = federation.ledger
+        self.ledger_.note(
+            "products across parties by oblivious transfer, safe against parties that "
+            "follow the protocol; only the coordinator sees both shares"
+        )
+        self.n_iter_, self.search_ = 1, self.search
+        if self.search in EQUAL_VARIANCE_SEARCHES:
+            warn_if_standardised(np.diag(moments.covariance))
         return moments
 
     def _search(self, method, moments, **options):

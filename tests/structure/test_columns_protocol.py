@@ -1,0 +1,107 @@
+"""Covariance between columns of different parties, by secure products."""
+
+import numpy as np
+import pytest
+
+from skprivbn.datasets import make_linear_sem
+from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.metrics import structural_hamming_distance
+from skprivbn.partition import VerticalPartition
+from skprivbn.structure import FederatedGaussianBayesianNetwork
+from skprivbn.structure._columns_protocol import (
+    BITS,
+    ColumnsParty,
+    bit_weights,
+    collect_column_moments,
+    to_bits,
+)
+
+
+def test_bits_are_twos_complement():
+    numbers = np.array([[0, 1, -1, 2 ** (BITS - 1) - 1, -(2 ** (BITS - 1))]])
+    bits = to_bits(numbers).reshape(5, BITS).astype(np.uint64)
+    back = (bits * bit_weights()).sum(axis=1, dtype=np.uint64).view(np.int64)
+    np.testing.assert_array_equal(back, numbers[0])
+
+
+def federate(X, parties):
+    partition = VerticalPartition(
+        {name: X[:, held] for name, held in parties.items()},
+        {name: [f"x{j}" for j in held] for name, held in parties.items()},
+        order=[f"x{j}" for j in range(X.shape[1])],
+    )
+    settings = {
+        "n_columns": {name: len(held) for name, held in parties.items()},
+        "n_rows": len(X),
+    }
+    return partition, partition.federate(ColumnsParty, settings)
+
+
+@pytest.mark.parametrize(
+    "parties",
+    [{"a": [0, 2], "b": [1, 3, 4]}, {"a": [4], "b": [1, 0], "c": [3, 2]}],
+    ids=["two", "three"],
+)
+def test_moments_equal_those_of_the_joined_table(parties):
+    X, _ = make_linear_sem(600, 5, random_state=0)
+    X = X * [1, 100, 0.01, 1, 1] + [0, 5, 7, -3, 1000]
+    partition, opened = federate(X, parties)
+    with opened as federation:
+        moments = collect_column_moments(
+            federation, partition.columns, partition.feature_names
+        )
+        told = {e.kind for e in federation.ledger.entries if e.operation == "shares"}
+    np.testing.assert_allclose(moments.mean, X.mean(axis=0))
+    scale = X.std(axis=0)
+    error = np.abs(moments.covariance - np.cov(X.T, bias=True)) / np.outer(scale, scale)
+    # rounding errors are independent: 2**-13 / sqrt(12) each, averaged over records
+    assert error.max() < 5 * 2.0**-13 / np.sqrt(6 * 600)
+    assert "share" in told
+
+
+def test_shares_alone_look_random():
+    X, _ = make_linear_sem(50, 2, random_state=0)
+    seen = []
+    for _ in range(12):
+        _, opened = federate(X, {"a": [0], "b": [1]})
+        with opened as federation:
+            federation.call("summary")
+            federation.converse("products")
+            replies = federation.call("shares")
+        seen.append([int(r["shares"][0]["share"][0, 0]) for r in replies.values()])
+    totals = {(one + other) % 2**64 for one, other in seen}
+    assert len(totals) == 1
+    high = np.array(seen, dtype=float) / 2.0**64
+    # uniform: fresh each time, spread over the whole ring
+    assert len({one for one, _ in seen}) == 12
+    assert high[:, 0].max() > 0.25
+    assert high[:, 0].min() < 0.75
+    assert high[:, 0].std() > 0.05
+
+
+def test_estimator_finds_the_graph_across_owners():
+    X, weights = make_linear_sem(400, 5, random_state=1)
+    parties = {"clinic": [0, 1, 4], "laboratory": [2, 3]}
+    model = FederatedGaussianBayesianNetwork(parties=parties).fit(X)
+    assert structural_hamming_distance(weights, model.adjacency_matrix_) == 0
+    rows = FederatedGaussianBayesianNetwork().fit(X, party=np.arange(400) % 3)
+    np.testing.assert_allclose(model.weights_, rows.weights_, atol=1e-3)
+    assert model.score(X) == pytest.approx(rows.score(X), abs=1e-3)
+
+
+def test_bad_input():
+    X, _ = make_linear_sem(60, 3, random_state=1)
+    parties = {"a": [0], "b": [1, 2]}
+    with pytest.raises(PartitionError, match="give one"):
+        FederatedGaussianBayesianNetwork(parties=parties).fit(X, party=np.ones(60))
+    with pytest.raises(ValueError, match="epsilon is not available"):
+        FederatedGaussianBayesianNetwork(
+            parties=parties, epsilon=1.0, bounds=(-9, 9)
+        ).fit(X)
+    far = X.copy()
+    far[:, 1] = 0.0
+    with pytest.raises(PartyError, match="'b'"):
+        FederatedGaussianBayesianNetwork(parties=parties).fit(far)
+    outlier = np.vstack([np.tile(X, (10, 1)), [[0.0, 1e6, 0.0]]])
+    with pytest.raises(PartyError, match="too large"):
+        FederatedGaussianBayesianNetwork(parties=parties).fit(outlier)
