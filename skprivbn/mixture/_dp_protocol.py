@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation import Party, PartyRefusal, declare_noise, operation
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     e_step,
@@ -143,7 +143,11 @@ class PrivateEMParty(Party):
             yield "update"
         yield "hand_over"
 
-    @operation(tells="sizes and sums of its clipped rows in random cells, with noise")
+    @operation(
+        tells="sizes and sums of its clipped rows in random cells, with its share of "
+        "the noise",
+        kind="noisy release",
+    )
     def noisy_cells(self):
         members = one_hot(nearest(self.rows, self.cells), len(self.cells))
         sums = np.append(members.sum(axis=0), (members.T @ self.rows).ravel())
@@ -161,7 +165,8 @@ class PrivateEMParty(Party):
 
     @operation(
         tells="sums of responsibilities and moments of its clipped rows, with its "
-        "share of the noise"
+        "share of the noise",
+        kind="noisy release",
     )
     def noisy_statistics(self):
         _, responsibilities = e_step(self.rows, self.mixture)
@@ -329,16 +334,7 @@ def run_private_em(federation, settings, progress):
     """
     low, high = settings["bounds"]
     noise, _ = noise_of(settings, len(low), len(federation.roster))
-    colluders = ", ".join(f"{value:.3g}" for value in noise.epsilon_with_colluders())
-    federation.ledger.note(
-        f"epsilon if 0, 1, 2, ... parties keep no secret of their noise: {colluders}"
-    )
-    federation.ledger.learns(
-        "everybody",
-        "the sums of all rounds with noise, and the mixture",
-        "noisy release",
-        epsilon=settings["epsilon"],
-    )
+    declare_noise(federation.ledger, noise, "the mixture and the sums of all rounds")
     progress.begin_run(0)
     if uses_cells(settings):
         total = federation.secure_sum("noisy_cells")
