@@ -17,6 +17,7 @@ __all__ = ["Link", "OTReceiver", "OTSender", "open_links", "transpose_bits"]
 
 N_BASE = 128
 _CHUNK = 1 << 15
+_ADVANCE = 1 << 10
 
 
 def transpose_bits(rows):
@@ -43,11 +44,18 @@ class _Streams:
             Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
             for key in keys
         ]
+        self._ready = np.empty((N_BASE, 0), dtype=np.uint8)
 
     def next_rows(self, n_bytes):
-        zeros = bytes(n_bytes)
-        data = b"".join(stream.update(zeros) for stream in self._encryptors)
-        return np.frombuffer(data, dtype=np.uint8).reshape(N_BASE, n_bytes)
+        missing = n_bytes - self._ready.shape[1]
+        if missing > 0:
+            # some in advance: many calls want a few bytes only
+            zeros = bytes(max(missing, _ADVANCE))
+            data = b"".join(stream.update(zeros) for stream in self._encryptors)
+            fresh = np.frombuffer(data, dtype=np.uint8).reshape(N_BASE, -1)
+            self._ready = np.concatenate([self._ready, fresh], axis=1)
+        rows, self._ready = self._ready[:, :n_bytes], self._ready[:, n_bytes:]
+        return rows
 
 
 def _chunk_bytes(m):
