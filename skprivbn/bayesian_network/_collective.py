@@ -208,6 +208,10 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         tags.input_tags.string = True
         return tags
 
+    def __sklearn_is_fitted__(self):
+        # the names of features are set before anything is learnt
+        return hasattr(self, "network_")
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
         """Learn the collective network.
@@ -275,7 +279,7 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         -------
         self : object
         """
-        if not hasattr(self, "network_"):
+        if not self.__sklearn_is_fitted__():
             return self.fit(X)
         partition = check_vertical(self, X, self.parties, reset=False)
         model = self._model
