@@ -207,6 +207,7 @@ def compare_inference():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
@@ -217,7 +218,7 @@ def main():
         for epsilon in options.epsilons:
             rows = [
                 learn(graph, epsilon, seed, options.rows, not options.no_mbi)
-                for seed in range(options.seeds)
+                for seed in np.arange(options.seeds) + options.first_seed
             ]
             print(f"\n{graph}, epsilon {epsilon}: medians over {options.seeds} seeds")
             for name in rows[0]:

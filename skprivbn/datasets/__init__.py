@@ -28,6 +28,7 @@ from skprivbn.datasets._partitioned import (
 )
 from skprivbn.datasets._sem import make_linear_sem, make_mlp_sem
 from skprivbn.datasets._time_series import make_var_sem
+from skprivbn.datasets._wifi import make_wifi_sessions
 
 __all__ = [
     "load_adult",
@@ -44,6 +45,7 @@ __all__ = [
     "make_mlp_sem",
     "make_partitioned_blobs",
     "make_var_sem",
+    "make_wifi_sessions",
     "split_horizontal",
     "split_vertical",
 ]

@@ -18,6 +18,10 @@ from skprivbn.graphical_model._estimation import maximise_likelihood, single_thr
 
 __all__ = ["collective_em", "expected_tables_by_dual", "nonlinear_belief_propagation"]
 
+#: EM iterations without getting closer after which it stops: a field cannot follow the
+#: negative noise of empty cells, so that sparse tables may stay further away
+_PATIENCE = 10
+
 
 def log_noise_gradient(tables, expected):
     """Gradient of log p(y | n) with respect to n."""
@@ -123,7 +127,8 @@ def collective_em(tables, e_step="dual", discrepancy=0.7, max_iter=2000, tol=1e-
         How the E-step is solved.
     discrepancy : float, default=0.7
         Stop when the mean distance between noisy and expected tables is at most this
-        fraction of the mean absolute noise. Zero goes to the limit, which overfits.
+        fraction of the mean absolute noise, or no longer falls. Zero goes to the
+        limit, which overfits.
     max_iter : int, default=2000
         Most EM iterations.
     tol : float, default=1e-6
@@ -134,11 +139,12 @@ def collective_em(tables, e_step="dual", discrepancy=0.7, max_iter=2000, tol=1e-
     theta : ndarray of shape (n_parameters,)
     n_iter : int
     converged : bool
-        Whether one of the two stopping rules was met.
+        False if the iterations ran out before a stopping rule was met.
     """
     layout, n_records = tables.layout, tables.n_records()
     theta = np.zeros(layout.n_parameters)
     shift = np.zeros_like(theta)
+    best, best_iter = np.inf, 0
     for n_iter in range(1, max_iter + 1):
         if e_step == "dual":
             shift = expected_tables_by_dual(tables, theta, n_records, shift)
@@ -150,7 +156,12 @@ def collective_em(tables, e_step="dual", discrepancy=0.7, max_iter=2000, tol=1e-
                 layout, expected / n_records, 0.0, theta, max_iter=200, tol=1e-7
             )
         change, theta = np.abs(new - theta).max(), new
-        distance = np.abs(tables.values - expected) / tables.mean_absolute_noise
-        if distance.mean() <= discrepancy or change <= tol:
+        residual = np.abs(tables.values - expected)
+        distance = (residual / tables.mean_absolute_noise).mean()
+        if distance <= discrepancy or change <= tol:
+            return theta, n_iter, True
+        if distance < 0.999 * best:
+            best, best_iter = distance, n_iter
+        elif discrepancy > 0 and n_iter - best_iter >= _PATIENCE:
             return theta, n_iter, True
     return theta, n_iter, False

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
 
 from skprivbn.base import FederatedMixin
 from skprivbn.crypto import AdditiveBackend
@@ -105,7 +106,8 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
 
     discrepancy : float, default=0.7
         "cgm" stops when the mean distance between noisy and expected tables is below
-        this fraction of the mean absolute noise; going on learns the noise.
+        this fraction of the mean absolute noise, or no longer falls; going on learns
+        the noise.
 
     max_iter : int, default=2000
         Most iterations of "cgm", or of "naive" for each penalty on its path.
@@ -573,9 +575,16 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
             theta, self.n_iter_ = naive_mle(tables, self.regularization, self.max_iter)
         elif self.method == "cgm":
             e_step = "nlbp" if self.inference == "nlbp" else "dual"
-            theta, self.n_iter_, _ = collective_em(
+            theta, self.n_iter_, converged = collective_em(
                 tables, e_step, self.discrepancy, self.max_iter
             )
+            if not converged:
+                warnings.warn(
+                    f"'cgm' has not converged after {self.n_iter_} iterations; raise "
+                    "max_iter",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
         else:
             theta = empirical_bayes(tables)
         self._set_model(tables.layout, theta, states)

@@ -8,6 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 __all__ = ["LoopyPropagation"]
 
 _TINY = 1e-300
+#: change of messages in the last round above which a warning is due
+_ROUGH = 1e-3
 
 
 class LoopyPropagation:
@@ -26,25 +28,22 @@ class LoopyPropagation:
         Number of states of each variable.
     damping : float, default=0.3
         Weight of the previous messages.
-    max_iter : int, default=500
+    max_iter : int, default=100
         Most rounds of messages.
     tol : float, default=1e-9
         Stop when no message changes by more.
     """
 
-    def __init__(self, cliques, sizes, damping=0.3, max_iter=500, tol=1e-9):
+    def __init__(self, cliques, sizes, damping=0.3, max_iter=100, tol=1e-9):
         self.cliques = [tuple(clique) for clique in cliques]
         self.sizes = tuple(int(size) for size in sizes)
         self.damping, self.max_iter, self.tol = damping, max_iter, tol
+        self._last = None
 
     def forward(self, tables):
         """Same as in :class:`EliminationPlan`, approximately."""
         n_batch = max((len(t) for t in tables), default=1)
-        messages = {
-            (c, i): np.full((n_batch, self.sizes[i]), 1 / self.sizes[i])
-            for c, clique in enumerate(self.cliques)
-            for i in clique
-        }
+        messages = self._start(n_batch)
         for _ in range(self.max_iter):
             beliefs = self._variable_beliefs(messages, n_batch)
             change = 0.0
@@ -64,13 +63,14 @@ class LoopyPropagation:
             if change <= self.tol:
                 break
         else:
-            if messages:
+            if messages and change > _ROUGH:
                 warnings.warn(
                     f"loopy belief propagation has not converged after {self.max_iter} "
                     f"rounds (last change {change:.1e}): marginals are approximate",
                     ConvergenceWarning,
                     stacklevel=2,
                 )
+        self._last = n_batch, messages
         beliefs = self._variable_beliefs(messages, n_batch)
         marginals = [
             _normalise(_times(table, self._incoming(c, messages, beliefs)))
@@ -81,6 +81,16 @@ class LoopyPropagation:
     def backward(self, tape):
         """Marginals of all cliques, in their own axis order."""
         return tape
+
+    def _start(self, n_batch):
+        """Uniform messages, or those of the last call: its tables were similar."""
+        if self._last is not None and self._last[0] == n_batch:
+            return self._last[1]
+        return {
+            (c, i): np.full((n_batch, self.sizes[i]), 1 / self.sizes[i])
+            for c, clique in enumerate(self.cliques)
+            for i in clique
+        }
 
     def _variable_beliefs(self, messages, n_batch):
         logs = [np.zeros((n_batch, size)) for size in self.sizes]

@@ -270,10 +270,28 @@ class MarkovRandomField:
             row[0, self.nodes.index(node)] = label
         codes = self.encode(row)
         hidden = tuple(np.flatnonzero(codes[0] == MISSING))
+        if self.inference == "loopy" and len(asked) > 1:
+            return self._query_loopy(codes, hidden, asked)
         log_mass, (table,) = self._condition(codes, hidden, [asked])
         if np.isneginf(log_mass[0]):
             raise ValueError("the evidence has probability zero under this field")
         return table[0]
+
+    def _query_loopy(self, codes, hidden, asked):
+        """Joint distribution within one clique, all that beliefs can tell."""
+        for scope in self._scopes:
+            if set(asked) <= set(scope) and set(scope) <= set(hidden):
+                # a second table of the same nodes would not be joined with the first
+                _, (table,) = self._condition(codes, hidden, [scope], own=True)
+                others = tuple(a for a, i in enumerate(scope) if i not in asked)
+                kept = [i for i in scope if i in asked]
+                return (
+                    table[0].sum(axis=others).transpose([kept.index(i) for i in asked])
+                )
+        raise ValueError(
+            "loopy belief propagation gives joint distributions only of nodes that "
+            "are together in a clique without evidence"
+        )
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows.
@@ -311,6 +329,8 @@ class MarkovRandomField:
         """
         if self.nodes != other.nodes or self.states != other.states:
             raise ValueError("the fields must have the same nodes and states")
+        if self.inference != "exact":
+            raise ValueError("the divergence needs inference='exact'")
         ones = [np.ones(table.shape) for table in other.potentials.values()]
         engine = self._engine(self._scopes + other._scopes, self._sizes)
         _, tape = engine.forward([table[None] for table in self._linear + ones])
@@ -333,10 +353,11 @@ class MarkovRandomField:
             )
         return graph
 
-    def _condition(self, codes, hidden, asked):
+    def _condition(self, codes, hidden, asked, own=False):
         """Unnormalised log-mass of rows, and posteriors of groups of hidden nodes.
 
-        All rows miss the same entries, `hidden`.
+        All rows miss the same entries, `hidden`. With `own`, the groups are cliques
+        and their posteriors those of the cliques' own tables.
         """
         place = {i: k for k, i in enumerate(hidden)}
         scopes, tables, log_mass = [], [], np.zeros(len(codes))
@@ -354,9 +375,14 @@ class MarkovRandomField:
         if not hidden:
             return log_mass, []
         sizes = [self._sizes[i] for i in hidden]
-        scopes += [tuple(place[i] for i in group) for group in asked]
+        groups = [tuple(place[i] for i in group) for group in asked]
+        if own:
+            ones, where = [], [scopes.index(group) for group in groups]
+        else:
+            ones = [np.ones([1] + [sizes[k] for k in group]) for group in groups]
+            where = range(len(scopes), len(scopes) + len(groups))
+            scopes += groups
         engine = self._engine(scopes, sizes)
-        ones = [np.ones([1] + [self._sizes[i] for i in group]) for group in asked]
         posteriors = [
             np.empty([len(codes)] + [self._sizes[i] for i in group]) for group in asked
         ]
@@ -372,9 +398,9 @@ class MarkovRandomField:
                 mass, tape = engine.forward(batch + ones)
             log_mass[rows] += mass
             if asked:
-                marginals = engine.backward(tape)[len(tables) :]
-                for posterior, marginal in zip(posteriors, marginals):
-                    posterior[rows] = marginal
+                marginals = engine.backward(tape)
+                for posterior, place_of in zip(posteriors, where):
+                    posterior[rows] = marginals[place_of]
         return log_mass, posteriors
 
 

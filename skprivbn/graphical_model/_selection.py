@@ -13,6 +13,7 @@ general approach to differentially private synthetic data. JPC.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -112,14 +113,17 @@ def noisy_max(scores, scale, pure=True):
     Exponential noise for pure epsilon, Gumbel noise for zCDP: a choice with noise of
     scale 2 / e costs epsilon = e, or rho = e^2 / 8.
     """
+    return int(_chooser(float(scale), pure)([int(score) for score in scores]))
+
+
+@lru_cache(maxsize=16)
+def _chooser(scale, pure):
     from opendp import prelude as dp
 
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
     measure = dp.max_divergence() if pure else dp.zero_concentrated_divergence()
-    distance = dp.linf_distance(T="i64")
-    choose = dp.m.make_noisy_max(domain, distance, measure, scale=float(scale))
-    return int(choose([int(score) for score in scores]))
+    return dp.m.make_noisy_max(domain, dp.linf_distance(T="i64"), measure, scale=scale)
 
 
 def dependence_scores(two_way, one_way, n_records):

@@ -113,8 +113,14 @@ def test_loopy_field_agrees_on_a_tree():
     assert_allclose(loopy.log_likelihood(X), exact.log_likelihood(X), atol=1e-6)
     for one, other in zip(exact.predict_proba(X), loopy.predict_proba(X)):
         assert_allclose(other, one, atol=1e-6)
-    with pytest.raises(ValueError, match="exact"):
-        loopy.sample(1)
+    assert_allclose(loopy.query(("b", "a")), exact.query(("b", "a")), atol=1e-6)
+    for impossible in (
+        lambda: loopy.sample(1),
+        lambda: loopy.kl_divergence(exact),
+        lambda: loopy.query(("a", "c")),
+    ):
+        with pytest.raises(ValueError, match="exact|together in a clique"):
+            impossible()
 
 
 @pytest.mark.parametrize(
