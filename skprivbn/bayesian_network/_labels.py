@@ -107,18 +107,18 @@ def _same_kind_array(labels, kind):
 
 def _look_up(column, labels, node):
     table = {label: code for code, label in enumerate(labels)}
-    codes = np.empty(len(column), dtype=np.intp)
-    for i, value in enumerate(column.tolist()):
-        code = table.get(value)
-        if code is None:
-            if not is_missing(value):
-                raise ValueError(
-                    f"column {node!r} holds {value!r}, which is not one of its states "
-                    f"{list(labels)}"
-                )
-            code = MISSING
-        codes[i] = code
-    return codes
+    values = column.tolist()
+    codes = list(map(table.get, values))
+    if None in codes:
+        for i, code in enumerate(codes):
+            if code is None:
+                if not is_missing(values[i]):
+                    raise ValueError(
+                        f"column {node!r} holds {values[i]!r}, which is not one of its "
+                        f"states {list(labels)}"
+                    )
+                codes[i] = MISSING
+    return np.array(codes, dtype=np.intp)
 
 
 def label_dtype(states):
@@ -145,7 +145,7 @@ def decode(codes, nodes, states):
 
 def sorted_states(column):
     """Return the distinct labels of a column in ascending order, without missing."""
-    labels = {value for value in column.tolist() if not is_missing(value)}
+    labels = {label for label in set(column.tolist()) if not is_missing(label)}
     if not labels:
         return ()
     try:
