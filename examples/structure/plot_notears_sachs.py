@@ -44,7 +44,7 @@ learners = {
     # every laboratory runs the rounds with itself
     "voting": VotingStructureLearner(FederatedNotearsADMM(backend="plaintext")),
 }
-n_laboratories = [2, 4, 8, 16]
+n_laboratories = [2, 4, 16]
 distances = {name: np.zeros((len(n_laboratories), 3)) for name in learners}
 for repetition in range(3):
     cells = np.random.RandomState(repetition).permutation(853)[:512]

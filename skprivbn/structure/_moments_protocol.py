@@ -87,6 +87,11 @@ def collect_moments(federation):
     settings = federation.settings
     total = federation.secure_sum("moments")
     parts = np.split(total, 2) if settings["holdout"] > 0.0 else [total]
+    if parts[-1][0] < 2:
+        raise ValueError(
+            "too few rows: parties need several rows each to set some of them aside; "
+            "name a search instead of 'auto'"
+        )
     return [read_moments(part, settings["centre"]) for part in parts]
 
 
