@@ -1,9 +1,12 @@
 """What every federated estimator shares."""
 
-from skprivbn.crypto import resolve_backend
+from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import StrOptions
 
-__all__ = ["FederatedMixin"]
+__all__ = ["BACKEND_CONSTRAINT", "FederatedMixin"]
+
+BACKEND_CONSTRAINT = [StrOptions(set(BACKENDS)), AdditiveBackend]
 
 
 class FederatedMixin:

@@ -18,7 +18,7 @@ from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._progress import Progress
 from skprivbn.mixture._ranges import check_precision
 from skprivbn.partition import check_horizontal
-from skprivbn.preprocessing._base import PRIVACY_CONSTRAINTS, charge, check_bounds
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import (
     Interval,

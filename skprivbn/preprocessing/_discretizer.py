@@ -6,20 +6,15 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.federation import Ledger
 from skprivbn.partition import HorizontalPartition, check_horizontal
-from skprivbn.preprocessing._base import (
-    BACKEND_CONSTRAINT,
-    PRIVACY_CONSTRAINTS,
-    charge,
-    check_bounds,
-)
 from skprivbn.preprocessing._histogram import (
     CountingParty,
     find_quantiles,
     histogram_settings,
 )
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 

@@ -4,13 +4,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.partition import HorizontalPartition, check_horizontal
-from skprivbn.preprocessing._base import (
-    BACKEND_CONSTRAINT,
-    PRIVACY_CONSTRAINTS,
-    fit_moments,
-)
+from skprivbn.preprocessing._base import fit_moments
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils._sklearn import _fit_context
 
 __all__ = ["FederatedStandardScaler"]

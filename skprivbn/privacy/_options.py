@@ -1,0 +1,66 @@
+"""What `epsilon`, `delta`, `bounds` and `accountant` mean in every estimator."""
+
+from numbers import Real
+
+import numpy as np
+
+from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
+from skprivbn.utils._sklearn import Interval
+
+__all__ = ["PRIVACY_CONSTRAINTS", "charge", "check_bounds"]
+
+PRIVACY_CONSTRAINTS = {
+    "epsilon": [Interval(Real, 0, None, closed="neither"), None],
+    "delta": [Interval(Real, 0, 1, closed="left")],
+    "bounds": ["array-like", tuple, None],
+    "accountant": [PrivacyAccountant, None],
+}
+
+
+def check_bounds(bounds, n_features):
+    """Return public bounds as an array of shape (2, n_features).
+
+    Parameters
+    ----------
+    bounds : pair of numbers or of array-likes of shape (n_features,)
+        Lower and upper bounds.
+    n_features : int
+
+    Returns
+    -------
+    bounds : ndarray of shape (2, n_features)
+    """
+    try:
+        low, high = bounds
+        table = np.stack(
+            [np.broadcast_to(np.asarray(b, float), n_features) for b in (low, high)]
+        )
+    except (TypeError, ValueError):
+        raise ValueError(
+            "bounds must be a pair (low, high) of numbers or of one number per "
+            f"feature ({n_features}), got {bounds!r}"
+        ) from None
+    if not np.all(np.isfinite(table)) or not np.all(table[0] < table[1]):
+        raise ValueError("bounds must be finite, each lower bound below its upper one")
+    return table
+
+
+def charge(estimator, what):
+    """Charge a fit to the estimator's accountant, before any data are touched.
+
+    An exact release costs an infinite epsilon: it is refused if the accountant
+    watches over these data.
+    """
+    if estimator.epsilon is None:
+        if estimator.accountant is not None:
+            estimator.accountant.spend(epsilon=np.inf, what=f"exact {what}")
+        return None
+    if estimator.bounds is None:
+        raise ValueError(
+            "epsilon needs public bounds= to clip the rows to: bounds read off the "
+            "data would not be private"
+        )
+    accountant = check_accountant(
+        estimator.accountant, estimator.epsilon, estimator.delta
+    )
+    return accountant.spend(estimator.epsilon, estimator.delta, what=f"noisy {what}")
