@@ -1,7 +1,7 @@
 """
-===================================================
+===============================================
 Which rows should sites send, if they send any?
-===================================================
+===============================================
 
 A clinic and a registry hold different columns about the same 6,000 patients. The paper
 behind :class:`~skprivbn.bayesian_network.CollectiveBayesianNetwork` lets them send the
@@ -113,7 +113,7 @@ for label, rows in (("unlikely rows", unlikely), ("as many random rows", some)):
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 colors = {"low_likelihood": "#D55E00", "mixed": "#009E73", "random": "#0072B2"}
 for selection, values in divergence.items():
-    left.loglog(fractions, values, "o-", color=colors[selection], label=selection)
+    left.semilogy(fractions, values, "o-", color=colors[selection], label=selection)
 left.set(
     xlabel="fraction of rows sent",
     ylabel="KL divergence from the pooled fit",
@@ -127,6 +127,7 @@ for shift, (label, values), color in zip(
     right.bar(place + shift, values, width=0.4, label=label, color=color)
 right.set(
     yscale="log",
+    ylim=(5e-5, 20),
     ylabel="KL divergence of one node's table",
     title=f"Tables from {unlikely.mean():.0%} of the rows",
 )

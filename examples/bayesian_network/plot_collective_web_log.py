@@ -1,7 +1,7 @@
 """
-=============================================
+===========================================
 Two web servers, and visitors that use both
-=============================================
+===========================================
 
 Visitors of a news site look at pages of 17 categories. Suppose that two servers hold
 the pages of half of the categories each. Every server knows which of its own
@@ -70,7 +70,7 @@ for selection, color in colors.items():
         )
         for fraction in fractions
     ]
-    ax.loglog(fractions, divergence, "o-", color=color, label=selection)
+    ax.semilogy(fractions, divergence, "o-", color=color, label=selection)
 ax.set(
     xlabel="fraction of visits sent",
     ylabel="KL divergence from the pooled fit",
