@@ -9,7 +9,6 @@ __all__ = ["import_optional", "warn_leak"]
 _EXTRA_OF = {
     "matplotlib": "plot",
     "networkx": "plot",
-    "private_set_intersection": "psi",
     "nvflare": "nvflare",
 }
 
