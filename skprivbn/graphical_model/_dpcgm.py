@@ -14,6 +14,7 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.federation import Ledger
 from skprivbn.graphical_model._cgm import collective_em
+from skprivbn.graphical_model._combinations import check_combinations
 from skprivbn.graphical_model._counting import (
     Contribution,
     count_tables,
@@ -38,6 +39,7 @@ from skprivbn.graphical_model._release import (
     TablesParty,
     check_rows,
     release_tables,
+    single_holder_ledger,
     tables_settings,
 )
 from skprivbn.graphical_model._selection import TreeBudget, measure_tree
@@ -210,10 +212,13 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
     --------
     >>> import numpy as np
     >>> from skprivbn.graphical_model import DPCGMLearner
+    >>> from skprivbn.privacy import PrivacyAccountant
     >>> rng = np.random.default_rng(0)
     >>> first = rng.integers(2, size=5000)
     >>> X = np.column_stack([first, first ^ (rng.random(5000) < 0.1)])
-    >>> learner = DPCGMLearner(epsilon=1.0, domain=[2, 2]).fit(X)
+    >>> accountant = PrivacyAccountant(epsilon=1.0)
+    >>> learner = DPCGMLearner(epsilon=1.0, domain=[2, 2], accountant=accountant)
+    >>> learner = learner.fit(X)
     >>> learner.predict([[0, np.nan], [1, np.nan]])
     array([[0, 0],
            [1, 1]])
@@ -328,7 +333,7 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
             self, X, party, dtype=None, ensure_all_finite=False, aligned=aligned
         )
         several = party is not None or hasattr(X, "federate")
-        self._check_combinations(several, aligned)
+        check_combinations(self, several, aligned)
         if self.method == "psgd":
             return self._fit_psgd(partition)
         if self.cliques == "mst":
@@ -360,7 +365,7 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
         else:
             counts = self._count(partition, layout, states, contribution)
             counts = counts if noise is None else noise.release(counts)
-            ledger = _single_holder_ledger(partition, noise)
+            ledger = single_holder_ledger(partition, noise)
         std = 0.0 if noise is None else noise.std
         tables = NoisyTables(
             layout,
@@ -441,7 +446,7 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
         tables = NoisyTables(layout, counts.astype(float), std, budget.one_way.kind)
         self._learn(tables, states, counts)
         self.noise_, self.privacy_spent_ = budget.two_way, spent
-        self.ledger_ = _single_holder_ledger(partition, budget)
+        self.ledger_ = single_holder_ledger(partition, budget)
         return self
 
     def _fit_psgd(self, partition):
@@ -459,42 +464,8 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
         )
         self._set_model(layout, theta, states)
         self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent
-        self.ledger_ = _single_holder_ledger(partition, self)
+        self.ledger_ = single_holder_ledger(partition, self)
         return self
-
-    def _check_combinations(self, several, aligned):
-        """Refuse what cannot be combined, before anything is spent."""
-        psgd = self.method == "psgd"
-        if psgd and self.delta == 0:
-            raise ValueError(
-                "method='psgd' needs delta > 0: its guarantee cannot be pure"
-            )
-        refused = {
-            "method='psgd'": psgd,
-            "method='non_private'": self.method == "non_private",
-            "cliques='mst'": isinstance(self.cliques, str) and self.cliques == "mst",
-        }
-        for what, chosen in refused.items():
-            if chosen and several:
-                raise ValueError(
-                    f"{what} works for one holder of all rows only, not with party= or "
-                    "a partition"
-                )
-        given = [name for name, values in aligned.items() if values is not None]
-        if psgd and (given or self.tied or self.cliques == "mst"):
-            raise ValueError(
-                "method='psgd' takes fixed, untied cliques and one record per person, "
-                "without weights"
-            )
-        if refused["cliques='mst'"] and (self.tied or self.contribution):
-            raise ValueError(
-                "cliques='mst' takes untied tables and one record per person"
-            )
-        if several and self.domain is None:
-            raise ValueError(
-                "several holders need domain=, the public states of every column: "
-                "finding out which values occur would need their rows"
-            )
 
     def _spend(self, rho, what):
         """Charge this fit to the accountant, before the rows are looked at."""
@@ -621,19 +592,3 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
             noise = tables.std[table] / (multiplicity * n_records)
             self.noisy_marginals_[clique] = values[table] / (multiplicity * n_records)
             self.marginal_std_[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)
-
-
-def _single_holder_ledger(partition, noise):
-    """Ledger of a fit without messages: what the result tells whoever sees it."""
-    ledger = Ledger(parties=partition.names)
-    ledger.note("one holder: no message is sent, the noise is drawn by OpenDP")
-    if noise is None:
-        ledger.learns("whoever sees the model", "exact tables", "plaintext aggregate")
-    else:
-        ledger.learns(
-            "whoever sees the model",
-            "what is left of the rows after noise",
-            "noisy release",
-            epsilon=noise.epsilon,
-        )
-    return ledger

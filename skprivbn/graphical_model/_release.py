@@ -8,6 +8,7 @@ import numpy as np
 
 from skprivbn.bayesian_network._labels import MISSING, encode
 from skprivbn.federation import (
+    Ledger,
     Party,
     PartyRefusal,
     check_noise,
@@ -22,7 +23,13 @@ from skprivbn.graphical_model._counting import (
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 
-__all__ = ["TablesParty", "check_rows", "release_tables", "tables_settings"]
+__all__ = [
+    "TablesParty",
+    "check_rows",
+    "release_tables",
+    "single_holder_ledger",
+    "tables_settings",
+]
 
 
 def check_rows(block, nodes, states, contribution, missing):
@@ -185,3 +192,19 @@ def release_tables(federation, noise):
         total = reply[federation.first]["tables"]
     declare_noise(federation.ledger, noise, "contingency tables of all rows")
     return np.rint(total).astype(np.int64)
+
+
+def single_holder_ledger(partition, noise):
+    """Ledger of a fit without messages: what the result tells whoever sees it."""
+    ledger = Ledger(parties=partition.names)
+    ledger.note("one holder: no message is sent, the noise is drawn by OpenDP")
+    if noise is None:
+        ledger.learns("whoever sees the model", "exact tables", "plaintext aggregate")
+    else:
+        ledger.learns(
+            "whoever sees the model",
+            "what is left of the rows after noise",
+            "noisy release",
+            epsilon=noise.epsilon,
+        )
+    return ledger

@@ -1,0 +1,43 @@
+"""Which options of the learner exclude each other."""
+
+__all__ = ["check_combinations"]
+
+
+def check_combinations(learner, several, aligned):
+    """Refuse what cannot be combined, before anything is spent.
+
+    Parameters
+    ----------
+    learner : DPCGMLearner
+    several : bool
+        Whether several holders take part.
+    aligned : dict
+        `individual` and `sample_weight`, None if not given.
+    """
+    psgd = learner.method == "psgd"
+    if psgd and learner.delta == 0:
+        raise ValueError("method='psgd' needs delta > 0: its guarantee cannot be pure")
+    refused = {
+        "method='psgd'": psgd,
+        "method='non_private'": learner.method == "non_private",
+        "cliques='mst'": isinstance(learner.cliques, str) and learner.cliques == "mst",
+    }
+    for what, chosen in refused.items():
+        if chosen and several:
+            raise ValueError(
+                f"{what} works for one holder of all rows only, not with party= or "
+                "a partition"
+            )
+    given = [name for name, values in aligned.items() if values is not None]
+    if psgd and (given or learner.tied or learner.cliques == "mst"):
+        raise ValueError(
+            "method='psgd' takes fixed, untied cliques and one record per person, "
+            "without weights"
+        )
+    if refused["cliques='mst'"] and (learner.tied or learner.contribution):
+        raise ValueError("cliques='mst' takes untied tables and one record per person")
+    if several and learner.domain is None:
+        raise ValueError(
+            "several holders need domain=, the public states of every column: "
+            "finding out which values occur would need their rows"
+        )
