@@ -6,6 +6,9 @@ from skprivbn.exceptions import PartitionError
 
 __all__ = ["RemoteColumns", "RemoteRows"]
 
+#: what a column of keys may be used as
+KEY_ROLES = ("keys", "individual")
+
 
 class _RemoteData:
     """What remote rows and remote columns share: they are not here.
@@ -117,6 +120,11 @@ class RemoteRows(_RemoteData):
                     f"{key} must be the name of a column at the sites, one of "
                     f"{list(self.schema)}; got {type(column).__name__}"
                     + (f" {column!r}" if isinstance(column, str) else "")
+                )
+            if self.schema[column] == "key" and key not in KEY_ROLES:
+                raise PartitionError(
+                    f"column {column!r} holds keys, which name people: they cannot be "
+                    f"{key}. Have the sites declare its categories"
                 )
             if column in self.feature_names:
                 raise PartitionError(

@@ -22,6 +22,7 @@ from skprivbn.federation._host import (
     find_installed_protocol,
 )
 from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation._remote import KEY_ROLES
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode, encode
 from skprivbn.privacy import PrivacyAccountant, Spend
@@ -112,7 +113,10 @@ class SiteHost(PartyHost):
         named = [*columns, *data["aligned"].values()]
         if not all(isinstance(c, str) and c in dataset.columns for c in named):
             raise PartyRefusal("unknown-dataset")
-        if any(dataset.columns[column] == "key" for column in columns):
+        # Keys name people: they are joined in private or stay here, and never become
+        # features, outcomes or the names of clusters.
+        shown = [c for role, c in data["aligned"].items() if role not in KEY_ROLES]
+        if any(dataset.columns[column] == "key" for column in [*columns, *shown]):
             raise PartyRefusal("unknown-dataset")
         return columns, dataset
 

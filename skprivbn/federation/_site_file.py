@@ -39,7 +39,8 @@ ESTIMATORS = {
     "DPCGMLearner": ["skprivbn.graphical_model._release:TablesParty"],
     "FederatedDynotears": ["skprivbn.structure._admm_protocol:ADMMParty"],
     "FederatedGaussianBayesianNetwork": [
-        "skprivbn.structure._moments_protocol:MomentsParty"
+        "skprivbn.structure._moments_protocol:MomentsParty",
+        "skprivbn.structure._columns_protocol:ColumnsParty",
     ],
     "FederatedKBinsDiscretizer": ["skprivbn.preprocessing._histogram:CountingParty"],
     "FederatedNotearsADMM": [

@@ -15,6 +15,7 @@ from skprivbn.crypto.two_party._products import (
     multiply_by_my_bits,
     multiply_by_their_bits,
 )
+from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Party, PartyRefusal, operation
 from skprivbn.structure._moments import Moments
 
@@ -95,7 +96,7 @@ class ColumnsParty(Party):
         n_one, n_other = (self.settings["n_columns"][name] for name in (one, other))
         total = np.zeros((n_one, n_other), dtype=np.uint64)
         weights = bit_weights()[:, None]
-        for start in range(0, self.settings["n_rows"], _BATCH):
+        for start in range(0, len(self.integers), _BATCH):
             own = self.integers[start : start + _BATCH]
             if self.name == one:
                 nothing = np.zeros((len(own), n_other), dtype=np.uint64)
@@ -140,6 +141,12 @@ def collect_column_moments(federation, columns, feature_names):
         Of all columns.
     """
     summaries = federation.call("summary")
+    n_rows, *others = {summary["n_rows"] for summary in summaries.values()}
+    if others:
+        # Remote parties' numbers of records are not known before.
+        raise PartitionError(
+            "parties hold different numbers of records, which are aligned by order"
+        )
     federation.converse("products")
     replies = federation.call("shares")
     totals = {}
@@ -148,7 +155,6 @@ def collect_column_moments(federation, columns, feature_names):
             pair = entry["one"], entry["other"]
             totals[pair] = totals.get(pair, np.uint64(0)) + entry["share"]
     federation.ledger.learns("coordinator", "means and covariance of all columns")
-    n_rows = next(iter(summaries.values()))["n_rows"]
     place = {name: i for i, name in enumerate(feature_names)}
     index = {party: [place[c] for c in held] for party, held in columns.items()}
     d = len(feature_names)

@@ -11,7 +11,12 @@ from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartitionError
-from skprivbn.partition import VerticalPartition, check_horizontal, check_vertical
+from skprivbn.partition import (
+    RemoteColumns,
+    VerticalPartition,
+    check_horizontal,
+    check_vertical,
+)
 from skprivbn.privacy import PrivacyAccountant, check_accountant
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._columns_protocol import ColumnsParty, collect_column_moments
@@ -207,7 +212,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
             The fitted estimator.
         """
         self._check_options()
-        if self.parties is not None or isinstance(X, VerticalPartition):
+        if self.parties is not None or isinstance(X, VerticalPartition | RemoteColumns):
             self._learn(self._column_moments(X, party), {})
             return self
         partition = check_horizontal(
@@ -334,7 +339,6 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
             )
         settings = {
             "n_columns": {name: len(held) for name, held in partition.columns.items()},
-            "n_rows": max(partition.n_rows().values()),
         }
         with partition.federate(ColumnsParty, settings, NoSumsBackend()) as federation:
             moments = collect_column_moments(

@@ -132,6 +132,11 @@ class FlareFederation:
                 found[name] = _payload(name, "introduce", reply)
             waiting = [name for name in self.sites if name not in found]
             if waiting and time.monotonic() > deadline:
+                if not found:
+                    raise ConnectionError(
+                        f"no site of {list(self.sites)} has started the job in time: "
+                        "the engine starts it only when all of them are there"
+                    )
                 raise PartyError(waiting[0], "introduce", "timeout")
         mine = version("skprivbn")
         for name, introduction in found.items():

@@ -153,23 +153,45 @@ class LocalFederation:
                     raise
                 time.sleep(0.5)
 
+    def family(self, name):
+        """Return the process of the server or a site and those of the jobs it runs.
+
+        Jobs run in process groups of their own, and outlive a parent that is killed.
+        """
+        psutil = import_optional("psutil", "LocalFederation")
+        try:
+            parent = psutil.Process(self.processes[name].pid)
+            return [parent, *parent.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
     def signal(self, name, number):
         """Send a signal to the server or a site, and to the jobs that it runs."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.processes[name].pid, number)
+        _send(self.family(name), number)
 
     def stop(self):
         """End every process that was started."""
-        for name in self.processes:
-            self.signal(name, signal.SIGCONT)
-            self.signal(name, signal.SIGTERM)
+        members = [member for name in self.processes for member in self.family(name)]
+        _send(members, signal.SIGCONT)
+        for process in self.processes.values():
+            process.terminate()
         deadline = time.monotonic() + 5.0
-        for name, process in self.processes.items():
+        for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(deadline - time.monotonic(), 0.1))
-            self.signal(name, signal.SIGKILL)
+        _send(members, signal.SIGKILL)
+        for process in self.processes.values():
             process.wait()
+        import_optional("psutil", "LocalFederation").wait_procs(members, timeout=5.0)
         self.processes = {}
+
+
+def _send(members, number):
+    psutil = import_optional("psutil", "LocalFederation")
+    for member in members:
+        # A member knows when it was started: its number is not somebody else's now.
+        with suppress(psutil.NoSuchProcess):
+            member.send_signal(number)
 
 
 def free_ports(n):

@@ -14,12 +14,14 @@ max_exact_fits = {max_exact_fits}
 {budget}
 estimators = [
     "DPCGMLearner",
+    "FederatedDynotears",
     "FederatedGaussianBayesianNetwork",
     "FederatedKBinsDiscretizer",
     "FederatedNotearsADMM",
     "FederatedPCA",
     "FederatedStandardScaler",
     "PPEMGaussianMixture",
+    "PrivateGLMM",
     "PrivateK2StructureLearner",
 ]
 
@@ -27,6 +29,7 @@ estimators = [
 a = "float"
 b = "float"
 ward = ["surgery", "medicine"]
+died = "int"
 person = "key"
 {own}
 
@@ -61,17 +64,28 @@ def make_rows(seed=0, n_rows=60):
     return X, ward, party, people
 
 
+def outcome(X):
+    """Return something that depends on the rows, but not entirely."""
+    return (X[:, 0] + 3 * np.sin(1000 * X[:, 1]) > 4).astype(int)
+
+
 def write_tables(folder, X, ward, party, people):
     """Write ``stays.csv`` of every hospital into ``folder/hospital``."""
     labels = np.array(["surgery", "medicine"])
+    died = outcome(X)
     for name in NAMES:
         own = OWN[name]
-        lines = [",".join(["a", "b", "ward", "person", "remark", *own])]
+        lines = [",".join(["a", "b", "ward", "died", "person", "remark", *own])]
         mine = np.flatnonzero(party == name)
         for i, row in enumerate(mine):
-            cells = [f"{X[row, 0]!r}", f"{X[row, 1]!r}", labels[ward[row]], f"p{i}"]
+            cells = [f"{X[row, 0]!r}", f"{X[row, 1]!r}", labels[ward[row]]]
             cells = [cell.removeprefix("np.float64(").rstrip(")") for cell in cells]
-            cells += ["-", *(str(people[column][i]) for column in own)]
+            cells += [
+                str(died[row]),
+                f"p{i}",
+                "-",
+                *(str(people[column][i]) for column in own),
+            ]
             lines.append(",".join(cells))
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "stays.csv").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,284 @@
+"""What happens when sites, the server or people fail, on NVIDIA FLARE."""
+
+import json
+import signal
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation.flare import FlareFederation, LocalFederation
+from skprivbn.federation.flare._connect import write_job
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.preprocessing import FederatedPCA
+from tests.federation.flare.hospitals import MARKER, NAMES, site_files, write_tables
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flare")]
+
+
+def works(local, **options):
+    """A new session with all sites can be opened, and used."""
+    with local.connect("icu", ready_within=120.0, **options) as federation:
+        FederatedPCA().fit(federation.rows(["a", "b"]))
+
+
+def long_fit(federation):
+    """Start a fit of many rounds; return the model, the thread and its errors."""
+    model = PPEMGaussianMixture(
+        3, backend="masking", tol=0.0, max_iter=400, random_state=0
+    )
+    errors = []
+
+    def fit():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model.fit(federation.rows(["a", "b"]))
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    time.sleep(3.0)
+    assert thread.is_alive()
+    return model, thread, errors
+
+
+@pytest.fixture(autouse=True)
+def all_running(hospitals):
+    """Start again whatever a test has ended."""
+    yield
+    for name, process in list(hospitals.processes.items()):
+        if process.poll() is not None:
+            hospitals.start(name)
+
+
+def test_a_killed_site_is_named_and_the_estimator_stays_unfitted(hospitals):
+    with hospitals.connect("icu", timeout=10.0) as federation:
+        model, thread, errors = long_fit(federation)
+        hospitals.signal("west", signal.SIGKILL)
+        thread.join(60.0)
+        assert not thread.is_alive()
+    (error,) = errors
+    assert isinstance(error, PartyError)
+    assert error.party == "west"
+    assert not hasattr(model, "means_")
+    assert not hasattr(model, "ledger_")
+    hospitals.processes["west"].wait()
+    hospitals.start("west")
+    works(hospitals)
+
+
+def test_a_frozen_site_that_comes_back_goes_on(hospitals):
+    with hospitals.connect("icu", timeout=60.0) as federation:
+        model, thread, errors = long_fit(federation)
+        hospitals.signal("west", signal.SIGSTOP)
+        time.sleep(4.0)
+        assert thread.is_alive()
+        hospitals.signal("west", signal.SIGCONT)
+        thread.join(120.0)
+    assert not errors
+    assert model.n_iter_ == 400
+
+
+def test_a_frozen_site_is_late(hospitals):
+    with hospitals.connect("icu", timeout=3.0) as federation:
+        hospitals.signal("south", signal.SIGSTOP)
+        try:
+            with pytest.raises(PartyError, match="'south'.*in time"):
+                FederatedPCA().fit(federation.rows(["a", "b"]))
+        finally:
+            hospitals.signal("south", signal.SIGCONT)
+    works(hospitals)
+
+
+def test_a_server_that_dies_is_a_clear_error_and_the_next_session_works(hospitals):
+    with hospitals.connect("icu", timeout=10.0) as federation:
+        model, thread, errors = long_fit(federation)
+        hospitals.signal("server", signal.SIGKILL)
+        thread.join(120.0)
+        assert not thread.is_alive()
+    (error,) = errors
+    assert isinstance(error, ConnectionError)
+    assert "connect again" in str(error)
+    assert not hasattr(model, "means_")
+    hospitals.processes["server"].wait()
+    hospitals.start("server")
+    works(hospitals)
+
+
+def test_an_unknown_dataset(hospitals):
+    with pytest.raises(PartyError) as caught:
+        hospitals.connect("nothing")
+    assert caught.value.code == "unknown-dataset"
+
+
+def test_a_kit_of_another_project_does_not_get_in(hospitals, tmp_path):
+    other = LocalFederation(tmp_path / "other", site_files(path=tmp_path))
+    other.provision()
+    fake = tmp_path / "kit"
+    fake.mkdir()
+    admin = other.kits["admin"]
+    real = json.loads((hospitals.kits["admin"] / "startup/fed_admin.json").read_text())
+    for name in ("client.crt", "client.key"):
+        (fake / "startup").mkdir(exist_ok=True)
+        (fake / "startup" / name).write_bytes((admin / "startup" / name).read_bytes())
+    root = (hospitals.kits["admin"] / "startup" / "rootCA.pem").read_bytes()
+    (fake / "startup" / "rootCA.pem").write_bytes(root)
+    (fake / "startup" / "fed_admin.json").write_text(json.dumps(real))
+    (fake / "local").mkdir()
+    for path in (hospitals.kits["admin"] / "local").iterdir():
+        (fake / "local" / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(ConnectionError, match="no session with the server"):
+        FlareFederation.connect(fake, "icu")
+
+
+def submit(hospitals, folder):
+    """Submit a job by hand; return its final status and all logs."""
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    kit = hospitals.kits["admin"]
+    session = new_secure_session("scientist@demo.org", str(kit))
+    try:
+        try:
+            job = session.submit_job(str(folder))
+        except Exception as error:
+            return f"REFUSED {error}", ""
+        deadline, status = time.monotonic() + 60.0, ""
+        while time.monotonic() < deadline:
+            status = session.get_job_status(job) or ""
+            if status.startswith(("FINISHED", "FAILED", "ABORTED")):
+                break
+            time.sleep(0.5)
+        else:
+            session.abort_job(job)
+    finally:
+        session.close()
+    logs = [
+        path.read_text(errors="replace")
+        for name in ("server", *NAMES)
+        for path in hospitals.kits[name].rglob("*log*.txt")
+    ]
+    return status, "\n".join(logs)
+
+
+def test_a_job_that_ships_code_is_refused(hospitals, tmp_path):
+    write_job(tmp_path, NAMES)
+    custom = tmp_path / "app" / "custom"
+    custom.mkdir()
+    (custom / "evil.py").write_text("open('stolen', 'w')\n")
+    status, logs = submit(hospitals, tmp_path)
+    assert "BYOC not permitted" in status + logs
+
+
+def test_a_job_with_another_class_is_refused(hospitals, tmp_path):
+    write_job(tmp_path, NAMES)
+    path = tmp_path / "app" / "config" / "config_fed_client.json"
+    config = json.loads(path.read_text())
+    other = "nvflare.app_common.executors.statistics.statistics_executor"
+    config["executors"][0]["executor"] = {"path": f"{other}.StatisticsExecutor"}
+    path.write_text(json.dumps(config))
+    status, logs = submit(hospitals, tmp_path)
+    assert not status.startswith("FINISHED:COMPLETED")
+    assert "StatisticsExecutor' at config path" in logs
+    assert "is not in allow_list" in logs
+
+
+def test_a_site_with_loosened_policy_loads_no_data(hospitals):
+    path = hospitals.kits["south"] / "local" / "resources.json"
+    strict = path.read_text()
+    path.write_text(strict.replace('"allow_log_streaming": false', '"x": false'))
+    try:
+        with pytest.raises(PartyError, match="'south'.*does not allow"):
+            hospitals.connect("icu")
+    finally:
+        path.write_text(strict)
+    works(hospitals)
+
+
+def memory_of(members):
+    """Yield the writable memory of processes."""
+    for member in members:
+        folder = Path(f"/proc/{member.pid}")
+        maps = (folder / "maps").read_text().splitlines()
+        with open(folder / "mem", "rb", buffering=0) as memory:
+            for line in maps:
+                span, rights, *_ = line.split()
+                start, end = (int(x, 16) for x in span.split("-"))
+                if rights.startswith("rw") and end - start < 1 << 28:
+                    try:
+                        memory.seek(start)
+                        yield memory.read(end - start)
+                    except (OSError, ValueError, OverflowError):
+                        continue
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux")
+def test_a_sites_rows_are_in_nobody_elses_memory_or_files(hospitals, tmp_path):
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    # a number that nobody else has, in a row and hence in the site's statistics
+    rare = 7.123456789012345
+    table = next(
+        Path(line.split('"')[1])
+        for line in (hospitals.kits["north"] / "local" / "skprivbn_site.toml")
+        .read_text()
+        .splitlines()
+        if line.startswith("path")
+    )
+    original = table.read_text()
+    lines = original.splitlines()
+    lines[1] = ",".join([repr(rare), *lines[1].split(",")[1:]])
+    table.write_text("\n".join(lines) + "\n")
+    markers = [np.float64(rare).tobytes(), repr(rare).encode()]
+    try:
+        with hospitals.connect("icu") as federation:
+            FederatedPCA().fit(federation.rows(["a", "b"]))
+            job = federation.job_id
+            try:
+                seen = {
+                    name: any(
+                        marker in chunk
+                        for chunk in memory_of(hospitals.family(name))
+                        for marker in markers
+                    )
+                    for name in ("north", "server", "south")
+                }
+            except PermissionError:
+                pytest.skip("this system does not let a parent read its children")
+    finally:
+        table.write_text(original)
+    assert seen["north"], "the scan does not find what is there"
+    assert not seen["server"]
+    assert not seen["south"]
+    session = new_secure_session("scientist@demo.org", str(hospitals.kits["admin"]))
+    try:
+        deadline = time.monotonic() + 60.0
+        while not (session.get_job_status(job) or "").startswith("FINISHED"):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        session.download_job_result(job, str(tmp_path))
+    finally:
+        session.close()
+    others = [tmp_path, *(hospitals.kits[n] for n in ("server", "admin", "south"))]
+    for path in (p for folder in others for p in folder.rglob("*") if p.is_file()):
+        content = path.read_bytes()
+        assert not any(marker in content for marker in [*markers, MARKER.encode()]), (
+            path
+        )
+
+
+def test_no_process_is_left(tmp_path, hospital_data):
+    write_tables(tmp_path / "data", *hospital_data)
+    files = site_files(path=tmp_path / "data")
+    with LocalFederation(tmp_path / "federation", files) as local:
+        federation = local.connect("icu")
+        members = [member for name in local.processes for member in local.family(name)]
+        assert len(members) >= 8, "server, sites and a job of each"
+    alive = [m for m in members if m.is_running() and m.status() != "zombie"]
+    assert not alive
+    federation.close()
