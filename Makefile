@@ -9,10 +9,11 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help demo test test-slow lint format doc bench clean
+.PHONY: help demo demo-federation test test-slow lint format doc bench clean
 
 help:
 	@echo "make demo       fit the headline estimators on shipped data, in two minutes"
+	@echo "make demo-federation  three hospitals on this machine, on NVIDIA FLARE"
 	@echo "make test       lint, doctests and tests"
 	@echo "make test-slow  the tests that take longer than CI allows"
 	@echo "make doc        user guide, gallery and API reference, in doc/_build/html"
@@ -31,6 +32,9 @@ $(VENV)/.installed-%: pyproject.toml | $(BIN)/python
 
 demo: $(VENV)/.installed-plot
 	$(BIN)/python examples/demo.py
+
+demo-federation: $(VENV)/.installed-nvflare
+	$(BIN)/python examples/demo_federation.py
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

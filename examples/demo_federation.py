@@ -1,0 +1,79 @@
+"""A federation of three hospitals on this machine, from certificates to a fitted model.
+
+Run by ``make demo-federation``. A server and three sites start as processes of their
+own and talk over loopback with mutual TLS, as they would between organisations; every
+one of them is ended again.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from skprivbn.datasets import make_partitioned_blobs
+from skprivbn.federation.flare import LocalFederation
+from skprivbn.mixture import PPEMGaussianMixture
+
+HOSPITALS = ["north", "south", "west"]
+
+SITE_FILE = """\
+min_parties = 3
+
+[datasets.icu]
+path = "{path}"
+min_rows = 20
+max_exact_fits = 10
+estimators = ["PPEMGaussianMixture"]
+
+[datasets.icu.columns]
+pulse = "float"
+pressure = "float"
+"""
+
+
+def main():
+    """Provision, start, fit, print, stop."""
+    X, _, party = make_partitioned_blobs(600, n_parties=3, random_state=0)
+    names = np.array(HOSPITALS)[np.unique(party, return_inverse=True)[1]]
+    start = time.perf_counter()
+
+    def say(text):
+        print(f"{time.perf_counter() - start:5.1f} s  {text}", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        site_files = {}
+        for name in HOSPITALS:
+            path = folder / f"{name}.csv"
+            rows = X[names == name]
+            np.savetxt(path, rows, "%.17g", ",", header="pulse,pressure", comments="")
+            site_files[name] = SITE_FILE.format(path=path.as_posix())
+        say("making certificates and startup kits, starting a server and three sites")
+        with LocalFederation(folder / "federation", site_files) as local:
+            for name, process in local.processes.items():
+                say(f"{name} is process {process.pid}")
+            with local.connect("icu") as federation:
+                rows = federation.rows()
+                say(f"connected: {rows}")
+                model = PPEMGaussianMixture(n_components=3, random_state=0).fit(rows)
+                say(f"fitted in {model.n_iter_} iterations of encrypted sums")
+                print(model.means_.round(3))
+                print("mean log-likelihood, a secure sum:", round(model.score(rows), 6))
+            same = PPEMGaussianMixture(n_components=3, random_state=0)
+            same.fit(X, party=names)
+            difference = np.abs(model.means_ - same.means_).max()
+            print(
+                f"largest difference to the same fit in one process: {difference:.1e}"
+            )
+            print()
+            print(model.ledger_)
+            print()
+            log = local.kits["south"] / "local" / "skprivbn_audit.jsonl"
+            print("first lines of the audit log of site south:")
+            print("\n".join(log.read_text().splitlines()[:4]))
+        say("everything is stopped")
+
+
+if __name__ == "__main__":
+    main()
