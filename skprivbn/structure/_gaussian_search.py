@@ -37,7 +37,8 @@ def _equal_variance(moments, options):
     features = options.get("features")
     if features is None:
         features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
-    graph = best_hill_climb(features, golem(moments.covariance))
+    penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
+    graph = best_hill_climb(features, golem(moments.covariance), penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
 
 
@@ -46,13 +47,16 @@ def _bic(moments, options):
     if features is None:
         features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
     start = golem(moments.covariance, equal_variances=True)
-    graph = best_hill_climb(features, start, equal_variances=False)
+    penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
+    graph = best_hill_climb(features, start, equal_variances=False, penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
 
 
 def _ges(moments, options):
-    penalty = edge_penalty(moments.effective_rows, len(moments.mean))
-    found = extend_to_dag(ges(moments.covariance, moments.effective_rows, penalty=penalty))
+    penalty = edge_penalty(moments.n_rows, len(moments.mean))
+    found = extend_to_dag(
+        ges(moments.covariance, moments.effective_rows, penalty=penalty)
+    )
     # greedy equivalence search can end short of a maximum; going on from a member of
     # the class never lowers the score
     features = FeatureMoments.linear(moments.covariance, moments.effective_rows)

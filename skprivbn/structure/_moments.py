@@ -24,11 +24,14 @@ class Moments:
     def effective_rows(self):
         """Rows whose sampling error alone would be as large as error plus noise.
 
-        A covariance of two unrelated variables has variance ``v v / n`` by sampling
-        and ``noise^2`` on top; the smallest variance is taken, which errs on the side
-        of fewer edges.
+        A covariance of two unrelated residuals has variance ``v v / n`` by sampling.
+        Noise on the covariances adds ``noise^2``, times what the regressions that make
+        the residuals magnify it by: relative to ``v v`` at most one over the smallest
+        eigenvalue squared. Taking that errs on the side of fewer edges.
         """
-        least = np.diag(self.covariance).min()
+        if self.noise == 0.0:
+            return self.n_rows
+        least = np.linalg.eigvalsh(self.covariance)[0]
         return self.n_rows / (1.0 + self.n_rows * (self.noise / least) ** 2)
 
 

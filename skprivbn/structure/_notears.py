@@ -69,6 +69,7 @@ def notears(
     max_iter=100,
     h_tol=1e-8,
     rho_max=1e16,
+    tol=1e-6,
 ):
     """NOTEARS on a covariance: least squares, l1 penalty, no cycles.
 
@@ -87,6 +88,8 @@ def notears(
         Value of `h` that counts as acyclic.
     rho_max : float, default=1e16
         Bound on the penalty.
+    tol : float, default=1e-6
+        Relative decrease at which each subproblem counts as solved.
 
     Returns
     -------
@@ -110,7 +113,7 @@ def notears(
 
     for n_iter in range(1, max_iter + 1):  # noqa: B007 -- returned
         while True:
-            candidate = minimise_l1(smooth, weights, lambda1, free=free, tol=1e-6)
+            candidate = minimise_l1(smooth, weights, lambda1, free=free, tol=tol)
             new_h = trace_expm(candidate * candidate)[0]
             if new_h <= 0.25 * h or rho >= rho_max:
                 break

@@ -182,7 +182,7 @@ def test_nothing_secret_is_kept(linear):
 
 def test_mlp_beats_voting_and_basis_functions_beat_it():
     distances = {"admm": [], "voting": [], "basis": []}
-    for seed in range(4):
+    for seed in range(3):
         X, truth = make_mlp_sem(160, 6, random_state=seed)
         party = np.arange(160) % 8
         mlp = FederatedNotearsADMM("mlp", random_state=0)
@@ -265,7 +265,7 @@ def test_voting_runs_no_foreign_code(linear):
 def test_notears_solves_its_problem(linear):
     X, weights, _ = linear
     covariance = np.cov(X.T, bias=True)
-    found, h, _ = notears(covariance, lambda1=0.1)
+    found, h, _ = notears(covariance, lambda1=0.1, tol=1e-9)
     assert h <= 1e-8
     # on the graph found, lasso optimality: the gradient of the loss is -lambda sign
     kept = np.abs(found) > 0.05
