@@ -68,7 +68,7 @@ def write_sites(folder, X, party, codes, owned):
 
 
 def bench_rounds(federation, n_rounds, n_bytes):
-    """Return rounds per second with messages of a given size."""
+    """Return rounds per second: messages of a given size, short answers."""
     message = b"x" * n_bytes
 
     def run():
@@ -89,7 +89,7 @@ def main():
     asia = load_asia()
     codes = asia.encode(asia.sample(options.rows, random_state=0))
     owned = {"north": [0, 1, 2, 7], "south": [3, 4, 5, 6]}
-    order = [f"v{asia.nodes.index(node)}" for node in asia.topological_order]
+    order = [f"v{column}" for column in asia.topological_order]
     with tempfile.TemporaryDirectory() as folder:
         texts = write_sites(Path(folder), X, party, codes, owned)
         with LocalFederation(Path(folder) / "federation", texts) as local:
@@ -99,7 +99,7 @@ def main():
                 for n_rounds, n_bytes in [(100, 1_000), (20, 1_000_000)]:
                     rate = bench_rounds(federation, n_rounds, n_bytes)
                     print(
-                        f"{n_bytes:>9,} bytes each way: {rate:6.1f} rounds per second"
+                        f"{n_bytes:>9,} bytes to each site: {rate:5.1f} rounds a second"
                     )
                 compare_mixture(federation, X, party, options.rows)
                 compare_k2(federation, codes, owned, order)
