@@ -35,7 +35,6 @@ CIPHER_LIBRARIES = {
     "cryptography",
     "nacl",
     "phe",
-    "private_set_intersection",
     "tenseal",
 }
 OPTIONAL = {"matplotlib", "networkx", "nvflare", "pandas", "pgmpy", "polars"}
