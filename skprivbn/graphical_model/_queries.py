@@ -35,7 +35,8 @@ class RandomFieldQueries:
         -------
         log_likelihood : ndarray of shape (n_samples,)
         """
-        return self.model_.log_likelihood(self._rows(X))
+        rows = self._rows(X)
+        return self.model_.log_likelihood(rows)
 
     def score(self, X, y=None, sample_weight=None):
         """Return the mean log-probability per row.
@@ -71,7 +72,8 @@ class RandomFieldQueries:
         probabilities : list of ndarray of shape (n_samples, n_states)
             One array per column.
         """
-        return self.model_.predict_proba(self._rows(X))
+        rows = self._rows(X)
+        return self.model_.predict_proba(rows)
 
     def predict(self, X):
         """Return X with each missing entry replaced by its most probable state.
@@ -85,7 +87,8 @@ class RandomFieldQueries:
         -------
         completed : ndarray of shape (n_samples, n_features)
         """
-        return self.model_.predict(self._rows(X))
+        rows = self._rows(X)
+        return self.model_.predict(rows)
 
     def marginal(self, columns):
         """Return the joint distribution of some columns.
