@@ -23,6 +23,7 @@ from skprivbn.crypto.two_party import (
     Indicators,
     bit_length_dtype,
     open_numbers,
+    refresh_numbers,
     shared_argmax,
     shared_lookup,
 )
@@ -352,7 +353,11 @@ class SharedK2:
                 share = yield from self._wide_share(holders, node.counts, transform)
             if noise is not None:
                 share = share + noise(share.shape).astype(np.int64).astype(np.uint64)
-            total = yield from open_numbers(self.talk, self.talk.roster, share)
+            # a share may be a whole count, or nothing but noise: opened as it is, the
+            # parties' noise could be told apart and taken away
+            roster = self.talk.roster
+            share = yield from refresh_numbers(self.talk, roster, share)
+            total = yield from open_numbers(self.talk, roster, share)
             opened[node.family[0]] = total.astype(np.int64)
         return opened
 

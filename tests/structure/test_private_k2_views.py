@@ -20,6 +20,7 @@ from skprivbn.crypto.two_party import _lookup as lookup
 from skprivbn.crypto.two_party._garbling import Garbler
 from skprivbn.crypto.two_party._hash import TweakableHash, random_words
 from skprivbn.crypto.two_party._paillier_counts import PackedCounts
+from skprivbn.structure import _private_k2_protocol as protocol
 from skprivbn.structure._private_k2_protocol import K2Plan, SharedK2
 from tests.crypto.two_party._sides import deal_links
 
@@ -206,3 +207,47 @@ def test_paillier_shows_the_key_owner_masked_counts_only():
         seen.append(run_together({name: side(name) for name in TWO})["alice"])
     values = np.concatenate([share.ravel() for share in seen])
     assert len(set(values.tolist())) > 50
+
+
+def test_noise_of_one_party_cannot_be_taken_away(monkeypatch):
+    # Of a table whose columns one party holds, the others know only their own noise.
+    # Seen apart, it would protect nobody: half of the parties would be too few.
+    roster, n_states = ("alice", "bob", "carol"), 4
+
+    def what_bob_gets():
+        plan = K2Plan(("alice",), (n_states,), (0,), N_SAMPLES, 1)
+        session, got = os.urandom(16), {"alice": [], "carol": []}
+        links = deal_links(roster, session)
+
+        def side(name):
+            talk = Conversation(name, roster, session)
+            columns = {0: np.zeros(N_SAMPLES, dtype=int)} if name == "alice" else {}
+            search = SharedK2(talk, links[name], plan, columns, None, None)
+            yield from search.learn()
+            noise = {"alice": 1000, "bob": 200, "carol": 30}[name]
+            counts = yield from search.open_counts(
+                noise=lambda shape: np.full(shape, noise)
+            )
+            yield from talk.finish()
+            return counts
+
+        def note(sender, receiver, payload):
+            if receiver == "bob":
+                got[sender].extend(payload["messages"])
+
+        results = run_together({name: side(name) for name in roster}, note)
+        for counts in results.values():
+            assert counts[0].tolist() == [N_SAMPLES + 1230] + [1230] * (n_states - 1)
+        return {name: np.concatenate(messages) for name, messages in got.items()}
+
+    # 64-bit numbers below 2**40 turn up by chance once in ten million
+    assert all(numbers.min() > 2**40 for numbers in what_bob_gets().values())
+
+    def unchanged(talk, group, shares):
+        yield from ()
+        return shares
+
+    monkeypatch.setattr(protocol, "refresh_numbers", unchanged)
+    seen = what_bob_gets()
+    assert seen["carol"].tolist() == [30] * n_states
+    assert seen["alice"].tolist() == [N_SAMPLES + 1000] + [1000] * (n_states - 1)

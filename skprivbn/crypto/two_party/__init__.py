@@ -15,7 +15,7 @@ from skprivbn.crypto.two_party._backends import (
 )
 from skprivbn.crypto.two_party._conversation import Conversation, run_together
 from skprivbn.crypto.two_party._counts import Indicators, joint_counts
-from skprivbn.crypto.two_party._gmw import open_numbers
+from skprivbn.crypto.two_party._gmw import open_numbers, refresh_numbers
 from skprivbn.crypto.two_party._hash import bit_length_dtype
 from skprivbn.crypto.two_party._lookup import shared_lookup
 from skprivbn.crypto.two_party._ot_extension import open_links
@@ -29,6 +29,7 @@ __all__ = [
     "joint_counts",
     "open_links",
     "open_numbers",
+    "refresh_numbers",
     "resolve_count_backend",
     "run_together",
     "shared_argmax",

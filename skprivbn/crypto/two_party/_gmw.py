@@ -10,7 +10,7 @@ import numpy as np
 from skprivbn.crypto.two_party._hash import random_words
 from skprivbn.crypto.two_party._products import multiply_shared
 
-__all__ = ["SharedBits", "open_numbers"]
+__all__ = ["SharedBits", "open_numbers", "refresh_numbers"]
 
 
 class SharedBits:
@@ -71,6 +71,23 @@ def open_numbers(talk, group, shares):
     peers = [peer for peer in group if peer != talk.name]
     for peer in peers:
         talk.send(peer, shares)
+    for peer in peers:
+        shares = shares + (yield from talk.receive(peer))
+    return shares
+
+
+def refresh_numbers(talk, group, shares):
+    """Make additive shares of the same numbers that say nothing one by one.
+
+    Every two parties exchange random numbers, which one adds and the other subtracts.
+    To be done before shares are opened that hold more than randomness and the result,
+    such as one party's own count or its part of a noise.
+    """
+    peers = [peer for peer in group if peer != talk.name]
+    for peer in peers:
+        part = random_words(shares.shape, shares.dtype)
+        talk.send(peer, part)
+        shares = shares - part
     for peer in peers:
         shares = shares + (yield from talk.receive(peer))
     return shares
