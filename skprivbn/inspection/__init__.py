@@ -4,6 +4,7 @@ from skprivbn.inspection._curves import ConvergenceDisplay, PrivacyUtilityDispla
 from skprivbn.inspection._dag_display import DAGDisplay
 from skprivbn.inspection._ledger_display import LedgerDisplay
 from skprivbn.inspection._mixture import MixtureDisplay
+from skprivbn.inspection._privacy_report import privacy_report
 
 __all__ = [
     "ConvergenceDisplay",
@@ -11,4 +12,5 @@ __all__ = [
     "LedgerDisplay",
     "MixtureDisplay",
     "PrivacyUtilityDisplay",
+    "privacy_report",
 ]

@@ -1,0 +1,193 @@
+"""The privacy report: one page for the person who must sign."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sklearn.utils.validation import check_is_fitted
+
+from skprivbn.inspection import _report_sections as sections
+from skprivbn.inspection._report_html import document, tag
+from skprivbn.inspection._report_record import Record
+from skprivbn.inspection._report_words import plain, strength_of
+
+__all__ = ["privacy_report"]
+
+_MARKS = {"good": "protected", "note": "mind this", "bad": "exposed"}
+
+
+def privacy_report(estimator, path=None, *, title=None):
+    """Write down, for people who do not program, what a fit told to whom.
+
+    The page is made from the fit's own record, `ledger_`: who took part, what each
+    learnt, what was hidden and how, what a coalition could undo, the privacy budget,
+    the traffic and a hash of all messages. It is one HTML file that loads nothing,
+    for a screen, a phone or paper. It holds no data and nothing learnt from them;
+    it does name the parties.
+
+    Parameters
+    ----------
+    estimator : estimator instance
+        Fitted, with an attribute `ledger_`.
+
+    path : str or path-like, default=None
+        File to write. None returns the page instead.
+
+    title : str, default=None
+        Name of the study, for the heading.
+
+    Returns
+    -------
+    page : str or None
+        The HTML text if `path` is None.
+
+    See Also
+    --------
+    LedgerDisplay : Bytes by party and round, as a figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.inspection import privacy_report
+    >>> from skprivbn.preprocessing import FederatedStandardScaler
+    >>> X, party = np.arange(60.0).reshape(30, 2), ["north", "south", "west"] * 10
+    >>> scaler = FederatedStandardScaler().fit(X, party=party)
+    >>> page = privacy_report(scaler, title="A study of three hospitals")
+    >>> "Who took part" in page
+    True
+    """
+    check_is_fitted(
+        estimator,
+        "ledger_",
+        msg="%(name)s has no ledger_ to report on: fit it first; of a pipeline or a "
+        "search, pass the fitted step that learnt from the parties",
+    )
+    record = Record(estimator)
+    parts = (
+        _header(record, title),
+        _in_short(record),
+        sections.who_took_part(record),
+        sections.who_learnt_what(record),
+        sections.how_hidden(record),
+        sections.collusion(record),
+        sections.privacy_budget(record),
+        sections.limits(record),
+        sections.traffic(record),
+        sections.evidence(record),
+    )
+    text = " ".join(re.sub("<[^>]*>", " ", part) for part in parts)
+    signature = (tag("span", words) for words in ("Name", "Date", "Signature"))
+    page = document(
+        f"Privacy report: {title or type(estimator).__name__}",
+        *parts,
+        sections.glossary(text),
+        tag("p", *signature, class_="sign"),
+    )
+    if path is None:
+        return page
+    Path(path).write_text(page, encoding="utf-8")
+    return None
+
+
+def _header(record, title):
+    name = type(record.estimator).__name__
+    now = datetime.now(UTC)
+    words = (
+        f"What was disclosed, and to whom, when the model {name} was learnt. Written "
+        f"on {now.day} {now:%B %Y, %H:%M} UTC from the record of the calculation."
+    )
+    above = tag("p", "Privacy report", class_="soft")
+    return tag("header", above, tag("h1", title or name), tag("p", words))
+
+
+def _in_short(record):
+    """Answer the questions that a reader has first."""
+    answers = {
+        "Did rows of data leave their holder?": _rows(record),
+        "Could anybody read exact totals over rows?": _totals(record),
+        "Can the result give away a person?": _result(record),
+        "Who could undo the protection?": _coalition(record),
+        "Did separate organisations really run this?": _reality(record),
+    }
+    items = [
+        tag(
+            "li",
+            tag("span", _MARKS[tone], class_="mark"),
+            tag("h3", question),
+            tag("p", *answer),
+            class_=tone,
+        )
+        for question, (tone, *answer) in answers.items()
+    ]
+    return tag("section", tag("ul", *items, class_="answers"), id="short")
+
+
+def _rows(record):
+    readers = record.readers("raw rows")
+    if readers:
+        return "bad", "Yes. Read by: ", sections.names_of(record, readers), "."
+    if not record.ledger.entries:
+        return "good", "No. No message was sent."
+    return "good", "No. No message of this calculation carried rows."
+
+
+def _totals(record):
+    readers = record.readers("plaintext aggregate")
+    if not readers:
+        return "good", "No. None was readable."
+    who = sections.names_of(record, readers)
+    single = any(
+        record.is_of_one_party(fact)
+        for fact in record.facts
+        if fact.kind == "plaintext aggregate"
+    )
+    if single:
+        return "bad", "Yes, some of them of single parties. Read by: ", who, "."
+    return "note", "Yes. Read by: ", who, ". They are listed below."
+
+
+def _result(record):
+    if record.cost is not None and record.cost.epsilon == 0:
+        return "good", "No rows were used, so nothing was added to what was known."
+    if not record.has_noise:
+        return (
+            "note",
+            "It may. No noise was added (no differential privacy), so a rare or "
+            "extreme row may show in the finished model.",
+        )
+    epsilon, delta = record.cost
+    tone, strength = strength_of(epsilon)
+    answer = f"Random noise limits this: epsilon = {epsilon:g}"
+    answer += f", delta = {delta:.1g}" if delta else ""
+    answer += f", usually called {strength} protection. "
+    if record.is_exact_beside:
+        answer += "But exact values were readable as well, without noise."
+    elif record.budget:
+        answer += "But not for everything: see “Privacy budget” below."
+    if tone == "good" and (record.is_exact_beside or record.budget):
+        tone = "note"
+    return tone, answer
+
+
+def _coalition(record):
+    breakers = record.topics.get("broken by")
+    if breakers is not None:
+        tone = "bad" if breakers == "the coordinator alone" else "note"
+        return tone, plain(breakers) + "."
+    if len(record.parties) < 2:
+        return "note", "One holder has all the data: nothing was hidden from it."
+    if record.coalition:
+        return "note", *(plain(note) + ". " for note in record.coalition)
+    return "note", "The record does not say. Ask before you rely on it."
+
+
+def _reality(record):
+    if record.is_simulation:
+        return (
+            "note",
+            "No. It was a simulation: one computer program held the data of all "
+            "parties. The messages are those that a real run would send.",
+        )
+    if not record.ledger.entries:
+        return "note", "No. No messages were exchanged."
+    return "good", "Yes, by the record. ", *(f"{plain(n)}. " for n in record.connection)

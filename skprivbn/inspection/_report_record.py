@@ -1,0 +1,189 @@
+"""What the privacy report knows: the ledger and the estimator, read once."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from skprivbn.crypto import CKKSBackend, resolve_backend
+from skprivbn.crypto.two_party import resolve_count_backend
+from skprivbn.federation import InProcessFederation
+from skprivbn.inspection._report_words import (
+    NOTE_TOPICS,
+    READABLE,
+    SETTING_WORDS,
+    kind_of,
+)
+
+__all__ = ["Fact", "Record"]
+
+_COLLUDERS = re.compile(r"epsilon (?:against|for each number of).* parties: (.+)")
+_COALITION = re.compile(r"semi-honest|pool what|could impersonate|by subtracting")
+_CONNECTION = re.compile(r"^simulation: |authenticated|pinned")
+
+
+class Fact(NamedTuple):
+    """A row of ``Ledger.who_learns_what``, with its kind in place of the words."""
+
+    who: str
+    what: str
+    sender: str
+    kind: str
+    epsilon: str
+    times: int | str
+    n_bytes: int | str
+
+
+@dataclass
+class Record:
+    """One fit: facts, and its notes sorted by what they are about.
+
+    Attributes
+    ----------
+    facts : list of Fact
+        Everything that anybody learnt.
+    topics : dict of str to str
+        What the backend says of itself, by the names in ``NOTE_TOPICS``.
+    connection, coalition, budget, colluders, others : list of str
+        The other notes. `colluders` holds lists of epsilon, one for each number of
+        colluding parties; every other note is there as the ledger has it.
+    cost : PrivacyCost or None
+        What the fit spent.
+    """
+
+    estimator: object
+    facts: list = field(init=False)
+    topics: dict = field(init=False, default_factory=dict)
+    connection: list = field(init=False, default_factory=list)
+    coalition: list = field(init=False, default_factory=list)
+    budget: list = field(init=False, default_factory=list)
+    colluders: list = field(init=False, default_factory=list)
+    others: list = field(init=False, default_factory=list)
+
+    def __post_init__(self):
+        self.ledger = self.estimator.ledger_
+        self.facts = [
+            Fact(who, what, sender, *kind_of(seen_as), times, n_bytes)
+            for who, what, sender, seen_as, times, n_bytes in (
+                self.ledger.who_learns_what()
+            )
+        ]
+        self.cost = getattr(self.estimator, "privacy_spent_", None)
+        for note in self.ledger.notes:
+            self._sort(note)
+
+    def _sort(self, note):
+        topic, found, words = note.partition(": ")
+        if found and topic in NOTE_TOPICS:
+            self.topics[topic] = words
+        elif table := _COLLUDERS.fullmatch(note):
+            cells = table[1].split(", ")
+            self.colluders.append([float(c.rpartition(": ")[2]) for c in cells])
+        elif _CONNECTION.search(note):
+            self.connection.append(note)
+        elif _COALITION.search(note):
+            self.coalition.append(note)
+        elif "epsilon" in note:
+            self.budget.append(note)
+        else:
+            self.others.append(note)
+
+    @property
+    def parties(self):
+        """Names of the data holders."""
+        return self.ledger.parties
+
+    @property
+    def is_simulation(self):
+        """Whether one process held all data."""
+        return InProcessFederation.authentication in self.connection
+
+    @property
+    def has_noise(self):
+        """Whether an epsilon limits what the result tells."""
+        return self.cost is not None and self.cost.epsilon < float("inf")
+
+    @property
+    def is_exact_beside(self):
+        """Whether somebody read values that the noise does not cover."""
+        return any(fact.kind in READABLE for fact in self.facts)
+
+    @property
+    def has_sums(self):
+        """Whether totals over all parties were formed."""
+        return any(fact.what.startswith("sum over parties") for fact in self.facts)
+
+    def readers(self, kind):
+        """Return who read something of a kind, in order."""
+        return list(dict.fromkeys(f.who for f in self.facts if f.kind == kind))
+
+    def is_of_one_party(self, fact):
+        """Tell whether a fact is about one party's rows, not about all together.
+
+        Parties send their own figures, and what a party by name heard, its peers told.
+        """
+        return fact.sender in ("each party", *self.parties) or fact.who in self.parties
+
+    def was_lost(self, party):
+        """Tell whether a party dropped out."""
+        return any(note.startswith(f"party {party} was lost") for note in self.others)
+
+    def n_messages(self):
+        """Return counters of messages by sender and by receiver."""
+        entries = self.ledger.entries
+        return Counter(e.sender for e in entries), Counter(e.receiver for e in entries)
+
+    def bytes_by_round(self):
+        """Return the bytes of every round, from the first to the last."""
+        rounds = Counter()
+        for entry in self.ledger.entries:
+            rounds[entry.round] += entry.n_bytes
+        return [rounds[i] for i in range(min(rounds), max(rounds) + 1)]
+
+    def settings(self):
+        """Return (words, value) of the estimator's parameters that matter here."""
+        names = dict(SETTING_WORDS)
+        if getattr(self.estimator, "epsilon", None) is None:
+            names.pop("delta")
+        values = {name: getattr(self.estimator, name, None) for name in names}
+        return [
+            (words, f"{values[name]:g}" if name in ("epsilon", "delta") else value)
+            for name, words in names.items()
+            if isinstance(value := values[name], int | float | str) and value
+        ]
+
+    def method(self):
+        """Return name and parameters of the backend; None if not those of the fit."""
+        chosen = getattr(self.estimator, "backend", None)
+        if chosen is None or not self.ledger.entries:
+            return None
+        try:
+            # Parameters may have been set after the fit: the ledger decides.
+            if self.topics:
+                backend = resolve_backend(chosen)
+                words = backend.describe(self.parties)["hidden_by"]
+                same = words == self.topics.get("hidden by")
+            else:
+                backend = resolve_count_backend(chosen)
+                same = backend.describe() in self.ledger.notes
+        except (KeyError, TypeError, ValueError):
+            return None
+        if not same:
+            return None
+        parameters = backend.get_params(deep=False)
+        if isinstance(backend, CKKSBackend):
+            # A preset says nothing to a reader; what it stands for does.
+            degree, primes, scale_bits = backend._parameters()
+            sizes = " + ".join(map(str, primes))
+            parameters = {
+                "ring degree": degree,
+                "modulus bits": f"{sum(primes)} ({sizes})",
+                "scale bits": scale_bits,
+            }
+        written = ", ".join(
+            f"{name.replace('_', ' ')} = {value}"
+            for name, value in parameters.items()
+            if value is not None and name != "n_jobs"
+        )
+        name = type(backend).__name__
+        return f"{name}: {written}" if written else name
