@@ -149,7 +149,9 @@ class TablesParty(Party):
         yield "tables"
         yield "release"
 
-    @operation(tells="its contingency tables plus its share of the noise")
+    @operation(
+        tells="its contingency tables plus its share of the noise", kind="noisy release"
+    )
     def tables(self):
         """Hide noisy counts."""
         try:
