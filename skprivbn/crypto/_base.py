@@ -133,6 +133,9 @@ class PartyContext(Protocol):
 class SumSession(ABC):
     """A party's side of the secure sums of one session. Holds the secrets."""
 
+    #: whether this side can read sums that the coordinator cannot
+    holds_key: ClassVar[bool] = False
+
     @abstractmethod
     def hide(self, vector: np.ndarray, operation: str) -> HiddenVector:
         """Encode and hide a vector (float64, or int64 which is summed exactly)."""

@@ -31,6 +31,8 @@ class KeyHolderSession(SumSession):
         The serialised secret key, from which identifiers and checks are derived.
     """
 
+    holds_key = True
+
     def __init__(self, context, secret):
         self._n_parties = len(context.roster)
         self._place = context.roster.index(context.name)

@@ -229,9 +229,9 @@ def mask_info(binding, number, operation, length, dtype):
     return join_fields("mask", binding, number, operation, length, dtype.str)
 
 
-def mask_limbs(mask_key, info, n_values):
+def mask_limbs(mask_key, name, n_values):
     """Expand a key into a mask: AES-256-CTR under a key made for this mask alone."""
-    cipher = Cipher(algorithms.AES(expand(mask_key, info)), modes.CTR(bytes(16)))
+    cipher = Cipher(algorithms.AES(expand(mask_key, name)), modes.CTR(bytes(16)))
     return limbs_from_bytes(cipher.encryptor().update(bytes(16 * n_values)))
 
 
@@ -244,7 +244,8 @@ def mask(vector, number, info, masks):
     number : int
         Of the round.
     info : bytes
-        What the masks are bound to; its digest names the sum in the message.
+        What the masks are bound to. Its digest names the sum in the message, and is
+        all that it takes, next to a mask key, to make the mask again.
     masks : iterable of (bytes, bool)
         Mask keys, and whether this party adds the mask or subtracts it.
 
@@ -252,11 +253,11 @@ def mask(vector, number, info, masks):
     -------
     hidden : HiddenVector
     """
-    key = _number_type_code(vector.dtype) + hashlib.sha256(info).digest()[:16]
+    key = _number_type_code(vector.dtype) + hashlib.sha256(info).digest()
     limbs = np.hstack([encode_fixed_point(vector), check_limbs(key, 1)])
     for mask_key, adds in masks:
         change = add_limbs if adds else subtract_limbs
-        change(limbs, mask_limbs(mask_key, info, limbs.shape[1]))
+        change(limbs, mask_limbs(mask_key, key, limbs.shape[1]))
     return HiddenVector("masked", vector.size, number, key, [limbs_to_bytes(limbs)])
 
 
@@ -293,6 +294,6 @@ def _number_type_code(dtype):
 
 
 def number_type(key):
-    if len(key) != 17 or key[0] >= len(_NUMBER_TYPES):
+    if len(key) != 33 or key[0] >= len(_NUMBER_TYPES):
         raise ProtocolError("not a masked vector")
     return _NUMBER_TYPES[key[0]]

@@ -12,11 +12,13 @@ One sum takes five rounds, the coordinator being the only one everybody talks to
               lost party: never both for the same party.
 
 The coordinator then removes self masks of survivors and the masks that survivors have
-in common with lost parties. Keys and seeds live for one sum.
+in common with lost parties. Keys and seeds live for one sum. A party that was left out
+of a sum is left out of all later ones.
 """
 
 import secrets
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
@@ -33,7 +35,6 @@ from skprivbn.crypto._masking import (
     mask_info,
     mask_limbs,
     mask_set_binding,
-    number_type,
     open_total,
     read_limbs,
 )
@@ -42,6 +43,9 @@ from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
 
 __all__ = ["RecoverySession", "recoverable_sum"]
+
+# Who has been in every sum so far, by context: new keys bring nobody back.
+_present = WeakKeyDictionary()
 
 
 class RecoverySession(SumSession):
@@ -70,6 +74,7 @@ class RecoverySession(SumSession):
         self._threshold = threshold
         self._binding = mask_set_binding(context)
         self._round = 0
+        self._present = _present.setdefault(context, set(self._roster))
         self._forget_round()
 
     def _forget_round(self):
@@ -180,6 +185,9 @@ class RecoverySession(SumSession):
                 seeds[name] = seed_share
             else:
                 keys[name] = key_share
+        # Who was left out of a sum stays out. The difference of two sums, one with and
+        # one without a party, would be that party's vector.
+        self._present.intersection_update(self._survivors)
         self._forget_round()
         return {"seeds": seeds, "keys": keys}
 
@@ -197,7 +205,7 @@ class RecoverySession(SumSession):
         distinct = set(names)
         if (
             len(distinct) != len(names)
-            or not distinct <= set(self._roster)
+            or not distinct <= self._present
             or self._name not in distinct
             or len(distinct) < self._threshold
         ):
@@ -264,13 +272,9 @@ def recoverable_sum(backend, federation, operation, payload):
     signatures = {name: reply["signature"] for name, reply in signed.items()}
     shares = ask("unmask", to=tuple(signed), signatures=signatures)
     total = backend.add(list(hidden.values()))
-    binding = next(iter(keys.values()))["binding"]
-    info = mask_info(
-        binding, total.round, operation, total.length, number_type(total.key)
-    )
     publics = {name: keys[name]["public"] for name in sent}
     givers = {name: shares[name] for name in list(shares)[:threshold]}
-    return _remove_masks(total, info, roster, publics, set(hidden), givers)
+    return _remove_masks(total, roster, publics, set(hidden), givers)
 
 
 def _enough(replies, threshold, step):
@@ -298,15 +302,13 @@ def _deliver(federation, sent):
     return tuple(federation.call("backend", each=each, missing="drop"))
 
 
-def _remove_masks(total, info, roster, publics, survivors, givers):
+def _remove_masks(total, roster, publics, survivors, givers):
     """Take self masks, and masks in common with lost parties, out of the total.
 
     Parameters
     ----------
     total : HiddenVector
         Sum of what the survivors sent.
-    info : bytes
-        What the masks are bound to.
     roster : tuple of str
     publics : dict of str to bytes
         Public keys of the parties that the survivors have masks in common with.
@@ -326,7 +328,7 @@ def _remove_masks(total, info, roster, publics, survivors, givers):
 
     def remove(mask_key, was_added):
         change = subtract_limbs if was_added else add_limbs
-        change(limbs, mask_limbs(mask_key, info, limbs.shape[1]))
+        change(limbs, mask_limbs(mask_key, total.key, limbs.shape[1]))
 
     for survivor in survivors:
         remove(extract(rebuild("seeds", survivor)), True)

@@ -94,6 +94,7 @@ class PartyHost:
         self._backend = self._sums = self._exact_sums = None
         self._schedule, self._expected = None, ()
         self._conversation = None
+        self._heard = bytes(32)
         self._last_sequence, self._last_digest, self._last_reply = -1, None, None
         self._closed = False
 
@@ -212,7 +213,14 @@ class PartyHost:
             inspect.signature(method).bind(**payload)
         except TypeError:
             raise ProtocolError("the payload does not fit the operation") from None
-        self._party.expect_sum(name, self._exact() if words.exact else self._sums)
+        if payload:
+            # Sums are bound to everything that was told before. A coordinator that
+            # tells parties different things, so that it knows the answers of all but
+            # one, gets masks that do not cancel.
+            told = self._heard + encode({name: payload})
+            self._heard = hashlib.sha256(told).digest()
+        sums = self._exact() if words.exact else self._sums
+        self._party.expect_sum(f"{name} {self._heard.hex()}", sums)
         result = method(**payload)
         if inspect.isgenerator(result):
             return self._begin(name, result)

@@ -230,11 +230,18 @@ class Party(ABC):
         vector : ndarray of shape (n_values,)
         """
         if isinstance(total, np.ndarray):
+            if self._sums is not None and self._sums.holds_key:
+                # Key holders read sums themselves; numbers in the clear could be
+                # anything, such as a model made to show one row.
+                raise PartyRefusal("refused")
             return total
         return self._sums.reveal(HiddenVector.from_payload(total))
 
     def expect_sum(self, operation, sums):
-        """Choose the sum session that :meth:`hide` and :meth:`reveal` use next."""
+        """Choose the sum session that :meth:`hide` and :meth:`reveal` use next.
+
+        `operation` names the sum: parties whose names differ cannot be summed.
+        """
         self._operation, self._sums = operation, sums
 
     @classmethod

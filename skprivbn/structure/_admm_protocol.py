@@ -108,12 +108,14 @@ class ADMMParty(Party):
         self.dual = np.zeros(self.state.problem.size)
         self.rho2 = self.settings["rho2"]
         self.squares = 0.0
+        self.problem = None
+        self.by_parties = self.settings["solved_by"] == "parties"
 
     def schedule(self):
         """A count, the rounds, and at the end what the fitted model needs."""
         yield "count"
         yield "propose"
-        by_parties = self.settings["solved_by"] == "parties"
+        by_parties = self.by_parties
         for _ in range(self.settings["max_iter"]):
             if by_parties:
                 yield "update"
@@ -144,8 +146,17 @@ class ADMMParty(Party):
     )
     def propose(self, consensus=None, n_rows=None):
         """Problem (2): own parameters, given the last consensus."""
-        if n_rows is not None:
+        if self.problem is None:
+            # a number of rows below its own would blow up what this party adds
+            if (
+                type(n_rows) is not int
+                or n_rows < len(self.rows)
+                or consensus is not None
+            ):
+                raise PartyRefusal("refused")
             self._make_problem(n_rows)
+        elif n_rows is not None or (consensus is not None) == self.by_parties:
+            raise PartyRefusal("refused")
         elif consensus is not None:
             self._accept(consensus)
         start = self.state.consensus if consensus is None else consensus
@@ -248,8 +259,8 @@ def run_admm(federation):
         while federation.agree("update", {"total": total}):
             total = federation.secure_sum("propose")
         total = federation.secure_sum("release")
-        reply = federation.call("finish", {"total": total}, to=federation.first)
-        reply = reply[federation.first]
+        # All parties hear the sum, or later sums would not be theirs together.
+        reply = federation.call("finish", {"total": total})[federation.first]
         consensus, n_iter = reply["consensus"], reply["n_iter"] + 1
         converged = reply["converged"]
         squares = max(total[-1], 0.0) / len(federation.roster)

@@ -1,3 +1,4 @@
+import hashlib
 import secrets
 from itertools import combinations
 
@@ -74,6 +75,21 @@ def test_many_rounds_with_losses_on_the_way():
         total = BACKEND.open(BACKEND.secure_sum(federation, "statistics"))
         expected = np.delete(vectors, 5, axis=0).sum(axis=0)
         np.testing.assert_allclose(total, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("new_keys", [False, True])
+def test_attack_difference_of_two_sums_with_and_without_a_party(new_keys):
+    """Once left out of a sum, a party cannot be brought back to be subtracted."""
+    contexts = make_contexts(4)
+    vectors = np.random.default_rng(0).normal(size=(4, 5))
+    sessions = start_sessions(BACKEND, contexts)
+    left_out = MicroFederation(sessions, vectors, [("party 3", "statistics")])
+    BACKEND.secure_sum(left_out, "statistics")
+    if new_keys:
+        sessions = start_sessions(BACKEND, contexts)
+    sums = MicroFederation(sessions, vectors)
+    with pytest.raises(ProtocolError, match="not enough parties"):
+        BACKEND.secure_sum(sums, "statistics")
 
 
 def test_keys_and_seeds_are_fresh_every_round():
@@ -311,6 +327,7 @@ def test_attack_late_message_stays_behind_its_self_mask():
     hellos = [r for r in federation.sent if "public" in r]
     publics = {name: hello["public"] for name, hello in zip(roster, hellos)}
     info = mask_info(hellos[0]["binding"], 1, "statistics", 5, np.dtype(float))
+    info = b"\0" + hashlib.sha256(info).digest()
     limbs = read_limbs(federation.late).copy()
     for peer in givers:
         noise = mask_limbs(_pair_secret(private, publics[peer]), info, 6)

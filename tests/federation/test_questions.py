@@ -1,0 +1,85 @@
+"""Sums over parties that were asked different things must not come about."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from skprivbn.crypto import HiddenVector, MaskingBackend, PaillierBackend
+from skprivbn.crypto._masking import read_limbs
+from skprivbn.exceptions import PartyError, ProtocolError
+from skprivbn.federation import InProcessFederation, Party, operation
+
+BLOCKS = {name: {"X": np.arange(10.0)} for name in "abc"}
+
+
+class CountingParty(Party):
+    """Counts rows below a threshold, told now or before."""
+
+    def schedule(self):
+        while True:
+            yield "below", "tell", "below_told", "read"
+
+    @operation()
+    def tell(self, threshold):
+        self.threshold = threshold
+
+    @operation(tells="how many of its rows are below")
+    def below(self, threshold):
+        return {"vector": self.hide([np.sum(self.block["X"] < threshold)])}
+
+    @operation(tells="how many of its rows are below")
+    def below_told(self):
+        return self.below(self.threshold)
+
+    @operation()
+    def read(self, total):
+        return {"total": self.reveal(total)}
+
+
+def federate(backend="masking"):
+    return InProcessFederation(BLOCKS, CountingParty, {}, backend)
+
+
+def hidden_vectors(replies):
+    return [HiddenVector.from_payload(reply["vector"]) for reply in replies.values()]
+
+
+def test_everybody_told_the_same():
+    with federate() as federation:
+        assert federation.secure_sum("below", {"threshold": 4.0}) == [12]
+        federation.call("tell", {"threshold": 2.0})
+        assert federation.secure_sum("below_told") == [6]
+
+
+# -inf makes the answers of b and c zero: the sum would be the answer of a
+ONE_BY_ONE = {"a": {"threshold": 4.0}} | dict.fromkeys("bc", {"threshold": -np.inf})
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_attack_a_question_whose_answer_is_known_for_all_but_one(before):
+    with federate() as federation:
+        if before:
+            federation.call("tell", each=ONE_BY_ONE)
+            replies = federation.call("below_told")
+        else:
+            replies = federation.call("below", each=ONE_BY_ONE)
+    hidden = hidden_vectors(replies)
+    with pytest.raises(ProtocolError, match="cannot be added"):
+        MaskingBackend().add(hidden)
+    # nor does it help to say that they are of one sum
+    renamed = [replace(vector, key=hidden[0].key) for vector in hidden]
+    total = MaskingBackend().add(renamed)
+    with pytest.raises(ProtocolError, match="do not cancel"):
+        MaskingBackend().open(total)
+    assert read_limbs(total)[1, 0] != 4
+
+
+def test_key_holders_do_not_take_numbers_for_a_sum():
+    backend = PaillierBackend(key_size=512, insecure_test_key=True)
+    with federate(backend) as federation:
+        total = federation.secure_sum("below", {"threshold": 4.0})
+        for reply in federation.call("read", {"total": total}).values():
+            assert reply["total"] == [12]
+        with pytest.raises(PartyError, match="refuses"):
+            federation.call("read", {"total": np.array([1.0])})
