@@ -56,7 +56,7 @@ def _hash_to_point(session, text):
 
 
 def _multiply_all(secret, points):
-    if len(points) % _POINT:
+    if len(points) % _POINT or len(points) > MAX_KEYS * _POINT:
         raise ProtocolError("a list of points has the wrong length")
     multiplied = []
     for start in range(0, len(points), _POINT):

@@ -84,6 +84,8 @@ class SiteHost(PartyHost):
             party_class = self._find_protocol(agreement.protocol)
         if party_class is None or backend not in (*dataset.backends, "no sums"):
             raise PartyRefusal("not-allowed")
+        if has_weak_keys(agreement):
+            raise PartyRefusal("not-allowed")
         if party_class.shows_rows(agreement.settings) and not dataset.allow_rows:
             raise PartyRefusal("not-allowed")
         self._policy = HostPolicy(
@@ -119,6 +121,16 @@ class SiteHost(PartyHost):
         if any(dataset.columns[column] == "key" for column in [*columns, *shown]):
             raise PartyRefusal("unknown-dataset")
         return columns, dataset
+
+
+def has_weak_keys(agreement):
+    """Tell whether a session asks for keys that can be broken, as tests do.
+
+    Parameters of sums and of counts come from the coordinator, who would break them.
+    """
+    parameters = [agreement.backend["parameters"]]
+    parameters.append(agreement.settings.get("backend_parameters", {}))
+    return any(chosen.get("insecure_test_key", False) for chosen in parameters)
 
 
 def charge(dataset, noise, what):

@@ -72,6 +72,7 @@ class EMParty(StartParty):
         super().prepare()
         self.best = None
         self.running = False
+        self.status = GO_ON
 
     def schedule(self):
         yield from self._survey_operations()
@@ -81,6 +82,10 @@ class EMParty(StartParty):
                 chosen = yield "statistics", "finish"
                 if chosen == "statistics":
                     yield "update"
+                    if self.running and self.status in (SMALL, ILL_DEFINED):
+                        # No mixture to go back to: nothing more is told, whatever
+                        # the coordinator thinks of small components.
+                        return
                     if self.settings["tell_bounds"] and self.status != SMALL:
                         yield "bound"
         yield "outline"
@@ -139,7 +144,8 @@ class EMParty(StartParty):
                 settings["covariance_type"], counts / counts.sum(), means, covariances
             )
         except IllDefinedCovarianceError:
-            return {"status": ILL_DEFINED}
+            self.status = ILL_DEFINED
+            return {"status": self.status}
         self.status = CONVERGED if abs(change) < settings["tol"] else GO_ON
         if self.status == CONVERGED or run.n_iter == settings["max_iter"]:
             self._end_run()

@@ -155,11 +155,17 @@ class StartParty(Party):
     def share_centroids(self):
         centroids, sizes = self._own_clusters()
         big = sizes >= (1 if self._alone else self.settings["min_rows"])
-        mine = {"centroids": centroids[big], "sizes": sizes[big]}
+        # Filled up, so that whoever carries it does not see how many there are.
+        n_missing = self.settings["n_components"] - np.count_nonzero(big)
+        mine = {
+            "centroids": np.pad(centroids[big], [(0, n_missing), (0, 0)]),
+            "sizes": np.pad(sizes[big], (0, n_missing)),
+        }
         received = yield from self._tell_peers(mine)
         shared = [received[name] for name in self.context.roster]
         centroids = np.vstack([piece["centroids"] for piece in shared])
         sizes = np.concatenate([piece["sizes"] for piece in shared])
+        centroids, sizes = centroids[sizes > 0], sizes[sizes > 0]
         self.centres = None
         if len(centroids) >= self.settings["n_components"]:
             self.centres = merge_centroids(
@@ -238,7 +244,8 @@ class StartParty(Party):
             ends = np.cumsum([masses[name]["mass"] for name in self.context.roster])
             target = shared.uniform() * ends[-1]
             holder = int(np.searchsorted(ends[:-1], target, side="right"))
-            row = None
+            # The others send one, too, or the relay would know whose row it is.
+            row = np.zeros(self.rows.shape[1])
             if self.context.roster[holder] == self.name:
                 target -= ends[holder - 1] if holder else 0.0
                 chosen = np.searchsorted(np.cumsum(chances)[:-1], target, side="right")

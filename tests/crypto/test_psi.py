@@ -84,3 +84,14 @@ def test_invalid_points_are_refused():
     next(side)
     with pytest.raises(ProtocolError, match="invalid"):
         side.send({"a": {"messages": [bytes(32)]}})
+
+
+def test_longer_lists_than_allowed_are_refused(monkeypatch):
+    # a peer with a list of everybody would learn who is here
+    monkeypatch.setattr("skprivbn.crypto._psi.MAX_KEYS", 2)
+    talk = Conversation("b", ("a", "b"), b"s")
+    side = align_records(talk, ["x"])
+    next(side)
+    points = [_hash_to_point(b"s", key) for key in "uvw"]
+    with pytest.raises(ProtocolError, match="wrong length"):
+        side.send({"a": {"messages": [b"".join(points)]}})

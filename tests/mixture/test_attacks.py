@@ -1,0 +1,65 @@
+"""What a coordinator or a relay may try to learn beyond what the ledger says."""
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+
+from skprivbn.crypto import PaillierBackend
+from skprivbn.exceptions import PartyError
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.mixture._start_protocol import SMALL, start, survey, unanimous
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::skprivbn.exceptions.PrivacyLeakWarning",
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+)
+
+
+def test_a_needle_on_one_row_gets_no_answer(three_blobs, monkeypatch):
+    # One component describes row 7 and nothing else. The key holders see that, and
+    # the coordinator cannot talk them into releasing the sums all the same.
+    X, party = three_blobs
+    rows = X.copy()
+    rows[7] += 20
+    seen = []
+
+    def hostile(federation, settings, progress):
+        survey(federation)
+        start(federation, settings)
+        total = federation.secure_sum("statistics")
+        seen.append(unanimous(federation.call("update", {"total": total})))
+        federation.call("finish")
+        federation.call("outline")
+        seen.append(federation.secure_sum("release"))
+
+    monkeypatch.setattr("skprivbn.mixture._ppem.run_em", hostile)
+    mixture = PPEMGaussianMixture(
+        2,
+        covariance_type="spherical",
+        weights_init=[0.5, 0.5],
+        means_init=[rows[7], rows.mean(axis=0)],
+        precisions_init=[100.0, 0.01],
+        backend=PaillierBackend(key_size=512, insecure_test_key=True),
+    )
+    with pytest.raises(PartyError, match="refuses"):
+        mixture.fit(rows, party=party)
+    assert seen == [SMALL]
+
+
+@pytest.mark.parametrize("init_params", ["kmeans", "local_em", "random_from_data"])
+def test_sealed_messages_of_the_start_do_not_show_who_has_what(
+    three_blobs, init_params
+):
+    # One party has too few rows for more than one cluster; rows are chosen from some.
+    X, party = three_blobs
+    party = np.where(np.arange(len(X)) < 7, "tiny", party)
+    mixture = PPEMGaussianMixture(
+        3, init_params=init_params, max_iter=1, backend="masking", random_state=0
+    ).fit(X, party=party)
+    sizes = defaultdict(Counter)
+    for entry in mixture.ledger_.entries:
+        if entry.kind == "sealed":
+            sizes[entry.sender, entry.receiver][entry.n_bytes] += 1
+    first, *others = sizes.values()
+    assert first and all(other == first for other in others)
