@@ -27,6 +27,8 @@ def expand(key, info, length=32):
     """HKDF-Expand: `length` bytes bound to `info`, from a uniform key."""
     if not 0 < length <= 255 * 32:
         raise ValueError("HKDF gives between 1 and 8160 bytes")
+    if length <= 32:  # most keys: one block
+        return hmac.digest(key, info + b"\x01", "sha256")[:length]
     block, output = b"", b""
     for counter in range(1, -(-length // 32) + 1):
         block = hmac.digest(key, block + info + bytes([counter]), "sha256")

@@ -27,6 +27,8 @@ __all__ = ["MaskingBackend"]
 
 MAX_SUM = 2**63
 _NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
+# Every mask has a key of its own, so all of them may start counting at zero.
+_FROM_ZERO = modes.CTR(bytes(16))
 
 # How many mask sets each context has started. A second set under the same pair keys
 # (new keys on request, or exact sums next to the usual ones) must not repeat masks.
@@ -231,7 +233,7 @@ def mask_info(binding, number, operation, length, dtype):
 
 def mask_limbs(mask_key, name, n_values):
     """Expand a key into a mask: AES-256-CTR under a key made for this mask alone."""
-    cipher = Cipher(algorithms.AES(expand(mask_key, name)), modes.CTR(bytes(16)))
+    cipher = Cipher(algorithms.AES(expand(mask_key, name)), _FROM_ZERO)
     return limbs_from_bytes(cipher.encryptor().update(bytes(16 * n_values)))
 
 
