@@ -176,9 +176,10 @@ def _coalition(record):
         return tone, plain(breakers) + "."
     if len(record.parties) < 2:
         return "note", "One holder has all the data: nothing was hidden from it."
-    if record.coalition:
-        return "note", *(plain(note) + ". " for note in record.coalition)
-    return "note", "The record does not say. Ask before you rely on it."
+    notes = [plain(note) + ". " for note in record.coalition]
+    if any("pool" in note for note in notes):
+        return "note", *notes
+    return "note", "The record names no coalition; ask before you rely on it. ", *notes
 
 
 def _reality(record):

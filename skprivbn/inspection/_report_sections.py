@@ -259,7 +259,10 @@ def traffic(record):
     )
     forms = {kind: words.partition(",")[0] for kind, words in KIND_WORDS.items()}
     kinds = [(forms[kind], n) for kind, n in ledger.bytes_by_kind().items()]
-    sent = [(name, n) for name, (n, _) in ledger.bytes_by_party().items()]
+    sent = [
+        ("Coordinator" if name == COORDINATOR else name, n)
+        for name, (n, _) in ledger.bytes_by_party().items()
+    ]
     return section(
         "traffic",
         "Traffic",

@@ -25,7 +25,7 @@ KIND_WORDS = {
     "raw rows": "Rows of data, readable",
     "plaintext aggregate": "Totals over rows, readable and exact",
     "noisy release": "Values blurred by random noise, readable",
-    "public": "Settings, results and course of the calculation, not hidden",
+    "public": "Settings and results, course of the calculation, not hidden",
     "share": "Shares that look random, unreadable one by one",
     "masked": "Numbers under masks, unreadable one by one",
     "ciphertext": "Encrypted numbers, unreadable without the key",
@@ -154,8 +154,8 @@ _GLOSSARY_NAMES = {
 _FOLLOWING_RULES = (
     "semi-honest security: parties follow the protocol; all of them but one may pool "
     "what they see",
-    "nobody who follows the rules (semi-honest), even if all parties but one pool what "
-    "they see",
+    "nobody who follows the rules (semi-honest) can undo it, even if all parties but "
+    "one pool what they see",
 )
 
 

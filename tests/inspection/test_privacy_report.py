@@ -1,0 +1,367 @@
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+import skprivbn.inspection._report_words as words
+from skprivbn.crypto import CKKSBackend
+from skprivbn.federation import KINDS, InProcessFederation, Ledger, declare_noise
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.inspection import privacy_report
+from skprivbn.inspection._report_html import STYLE, bars, columns, size, tag
+from skprivbn.inspection._report_record import Record
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._composition import PrivacyCost
+from skprivbn.structure import PrivateK2StructureLearner
+
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """Reads a page; complains about elements that are not closed in order."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.elements, self.texts = [], [], {}
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, name, attributes):
+        self.elements.append((name, dict(attributes)))
+        if name not in VOID:
+            self.open.append((name, dict(attributes).get("id")))
+
+    def handle_endtag(self, name):
+        assert self.open.pop()[0] == name
+
+    def handle_data(self, data):
+        for _, name in self.open:
+            if name:
+                self.texts[name] = self.texts.get(name, "") + " " + data
+
+    def text(self, name):
+        return " ".join(self.texts[name].split())
+
+
+class Learner(BaseEstimator):
+    """As fitted as its ledger."""
+
+    def __init__(self, backend=None, accountant=None):
+        self.backend = backend
+        self.accountant = accountant
+
+    def fit(self, ledger, cost):
+        self.ledger_ = ledger
+        if cost is not None:
+            self.privacy_spent_ = PrivacyCost(*cost)
+        return self
+
+
+def fitted(ledger, cost=None, **parameters):
+    return Learner(**parameters).fit(ledger, cost)
+
+
+def read(estimator, **options):
+    return Page(privacy_report(estimator, **options))
+
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 2)) + 40 * (np.arange(60)[:, None] % 2)
+HOSPITALS = np.array(["St. Mary's", "North & West", "South"])[np.arange(60) // 2 % 3]
+CODES = rng.integers(0, 2, size=(90, 4))
+
+
+def fits():
+    yield "ckks", PPEMGaussianMixture(2, backend="ckks", max_iter=3, random_state=0)
+    yield "masks", PPEMGaussianMixture(2, backend="masking", max_iter=3, random_state=0)
+    yield "scaler", FederatedStandardScaler()
+    yield "noisy scaler", FederatedStandardScaler(epsilon=1.0, bounds=(-5, 50))
+
+
+@pytest.fixture(scope="module", params=[name for name, _ in fits()] + ["k2", "tables"])
+def model(request):
+    if request.param == "k2":
+        parties = {"hospital": [0, 1], "lab": [2, 3]}
+        return PrivateK2StructureLearner(parties=parties).fit(CODES)
+    if request.param == "tables":
+        learner = DPCGMLearner(epsilon=1.0, domain=[2] * 4)
+        return learner.fit(CODES, party=np.repeat(["a", "b", "c"], 30))
+    return dict(fits())[request.param].fit(X, party=HOSPITALS)
+
+
+def test_real_fits_are_reported_in_full(model):
+    page, ledger = read(model, title="A study"), model.ledger_
+    for party in ledger.parties:
+        assert party in page.text("part")
+        assert party in page.text("traffic")
+    learnt = page.text("learnt")
+    for who, what, *_ in ledger.who_learns_what():
+        assert words.plain(what) in learnt
+        assert who.lower() in learnt.lower()
+    everything = " ".join(page.text(name) for name in page.texts)
+    for note in ledger.notes:
+        topic, _, rest = note.partition(": ")
+        if not note.startswith("epsilon against"):
+            said = rest if topic in words.NOTE_TOPICS else note
+            assert words.plain(said).lower() in everything.lower()
+    assert ledger.transcript_hash in page.text("evidence")
+    assert f"{ledger.n_rounds} rounds" in page.text("traffic")
+    assert "simulation" in page.text("short")
+    assert "assumed to follow the rules" in page.text("limits")
+    assert "not audited" in page.text("limits")
+
+
+def test_pages_load_nothing_and_run_nothing(model):
+    text = privacy_report(model)
+    page = Page(text)
+    names = {name for name, _ in page.elements}
+    assert not names & {"script", "link", "img", "iframe", "object", "base", "form"}
+    for _, attributes in page.elements:
+        assert not {"href", "src", "style"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(r"(?i)https?:|//\w|url\(|@import|javascript:", text)
+    assert ("default-src 'none'") in text
+    # Every id once, and charts say in words what they show.
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for name, attributes in page.elements:
+        if name == "svg" and attributes.get("role") == "img":
+            assert attributes["aria-label"]
+
+
+def test_no_data_and_nothing_learnt(model):
+    text = privacy_report(model)
+    learnt = [*X[:, 0], *np.ravel(getattr(model, "means_", []))]
+    learnt += [*np.ravel(getattr(model, "mean_", []))]
+    assert learnt
+    for value in learnt:
+        assert f"{value:.4f}" not in text
+    assert not re.search(r"0x[0-9a-f]{6,}|object at|BEGIN ", text)
+    # The only long string of digits is the hash.
+    assert re.findall(r"[0-9a-f]{32,}", text) == [model.ledger_.transcript_hash]
+
+
+def test_noise_and_its_absence_are_told_apart(model):
+    page = read(model)
+    if hasattr(model, "privacy_spent_"):
+        assert "epsilon = 1" in page.text("short")
+        # e / (1 + e) = 0.7311, rounded up
+        assert "at most 73.2 %" in page.text("budget")
+        assert "Parties that collude" in page.text("collusion")
+        assert "The noise protects one row" in page.text("limits")
+    else:
+        assert "It may." in page.text("short")
+        assert "None was spent" in page.text("budget")
+        assert "may tell about a person" in page.text("limits")
+
+
+def test_to_a_file(tmp_path):
+    model = fitted(Ledger(parties=("Zürich", "Łódź")))
+    assert privacy_report(model, tmp_path / "report.html") is None
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Zürich" in page
+    assert "Łódź" in page
+    assert page.startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "<script>alert(1)</script>",
+        '"><img src=x onerror=alert(1)>',
+        "</title></style><h1>All is well</h1>",
+        "' onmouseover='alert(1)",
+        "&lt;b&gt;",
+        "]]><!--",
+    ],
+)
+def test_every_text_is_escaped(name):
+    ledger = Ledger(parties=(name, "other"))
+    ledger.n_rounds = 1
+    ledger.record(name, name, "coordinator", b"...", "masked", f"its column {name}")
+    ledger.record(name, name, "other", b"...", "sealed", f"a message about {name}")
+    ledger.learns(name, f"the mean of {name}")
+    ledger.note(f"clusters {name} are small")
+    ledger.note(f"broken by: {name}")
+    ledger.note(f"party {name} was lost at sums (timeout)")
+    page = read(fitted(ledger), title=name)
+    kinds = {element for element, _ in page.elements}
+    assert not kinds & {"script", "img", "b"}
+    assert sum(element == "h1" for element, _ in page.elements) == 1
+    assert not any("onmouseover" in attributes for _, attributes in page.elements)
+    for section in ("part", "learnt", "how", "collusion", "traffic"):
+        assert name in page.text(section)
+
+
+def test_names_cannot_turn_the_text_around():
+    page = privacy_report(fitted(Ledger(parties=("a\u202eb", "c\x00d"))))
+    assert "\u202e" not in page
+    assert "\x00" not in page
+    assert page.count("\N{REPLACEMENT CHARACTER}") >= 2
+
+
+def test_exposed_rows_and_single_parties_come_first():
+    ledger = Ledger(parties=("north", "south"))
+    ledger.n_rounds = 1
+    ledger.record("a", "north", "coordinator", b".", "masked", "its sums")
+    assert "None was readable" in read(fitted(ledger)).text("short")
+    ledger.learns("coordinator", "sum over parties of: its sums")
+    page = read(fitted(ledger))
+    assert "Yes. Read by: the coordinator" in page.text("short")
+    assert "single parties" not in page.text("short")
+    assert "Added up over all parties: sums" in page.text("learnt")
+    assert "by subtracting" in page.text("collusion")
+    ledger.record("b", "north", "coordinator", b".", "plaintext aggregate", "its mean")
+    assert "of single parties" in read(fitted(ledger)).text("short")
+    ledger.record("c", "north", "south", b".", "raw rows", "some rows")
+    short = read(fitted(ledger)).text("short")
+    assert "Yes. Read by: each party" in short
+    learnt = read(fitted(ledger)).text("learnt")
+    kinds = [words.KIND_WORDS[k] for k in ("plaintext aggregate", "masked")]
+    assert learnt.index(kinds[0]) < learnt.index(kinds[1])
+
+
+@pytest.mark.parametrize(
+    "epsilon, verdict", [(0.5, "strong"), (4.0, "moderate"), (30.0, "weak")]
+)
+def test_large_epsilon_is_not_called_protection(epsilon, verdict):
+    short = read(fitted(Ledger(parties=("a",)), (epsilon, 1e-6))).text("short")
+    assert f"epsilon = {epsilon:g}, delta = 1e-06, usually called {verdict}" in short
+
+
+def test_exact_values_beside_the_noise_are_pointed_out():
+    ledger = Ledger(parties=("a", "b"))
+    assert "exact values" not in read(fitted(ledger, (1.0, 0.0))).text("short")
+    ledger.note("epsilon covers the tables; the structure has no such guarantee")
+    page = read(fitted(ledger, (1.0, 0.0)))
+    assert "not for everything" in page.text("short")
+    assert "Epsilon covers the tables" in page.text("budget")
+    ledger.learns("coordinator", "a count")
+    assert "exact values" in read(fitted(ledger, (1.0, 0.0))).text("short")
+
+
+def test_infinite_and_zero_epsilon():
+    ledger = Ledger(parties=())
+    assert "It may." in read(fitted(ledger, (np.inf, 0.0))).text("short")
+    assert "No rows were used" in read(fitted(ledger, (0.0, 0.0))).text("short")
+
+
+def test_budget_of_the_accountant():
+    accountant = PrivacyAccountant(epsilon=3.0)
+    accountant.spend(epsilon=1.0, what="earlier")
+    cost = accountant.spend(epsilon=0.5, what="this")
+    budget = read(fitted(Ledger(), cost, accountant=accountant)).text("budget")
+    assert "Epsilon of this fit 0.5" in budget
+    assert "epsilon = 1.5, 2 release(s)" in budget
+    assert "Left epsilon = 1.5" in budget
+
+
+def test_epsilon_left_with_colluders():
+    class Noise:
+        epsilon = 1.0
+
+        def epsilon_with_colluders(self):
+            return [1.0, 2.5, 4.6e8, np.inf]
+
+    ledger = Ledger(parties=("a", "b", "c"))
+    declare_noise(ledger, Noise(), "counts")
+    found = read(fitted(ledger, (1.0, 0.0))).text("collusion")
+    assert "0 1 1 2.5 2 no useful protection 3 no useful protection" in found
+    ledger.notes = ["epsilon for each number of colluding parties: 0: 1, 1: inf"]
+    assert Record(fitted(ledger)).colluders == [[1.0, np.inf]]
+
+
+def test_parameters_changed_after_the_fit_are_not_reported():
+    ledger = Ledger(parties=("a", "b", "c"))
+    ledger.record("a", "a", "coordinator", b".", "ciphertext", "its sums")
+    for topic, said in CKKSBackend().describe(ledger.parties).items():
+        ledger.note(f"{topic.replace('_', ' ')}: {said}")
+    how = read(fitted(ledger, backend="ckks")).text("how")
+    assert "ring degree = 4096" in how
+    assert "128-bit security" in how
+    changed = read(fitted(ledger, backend="masking")).text("how")
+    assert "MaskingBackend" not in changed
+    assert "CKKS" in changed
+
+
+def test_simulation_is_claimed_only_where_recorded():
+    ledger = Ledger(parties=("a", "b"))
+    ledger.record("a", "a", "coordinator", b".", "public", "go")
+    ledger.note("sites were authenticated by their certificates")
+    page = read(fitted(ledger))
+    assert "Yes, by the record. Sites were authenticated" in page.text("short")
+    assert "simulation" not in page.text("limits")
+    ledger.notes = [InProcessFederation.authentication]
+    assert "simulation" in read(fitted(ledger)).text("limits")
+
+
+def test_difficult_words_are_explained_if_used():
+    ledger = Ledger(parties=("a", "b"))
+    ledger.learns("a", "log-likelihoods of its rows", "share")
+    found = read(fitted(ledger)).text("words")
+    assert "log-likelihood" in found
+    assert "garbled" not in found
+
+
+def test_every_kind_has_words():
+    assert words.KIND_WORDS.keys() == KINDS.keys()
+    for kind, seen_as in KINDS.items():
+        assert words.kind_of(seen_as) == (kind, "")
+    seen_as = f"{KINDS['noisy release']} (epsilon = 1)"
+    assert words.kind_of(seen_as) == ("noisy release", "epsilon = 1")
+    with pytest.raises(ValueError, match="no kind"):
+        words.kind_of("tea leaves")
+
+
+def test_charts_of_many():
+    table = bars([(f"party {i}", 1000 - i) for i in range(100)], label="sent")
+    assert table.count("<tr>") == 12
+    assert "89 others" in table
+    drawing = columns([10.0] * 150, label="rounds")
+    assert drawing.count("<rect") == 50
+    assert "one column per 3 rounds" in drawing
+    heights = [float(h) for h in re.findall(r'<rect[^>]*height="([\d.]+)"', drawing)]
+    assert set(heights) == {90.0}
+
+
+@pytest.mark.parametrize(
+    "n_bytes, shown",
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (1234567, "1.2 MB")],
+)
+def test_sizes(n_bytes, shown):
+    assert size(n_bytes) == shown
+
+
+def test_attributes_are_escaped():
+    assert tag("a", "<", title_="\"'") == '<a title="&quot;&#x27;">&lt;</a>'
+
+
+def luminance(colour):
+    colour = colour if len(colour) == 7 else "#" + "".join(c * 2 for c in colour[1:])
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(
+        channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
+    )
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def test_text_has_contrast_in_every_scheme():
+    schemes = re.findall(r":root \{([^}]*)\}", STYLE)
+    assert len(schemes) == 3
+    for scheme in schemes:
+        colours = dict(re.findall(r"--(\w+): (#\w+)", scheme))
+        for ink in ("ink", "soft", "good", "note", "bad"):
+            for paper in ("page", "card"):
+                light = [luminance(colours[name]) + 0.05 for name in (ink, paper)]
+                assert max(light) / min(light) >= 4.5, (ink, paper)
+
+
+def test_needs_a_ledger():
+    with pytest.raises(NotFittedError, match="Learner has no ledger_.*fitted step"):
+        privacy_report(Learner())

@@ -1,0 +1,122 @@
+"""The privacy report in a real browser; ``make test-browser`` runs this."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+
+from skprivbn.federation import Ledger
+from skprivbn.inspection import privacy_report
+from skprivbn.preprocessing import FederatedStandardScaler
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason=f"no browser: install one of {', '.join(NAMES)} from system packages",
+    ),
+]
+OPTIONS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync "
+    "--hide-scrollbars"
+).split()
+# Chromium's number for the preference that a page asks for by prefers-color-scheme.
+SCHEMES = {"light": 1, "dark": 0}
+PAPER = {"light": (255, 255, 255), "dark": (0x14, 0x18, 0x1D)}
+LONG = "Universitätsklinikum" + "der" * 40
+
+
+class Learner(BaseEstimator):
+    """As fitted as its ledger."""
+
+    def fit(self, ledger):
+        self.ledger_ = ledger
+        return self
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Write a report of a real fit, and one with names that nobody should choose."""
+    folder = tmp_path_factory.mktemp("reports")
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    scaler = FederatedStandardScaler(epsilon=1.0, bounds=(-5, 5))
+    party = np.array(["north", "south", "west"])[np.arange(60) % 3]
+    privacy_report(scaler.fit(X, party=party), folder / "fit.html")
+
+    attack = "<script>document.title = 'attacked'</script>"
+    ledger = Ledger(parties=(LONG, attack))
+    for _ in range(100):
+        ledger.n_rounds += 1
+        for name in ledger.parties:
+            ledger.record("sum", name, "coordinator", b"x" * 999, "masked", f"{name}.x")
+    ledger.learns(LONG, "the mean of " + "x" * 200)
+    ledger.note("broken by: " + LONG)
+    privacy_report(Learner().fit(ledger), folder / "names.html", title=LONG)
+    return folder
+
+
+def browse(tmp_path, page, *options):
+    profile = tmp_path / "profile"
+    shutil.rmtree(profile, ignore_errors=True)
+    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", *options]
+    done = subprocess.run(
+        [*command, page.as_uri()], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def screenshot(tmp_path, page, width, scheme, height=2400):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    picture = tmp_path / "page.png"
+    browse(
+        tmp_path,
+        page,
+        f"--screenshot={picture}",
+        f"--window-size={width},{height}",
+        f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}",
+    )
+    return np.rint(pyplot.imread(picture)[:, :, :3] * 255).astype(int)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["fit", "names"])
+def test_page_fits_the_screen(tmp_path, pages, name, width, scheme):
+    pixels = screenshot(tmp_path, pages / f"{name}.html", width, scheme)
+    assert pixels.shape[1] == width
+    paper = PAPER[scheme]
+    # What overflows, or is cut off, would show in the margins.
+    for margin in (pixels[:, :10], pixels[:, -10:]):
+        assert np.all(margin == paper)
+    content = np.any(pixels != paper, axis=2)
+    assert 0.02 < content.mean() < 0.9
+    # Text stands out: some pixels are far from the colour of the paper.
+    assert np.abs(pixels - paper).sum(axis=2).max() > 500
+
+
+def test_paper_is_white_and_few(tmp_path, pages):
+    file = tmp_path / "page.pdf"
+    browse(
+        tmp_path,
+        pages / "fit.html",
+        f"--print-to-pdf={file}",
+        "--no-pdf-header-footer",
+        f"--blink-settings=preferredColorScheme={SCHEMES['dark']}",
+    )
+    content = file.read_bytes()
+    assert content.startswith(b"%PDF")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 5
+
+
+def test_names_run_nothing(tmp_path, pages):
+    dom = browse(tmp_path, pages / "names.html", "--dump-dom")
+    assert "<script" not in dom
+    assert "<title>attacked" not in dom
+    assert "&lt;script&gt;document.title" in dom
