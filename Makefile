@@ -9,13 +9,14 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help demo demo-federation test test-slow lint format doc bench clean
+.PHONY: help demo demo-federation test test-slow test-browser lint format doc bench clean
 
 help:
 	@echo "make demo       fit the headline estimators on shipped data, in two minutes"
 	@echo "make demo-federation  three hospitals on this machine, on NVIDIA FLARE"
 	@echo "make test       lint, doctests and tests"
 	@echo "make test-slow  the tests that take longer than CI allows"
+	@echo "make test-browser  the privacy report in headless Chromium, if installed"
 	@echo "make doc        user guide, gallery and API reference, in doc/_build/html"
 	@echo "make bench      compare with peers, in benchmarks/"
 	@echo "make lint       check style; make format repairs it"
@@ -45,12 +46,15 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" --doctest-modules \
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not browser" --doctest-modules \
 		--doctest-glob="*.rst" --doctest-glob="*.md" \
 		skprivbn tests doc/*.rst README.md
 
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m slow tests
+	$(BIN)/python -m pytest -n $(JOBS) -m slow tests
+
+test-browser: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m browser tests/inspection
 
 doc: $(VENV)/.installed-doc
 	$(BIN)/python -m sphinx -E -W --keep-going -b html doc doc/_build/html

@@ -88,7 +88,7 @@ class Dataset:
         A CSV file with a header, possibly compressed (``.csv.gz``).
     columns : dict of str to str or list of str
         What each column holds: ``"float"``, ``"int"``, ``"key"`` (text that
-        identifies records, people or groups) or the list of its categories. Columns
+        identifies records or people) or the list of its categories. Columns
         of the file that are not declared do not exist for anybody else.
     min_rows : int
         With fewer rows, the site does not take part.

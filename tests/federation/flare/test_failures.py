@@ -17,7 +17,7 @@ from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedPCA
 from tests.federation.flare.hospitals import MARKER, NAMES, site_files, write_tables
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flare")]
+pytestmark = pytest.mark.slow
 
 
 def works(local, **options):

@@ -17,17 +17,20 @@ from skprivbn.preprocessing import FederatedPCA
 from skprivbn.structure import FederatedNotearsADMM, PrivateK2StructureLearner
 from tests.federation.flare.hospitals import MARKER
 
-# The fixture starts processes: one worker must run all of it.
-pytestmark = pytest.mark.xdist_group("flare")
+
+def test_estimators_on_a_real_federation(hospitals, hospital_data):
+    # One test, so that workers that run tests in parallel start one federation only.
+    with hospitals.connect("icu", ready_within=120.0) as federation:
+        check_mixture(federation, hospital_data)
+        check_secure_covariance(federation, hospital_data)
+        check_notears_admm(federation, hospital_data)
+        check_private_k2(federation, hospital_data)
+        check_that_a_refusal_names_the_site_and_the_session_goes_on(federation)
+        check_that_what_a_site_stumbles_over_stays_there(federation, hospitals)
+        check_processes_and_audit_log(federation, hospitals)
 
 
-@pytest.fixture(scope="module")
-def federation(hospitals):
-    with hospitals.connect("icu") as federation:
-        yield federation
-
-
-def test_mixture(federation, hospital_data):
+def check_mixture(federation, hospital_data):
     X, _, party, _ = hospital_data
     rows = federation.rows(["a", "b"])
     remote = PPEMGaussianMixture(3, random_state=0).fit(rows)
@@ -41,7 +44,7 @@ def test_mixture(federation, hospital_data):
     assert "simulation" not in notes
 
 
-def test_secure_covariance(federation, hospital_data):
+def check_secure_covariance(federation, hospital_data):
     X, _, party, _ = hospital_data
     remote = FederatedPCA().fit(federation.rows(["a", "b"]))
     local = FederatedPCA().fit(X, party=party)
@@ -59,7 +62,7 @@ def test_secure_covariance(federation, hospital_data):
     assert mine == theirs
 
 
-def test_notears_admm(federation, hospital_data):
+def check_notears_admm(federation, hospital_data):
     X, _, party, _ = hospital_data
     options = {"random_state": 0, "max_iter": 5}
     with warnings.catch_warnings():
@@ -71,7 +74,7 @@ def test_notears_admm(federation, hospital_data):
     np.testing.assert_allclose(remote.weights_, local.weights_, atol=1e-12)
 
 
-def test_private_k2(federation, hospital_data):
+def check_private_k2(federation, hospital_data):
     people = hospital_data[3]
     columns = federation.columns(list(people))
     remote = PrivateK2StructureLearner(max_parents=1).fit(columns)
@@ -85,7 +88,7 @@ def test_private_k2(federation, hospital_data):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_a_refusal_names_the_site_and_the_session_goes_on(federation, hospital_data):
+def check_that_a_refusal_names_the_site_and_the_session_goes_on(federation):
     rows = federation.rows(["a", "b"])
     with (
         pytest.warns(UserWarning, match="plaintext"),
@@ -95,7 +98,7 @@ def test_a_refusal_names_the_site_and_the_session_goes_on(federation, hospital_d
     assert FederatedPCA().fit(rows).n_features_in_ == 2
 
 
-def test_what_a_site_stumbles_over_stays_there(federation, hospitals):
+def check_that_what_a_site_stumbles_over_stays_there(federation, hospitals):
     rows = RemoteRows(federation, "broken", federation.sites, {"a": "float"})
     with pytest.raises(PartyError) as caught:
         FederatedPCA().fit(rows)
@@ -110,9 +113,7 @@ def test_what_a_site_stumbles_over_stays_there(federation, hospitals):
     assert not holders & {"server", "admin"}
 
 
-def test_every_participant_is_a_process_and_the_log_says_who_asked(
-    federation, hospitals
-):
+def check_processes_and_audit_log(federation, hospitals):
     pids = {process.pid for process in hospitals.processes.values()}
     assert len(pids) == 4
     assert os.getpid() not in pids

@@ -1,4 +1,4 @@
-"""Keys that a coordinator could break are for tests, not for sites."""
+"""Terms of a session that a site does not accept, whatever its file allows."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from skprivbn.crypto import PaillierBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._site import has_weak_keys
+from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.flare.loopback import connect, make_sites
@@ -35,3 +36,12 @@ def test_keys_of_counts_are_looked_at_too(weak):
         }
     )
     assert has_weak_keys(agreement) == weak
+
+
+def test_values_of_a_column_are_not_told_as_names_of_clusters(tmp_path):
+    write_tables(tmp_path, *make_rows())
+    federation = connect(make_sites(tmp_path, site_files()), "icu")
+    rows = federation.rows(["a", "b"])
+    with pytest.raises(PartyError) as caught:
+        PrivateGLMM().fit(rows, y="died", cluster="died")
+    assert caught.value.code == "unknown-dataset"
