@@ -191,4 +191,8 @@ def _reality(record):
         )
     if not record.ledger.entries:
         return "note", "No. No messages were exchanged."
-    return "good", "Yes, by the record. ", *(f"{plain(n)}. " for n in record.connection)
+    if not record.connection:
+        return "note", "The record does not say."
+    known = any("authenticated" in note for note in record.connection)
+    notes = (f"{plain(note)}. " for note in record.connection)
+    return "good" if known else "note", "Yes, by the record. ", *notes

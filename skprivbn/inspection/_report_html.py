@@ -219,7 +219,8 @@ tbody th { font-weight: 600; }
 .facts th { width: 11rem; }
 .card h3 > span:first-child { display: inline-block; }
 .card h3 > span:first-child::first-letter { text-transform: uppercase; }
-.roster .number { white-space: normal; }
+.roster .number { white-space: normal; } .roster td { min-width: 5.5rem; }
+.roster td.number { min-width: 3.5rem; }
 .bars th { width: 36%; font-weight: 400; } .bars .number { width: 5.5rem; }
 .bars th, .bars td { border: 0; padding-top: .15rem; padding-bottom: .15rem; }
 .bars .drawing { vertical-align: middle; padding-right: 0; }
@@ -239,10 +240,11 @@ code { font: .85rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 @media print { :root { color-scheme: light; --page: #fff; --ink: #000; --soft: #444;
   --line: #bbb; --card: #fff; --bar: #0072b2; --good: #00694c; --note: #835000;
   --bad: #b3261e; }
-  @page { margin: 18mm 16mm; }
-  body { font-size: 10pt; } main { max-width: none; padding: 0; }
-  h2, h3, h4, caption { break-after: avoid; }
-  li, tr, figure, .answers li { break-inside: avoid; }
+  @page { margin: 15mm 16mm; }
+  html { font-size: 9.5pt; } main { max-width: none; padding: 0; }
+  h2 { margin-top: 1.5rem; } dl { columns: 2; column-gap: 2rem; }
+  h2, h3, h4, caption, h2 + p { break-after: avoid; }
+  li, tr, figure, .answers li, dl div { break-inside: avoid; }
   svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   .sign { display: flex; gap: 2rem; margin-top: 3.5rem; break-inside: avoid; }
   .sign span { flex: 1; border-top: 1px solid #000; padding-top: .3rem; } }

@@ -305,7 +305,7 @@ def evidence(record):
 def glossary(text):
     """Explain the difficult words of a text."""
     terms = [
-        Html(tag("dt", term) + tag("dd", meaning))
+        tag("div", tag("dt", term), tag("dd", meaning))
         for term, meaning in glossary_of(text)
     ]
     return section("words", "Words used here", tag("dl", *terms))

@@ -293,6 +293,7 @@ def test_parameters_changed_after_the_fit_are_not_reported():
 def test_simulation_is_claimed_only_where_recorded():
     ledger = Ledger(parties=("a", "b"))
     ledger.record("a", "a", "coordinator", b".", "public", "go")
+    assert "The record does not say" in read(fitted(ledger)).text("short")
     ledger.note("sites were authenticated by their certificates")
     page = read(fitted(ledger))
     assert "Yes, by the record. Sites were authenticated" in page.text("short")
