@@ -39,13 +39,13 @@ ESTIMATORS = {
     "DPCGMLearner": ["skprivbn.graphical_model._release:TablesParty"],
     "FederatedDynotears": ["skprivbn.structure._admm_protocol:ADMMParty"],
     "FederatedGaussianBayesianNetwork": [
-        "skprivbn.structure._moments_protocol:MomentsParty",
+        "skprivbn.structure._moments_protocol:GaussianMomentsParty",
         "skprivbn.structure._columns_protocol:ColumnsParty",
     ],
     "FederatedKBinsDiscretizer": ["skprivbn.preprocessing._histogram:CountingParty"],
     "FederatedNotearsADMM": [
         "skprivbn.structure._admm_protocol:ADMMParty",
-        "skprivbn.structure._moments_protocol:MomentsParty",
+        "skprivbn.structure._moments_protocol:GaussianMomentsParty",
     ],
     "FederatedPCA": ["skprivbn.federation._moments:MomentsParty"],
     "FederatedStandardScaler": ["skprivbn.federation._moments:MomentsParty"],

@@ -23,13 +23,18 @@ def check_bounds(bounds, n_features):
     Parameters
     ----------
     bounds : pair of numbers or of array-likes of shape (n_features,)
-        Lower and upper bounds.
+        Lower and upper bounds. None is an error that says why they are needed.
     n_features : int
 
     Returns
     -------
     bounds : ndarray of shape (2, n_features)
     """
+    if bounds is None:
+        raise ValueError(
+            "epsilon needs public bounds= to clip the rows to: bounds read off the "
+            "data would not be private"
+        )
     try:
         low, high = bounds
         table = np.stack(
@@ -45,22 +50,18 @@ def check_bounds(bounds, n_features):
     return table
 
 
-def charge(estimator, what):
+def charge(estimator, what, rho=None):
     """Charge a fit to the estimator's accountant, before any data are touched.
 
     An exact release costs an infinite epsilon: it is refused if the accountant
-    watches over these data.
+    watches over these data. With `rho`, several releases compose more tightly.
     """
     if estimator.epsilon is None:
         if estimator.accountant is not None:
             estimator.accountant.spend(epsilon=np.inf, what=f"exact {what}")
         return None
-    if estimator.bounds is None:
-        raise ValueError(
-            "epsilon needs public bounds= to clip the rows to: bounds read off the "
-            "data would not be private"
-        )
-    accountant = check_accountant(
-        estimator.accountant, estimator.epsilon, estimator.delta
-    )
-    return accountant.spend(estimator.epsilon, estimator.delta, what=f"noisy {what}")
+    # before the charge: bounds that are no bounds must not cost budget
+    check_bounds(estimator.bounds, estimator.n_features_in_)
+    cost = estimator.epsilon, estimator.delta, rho
+    accountant = check_accountant(estimator.accountant, *cost)
+    return accountant.spend(*cost, what=f"noisy {what}")

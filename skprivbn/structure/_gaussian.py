@@ -1,14 +1,14 @@
 """Linear Gaussian networks from one secure sum of moments."""
 
+from dataclasses import asdict
 from numbers import Real
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.crypto import AdditiveBackend
 from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import (
@@ -17,7 +17,7 @@ from skprivbn.partition import (
     check_horizontal,
     check_vertical,
 )
-from skprivbn.privacy import PrivacyAccountant, check_accountant
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._columns_protocol import ColumnsParty, collect_column_moments
 from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
@@ -29,7 +29,7 @@ from skprivbn.structure._gaussian_search import (
 )
 from skprivbn.structure._moments import Moments, RowGrid, nearest_covariance
 from skprivbn.structure._moments_protocol import (
-    MomentsParty,
+    GaussianMomentsParty,
     calibrate,
     collect_basis_moments,
     collect_moments,
@@ -153,12 +153,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         "lambda1": [Interval(Real, 0, None, closed="left")],
         "threshold": [Interval(Real, 0, None, closed="left")],
         "alpha": [Interval(Real, 0, 1, closed="neither")],
-        "backend": [str, AdditiveBackend],
+        "backend": BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
-        "epsilon": [Interval(Real, 0, None, closed="neither"), None],
-        "delta": [Interval(Real, 0, 1, closed="left")],
-        "bounds": ["array-like", None],
-        "accountant": [PrivacyAccountant, None],
+        **PRIVACY_CONSTRAINTS,
     }
 
     def __init__(
@@ -244,11 +241,6 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
                 )
         if self.epsilon is None:
             return
-        if self.bounds is None:
-            raise ValueError(
-                "epsilon needs public bounds=(low, high) of the columns: bounds read "
-                "off the data would not be private"
-            )
         if self.search == "auto":
             raise ValueError(
                 "search='auto' compares likelihoods of rows set aside, which epsilon "
@@ -271,8 +263,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         }
 
     def _exact_moments(self, partition):
-        options = {}
-        with self._federate(partition, MomentsParty, self._settings()) as federation:
+        charge(self, "moments")
+        settings, options = self._settings(), {}
+        with self._federate(partition, GaussianMomentsParty, settings) as federation:
             parts = collect_moments(federation)
             moments = _join(parts, self.centre) if len(parts) > 1 else parts[0]
             _check_variances(moments, self._node_names())
@@ -298,16 +291,13 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
     def _noisy_moments(self, partition):
         grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
         noise = calibrate(grid, self.epsilon, self.delta, partition.n_parties)
-        accountant = check_accountant(
-            self.accountant, noise.epsilon, noise.delta, noise.rho
-        )
-        self.privacy_spent_ = noise.spend(accountant, "moments of clipped rows")
+        self.privacy_spent_ = charge(self, "moments", noise.rho)
         settings = self._settings(
-            noise={name: getattr(noise, name) for name in noise.__dataclass_fields__},
+            noise=asdict(noise),
             low=grid.low,
             high=grid.high,
         )
-        with self._federate(partition, MomentsParty, settings) as federation:
+        with self._federate(partition, GaussianMomentsParty, settings) as federation:
             moments = collect_noisy_moments(federation, grid, noise)
             self.ledger_ = federation.ledger
         self.n_iter_, self.search_ = 1, self.search
@@ -337,6 +327,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
                 "records are aligned by order here: join on the keys first and give a "
                 "partition without keys"
             )
+        charge(self, "moments")
         settings = {
             "n_columns": {name: len(held) for name, held in partition.columns.items()},
         }

@@ -5,6 +5,8 @@ from math import ceil, sqrt
 
 import numpy as np
 
+from skprivbn.privacy._options import check_bounds
+
 __all__ = ["Moments", "RowGrid", "moment_sums", "nearest_covariance", "read_moments"]
 
 
@@ -97,20 +99,7 @@ class RowGrid:
     @classmethod
     def from_bounds(cls, bounds, n_columns):
         """Check ``bounds = (low, high)``, numbers or one per column."""
-        try:
-            low, high = bounds
-            low = np.broadcast_to(np.asarray(low, dtype=float), n_columns).copy()
-            high = np.broadcast_to(np.asarray(high, dtype=float), n_columns).copy()
-        except (TypeError, ValueError):
-            raise ValueError(
-                "bounds must be a pair (low, high) of numbers or of "
-                f"{n_columns} numbers, one per column; got {bounds!r}"
-            ) from None
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise ValueError("bounds must be finite")
-        if not (low < high).all():
-            raise ValueError("every lower bound must be below its upper bound")
-        return cls(low, high)
+        return cls(*check_bounds(bounds, n_columns))
 
     @property
     def centre(self):
@@ -139,7 +128,9 @@ class RowGrid:
 
     def sums(self, X):
         """Return the integer vector of a party's rows that noise is added to."""
-        clipped = np.clip(X, self.low, self.high) - self.centre
+        # twice: bounds a hair apart have no middle that is between them
+        half = 0.5 * (self.high - self.low)
+        clipped = np.clip(np.clip(X, self.low, self.high) - self.centre, -half, half)
         grid = np.trunc(clipped / (self.step * (1.0 + 1e-12))).astype(np.int64)
         cross = grid.T @ grid
         return np.concatenate(

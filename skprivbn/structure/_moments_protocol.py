@@ -2,15 +2,21 @@
 
 import numpy as np
 
-from skprivbn.federation import Party, PartyRefusal, check_noise, operation
+from skprivbn.federation import (
+    Party,
+    PartyRefusal,
+    check_noise,
+    declare_noise,
+    operation,
+)
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.structure._basis import expand
 from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
 
-__all__ = ["MomentsParty", "collect_moments", "collect_noisy_moments"]
+__all__ = ["GaussianMomentsParty", "collect_moments", "collect_noisy_moments"]
 
 
-class MomentsParty(Party):
+class GaussianMomentsParty(Party):
     """A holder of rows who takes part in one or two sums."""
 
     @classmethod
@@ -118,15 +124,9 @@ def calibrate(grid, epsilon, delta, n_parties):
 def collect_noisy_moments(federation, grid, noise):
     """The coordinator's side with differential privacy."""
     total = federation.secure_sum("noisy_moments")
-    federation.ledger.learns(
-        "coordinator",
+    declare_noise(
+        federation.ledger,
+        noise,
         "moments of all rows, clipped to the bounds, with noise",
-        "noisy release",
-        noise.epsilon,
     )
-    table = ", ".join(
-        f"{colluders}: {epsilon:.3g}"
-        for colluders, epsilon in enumerate(noise.epsilon_with_colluders())
-    )
-    federation.ledger.note(f"epsilon for each number of colluding parties: {table}")
     return grid.read(total, noise.std)

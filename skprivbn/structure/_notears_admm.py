@@ -1,6 +1,7 @@
 """NOTEARS by consensus ADMM over parties."""
 
 import warnings
+from dataclasses import asdict
 from numbers import Integral, Real
 
 import numpy as np
@@ -8,12 +9,12 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.crypto import resolve_backend
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.partition import check_horizontal
-from skprivbn.privacy import PrivacyAccountant, check_accountant
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
 from skprivbn.structure._admm_protocol import (
     ADMMParty,
@@ -25,7 +26,7 @@ from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
 from skprivbn.structure._mlp import MLPNetwork, initial_mlp, n_free_of_mlp
 from skprivbn.structure._moments import RowGrid
 from skprivbn.structure._moments_protocol import (
-    MomentsParty,
+    GaussianMomentsParty,
     calibrate,
     collect_noisy_moments,
 )
@@ -53,7 +54,7 @@ class ADMMMixin:
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "h_tol": [Interval(Real, 0, None, closed="left")],
-        "backend": [str, AdditiveBackend],
+        "backend": BACKEND_CONSTRAINT,
     }
 
     def _settings(self, n_parties, problem, start, defaults, **more):
@@ -222,10 +223,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         "lambda2": [Interval(Real, 0, None, closed="left")],
         "n_hidden": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
-        "epsilon": [Interval(Real, 0, None, closed="neither"), None],
-        "delta": [Interval(Real, 0, 1, closed="left")],
-        "bounds": ["array-like", None],
-        "accountant": [PrivacyAccountant, None],
+        **PRIVACY_CONSTRAINTS,
     }
 
     def __init__(
@@ -289,8 +287,11 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         FederatedNotearsADMM
             The fitted estimator.
         """
-        if self.epsilon is not None:
-            self._check_private()
+        if self.epsilon is not None and self.model != "linear":
+            raise ValueError(
+                "epsilon is available for model='linear', whose moments can be "
+                "released with noise"
+            )
         partition = check_horizontal(
             self,
             X,
@@ -303,6 +304,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         if self.epsilon is not None:
             self._fit_private(partition, settings)
             return self
+        charge(self, "rounds")
         with self._federate(partition, ADMMParty, settings) as federation:
             result = run_admm(federation)
             self._make_network(result, federation)
@@ -369,29 +371,13 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         else:
             self.network_ = network.with_noise(mean, shift, noise)
 
-    def _check_private(self):
-        if self.model != "linear":
-            raise ValueError(
-                "epsilon is available for model='linear', whose moments can be "
-                "released with noise"
-            )
-        if self.bounds is None:
-            raise ValueError(
-                "epsilon needs public bounds=(low, high) of the columns: bounds read "
-                "off the data would not be private"
-            )
-
     def _fit_private(self, partition, settings):
         """Noisy moments once; everything after them costs no privacy."""
         grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
         noise = calibrate(grid, self.epsilon, self.delta, partition.n_parties)
-        accountant = check_accountant(
-            self.accountant, noise.epsilon, noise.delta, noise.rho
-        )
-        self.privacy_spent_ = noise.spend(accountant, "moments of clipped rows")
-        shares = {name: getattr(noise, name) for name in noise.__dataclass_fields__}
-        public = {"noise": shares, "low": grid.low, "high": grid.high}
-        with self._federate(partition, MomentsParty, public) as federation:
+        self.privacy_spent_ = charge(self, "moments", noise.rho)
+        public = {"noise": asdict(noise), "low": grid.low, "high": grid.high}
+        with self._federate(partition, GaussianMomentsParty, public) as federation:
             moments = collect_noisy_moments(federation, grid, noise)
             self.ledger_ = federation.ledger
         settings["rho2"] *= partition.n_parties

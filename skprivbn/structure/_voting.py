@@ -7,10 +7,9 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Party, PartyRefusal, operation
 from skprivbn.partition import check_horizontal
 from skprivbn.structure._acyclicity import acyclic_weights
@@ -124,7 +123,7 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
         "estimator": [HasMethods(["fit", "get_params"]), None],
         "min_votes": [Interval(Real, 0, 1, closed="left")],
         "acyclic": ["boolean"],
-        "backend": [str, AdditiveBackend],
+        "backend": BACKEND_CONSTRAINT,
     }
 
     def __init__(
