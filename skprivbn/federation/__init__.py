@@ -20,6 +20,7 @@ from skprivbn.federation._party import (
     Party,
     PartyRefusal,
     check_noise,
+    check_told,
     operation,
 )
 from skprivbn.federation._wire import decode, encode
@@ -41,6 +42,7 @@ __all__ = [
     "PartyHost",
     "PartyRefusal",
     "check_noise",
+    "check_told",
     "collect_moments",
     "declare_noise",
     "decode",

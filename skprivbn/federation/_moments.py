@@ -11,7 +11,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from skprivbn.federation._ledger import declare_noise
-from skprivbn.federation._party import Party, PartyRefusal, check_noise, operation
+from skprivbn.federation._party import (
+    Party,
+    PartyRefusal,
+    check_noise,
+    check_told,
+    operation,
+)
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 
 __all__ = ["Moments", "MomentsParty", "collect_moments", "moments_settings"]
@@ -104,6 +110,8 @@ class MomentsParty(Party):
     def prepare(self):
         """Read the settings."""
         self.rows = np.asarray(self.block["X"], dtype=np.float64)
+        if not np.all(np.isfinite(self.rows)):
+            raise PartyRefusal("invalid-data")
         self.second = self.settings["second"]
 
     def schedule(self):
@@ -139,9 +147,9 @@ class MomentsParty(Party):
     )
     def squares(self, mean, unit):
         """Second moments about the mean, in units that fit the fixed point."""
-        return {
-            "vector": self.hide(_second_moments((self.rows - mean) / unit, self.second))
-        }
+        shape = self.rows.shape[1:]
+        rows = (self.rows - check_told(mean, shape)) / check_told(unit, shape)
+        return {"vector": self.hide(_second_moments(rows, self.second))}
 
     @operation(
         tells="noisy sums of its clipped rows, squares and products",
@@ -154,6 +162,8 @@ class MomentsParty(Party):
         unit = self.settings["unit"]
         rows = np.clip(self.rows, low, high)
         rows = np.rint((rows - (low + high) / 2) / ((high - low) / 2) * unit)
+        # bounds a hair apart have no middle: what noise relies on holds all the same
+        rows = np.clip(rows, -unit, unit)
         counts = np.zeros(_n_values(rows.shape[1], self.second), dtype=np.int64)
         # In chunks whose sums of products are exact in double precision.
         for start in range(0, len(rows), 1 << 20):

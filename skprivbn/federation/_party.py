@@ -16,7 +16,14 @@ from skprivbn.crypto import HiddenVector
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._ledger import KINDS
 
-__all__ = ["Operation", "Party", "PartyRefusal", "check_noise", "operation"]
+__all__ = [
+    "Operation",
+    "Party",
+    "PartyRefusal",
+    "check_noise",
+    "check_told",
+    "operation",
+]
 
 
 class PartyRefusal(Exception):
@@ -114,6 +121,28 @@ def check_noise(given, expected):
     if given != asdict(expected):
         raise PartyRefusal("refused")
     return expected
+
+
+def check_told(value, shape):
+    """Return an array that the coordinator sent, if it has the shape it must have.
+
+    NumPy would stretch any other: an array with a row for each of a party's rows, for
+    instance, could make all of them vanish from a sum but one.
+
+    Parameters
+    ----------
+    value : ndarray
+    shape : tuple of int
+
+    Returns
+    -------
+    value : ndarray
+    """
+    if not isinstance(value, np.ndarray) or value.shape != shape:
+        raise PartyRefusal("refused")
+    if not np.all(np.isfinite(value)):
+        raise PartyRefusal("refused")
+    return value
 
 
 class Party(ABC):

@@ -120,6 +120,10 @@ class SiteHost(PartyHost):
         shown = [c for role, c in data["aligned"].items() if role not in KEY_ROLES]
         if any(dataset.columns[column] == "key" for column in [*columns, *shown]):
             raise PartyRefusal("unknown-dataset")
+        # Names of clusters are told. Of a column of numbers they would be its values.
+        cluster = data["aligned"].get("cluster")
+        if cluster is not None and not isinstance(dataset.columns[cluster], list):
+            raise PartyRefusal("unknown-dataset")
         return columns, dataset
 
 

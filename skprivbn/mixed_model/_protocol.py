@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation import PartyRefusal, check_told, operation
 from skprivbn.mixed_model._likelihood import (
     Rows,
     derivatives,
@@ -61,7 +61,12 @@ class GLMMParty(SurveyParty):
 
     @operation(hears="mean and scale of each feature, rows and holders of clusters")
     def begin(self, mean, scale, census):
+        shape = self.rows.shape[1:]
+        mean, scale = check_told(mean, shape), check_told(scale, shape)
+        census = check_told(census, (2 * len(self.own_rows),))
         n_rows, n_holders = np.split(census, 2)
+        if np.any(n_rows < self.own_rows) or np.any(n_holders < (self.own_rows > 0)):
+            raise PartyRefusal("refused")
         design = np.column_stack([np.ones(len(self.rows)), (self.rows - mean) / scale])
         self.data = Rows(design, self.y, self.category, len(n_rows))
         self.alone = (self.own_rows > 0) & (n_holders == 1)

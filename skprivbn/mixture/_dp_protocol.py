@@ -119,7 +119,8 @@ class PrivateEMParty(Party):
         settings = self.settings
         low, high = settings["bounds"]
         self.middle, self.half = box(low, high, settings["covariance_type"])
-        self.rows = (np.clip(X, low, high) - self.middle) / self.half
+        # twice: bounds a hair apart have no middle that is between them
+        self.rows = np.clip((np.clip(X, low, high) - self.middle) / self.half, -1, 1)
         n_features = X.shape[1]
         self.frame = uniform_frame(
             settings["covariance_type"],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation import Party, PartyRefusal, check_told, operation
 from skprivbn.structure._admm_steps import ConsensusProblem, LinearProblem
 from skprivbn.structure._mlp import MLPProblem, mlp_forward
 
@@ -158,7 +158,7 @@ class ADMMParty(Party):
         elif n_rows is not None or (consensus is not None) == self.by_parties:
             raise PartyRefusal("refused")
         elif consensus is not None:
-            self._accept(consensus)
+            self._accept(check_told(consensus, self.local.shape))
         start = self.state.consensus if consensus is None else consensus
         self.local = self.problem.solve(start, self.dual, self.rho2)
         return {"vector": self.hide(self._proposal())}

@@ -1,0 +1,102 @@
+"""What coordinators tell must not pick out single rows, or run foreign code."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import (
+    InProcessFederation,
+    MomentsParty,
+    PartyRefusal,
+    check_told,
+    moments_settings,
+)
+from skprivbn.mixture._dp_protocol import PrivateEMParty
+from skprivbn.privacy import DistributedNoise
+from skprivbn.structure._moments import RowGrid
+from skprivbn.structure._voting import VotingParty
+
+
+def rows_of(rng, n_parties=3):
+    return {f"p{i}": {"X": rng.normal(size=(6, 2))} for i in range(n_parties)}
+
+
+@pytest.mark.parametrize("value", [np.ones((6, 2)), np.ones(1), 1.0, [1.0, 1.0]])
+def test_only_the_right_shape_is_accepted(value):
+    with pytest.raises(PartyRefusal):
+        check_told(value, (2,))
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    with pytest.raises(PartyRefusal):
+        check_told(np.array([1.0, np.inf]), (2,))
+    assert check_told(np.array([1.0, 2.0]), (2,)).tolist() == [1, 2]
+
+
+def test_attack_a_unit_for_every_row():
+    # infinite units for all rows but one would leave the squares of that one
+    blocks = rows_of(np.random.default_rng(0))
+    unit = np.full((6, 2), np.inf)
+    unit[4] = 1.0
+    settings = moments_settings("diagonal")
+    with InProcessFederation(blocks, MomentsParty, settings, "masking") as federation:
+        federation.secure_sum("sums")
+        with pytest.raises(PartyError, match="refuses"):
+            federation.secure_sum("squares", {"mean": np.zeros(2), "unit": unit})
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "parameters"),
+    [
+        # what a module imports is among its names, too
+        ("skprivbn.structure._voting", "import_module", {"name": "this"}),
+        ("skprivbn.structure._voting", "BaseEstimator", {}),
+        ("skprivbn.structure._voting", "VotingParty", {}),
+        ("os", "system", {"command": "true"}),
+    ],
+)
+def test_a_vote_runs_no_code_but_learners_of_the_package(module, name, parameters):
+    blocks = rows_of(np.random.default_rng(0))
+    settings = {"learner": [module, name], "parameters": parameters}
+    with pytest.raises(PartyError) as caught:
+        InProcessFederation(blocks, VotingParty, settings, "masking").__enter__()
+    assert caught.value.code == "refused"
+
+
+# no number lies between these: their middle is one of them, and twice as far from the
+# other as half of their distance
+HAIR = np.array([[1.0, 1.0], [np.nextafter(1, 2), 4.0]])
+
+
+def test_sums_stay_within_the_sensitivity_for_bounds_a_hair_apart(monkeypatch):
+    monkeypatch.setattr(
+        DistributedNoise, "share", lambda self, shape: np.zeros(shape, dtype=int)
+    )
+    settings = moments_settings("full", bounds=HAIR, noise=(1.0, 1e-6), n_parties=3)
+    far = {f"p{i}": {"X": np.full((1, 2), 9.0)} for i in range(3)}
+    with InProcessFederation(far, MomentsParty, settings, "masking") as federation:
+        total = federation.secure_sum("noisy_moments")
+    assert np.abs(total).max() <= 3 * settings["unit"] ** 2
+
+
+def test_other_sums_do_so_too():
+    grid = RowGrid(*HAIR)
+    sums = grid.sums(np.full((1, 2), 9.0))
+    assert np.linalg.norm(sums) <= grid.l2_sensitivity
+    assert np.abs(sums).sum() <= grid.l1_sensitivity
+    settings = {
+        "bounds": HAIR,
+        "covariance_type": "diag",
+        "n_components": 2,
+        "max_iter": 1,
+        "init_params": "random",
+        "given": {},
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "seeds": [0],
+    }
+    context = SimpleNamespace(name="a", roster=("a", "b", "c"))
+    party = PrivateEMParty({"X": np.full((1, 2), 9.0)}, settings, context)
+    assert np.abs(party.rows).max() <= 1

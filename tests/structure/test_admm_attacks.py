@@ -1,0 +1,44 @@
+"""What ADMM parties do not take from a coordinator."""
+
+import numpy as np
+import pytest
+
+from skprivbn.crypto import PaillierBackend
+from skprivbn.exceptions import PartyError
+from skprivbn.structure import FederatedNotearsADMM
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::skprivbn.exceptions.PrivacyLeakWarning"
+)
+
+ROWS = np.random.default_rng(0).normal(size=(30, 2))
+PAILLIER = PaillierBackend(key_size=512, insecure_test_key=True)
+
+
+@pytest.mark.parametrize(
+    ("backend", "asked"),
+    [
+        # shrinks or blows up what a party adds
+        ("masking", [{"n_rows": 1}]),
+        ("masking", [{"n_rows": 30}, {"n_rows": 60}]),
+        ("masking", [{"n_rows": 30}, {"consensus": np.zeros(1)}]),
+        ("masking", [{"n_rows": 30}, {}]),
+        # key holders work the consensus out for themselves
+        (PAILLIER, [{"n_rows": 30, "consensus": np.zeros(4)}]),
+    ],
+)
+def test_proposals_answer_nothing_but_the_protocols_question(
+    monkeypatch, backend, asked
+):
+    def hostile(federation):
+        federation.secure_sum("count")
+        *before, last = asked
+        for payload in before:
+            federation.secure_sum("propose", payload)
+        with pytest.raises(PartyError, match="refuses"):
+            federation.secure_sum("propose", last)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skprivbn.structure._notears_admm.run_admm", hostile)
+    with pytest.raises(KeyboardInterrupt):
+        FederatedNotearsADMM(backend=backend).fit(ROWS, party=np.arange(30) % 3)
