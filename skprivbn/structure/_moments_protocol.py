@@ -6,6 +6,7 @@ from skprivbn.federation import (
     Party,
     PartyRefusal,
     check_noise,
+    check_told,
     declare_noise,
     operation,
 )
@@ -67,10 +68,14 @@ class GaussianMomentsParty(Party):
     )
     def basis_moments(self, mean, scale):
         """Sums over the basis functions of own rows."""
-        Z = expand((self.X - mean) / scale, self.settings["basis"])
+        shape = self.X.shape[1:]
+        Z = (self.X - check_told(mean, shape)) / check_told(scale, shape)
+        Z = expand(Z, self.settings["basis"])
         return {"vector": self.hide(moment_sums(Z, self.settings["centre"]))}
 
-    @operation(tells="noisy clipped moments of its rows", exact=True)
+    @operation(
+        tells="noisy clipped moments of its rows", kind="noisy release", exact=True
+    )
     def noisy_moments(self):
         """Clipped integer sums plus this party's share of the noise."""
         grid = RowGrid(self.settings["low"], self.settings["high"])

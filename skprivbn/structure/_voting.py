@@ -1,6 +1,7 @@
 """A vote over graphs that parties learn alone: the baseline of the paper."""
 
 from importlib import import_module
+from inspect import isclass
 from numbers import Real
 from warnings import catch_warnings, simplefilter
 
@@ -37,6 +38,11 @@ class VotingParty(Party):
         if not module.startswith(_LEARNERS):
             raise PartyRefusal("refused")
         learner = getattr(import_module(module), name)
+        # A module also holds what it imports; nothing but its own estimators may run.
+        if not isclass(learner) or learner.__module__ != module:
+            raise PartyRefusal("refused")
+        if not issubclass(learner, BaseEstimator):
+            raise PartyRefusal("refused")
         self.learner = learner(**self.settings["parameters"])
 
     def schedule(self):
