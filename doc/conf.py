@@ -46,7 +46,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
-    "ignore_pattern": r"__init__\.py|demo\.py",
+    "ignore_pattern": r"__init__\.py|demo\w*\.py",
     "plot_gallery": "True",
     "doc_module": "skprivbn",
     "backreferences_dir": "api/generated/backreferences",
