@@ -1,14 +1,13 @@
 """Public domains: which states every column may take."""
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
 from skprivbn.bayesian_network._labels import sorted_states
-from skprivbn.exceptions import PrivacyLeakWarning
+from skprivbn.utils import warn_leak
 
-__all__ = ["check_domain", "domain_from_data"]
+__all__ = ["check_domain", "domain_from_data", "null_codes"]
 
 
 def check_domain(domain, nodes):
@@ -59,15 +58,23 @@ def _labels(node, entry):
 
 def domain_from_data(X, nodes):
     """Read the states off the data, which is not private, and say so."""
-    warnings.warn(
+    warn_leak(
         "the states of the columns are read off the data: which values occur is "
         "released exactly, outside the privacy guarantee. Pass domain= with the "
-        "publicly known states",
-        PrivacyLeakWarning,
-        stacklevel=3,
+        "publicly known states"
     )
     states = {node: sorted_states(X[:, j]) for j, node in enumerate(nodes)}
     for node, labels in states.items():
         if not labels:
             raise ValueError(f"column {node!r} has no value; pass domain=")
     return states
+
+
+def null_codes(states, null_state):
+    """Return the code of each column's null state, -1 for columns without one."""
+    if null_state is None:
+        return None
+    return tuple(
+        labels.index(null_state) if null_state in labels else -1
+        for labels in states.values()
+    )

@@ -1,19 +1,13 @@
 """Undirected graphical models learnt from differentially private tables."""
 
-import warnings
 from collections.abc import Mapping
 from itertools import combinations
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.exceptions import ConvergenceWarning
 
-from skprivbn.base import FederatedMixin
-from skprivbn.crypto import AdditiveBackend
-from skprivbn.exceptions import PrivacyLeakWarning
-from skprivbn.federation import Ledger
-from skprivbn.graphical_model._cgm import collective_em
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.graphical_model._combinations import check_combinations
 from skprivbn.graphical_model._counting import (
     Contribution,
@@ -22,19 +16,11 @@ from skprivbn.graphical_model._counting import (
     resolve_ties,
     sensitivities,
 )
-from skprivbn.graphical_model._domain import check_domain, domain_from_data
-from skprivbn.graphical_model._elimination import EliminationPlan
-from skprivbn.graphical_model._estimation import empirical_bayes, naive_mle
-from skprivbn.graphical_model._layout import (
-    TableLayout,
-    check_table_sizes,
-    choose_inference,
-    support_of,
-)
+from skprivbn.graphical_model._domain import check_domain, domain_from_data, null_codes
+from skprivbn.graphical_model._layout import check_table_sizes
+from skprivbn.graphical_model._learning import RandomFieldLearning
 from skprivbn.graphical_model._noisy_tables import NoisyTables
 from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
-from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.graphical_model._release import (
     TablesParty,
     check_rows,
@@ -43,25 +29,18 @@ from skprivbn.graphical_model._release import (
     tables_settings,
 )
 from skprivbn.graphical_model._selection import TreeBudget, measure_tree
+from skprivbn.graphical_model._spending import SpendingMixin
 from skprivbn.partition import check_horizontal
-from skprivbn.privacy import (
-    CountMechanism,
-    PrivacyAccountant,
-    PrivacyCost,
-    check_accountant,
-    distribute,
-)
+from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 
 __all__ = ["DPCGMLearner"]
 
-#: penalty that keeps the maximum likelihood of exact tables finite
-_EXACT_PENALTY = 1e-9
 
-_uncounted_fits = 0
-
-
-class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimator):
+class DPCGMLearner(
+    RandomFieldLearning, SpendingMixin, FederatedMixin, DensityMixin, BaseEstimator
+):
     """Markov random field learnt from contingency tables with private noise.
 
     The contingency tables of the cliques are released once, with discrete Laplace or
@@ -96,6 +75,8 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
 
     accountant : PrivacyAccountant, default=None
         Adds up what fits on the same data cost, and refuses what exceeds its budget.
+        Without one, fits of the same estimator or of its clones, as in a search, warn
+        from the second on (within one process).
 
     inference : {"auto", "exact", "loopy", "nlbp"}, default="auto"
         Exact inference, or loopy belief propagation; "auto" takes the first if no
@@ -228,11 +209,12 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
 
     _parameter_constraints = {
         "cliques": [StrOptions({"chain", "tree", "mst"}), list, tuple],
-        "epsilon": [Interval(Real, 0, None, closed="neither")],
-        "delta": [Interval(Real, 0, 1, closed="left")],
+        # exact tables are a method here, not epsilon=None
+        "epsilon": PRIVACY_CONSTRAINTS["epsilon"][:1],
+        "delta": PRIVACY_CONSTRAINTS["delta"],
         "method": [StrOptions({"auto", "cgm", "naive", "psgd", "non_private"})],
         "domain": [Mapping, list, tuple, None],
-        "accountant": [PrivacyAccountant, None],
+        "accountant": PRIVACY_CONSTRAINTS["accountant"],
         "inference": [StrOptions({"auto", "exact", "loopy", "nlbp"})],
         "regularization": [Interval(Real, 0, None, closed="neither")],
         "discrepancy": [Interval(Real, 0, None, closed="left")],
@@ -245,7 +227,7 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
         "missing": [StrOptions({"error", "skip"})],
         "structural_zeros": [Mapping, None],
         "psgd_params": [dict, None],
-        "backend": [str, AdditiveBackend],
+        "backend": BACKEND_CONSTRAINT,
         "min_honest": [Interval(Integral, 1, None, closed="left"), None],
         "max_cells": [Interval(Integral, 1, None, closed="left")],
     }
@@ -377,53 +359,6 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
         self.noise_, self.privacy_spent_, self.ledger_ = noise, spent, ledger
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit_marginals(self, noisy_tables, std, noise="laplace"):
-        """Learn a field from tables that were released before; costs no privacy.
-
-        Parameters
-        ----------
-        noisy_tables : mapping of clique to array-like
-            Noisy counts of each clique; a clique is a tuple of column names (the keys
-            of `domain`) or positions, in the order of the table's axes.
-        std : float or sequence of float
-            Standard deviation of the noise, one for all or one per table.
-        noise : {"laplace", "gaussian"}, default="laplace"
-            Its distribution.
-
-        Returns
-        -------
-        self : object
-        """
-        if noise not in ("laplace", "gaussian"):
-            raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}")
-        if self.domain is None:
-            raise ValueError("fit_marginals needs domain=, the states of all columns")
-        n_columns = len(self.domain)
-        nodes = [f"x{i}" for i in range(n_columns)]
-        if isinstance(self.domain, Mapping):
-            nodes = list(self.domain)
-            self.feature_names_in_ = np.asarray(nodes, dtype=object)
-        self.n_features_in_ = n_columns
-        states = check_domain(self.domain, nodes)
-        cliques = resolve_cliques(list(noisy_tables), nodes)
-        layout = self._layout(cliques, np.arange(len(cliques)), states)
-        values = [np.asarray(table, dtype=float) for table in noisy_tables.values()]
-        for clique, table, shape in zip(noisy_tables, values, layout.shapes):
-            if table.shape != shape or not np.all(np.isfinite(table)):
-                raise ValueError(
-                    f"the table of clique {clique!r} must be finite, of shape {shape}"
-                )
-        std = np.broadcast_to(np.asarray(std, dtype=float), len(cliques)).copy()
-        if not np.all(std >= 0):
-            raise ValueError("std must not be negative")
-        counts = layout.flatten(values)
-        tables = NoisyTables(layout, counts, std, noise)
-        self._learn(tables, states, counts)
-        self.noise_, self.privacy_spent_ = None, PrivacyCost(0.0, 0.0)
-        self.ledger_ = Ledger(parties=())
-        return self
-
     def _fit_mst(self, partition):
         nodes, contribution = self._nodes(), self._contribution()
         n = len(nodes)
@@ -467,46 +402,12 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
         self.ledger_ = single_holder_ledger(partition, self)
         return self
 
-    def _spend(self, rho, what):
-        """Charge this fit to the accountant, before the rows are looked at."""
-        global _uncounted_fits
-        if self.accountant is None:
-            _uncounted_fits += 1
-            if _uncounted_fits > 1:
-                warnings.warn(
-                    f"this is fit number {_uncounted_fits} without an accountant: on "
-                    "the same rows every fit, also those inside a search, spends its "
-                    "epsilon again and nobody adds them up. Pass "
-                    "accountant=PrivacyAccountant(epsilon=...)",
-                    PrivacyLeakWarning,
-                    stacklevel=4,
-                )
-        accountant = check_accountant(self.accountant, self.epsilon, self.delta, rho)
-        accountant.spend(self.epsilon, self.delta, rho, what)
-        return PrivacyCost(float(self.epsilon), float(self.delta))
-
-    def _announce_exact_release(self):
-        warnings.warn(
-            "method='non_private' learns from exact tables, without any privacy",
-            PrivacyLeakWarning,
-            stacklevel=4,
-        )
-        if self.accountant is not None:
-            self.accountant.spend(np.inf, what="exact contingency tables")
-        return PrivacyCost(np.inf, 0.0)
-
     def _contribution(self, states=None):
-        null_codes = None
-        if states is not None and self.null_state is not None:
-            null_codes = tuple(
-                labels.index(self.null_state) if self.null_state in labels else -1
-                for labels in states.values()
-            )
         return Contribution(
             self.contribution or "record",
             self.max_records if self.contribution == "clip" else 1,
             self.max_weight,
-            null_codes,
+            None if states is None else null_codes(states, self.null_state),
         )
 
     def _states(self, partition):
@@ -515,80 +416,8 @@ class DPCGMLearner(RandomFieldQueries, FederatedMixin, DensityMixin, BaseEstimat
         (block,) = partition._blocks.values()
         return domain_from_data(block["X"], self._nodes())
 
-    def _layout(self, cliques, ties, states):
-        if self.tied is not None and len(set(states.values())) > 1:
-            raise ValueError(
-                "tied='time' needs columns with the same states at every time step"
-            )
-        sizes = [len(labels) for labels in states.values()]
-        check_table_sizes(cliques, sizes, self.max_cells)
-        inference = choose_inference(self.inference, cliques, sizes, self.max_cells)
-        layout = TableLayout(cliques, sizes, ties, inference=inference)
-        if self.structural_zeros:
-            layout.support = support_of(layout, self.structural_zeros, self._nodes())
-        return layout
-
     def _count(self, partition, layout, states, contribution):
         (block,) = partition._blocks.values()
         rows = check_rows(block, self._nodes(), states, contribution, self.missing)
         codes, individual, weight = rows
         return count_tables(codes, layout, contribution, individual, weight)
-
-    def _learn(self, tables, states, counts):
-        """Estimate potentials from the tables by the chosen method."""
-        n_records = tables.n_records()
-        if self.missing == "skip":
-            tables = tables.rescaled()
-        self.n_iter_ = 0
-        if tables.kind == "none" or not tables.std.any():
-            theta, self.n_iter_ = naive_mle(tables, _EXACT_PENALTY, self.max_iter)
-        elif self.method == "naive":
-            theta, self.n_iter_ = naive_mle(tables, self.regularization, self.max_iter)
-        elif self.method == "cgm":
-            e_step = "nlbp" if self.inference == "nlbp" else "dual"
-            theta, self.n_iter_, converged = collective_em(
-                tables, e_step, self.discrepancy, self.max_iter
-            )
-            if not converged:
-                warnings.warn(
-                    f"'cgm' has not converged after {self.n_iter_} iterations; raise "
-                    "max_iter",
-                    ConvergenceWarning,
-                    stacklevel=4,
-                )
-        else:
-            theta = empirical_bayes(tables)
-        self._set_model(tables.layout, theta, states)
-        self.n_records_ = n_records
-        self._set_tables(tables, counts)
-
-    def _set_model(self, layout, theta, states):
-        nodes = self._nodes()
-        if layout.support is not None:
-            theta = np.where(layout.support, theta, -np.inf)
-        tables = layout.split(theta)
-        self.cliques_ = [tuple(nodes[i] for i in clique) for clique in layout.cliques]
-        potentials = {c: tables[g] for c, g in zip(self.cliques_, layout.ties)}
-        exact = isinstance(layout.inference, EliminationPlan)
-        self.model_ = MarkovRandomField(
-            nodes, states, potentials, "exact" if exact else "loopy"
-        )
-        self.potentials_ = dict(self.model_.potentials)
-        self.log_partition_ = self.model_.log_partition
-
-    def _set_tables(self, tables, counts):
-        layout, n_records = tables.layout, self.n_records_
-        released = layout.split(np.asarray(counts))
-        values = layout.split(tables.values)
-        fitted = self.model_.marginals()
-        self.noisy_tables_, self.noisy_marginals_, self.marginal_std_ = {}, {}, {}
-        first = set()
-        for clique, table in zip(self.cliques_, layout.ties):
-            multiplicity = layout.multiplicity[table]
-            if table not in first:
-                self.noisy_tables_[clique] = released[table]
-                first.add(table)
-            p = np.clip(fitted[clique], 0, 1)
-            noise = tables.std[table] / (multiplicity * n_records)
-            self.noisy_marginals_[clique] = values[table] / (multiplicity * n_records)
-            self.marginal_std_[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)

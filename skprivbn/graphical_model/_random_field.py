@@ -317,7 +317,8 @@ class MarkovRandomField:
     def kl_divergence(self, other):
         """Return the Kullback-Leibler divergence from this field to another, in nats.
 
-        Exact, for fields with any cliques over the same nodes and states.
+        Exact, for fields with any cliques over the same nodes and states, which are
+        matched by name and label.
 
         Parameters
         ----------
@@ -327,20 +328,34 @@ class MarkovRandomField:
         -------
         divergence : float
         """
-        if self.nodes != other.nodes or self.states != other.states:
+        same_states = self.states.keys() == other.states.keys() and all(
+            set(labels) == set(other.states[node])
+            for node, labels in self.states.items()
+        )
+        if not same_states:
             raise ValueError("the fields must have the same nodes and states")
         if self.inference != "exact":
             raise ValueError("the divergence needs inference='exact'")
-        ones = [np.ones(table.shape) for table in other.potentials.values()]
-        engine = self._engine(self._scopes + other._scopes, self._sizes)
+        theirs = {clique: self._in_own_order(clique, other) for clique in other.cliques}
+        scopes = [tuple(map(self.nodes.index, clique)) for clique in theirs]
+        ones = [np.ones(table.shape) for table in theirs.values()]
+        engine = self._engine(self._scopes + scopes, self._sizes)
         _, tape = engine.forward([table[None] for table in self._linear + ones])
-        tables = [*self.potentials.values(), *other.potentials.values()]
-        signs = [1] * len(self.potentials) + [-1] * len(other.potentials)
+        tables = [*self.potentials.values(), *theirs.values()]
+        signs = [1] * len(self.potentials) + [-1] * len(theirs)
         divergence = other.log_partition - self.log_partition
         for sign, table, marginal in zip(signs, tables, engine.backward(tape)):
             probable = marginal[0] > 0
             divergence += sign * (marginal[0][probable] @ table[probable])
         return float(max(divergence, 0.0))
+
+    def _in_own_order(self, clique, other):
+        """Potentials of another field's clique, states in the order of this one."""
+        table = other.potentials[clique]
+        for axis, node in enumerate(clique):
+            order = [other.states[node].index(label) for label in self.states[node]]
+            table = table.take(order, axis=axis)
+        return table
 
     def to_networkx(self):
         """Return the independence graph as a ``networkx.Graph``."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._noisy_tables import NoisyTables, project_to_simplex
-from skprivbn.privacy import CountMechanism
+from skprivbn.privacy import CountMechanism, zcdp_epsilon
 
 __all__ = [
     "TreeBudget",
@@ -91,19 +91,13 @@ class TreeBudget:
 
 def zcdp_budget(epsilon, delta):
     """Largest rho whose zCDP guarantee implies (epsilon, delta)."""
-    from skprivbn.privacy._composition import zcdp_epsilon
-
     low, high = 0.0, epsilon
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (
-            (low, middle)
-            if zcdp_epsilon(middle, delta) > epsilon
-            else (
-                middle,
-                high,
-            )
-        )
+        if zcdp_epsilon(middle, delta) > epsilon:
+            high = middle
+        else:
+            low = middle
     return low
 
 

@@ -10,12 +10,12 @@ __all__ = ["kl_divergence"]
 
 
 def kl_divergence(p, q):
-    """Kullback-Leibler divergence from network p to network q, in nats.
+    """Kullback-Leibler divergence from model p to model q, in nats.
 
     Parameters
     ----------
-    p, q : BayesianNetwork or GaussianBayesianNetwork
-        Two networks of the same kind over the same nodes, matched by name. Their
+    p, q : BayesianNetwork, GaussianBayesianNetwork or MarkovRandomField
+        Two models of the same kind over the same nodes, matched by name. Their
         graphs may differ. States are matched by label.
 
     Returns
@@ -50,9 +50,12 @@ def kl_divergence(p, q):
                     f"{sorted(set(p.nodes) ^ set(q.nodes))[:5]} in one only"
                 )
             return divergence(p, q)
+    # Undirected models bring their own divergence: metrics do not import them.
+    if type(p) is type(q) and hasattr(p, "kl_divergence"):
+        return p.kl_divergence(q)
     raise TypeError(
-        "expected two BayesianNetwork or two GaussianBayesianNetwork, got "
-        f"{type(p).__name__} and {type(q).__name__}"
+        "expected two BayesianNetwork, two GaussianBayesianNetwork or two "
+        f"MarkovRandomField, got {type(p).__name__} and {type(q).__name__}"
     )
 
 

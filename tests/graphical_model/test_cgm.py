@@ -69,19 +69,19 @@ def test_both_e_steps_learn_the_same_field():
 
 
 def test_stopping_by_discrepancy_beats_the_limit_and_naive():
-    better_than_limit, ratios = 0, []
+    ratios = []
     for seed in range(3):
         layout, truth = random_field(4, seed=seed)
-        tables = noisy_tables(layout, truth, 20_000, 200.0, seed=seed)
-        stopped, _, converged = collective_em(tables)
-        limit, _, _ = collective_em(tables, discrepancy=0.0, max_iter=400)
-        naive, _ = naive_mle(tables, 1e-7)
-        assert converged
+        tables = noisy_tables(layout, truth, 2000, 20.0, seed=seed)
+        stopped, n_iter, converged = collective_em(tables)
+        assert converged and n_iter < 40
+        # far enough on the way to the limit to have learnt the noise
+        limit, _, _ = collective_em(tables, discrepancy=0.0, max_iter=80)
+        naive, _ = naive_mle(tables, 1e-7, max_iter=300)
         kl = [divergence(layout, truth, theta) for theta in (stopped, limit, naive)]
-        better_than_limit += kl[0] < kl[1]
+        assert kl[0] < kl[1]
         ratios.append(kl[0] / kl[2])
-    assert better_than_limit == 3
-    assert np.median(ratios) <= 0.4
+    assert np.median(ratios) <= 0.3
 
 
 def test_em_climbs_the_likelihood_of_the_noisy_tables():

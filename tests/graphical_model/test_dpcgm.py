@@ -1,6 +1,7 @@
 """The estimator: what users see, one holder and several."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -340,13 +341,37 @@ def test_grid_search_over_epsilon_routes_parties(X):
     assert accountant.spent().epsilon == pytest.approx(2 * (0.01 + 5.0) + 5.0)
 
 
-def test_uncounted_fits_are_pointed_out(X, monkeypatch):
-    # the count is the process's: other tests must not see ours
-    monkeypatch.setattr("skprivbn.graphical_model._dpcgm._uncounted_fits", 0)
+def test_one_fit_per_estimator_does_not_warn(X):
+    # PrivacyLeakWarning is an error here
+    for epsilon in (0.5, 1.0):
+        learner(epsilon=epsilon, accountant=None).fit(X)
+
+
+def test_a_second_fit_without_an_accountant_is_pointed_out(X):
+    uncounted = learner(accountant=None).fit(X)
+    with pytest.warns(PrivacyLeakWarning, match="number 2 .* 2 so far"):
+        uncounted.fit(X)
+    counted = uncounted.set_params(accountant=unlimited())
+    counted.fit(X)
+
+
+def test_a_search_without_an_accountant_is_pointed_out(X):
+    search = GridSearchCV(learner(accountant=None), {"epsilon": [0.5, 1.0]}, cv=2)
+    with pytest.warns(PrivacyLeakWarning) as caught:
+        search.fit(X)
+    # four fits and the last one, each but the first
+    numbers = [int(re.search(r"fit number (\d+)", str(w.message))[1]) for w in caught]
+    assert numbers == [2, 3, 4, 5]
+
+
+def test_tables_that_are_out_already_are_free_to_learn_from(X):
+    released = learner().fit(X)
+    tables = {
+        tuple(int(v[1:]) for v in c): t for c, t in released.noisy_tables_.items()
+    }
     uncounted = learner(accountant=None)
-    with pytest.warns(PrivacyLeakWarning, match="without an accountant"):
-        for _ in range(2):
-            uncounted.fit(X)
+    for _ in range(2):
+        uncounted.fit_marginals(tables, released.noise_.std)
 
 
 def test_domain_from_data_warns(X):

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.graphical_model import MarkovRandomField
+from skprivbn.metrics import kl_divergence
 from tests.graphical_model.brute_force import joint, marginal
 
 NODES = ("a", "b", "c", "d")
@@ -76,6 +78,38 @@ def test_kl_divergence_between_different_cliques(field, table):
     p, q = table / table.sum(), q / q.sum()
     assert_allclose(field.kl_divergence(other), (p * np.log(p / q)).sum(), rtol=1e-10)
     assert field.kl_divergence(field) == pytest.approx(0, abs=1e-12)
+
+
+def test_kl_divergence_matches_names_and_labels(field):
+    reordered = MarkovRandomField(
+        NODES[::-1],
+        {node: labels[::-1] for node, labels in STATES.items()},
+        {c[::-1]: np.flip(table).T for c, table in field.potentials.items()},
+    )
+    X = field.sample(20, random_state=0)
+    assert_allclose(reordered.log_likelihood(X[:, ::-1]), field.log_likelihood(X))
+    assert field.kl_divergence(reordered) == pytest.approx(0, abs=1e-12)
+    rng = np.random.default_rng(2)
+    other = MarkovRandomField(NODES, STATES, {("d", "a"): rng.normal(size=(2, 2))})
+    expected = other.kl_divergence(field)
+    assert_allclose(other.kl_divergence(reordered), expected, rtol=1e-10)
+
+
+def test_metric_takes_two_fields(field):
+    other = MarkovRandomField(NODES, STATES, {})
+    assert kl_divergence(field, other) == field.kl_divergence(other) > 0.1
+    with pytest.raises(TypeError, match="got MarkovRandomField and"):
+        kl_divergence(field, BayesianNetwork(["a"], [("x", "y")], {}, [[0.5, 0.5]]))
+
+
+def test_divergence_from_an_impossible_configuration_is_infinite():
+    states = {"a": [0, 1], "b": [0, 1]}
+    whole = MarkovRandomField(["a", "b"], states, {("a", "b"): np.zeros((2, 2))})
+    diagonal = MarkovRandomField(
+        ["a", "b"], states, {("a", "b"): [[0.0, -np.inf], [-np.inf, 0.0]]}
+    )
+    assert whole.kl_divergence(diagonal) == np.inf
+    assert diagonal.kl_divergence(whole) == pytest.approx(np.log(2))
 
 
 def test_structural_zeros_are_never_drawn_and_have_no_likelihood():

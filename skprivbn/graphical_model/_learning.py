@@ -1,0 +1,153 @@
+"""From released tables to a fitted field: which method, and what is kept of it."""
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from skprivbn.federation import Ledger
+from skprivbn.graphical_model._cgm import collective_em
+from skprivbn.graphical_model._counting import resolve_cliques
+from skprivbn.graphical_model._domain import check_domain
+from skprivbn.graphical_model._elimination import EliminationPlan
+from skprivbn.graphical_model._estimation import empirical_bayes, naive_mle
+from skprivbn.graphical_model._layout import (
+    TableLayout,
+    check_table_sizes,
+    choose_inference,
+    support_of,
+)
+from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._queries import RandomFieldQueries
+from skprivbn.graphical_model._random_field import MarkovRandomField
+from skprivbn.privacy import PrivacyCost
+from skprivbn.utils._sklearn import _fit_context
+
+__all__ = ["RandomFieldLearning"]
+
+#: penalty that keeps the maximum likelihood of exact tables finite
+_EXACT_PENALTY = 1e-9
+
+
+class RandomFieldLearning(RandomFieldQueries):
+    """The part of the learner that never sees a row: it works on released tables."""
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_marginals(self, noisy_tables, std, noise="laplace"):
+        """Learn a field from tables that were released before; costs no privacy.
+
+        Parameters
+        ----------
+        noisy_tables : mapping of clique to array-like
+            Noisy counts of each clique; a clique is a tuple of column names (the keys
+            of `domain`) or positions, in the order of the table's axes.
+        std : float or sequence of float
+            Standard deviation of the noise, one for all or one per table.
+        noise : {"laplace", "gaussian"}, default="laplace"
+            Its distribution.
+
+        Returns
+        -------
+        self : object
+        """
+        if noise not in ("laplace", "gaussian"):
+            raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}")
+        if self.domain is None:
+            raise ValueError("fit_marginals needs domain=, the states of all columns")
+        n_columns = len(self.domain)
+        nodes = [f"x{i}" for i in range(n_columns)]
+        if isinstance(self.domain, Mapping):
+            nodes = list(self.domain)
+            self.feature_names_in_ = np.asarray(nodes, dtype=object)
+        self.n_features_in_ = n_columns
+        states = check_domain(self.domain, nodes)
+        cliques = resolve_cliques(list(noisy_tables), nodes)
+        layout = self._layout(cliques, np.arange(len(cliques)), states)
+        values = [np.asarray(table, dtype=float) for table in noisy_tables.values()]
+        for clique, table, shape in zip(noisy_tables, values, layout.shapes):
+            if table.shape != shape or not np.all(np.isfinite(table)):
+                raise ValueError(
+                    f"the table of clique {clique!r} must be finite, of shape {shape}"
+                )
+        std = np.broadcast_to(np.asarray(std, dtype=float), len(cliques)).copy()
+        if not np.all(std >= 0):
+            raise ValueError("std must not be negative")
+        counts = layout.flatten(values)
+        tables = NoisyTables(layout, counts, std, noise)
+        self._learn(tables, states, counts)
+        self.noise_, self.privacy_spent_ = None, PrivacyCost(0.0, 0.0)
+        self.ledger_ = Ledger(parties=())
+        return self
+
+    def _layout(self, cliques, ties, states):
+        if self.tied is not None and len(set(states.values())) > 1:
+            raise ValueError(
+                "tied='time' needs columns with the same states at every time step"
+            )
+        sizes = [len(labels) for labels in states.values()]
+        check_table_sizes(cliques, sizes, self.max_cells)
+        inference = choose_inference(self.inference, cliques, sizes, self.max_cells)
+        layout = TableLayout(cliques, sizes, ties, inference=inference)
+        if self.structural_zeros:
+            layout.support = support_of(layout, self.structural_zeros, self._nodes())
+        return layout
+
+    def _learn(self, tables, states, counts):
+        """Estimate potentials from the tables by the chosen method."""
+        n_records = tables.n_records()
+        if self.missing == "skip":
+            tables = tables.rescaled()
+        self.n_iter_ = 0
+        if tables.kind == "none" or not tables.std.any():
+            theta, self.n_iter_ = naive_mle(tables, _EXACT_PENALTY, self.max_iter)
+        elif self.method == "naive":
+            theta, self.n_iter_ = naive_mle(tables, self.regularization, self.max_iter)
+        elif self.method == "cgm":
+            e_step = "nlbp" if self.inference == "nlbp" else "dual"
+            theta, self.n_iter_, converged = collective_em(
+                tables, e_step, self.discrepancy, self.max_iter
+            )
+            if not converged:
+                warnings.warn(
+                    f"'cgm' has not converged after {self.n_iter_} iterations; raise "
+                    "max_iter",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
+        else:
+            theta = empirical_bayes(tables)
+        self._set_model(tables.layout, theta, states)
+        self.n_records_ = n_records
+        self._set_tables(tables, counts)
+
+    def _set_model(self, layout, theta, states):
+        nodes = self._nodes()
+        if layout.support is not None:
+            theta = np.where(layout.support, theta, -np.inf)
+        tables = layout.split(theta)
+        self.cliques_ = [tuple(nodes[i] for i in clique) for clique in layout.cliques]
+        potentials = {c: tables[g] for c, g in zip(self.cliques_, layout.ties)}
+        exact = isinstance(layout.inference, EliminationPlan)
+        self.model_ = MarkovRandomField(
+            nodes, states, potentials, "exact" if exact else "loopy"
+        )
+        self.potentials_ = dict(self.model_.potentials)
+        self.log_partition_ = self.model_.log_partition
+
+    def _set_tables(self, tables, counts):
+        layout, n_records = tables.layout, self.n_records_
+        released = layout.split(np.asarray(counts))
+        values = layout.split(tables.values)
+        fitted = self.model_.marginals()
+        self.noisy_tables_, self.noisy_marginals_, self.marginal_std_ = {}, {}, {}
+        first = set()
+        for clique, table in zip(self.cliques_, layout.ties):
+            multiplicity = layout.multiplicity[table]
+            if table not in first:
+                self.noisy_tables_[clique] = released[table]
+                first.add(table)
+            p = np.clip(fitted[clique], 0, 1)
+            noise = tables.std[table] / (multiplicity * n_records)
+            self.noisy_marginals_[clique] = values[table] / (multiplicity * n_records)
+            self.marginal_std_[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)
