@@ -170,6 +170,8 @@ def _result(record):
 
 
 def _coalition(record):
+    if record.readers("raw rows"):
+        return "bad", "Rows of data were readable: for these there is nothing to undo."
     breakers = record.topics.get("broken by")
     if breakers is not None:
         tone = "bad" if breakers == "the coordinator alone" else "note"

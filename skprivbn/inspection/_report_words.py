@@ -113,7 +113,8 @@ DP_LIMITS = {
 #: pattern of a word as it appears on the page: its explanation
 GLOSSARY = {
     "CKKS|Paillier": "Kinds of encryption under which encrypted numbers can be added "
-    "without opening them.",
+    "without opening them. Paillier keys of 2048 bits give about 112 bits of security, "
+    "of 3072 bits about 128.",
     "clusters?": "A group of similar rows.",
     "contingency tables?|counts": "How many rows have each combination of values.",
     "coordinator": "Runs the calculation and holds no data of its own.",

@@ -222,6 +222,7 @@ def test_exposed_rows_and_single_parties_come_first():
     ledger.record("c", "north", "south", b".", "raw rows", "some rows")
     short = read(fitted(ledger)).text("short")
     assert "Yes. Read by: each party" in short
+    assert "nothing to undo" in short
     learnt = read(fitted(ledger)).text("learnt")
     kinds = [words.KIND_WORDS[k] for k in ("plaintext aggregate", "masked")]
     assert learnt.index(kinds[0]) < learnt.index(kinds[1])
