@@ -1,11 +1,14 @@
 """The layout that keeps the package readable and its secrets in one place."""
 
 import ast
+import inspect
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import skprivbn
+from skprivbn.federation import Party
 
 PACKAGE = Path(skprivbn.__file__).parent
 ROOT = PACKAGE.parent
@@ -216,4 +219,23 @@ def test_nothing_depends_on_one_machine():
         for path in project_texts()
         if (found := machine_path.search(path.read_text(encoding="utf-8")))
     ]
+    assert not wrong
+
+
+def test_noisy_answers_are_declared_as_noisy():
+    """What the ledger says of an operation must match the words it uses."""
+    parties = []
+    for path in MODULES:
+        if "(Party)" in path.read_text(encoding="utf-8"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            module = import_module(name)
+            parties += [v for v in vars(module).values() if inspect.isclass(v)]
+    declared = {
+        operation
+        for party in parties
+        if issubclass(party, Party)
+        for operation in party.operations().values()
+    }
+    assert len(declared) > 30
+    wrong = [o for o in declared if "nois" in o.tells and o.kind != "noisy release"]
     assert not wrong
