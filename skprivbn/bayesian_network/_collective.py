@@ -379,6 +379,10 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
                 "semi-honest security: sites follow the protocol; the centre learns "
                 "every table that the search asks for, not only the final ones"
             )
+            ledger.note(
+                "broken by: nobody short of all sites; all of them but one may pool "
+                "what they see, with the centre, and learn no row beyond the tables"
+            )
             return shared_tables(federation, n_states, local.n_samples), 0, {}
         sample = collect_rows(federation, local.n_samples, cuts)
         n_sent = len(sample.codes)
