@@ -5,8 +5,11 @@ minutes, most of them in torch). Both sides run in one process with the coordina
 reading sums in the clear, so that what is compared is the optimisation; the cost of
 masking is a column of its own. One thread.
 
-``--quick`` runs one graph of each kind, ``--simulation`` prints the table of the user
-guide (mean distances over fresh graphs), ``--growth`` times growing problems.
+``--quick`` runs one graph of each kind, ``--torch-rounds`` stops torch early (its time
+is then a lower bound), ``--simulation`` prints the table of the guide (mean distances
+over fresh graphs), ``--growth`` times growing problems and counts bytes, ``--backends``
+compares distances in the clear and under masks, ``--nonlinear`` networks with basis
+functions and votes, ``--sachs`` measures distances on the data of Sachs.
 """
 
 import argparse
@@ -14,8 +17,9 @@ import time
 import warnings
 
 import numpy as np
+from sklearn.base import clone
 
-from skprivbn.datasets import make_linear_sem
+from skprivbn.datasets import load_sachs, make_linear_sem, make_mlp_sem
 from skprivbn.metrics import (
     false_discovery_rate,
     structural_hamming_distance,
@@ -32,6 +36,7 @@ from skprivbn.structure._acyclicity import acyclic_weights
 warnings.simplefilter("ignore")
 
 SIMULATION = [(10, 10, 30), (20, 10, 60), (20, 64, 256), (50, 10, 150), (50, 16, 256)]
+GROWTH = [(10, 8), (50, 8), (100, 8), (200, 8), (20, 16), (20, 64), (20, 256)]
 
 
 def torch_admm(blocks, *, lambda1=0.01, rho=0.001, max_iter=200):
@@ -87,8 +92,11 @@ def timed(function):
     return time.process_time() - start, result
 
 
-def against_torch(n_graphs):
-    print("CPU seconds per fit (mean distance to the true graph)")
+def against_torch(n_graphs, rounds):
+    print(
+        "CPU seconds per fit (mean distance to the true graph), torch with "
+        f"{rounds} rounds"
+    )
     print(
         f"{'d, K, n':>14} {'torch':>16} {'ours':>16} {'ratio':>7} "
         f"{'masked':>8} {'one sum':>14}"
@@ -99,7 +107,7 @@ def against_torch(n_graphs):
             X, truth, party = problem(d, n_parties, n, 10_000 + seed)
             blocks = [X[party == k] for k in range(n_parties)]
             plain = FederatedNotearsADMM(backend="plaintext")
-            seconds, graph = timed(lambda b=blocks: torch_admm(b))
+            seconds, graph = timed(lambda b=blocks: torch_admm(b, max_iter=rounds))
             ours, _ = timed(lambda m=plain, X=X, p=party: m.fit(X, party=p))
             masked, _ = timed(
                 lambda X=X, p=party: FederatedNotearsADMM().fit(X, party=p)
@@ -165,26 +173,153 @@ def simulation(n_graphs, baselines):
 
 
 def growth():
-    print("CPU seconds, rounds and bytes that a party sends per round (masked)")
-    for d, n_parties in [(10, 8), (50, 8), (100, 8), (200, 8), (20, 32), (20, 256)]:
+    """Masked fits with few rounds: what a round costs does not depend on how many.
+
+    All parties and the coordinator share one core here; a party of a real federation
+    pays for its own masks only, one K-th of it. The bytes are those of the ledger.
+    """
+    print(
+        "all parties on one core: CPU seconds of a fit in the clear and its rounds; "
+        "masked, seconds to begin and per round; bytes per party and round"
+    )
+    print(
+        f"{'d':>4} {'K':>4} {'clear':>8} {'rounds':>6} {'begin':>8} {'round':>8} "
+        f"{'one party':>9} {'sent':>8} {'received':>8}"
+    )
+    for d, n_parties in GROWTH:
         X, _, party = problem(d, n_parties, max(3 * d, 4 * n_parties), 0)
-        model = FederatedNotearsADMM(backend="plaintext")
-        seconds, _ = timed(lambda m=model, X=X, p=party: m.fit(X, party=p))
-        # a masked number takes 16 bytes; one more slot checks that masks cancel
-        n_bytes = 16 * (d * d + 2)
-        print(f"{d:4} {n_parties:4} {seconds:8.2f} {model.n_iter_:5} {n_bytes:9}")
+        clear = FederatedNotearsADMM(backend="plaintext")
+        seconds, _ = timed(lambda m=clear, X=X, p=party: m.fit(X, party=p))
+        short, longer = (FederatedNotearsADMM(max_iter=rounds) for rounds in (1, 4))
+        first, _ = timed(lambda m=short, X=X, p=party: m.fit(X, party=p))
+        both, _ = timed(lambda m=longer, X=X, p=party: m.fit(X, party=p))
+        per_round = max(both - first, 0.0) / 3
+        sent, received = bytes_of_a_round(longer.ledger_)
+        # the short fit has one round, two more proposals' worth of sums and a count
+        begin = max(first - 3 * per_round, 0.0)
+        print(
+            f"{d:4} {n_parties:4} {seconds:8.2f} {clear.n_iter_:6} {begin:8.2f} "
+            f"{per_round:8.3f} {per_round / n_parties:9.4f} {sent:8} {received:8}",
+            flush=True,
+        )
+
+
+def bytes_of_a_round(ledger):
+    """Return what a party sends and receives in the last round, from the ledger."""
+    party = ledger.parties[0]
+    entries = [entry for entry in ledger.entries if entry.operation == "propose"]
+    last = max(entry.round for entry in entries)
+    sent = sum(e.n_bytes for e in entries if (e.round, e.sender) == (last, party))
+    got = sum(e.n_bytes for e in entries if (e.round, e.receiver) == (last, party))
+    return sent, got
+
+
+def backends(n_graphs):
+    """Masks change the last digits of sums, and with them single graphs at most."""
+    print("(10, 10, 30): distances in the clear and under masks")
+    distances = []
+    for seed in range(n_graphs):
+        X, truth, party = problem(10, 10, 30, 30_000 + seed)
+        distances.append(
+            [
+                structural_hamming_distance(
+                    truth,
+                    FederatedNotearsADMM(backend=backend)
+                    .fit(X, party=party)
+                    .adjacency_matrix_,
+                )
+                for backend in ("plaintext", "masking")
+            ]
+        )
+    distances = np.array(distances)
+    differ = np.mean(distances[:, 0] != distances[:, 1])
+    print(
+        "mean {:.2f} and {:.2f} over {} graphs; {:.0%} of them differ".format(
+            *distances.mean(axis=0), n_graphs, differ
+        )
+    )
+
+
+def nonlinear(n_graphs, sizes=((10, 200), (20, 512)), n_parties=8):
+    print(f"networks as mechanisms, {n_parties} parties: mean distance (CPU seconds)")
+    for d, n in sizes:
+        results = {"empty": [], "voting": [], "mlp": [], "basis": [], "linear": []}
+        for seed in range(n_graphs):
+            X, weights = make_mlp_sem(n, d, random_state=seed)
+            truth, party = weights != 0, np.arange(n) % n_parties
+            mlp = FederatedNotearsADMM("mlp", backend="plaintext", random_state=0)
+            one_sum = FederatedGaussianBayesianNetwork(backend="plaintext")
+            models = {
+                "voting": VotingStructureLearner(mlp, backend="plaintext"),
+                "mlp": mlp,
+                "basis": clone(one_sum).set_params(basis="sigmoid"),
+                "linear": one_sum,
+            }
+            results["empty"].append((np.sum(truth), 0.0))
+            for name, model in models.items():
+                seconds, _ = timed(lambda m=model, X=X, p=party: m.fit(X, party=p))
+                found = model.adjacency_matrix_
+                distance = structural_hamming_distance(truth, found)
+                results[name].append((distance, seconds))
+                print(d, n, seed, name, distance, round(seconds, 1), flush=True)
+        for name, values in results.items():
+            print(
+                "{:4} {:4}  {:7} {:5.2f} ({:.1f})".format(
+                    d, n, name, *np.mean(values, axis=0)
+                )
+            )
+
+
+def sachs(n_permutations):
+    print("Sachs, 512 of 853 cells: mean distance (standard error)")
+    data = load_sachs()
+    truth = data.adjacency_matrix
+    for n_parties in (2, 16, 64):
+        distances = []
+        for seed in range(n_permutations):
+            rows = np.random.RandomState(seed).permutation(853)[:512]
+            models = (
+                FederatedNotearsADMM(backend="plaintext"),
+                FederatedGaussianBayesianNetwork(backend="plaintext"),
+                FederatedGaussianBayesianNetwork(
+                    "auto", random_state=0, backend="plaintext"
+                ),
+            )
+            party = np.arange(512) % n_parties
+            distances.append(
+                [
+                    structural_hamming_distance(
+                        truth, model.fit(data.data[rows], party=party).adjacency_matrix_
+                    )
+                    for model in models
+                ]
+            )
+        mean = np.mean(distances, axis=0)
+        error = np.std(distances, axis=0, ddof=1) / np.sqrt(n_permutations)
+        for name, m, e in zip(("admm", "equal_variance", "auto"), mean, error):
+            print(f"{n_parties:4}  {name:15} {m:5.2f} ({e:.2f})", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one graph of each kind")
+    parser.add_argument("--torch-rounds", type=int, metavar="ROUNDS", default=200)
     parser.add_argument("--simulation", type=int, metavar="GRAPHS", default=0)
     parser.add_argument("--baselines", action="store_true")
     parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--backends", type=int, metavar="GRAPHS", default=0)
+    parser.add_argument("--nonlinear", type=int, metavar="GRAPHS", default=0)
+    parser.add_argument("--sachs", type=int, metavar="PERMUTATIONS", default=0)
     arguments = parser.parse_args()
     if arguments.simulation:
         simulation(arguments.simulation, arguments.baselines)
     elif arguments.growth:
         growth()
+    elif arguments.backends:
+        backends(arguments.backends)
+    elif arguments.nonlinear:
+        nonlinear(arguments.nonlinear)
+    elif arguments.sachs:
+        sachs(arguments.sachs)
     else:
-        against_torch(1 if arguments.quick else 5)
+        against_torch(1 if arguments.quick else 5, arguments.torch_rounds)

@@ -49,7 +49,12 @@ class HorizontalPartition:
         for name, rows in blocks.items():
             if not isinstance(name, str):
                 raise PartitionError(f"names of parties must be text, got {name!r}")
-            block = {"X": check_array(rows, dtype=None, ensure_all_finite=False)}
+            rows = check_array(
+                rows, dtype=None, ensure_all_finite=False, ensure_min_samples=0
+            )
+            if not len(rows):
+                raise PartitionError(f"party {name!r} has no rows: leave it out")
+            block = {"X": rows}
             for key, values in aligned.items():
                 if values is None:
                     continue

@@ -5,14 +5,23 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.datasets import make_linear_sem, make_mlp_sem, make_var_sem
-from skprivbn.exceptions import PartyError, PrivacyLeakWarning
+from skprivbn.exceptions import (
+    BudgetExceededError,
+    PartitionError,
+    PartyError,
+    PrivacyLeakWarning,
+)
 from skprivbn.metrics import structural_hamming_distance, true_positive_rate
 from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import (
     FederatedDynotears,
@@ -84,7 +93,9 @@ def test_backends_agree_over_the_first_rounds(linear, backend):
     np.testing.assert_allclose(hidden.weights_, plain.weights_, atol=1e-6)
 
 
-@pytest.mark.parametrize("acyclicity", ["expm", "logdet"])
+@pytest.mark.parametrize(
+    "acyclicity", ["logdet", pytest.param("expm", marks=pytest.mark.slow)]
+)
 def test_not_worse_than_the_paper(acyclicity):
     """(d, K, n) = (10, 10, 30), mean distance over fresh graphs; the bar is 7.5."""
     distances, found = [], []
@@ -98,11 +109,72 @@ def test_not_worse_than_the_paper(acyclicity):
     assert np.mean(found) >= 0.75
 
 
-def test_unequal_parties_and_single_rows(linear):
+@pytest.mark.slow
+def test_masks_do_not_change_the_mean_distance():
+    """Rounding to 2**-64 can move single graphs in late rounds, means it must not."""
+    distances = []
+    for seed in range(12):
+        X, weights = make_linear_sem(30, 10, random_state=30_000 + seed)
+        found = [
+            FederatedNotearsADMM(backend=backend).fit(X, party=np.arange(30) % 10)
+            for backend in ("plaintext", "masking")
+        ]
+        distances.append(
+            [structural_hamming_distance(weights, m.adjacency_matrix_) for m in found]
+        )
+    clear, masked = np.mean(distances, axis=0)
+    assert masked == pytest.approx(clear, abs=0.3)
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 30, 207], [1, 1, 1, 237], [1, 80, 80, 79]])
+def test_unequal_parties_and_single_rows(linear, sizes):
     X, weights, _ = linear
-    party = np.repeat(["a", "b", "c", "d"], [1, 2, 30, 207])
-    model = FederatedNotearsADMM().fit(X, party=party)
+    party = np.repeat(["a", "b", "c", "d"], sizes)
+    model = FederatedNotearsADMM(backend="plaintext").fit(X, party=party)
+    assert model.converged_
+    assert model.n_rows_ == 240
     assert structural_hamming_distance(weights, model.adjacency_matrix_) <= 2
+
+
+def test_a_party_of_nearly_all_rows_decides(linear):
+    """Losses divide by all rows, so a tiny party does not count like a large one."""
+    X, _, _ = linear
+    # one row that contradicts the others, under a name of its own
+    odd = np.vstack([X, [[1e3, -1e3, 1e3, -1e3, 1e3, -1e3]]])
+    party = np.append(np.arange(240) % 3, 3)
+    with_it = FederatedNotearsADMM(backend="plaintext").fit(odd, party=party)
+    without = FederatedNotearsADMM(backend="plaintext").fit(X, party=party[:-1])
+    # parties are centred apart: one row alone is zero after centring
+    np.testing.assert_array_equal(with_it.adjacency_matrix_, without.adjacency_matrix_)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [FederatedNotearsADMM, FederatedGaussianBayesianNetwork, VotingStructureLearner],
+)
+def test_an_empty_party_is_named(linear, learner):
+    X, _, _ = linear
+    with pytest.raises(PartitionError, match="party 'b' has no rows: leave it out"):
+        learner().fit(HorizontalPartition({"a": X[:9], "b": X[:0], "c": X[9:]}))
+
+
+def test_search_over_lambda_in_a_pipeline(linear):
+    """Routing hands `party` to both steps; scaling by deviations stays off."""
+    X, weights, party = linear
+    pipeline = make_pipeline(
+        FederatedStandardScaler(with_std=False), FederatedNotearsADMM()
+    )
+    grid = {"federatednotearsadmm__lambda1": [0.02, 2.0]}
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise")
+    with config_context(enable_metadata_routing=True):
+        search.fit(X, party=party)
+    assert search.best_params_ == {"federatednotearsadmm__lambda1": 0.02}
+    scaler, learner = (step for _, step in search.best_estimator_.steps)
+    for step in (scaler, learner):
+        assert step.ledger_.parties == ("0", "1", "2", "3")
+    np.testing.assert_allclose(scaler.mean_, X.mean(axis=0))
+    assert structural_hamming_distance(weights, learner.adjacency_matrix_) <= 1
+    assert search.score(X) == pytest.approx(learner.score(X - X.mean(axis=0)))
 
 
 def test_rounds_run_out(linear):
@@ -166,8 +238,12 @@ def test_private_rounds_spend_once_and_touch_no_more_rows(linear):
     assert 45.0 < accountant.spent().epsilon <= 50.0
     assert {e.operation for e in model.ledger_.entries} >= {"noisy_moments"}
     assert "propose" not in {e.operation for e in model.ledger_.entries}
-    with pytest.raises(ValueError, match="bounds"):
+    with pytest.raises(ValueError, match="public bounds"):
         FederatedNotearsADMM(epsilon=1.0).fit(X, party=party)
+    # an accountant that watches over the rows allows no exact fit
+    for learner in (FederatedNotearsADMM, FederatedGaussianBayesianNetwork):
+        with pytest.raises(BudgetExceededError):
+            learner(accountant=accountant).fit(X, party=party)
     with pytest.raises(ValueError, match="linear"):
         FederatedNotearsADMM("mlp", epsilon=1.0, bounds=(-9, 9)).fit(X, party=party)
 
@@ -180,6 +256,7 @@ def test_nothing_secret_is_kept(linear):
     assert not {"federation", "partition"} & vars(model).keys()
 
 
+@pytest.mark.slow
 def test_mlp_beats_voting_and_basis_functions_beat_it():
     distances = {"admm": [], "voting": [], "basis": []}
     for seed in range(3):
