@@ -1,24 +1,34 @@
 """Private random fields: how far from the truth, how fast, against whom.
 
-Run with ``python benchmarks/bench_graphical_model.py`` (about half an hour with all
-peers; ``--seeds 1 --no-mbi`` for a minute or two). Random pairwise fields with ten
-variables of ten states and Dirichlet(1) edge potentials, N = 100,000 rows: third-order
-chains and connected Erdos-Renyi graphs with twenty edges. Reported are medians over
-seeds of the Kullback-Leibler divergence from the true field to the learnt one, and of
-ratios of divergences on the same noisy tables:
+Run with ``python benchmarks/bench_graphical_model.py`` (half an hour of CPU time with
+mbi; ``--seeds 1 --mbi-seeds 0`` for some minutes). Results are kept seed by seed in
+``benchmarks/results/random_fields.json``: ``--resume`` computes what is not there yet,
+``--show`` prints the medians of what is.
 
-- cgm / naive: "naive" is the end of a path of ridge penalties from 1e-2 to 1e-9;
+Random pairwise fields with ten variables of ten states and Dirichlet(1) edge
+potentials, N = 100,000 rows: third-order chains and connected Erdos-Renyi graphs with
+twenty edges. Measured are Kullback-Leibler divergences from the true field to the
+learnt one, and their ratios on the same noisy tables:
+
+- cgm / naive: "naive" is the end of a path of ridge penalties from 1e-2 to 1e-9, two
+  for each factor of ten (one with ``--coarse``), each started from the one before;
 - auto / oracle: the best penalty on that path, chosen knowing the truth;
 - auto / mbi: mirror descent of the package mbi 2.0.0 after 300, 1000 and 4000
   iterations, in double precision, CPU time without compilation;
 - Gaussian noise (delta = 1e-6) / Laplace noise, both with "auto".
 
-A second table compares exact inference with a textbook junction tree in log space.
+For reference: "uniform" is the uniform field; "random" learns, by maximum likelihood,
+from random tables instead of the data's; "non-private" from the exact tables.
+``--inference`` compares exact inference with a textbook junction tree in log space.
 """
 
 import argparse
+import json
+import os
 import time
 from functools import partial
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 from scipy.special import logsumexp
@@ -35,7 +45,7 @@ from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._noisy_tables import NoisyTables
 from skprivbn.privacy import CountMechanism
 
-PENALTIES = 10.0 ** -np.arange(2, 10)
+RESULTS = Path(__file__).parent / "results" / "random_fields.json"
 MBI_ITERATIONS = (300, 1000, 4000)
 GRAPHS = {
     "chain": {"graph": "chain", "order": 3},
@@ -79,16 +89,16 @@ def timed(function, *args):
     return result, time.process_time() - start
 
 
-def naive_path(instance, tables):
+def naive_path(instance, tables, penalties):
     """Divergences along the path of penalties, each started from the one before."""
     wanted, theta, path = projected_marginals(tables), None, []
-    for penalty in PENALTIES:
+    for penalty in penalties:
         theta, _ = maximise_likelihood(tables.layout, wanted, penalty, theta, 1000)
         path.append(instance.divergence(theta))
     return path
 
 
-def mbi_path(instance, tables, std):
+def mbi_path(instance, tables, std, iteration_counts):
     """Divergence and CPU seconds of mbi's mirror descent for each iteration count."""
     import jax
 
@@ -103,9 +113,9 @@ def mbi_path(instance, tables, std):
         for clique, table in zip(layout.cliques, layout.split(tables.values))
     ]
     estimate = partial(mbi.estimation.MirrorDescent().estimate, domain, measurements)
-    estimate(iters=MBI_ITERATIONS[0])  # compiles
+    estimate(iters=iteration_counts[0])  # compiles
     results = {}
-    for iterations in MBI_ITERATIONS:
+    for iterations in iteration_counts:
         start = time.process_time()
         model = estimate(iters=iterations)
         found = [
@@ -117,33 +127,93 @@ def mbi_path(instance, tables, std):
     return results
 
 
-def learn(graph, epsilon, seed, n_rows, with_mbi):
-    """One row of results."""
+def random_estimate(layout, seed):
+    """Potentials learnt from tables that have nothing to do with the data."""
+    rng = np.random.default_rng(seed)
+    tables = [rng.dirichlet(np.ones(n)) for n in layout.n_cells]
+    marginals = np.concatenate(tables)
+    return maximise_likelihood(layout, marginals, 1e-9, None, 1000)[0]
+
+
+def learn(graph, epsilon, seed, n_rows, penalties, mbi_iterations):
+    """Divergences and CPU seconds of all methods for one random field."""
     instance = Instance(graph, seed, n_rows)
-    tables = instance.release(epsilon)
-    row = {"uniform": instance.divergence(np.zeros(tables.layout.n_parameters))}
-    exact = instance.counts / n_rows
-    theta, _ = maximise_likelihood(tables.layout, exact, 1e-9, None, 1000)
-    row["non-private"] = instance.divergence(theta)
-    theta, row["auto seconds"] = timed(empirical_bayes, tables)
-    row["auto"] = instance.divergence(theta)
-    (theta, _, _), row["cgm seconds"] = timed(collective_em, tables)
-    row["cgm"] = instance.divergence(theta)
-    path, row["naive path seconds"] = timed(naive_path, instance, tables)
-    row["naive"], row["oracle"] = path[-1], min(path)
+    layout, tables = instance.layout, instance.release(epsilon)
+    exact, _ = maximise_likelihood(layout, instance.counts / n_rows, 1e-9)
+    auto, auto_seconds = timed(empirical_bayes, tables)
+    (cgm, _, _), cgm_seconds = timed(collective_em, tables)
+    path, path_seconds = timed(naive_path, instance, tables, penalties)
     gaussian = empirical_bayes(instance.release(epsilon, 1e-6))
-    row["auto, gaussian"] = instance.divergence(gaussian)
-    row["cgm / naive"] = row["cgm"] / row["naive"]
-    row["auto / oracle"] = row["auto"] / row["oracle"]
-    row["gaussian / laplace"] = row["auto, gaussian"] / row["auto"]
-    row["auto / uniform"] = row["auto"] / row["uniform"]
-    if with_mbi:
-        peers = mbi_path(instance, tables, float(tables.std[0]))
+    row = {
+        "uniform": instance.divergence(np.zeros(layout.n_parameters)),
+        "random": instance.divergence(random_estimate(layout, seed)),
+        "non-private": instance.divergence(exact),
+        "auto": instance.divergence(auto),
+        "auto, gaussian": instance.divergence(gaussian),
+        "cgm": instance.divergence(cgm),
+        "naive": path[-1],
+        "oracle": min(path),
+        "oracle penalty": penalties[np.argmin(path)],
+        "penalties": len(penalties),
+        "auto seconds": auto_seconds,
+        "cgm seconds": cgm_seconds,
+        "naive path seconds": path_seconds,
+    }
+    if mbi_iterations:
+        peers = mbi_path(instance, tables, float(tables.std[0]), mbi_iterations)
         for iterations, (divergence, seconds) in peers.items():
             row[f"mbi {iterations}"] = divergence
-            row[f"auto / mbi {iterations}"] = row["auto"] / divergence
-            row[f"seconds, auto / mbi {iterations}"] = row["auto seconds"] / seconds
-    return row
+            row[f"mbi {iterations} seconds"] = seconds
+    return {name: float(f"{value:.5g}") for name, value in row.items()}
+
+
+def ratios(rows):
+    """Pairs (name, values over seeds) of what is compared."""
+
+    def ratio(above, below):
+        return [row[above] / row[below] for row in rows if below in row]
+
+    yield "cgm / naive", ratio("cgm", "naive")
+    yield "auto / oracle", ratio("auto", "oracle")
+    yield "gaussian / laplace", ratio("auto, gaussian", "auto")
+    yield "auto / uniform", ratio("auto", "uniform")
+    for iterations in MBI_ITERATIONS:
+        peer = f"mbi {iterations}"
+        yield f"auto / {peer}", ratio("auto", peer)
+        yield f"seconds, auto / {peer}", ratio("auto seconds", f"{peer} seconds")
+
+
+def load():
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def store(setting, seed, row):
+    """Keep one row, a line each, so that an interrupted run loses nothing."""
+    results = load()
+    results.setdefault(setting, {})[str(seed)] = row
+    blocks = []
+    for name, rows in sorted(results.items()):
+        lines = [f"    {json.dumps(key)}: {json.dumps(rows[key])}" for key in rows]
+        blocks.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n  }")
+    RESULTS.parent.mkdir(exist_ok=True)
+    written = RESULTS.with_suffix(f".{os.getpid()}")
+    written.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+    written.replace(RESULTS)  # at once: another run may be reading
+
+
+def show():
+    """Print medians and ranges over the stored seeds."""
+    for setting, rows in load().items():
+        print(f"\n{setting}: median [smallest, largest] (seeds)")
+        rows = list(rows.values())
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {n: [row[n] for row in rows if n in row] for n in names}
+        for name, values in [*columns.items(), *ratios(rows)]:
+            if values:
+                print(
+                    f"  {name:26} {np.median(values):10.4g}   "
+                    f"[{min(values):.4g}, {max(values):.4g}] ({len(values)})"
+                )
 
 
 def textbook_junction_tree(theta, n_nodes, n_states):
@@ -207,27 +277,32 @@ def compare_inference():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--mbi-seeds", type=int, default=5, help="how many with mbi")
+    parser.add_argument("--mbi-iterations", type=int, nargs="+", default=MBI_ITERATIONS)
+    parser.add_argument("--coarse", action="store_true", help="fewer penalties")
+    parser.add_argument("--resume", action="store_true", help="skip stored seeds")
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
-    parser.add_argument("--no-mbi", action="store_true")
+    parser.add_argument("--inference", action="store_true", help="only its speed")
+    parser.add_argument("--show", action="store_true", help="only what is stored")
     options = parser.parse_args()
-    compare_inference()
-    for graph in options.graphs:
-        for epsilon in options.epsilons:
-            rows = [
-                learn(graph, epsilon, seed, options.rows, not options.no_mbi)
-                for seed in np.arange(options.seeds) + options.first_seed
-            ]
-            print(f"\n{graph}, epsilon {epsilon}: medians over {options.seeds} seeds")
-            for name in rows[0]:
-                values = [row[name] for row in rows]
-                print(
-                    f"  {name:28} {np.median(values):10.4f}   "
-                    f"[{min(values):.4f}, {max(values):.4f}]",
-                    flush=True,
-                )
+    if options.inference:
+        compare_inference()
+        return
+    penalties = 10.0 ** -np.arange(2, 9.5, 1.0 if options.coarse else 0.5)
+    names = [] if options.show else list(product(options.graphs, options.epsilons))
+    for number, (graph, epsilon) in product(range(options.seeds), names):
+        setting = f"{graph}, epsilon {epsilon:g}, {options.rows} rows"
+        seed = options.first_seed + number
+        if options.resume and str(seed) in load().get(setting, {}):
+            continue
+        counts = options.mbi_iterations if number < options.mbi_seeds else ()
+        row = learn(graph, epsilon, seed, options.rows, penalties, counts)
+        store(setting, seed, row)
+        print(setting, seed, row, flush=True)
+    show()
 
 
 if __name__ == "__main__":
