@@ -175,9 +175,9 @@ class DAGDisplay:
         )
         self.positions_ = dict(zip(nodes, positions))
         self.figure_, self.ax_ = get_axes(
-            ax, "DAGDisplay", _figure_size(positions, widths)
+            ax, "DAGDisplay", _figure_size(positions, widths, routes)
         )
-        scale = self._set_limits(positions, widths)
+        scale = self._set_limits(positions, widths, routes)
         self.boxes_ = self._draw_boxes(glyphs, dict(zip(nodes, widths)), owner, scale)
         self.edge_kinds_ = {
             (nodes[i], nodes[j]): kind for (i, j), kind in kinds.items()
@@ -186,12 +186,11 @@ class DAGDisplay:
         self._draw_legend(owner)
         return self
 
-    def _set_limits(self, positions, widths):
+    def _set_limits(self, positions, widths, routes):
         """Set the axes up; return how large an inch of the layout appears."""
-        half = np.array(widths) / 2
         low = positions.min(axis=0)
         high = positions.max(axis=0)
-        left, right = (positions[:, 0] - half).min(), (positions[:, 0] + half).max()
+        left, right = _sides(positions, widths, routes)
         margin = BOX_HEIGHT / 2 + 0.12
         self.ax_.set(
             xlim=(left - 0.12, right + 0.12), ylim=(low[1] - margin, high[1] + margin)
@@ -370,12 +369,19 @@ def _is_dark(colour):
     return 0.299 * red + 0.587 * green + 0.114 * blue < 95
 
 
-def _figure_size(positions, widths):
+def _sides(positions, widths, routes):
+    """Return how far boxes and edges reach to the left and to the right."""
     half = np.array(widths) / 2
-    width = (positions[:, 0] + half).max() - (positions[:, 0] - half).min()
+    passed = [points[:, 0] for points in routes.values()]
+    across = np.concatenate([positions[:, 0] - half, positions[:, 0] + half, *passed])
+    return across.min(), across.max()
+
+
+def _figure_size(positions, widths, routes):
+    left, right = _sides(positions, widths, routes)
     height = np.ptp(positions[:, 1]) + BOX_HEIGHT
     return (
-        float(np.clip(width + 0.5, 4.0, LARGEST_FIGURE[0])),
+        float(np.clip(right - left + 0.5, 4.0, LARGEST_FIGURE[0])),
         float(np.clip(height + 1.0, 2.5, LARGEST_FIGURE[1])),
     )
 
