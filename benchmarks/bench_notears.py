@@ -190,13 +190,14 @@ def growth():
         X, _, party = problem(d, n_parties, max(3 * d, 4 * n_parties), 0)
         clear = FederatedNotearsADMM(backend="plaintext")
         seconds, _ = timed(lambda m=clear, X=X, p=party: m.fit(X, party=p))
-        short, longer = (FederatedNotearsADMM(max_iter=rounds) for rounds in (1, 4))
+        more = 10 if n_parties < 100 else 2
+        short, longer = (FederatedNotearsADMM(max_iter=n) for n in (1, 1 + more))
         first, _ = timed(lambda m=short, X=X, p=party: m.fit(X, party=p))
         both, _ = timed(lambda m=longer, X=X, p=party: m.fit(X, party=p))
-        per_round = max(both - first, 0.0) / 3
+        per_round = max(both - first, 0.0) / more
         sent, received = bytes_of_a_round(longer.ledger_)
-        # the short fit has one round, two more proposals' worth of sums and a count
-        begin = max(first - 3 * per_round, 0.0)
+        # one round takes two proposals: the second tells how far parties are apart
+        begin = max(first - 2 * per_round, 0.0)
         print(
             f"{d:4} {n_parties:4} {seconds:8.2f} {clear.n_iter_:6} {begin:8.2f} "
             f"{per_round:8.3f} {per_round / n_parties:9.4f} {sent:8} {received:8}",
