@@ -43,7 +43,7 @@ tables = {
     for clique, table in released.noisy_tables_.items()
 }
 learners = {
-    "naive, small penalty": DPCGMLearner(method="naive", regularization=1e-7),
+    "naive": DPCGMLearner(method="naive", regularization=1e-7, max_iter=200),
     "cgm": DPCGMLearner(method="cgm"),
     "auto": DPCGMLearner(method="auto"),
 }
