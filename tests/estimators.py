@@ -50,6 +50,11 @@ EXPECTED_FAILURES["DPCGMLearner"] = {
     "check_estimators_pickle": "fits rows with NaN, an error unless missing='skip'",
 }
 
+EXPECTED_FAILURES["FederatedDynotears"] = {
+    "check_methods_sample_order_invariance": "predicts a row from the rows before it",
+    "check_methods_subset_invariance": "predicts a row from the rows before it",
+}
+
 
 def public_estimators():
     """Return one instance of every public estimator."""

@@ -59,7 +59,7 @@ def not_run_by_check_estimator():
 
 # Some of these checks fit with names and transform without on purpose.
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
-@pytest.mark.parametrize("estimator, check", not_run_by_check_estimator())
+@pytest.mark.parametrize("estimator, check", list(not_run_by_check_estimator()))
 def test_checks_that_check_estimator_does_not_run(estimator, check):
     check(type(estimator).__name__, clone(estimator))
 
