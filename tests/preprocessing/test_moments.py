@@ -87,7 +87,7 @@ def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():
 
 
 def test_noisy_runs_differ():
-    partition = split(np.ones((9, 2)), 3)
+    partition = split(np.ones((900, 2)), 3)
     options = {
         "bounds": np.array([[0.0, 0], [2, 2]]),
         "noise": (1.0, 0),
