@@ -76,7 +76,10 @@ axes[-1].legend(frameon=False)
 import json
 from pathlib import Path
 
-root = Path(__file__).resolve().parents[2]
+import skprivbn
+
+# In a checkout, results of benchmarks lie beside the package.
+root = Path(skprivbn.__file__).resolve().parents[1]
 stored = root / "benchmarks" / "results" / "holdout_likelihood.json"
 fig, axes = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
 for ax, (name, found) in zip(axes, sorted(json.loads(stored.read_text()).items())):
