@@ -114,6 +114,16 @@ class Contribution:
     max_weight: int = 1
     null_codes: tuple | None = None
 
+    def __post_init__(self):
+        # Settings come from the coordinator: with a kind that no rule below knows, or
+        # a bound of nothing, a person's records would count beyond the noise.
+        if self.kind not in ("record", "normalize", "clip"):
+            raise ValueError(f"unknown kind of contribution {self.kind!r}")
+        if self.max_records < 1 or self.max_weight < 1:
+            raise ValueError("max_records and max_weight must be at least 1")
+        if self.kind != "clip" and self.max_records != 1:
+            raise ValueError("max_records is for contribution='clip' only")
+
     @property
     def unit(self):
         """Integer counts per record."""

@@ -129,3 +129,17 @@ def test_normalised_contributions():
     table = layout.split(count_tables(codes, layout, contribution, individual))[0]
     # p has two records that are not all null, q has one
     assert_allclose(table / 2**FRACTION_BITS, [[0, 1], [0, 1]])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"kind": "all"}, "unknown kind"),
+        ({"kind": "clip", "max_records": 0}, "at least 1"),
+        ({"max_weight": 0}, "at least 1"),
+        ({"kind": "normalize", "max_records": 5}, "'clip' only"),
+    ],
+)
+def test_a_contribution_that_no_rule_bounds_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Contribution(**arguments)
