@@ -1,0 +1,100 @@
+"""Keep what a benchmark measured: ``benchmarks/results/NAME.json``, one row a line.
+
+A file holds the machine, the command that reproduces it and ``rows``, a list of flat
+dictionaries. ``benchmarks/report.py`` makes its tables and plots from nothing else.
+"""
+
+import json
+import os
+import platform
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+PEERS = ("scikit-learn", "numpy", "scipy", "phe", "tenseal", "torch", "mbi", "pgmpy")
+
+
+def machine():
+    """Return what the numbers depend on: processor, threads, versions."""
+    threads = os.environ.get("OMP_NUM_THREADS")
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": int(threads) if threads else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PEERS if _version(name)},
+    }
+
+
+def record(name, rows, **more):
+    """Write rows and what else is worth keeping; return the path.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file, such as "ppem" or "notears_growth".
+    rows : iterable of dict
+        Flat dictionaries: what varied (strings, numbers) and what was measured.
+        numpy scalars are fine; no list or dictionary inside a row.
+    **more : object
+        Anything else JSON can hold: a title, the seeds, parameters of all rows.
+    """
+    rows = [_flat(row) for row in rows]
+    arguments = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    head = {
+        "machine": machine(),
+        "command": f"python benchmarks/{shlex.join(arguments)}",
+        **more,
+    }
+    fields = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    lines = ",\n  ".join(json.dumps(row, allow_nan=False) for row in rows)
+    text = "{\n" + ",\n".join([*fields, f'"rows": [\n  {lines}\n]']) + "\n}\n"
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    written = path.with_suffix(f".{os.getpid()}")
+    written.write_text(text)
+    written.replace(path)  # at once: another run may be reading
+    return path
+
+
+def read(name):
+    """Return what `record` wrote under a name, or None if nothing was."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _flat(row):
+    """Return a row of plain Python values, floats with six digits; nan is None."""
+    return {str(key): _plain(value) for key, value in row.items()}
+
+
+def _plain(value):
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if np.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    raise TypeError(f"rows hold numbers and strings, got {value!r}")
+
+
+def _version(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor():
+    """Return the processor's name; Linux keeps it where platform does not look."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    return names[0] if names else platform.processor()
