@@ -6,6 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
@@ -26,6 +27,7 @@ from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
 from skprivbn.mixed_model._summary import GLMMSummary
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.partition import check_horizontal
+from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 
 __all__ = ["PrivateGLMM"]
@@ -33,7 +35,7 @@ __all__ = ["PrivateGLMM"]
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 
 
-class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
+class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEstimator):
     """Logistic mixed model by collaborative EM over parties.
 
     The model is ``logit P(y = 1) = intercept + X coef + z``, where the effect
@@ -78,6 +80,8 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         How sums are hidden: "masking", "ckks", "paillier" or "plaintext".
     random_state : int, RandomState instance or None, default=None
         Proposals and acceptance of Metropolis-Hastings.
+    verbose : int, default=0
+        1 prints every tenth iteration, 2 every one.
 
     Attributes
     ----------
@@ -173,6 +177,7 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         "release_effects": [StrOptions({"all", "shared"})],
         "backend": [str, AdditiveBackend],
         "random_state": ["random_state"],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -191,6 +196,7 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         release_effects="all",
         backend="masking",
         random_state=None,
+        verbose=0,
     ):
         self.e_step = e_step
         self.n_quadrature = n_quadrature
@@ -205,6 +211,7 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
         self.release_effects = release_effects
         self.backend = backend
         self.random_state = random_state
+        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, *, cluster=None, party=None):
@@ -235,10 +242,15 @@ class PrivateGLMM(FederatedMixin, ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
         settings = self._settings(mixed)
-        with self._federate(partition, GLMMParty, settings) as federation:
+        with (
+            tell_progress(
+                self, X, y, step="iteration", max_steps=settings["max_iter"]
+            ) as progress,
+            self._federate(partition, GLMMParty, settings) as federation,
+        ):
             survey = take_survey(federation)
             self._check_survey(survey, federation)
-            n_iter, converged = run_em(federation, survey)
+            n_iter, converged = run_em(federation, survey, progress)
             release = collect(federation, survey)
         refine = not mixed or self.e_step == "quadrature"
         estimates = estimate(release, survey, refine=refine)

@@ -280,13 +280,14 @@ def _rounded(values):
     return np.rint(np.asarray(values) / _FEW_DIGITS) * _FEW_DIGITS
 
 
-def run_em(federation, survey):
+def run_em(federation, survey, progress):
     """Run EM until the parties say that it has converged.
 
     Parameters
     ----------
     federation : Federation
     survey : Survey
+    progress : Progress
 
     Returns
     -------
@@ -299,12 +300,14 @@ def run_em(federation, survey):
     federation.call("begin", start)
     settings = federation.settings
     for n_iter in range(1, settings["max_iter"] + 1):
-        if settings["e_step"] == "metropolis" and settings["mixed"]:
-            total = _run_chains(federation, **settings["chains"])
-        else:
-            total = federation.secure_sum("table")
-        total = federation.secure_sum("derivatives", {"total": total})
-        if not federation.agree("update", {"total": total}):
+        with progress.step():
+            if settings["e_step"] == "metropolis" and settings["mixed"]:
+                total = _run_chains(federation, **settings["chains"])
+            else:
+                total = federation.secure_sum("table")
+            total = federation.secure_sum("derivatives", {"total": total})
+            go_on = federation.agree("update", {"total": total})
+        if not go_on:
             return n_iter, True
     return n_iter, False
 

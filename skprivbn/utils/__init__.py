@@ -2,9 +2,10 @@
 
 from importlib import import_module
 
+from skprivbn.utils._progress import tell_progress
 from skprivbn.utils._warnings import warn_leak
 
-__all__ = ["import_optional", "warn_leak"]
+__all__ = ["import_optional", "tell_progress", "warn_leak"]
 
 _EXTRA_OF = {
     "matplotlib": "plot",

@@ -1,0 +1,81 @@
+"""What a user sees of a fit while it goes on."""
+
+from contextlib import contextmanager
+from time import perf_counter
+
+__all__ = ["Progress", "tell_progress"]
+
+_SOMETIMES = 10
+
+
+@contextmanager
+def tell_progress(estimator, X, y=None, *, step, max_steps):
+    """Watch one fit: print if the estimator is verbose, call its callbacks.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With scikit-learn's ``CallbackSupportMixin`` and a parameter `verbose`.
+    X, y : object
+        What `fit` was given, for callbacks.
+    step : str
+        Name of a step, such as "round".
+    max_steps : int
+        Most steps there may be.
+
+    Yields
+    ------
+    progress : Progress
+    """
+    context = estimator._init_callback_context(max_subtasks=max_steps)
+    context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+    progress = Progress(estimator, context, step)
+    yield progress
+    progress.close()
+    context.call_on_fit_task_end(
+        estimator=estimator, X=X, y=y, reconstruction_attributes={}
+    )
+
+
+class Progress:
+    """Steps of a fit as the coordinator sees them.
+
+    Parameters
+    ----------
+    estimator : estimator
+    context : CallbackContext
+        Of the whole fit.
+    name : str
+        Name of a step.
+    """
+
+    def __init__(self, estimator, context, name):
+        self.estimator = estimator
+        self.context = context
+        self.name = name
+        self.n_steps = 0
+        self.began = perf_counter()
+
+    @contextmanager
+    def step(self):
+        """Do one step; yield a function that takes numbers to print beside it."""
+        context = self.context.subcontext(task_name=self.name)
+        context.call_on_fit_task_begin(estimator=self.estimator)
+        numbers = {}
+        yield numbers.update
+        self.n_steps += 1
+        every = 1 if self.estimator.verbose >= 2 else _SOMETIMES
+        if self.estimator.verbose and self.n_steps % every == 0:
+            known = "".join(f", {name} {value:.3g}" for name, value in numbers.items())
+            self._print(f"{self.name} {self.n_steps}{known}")
+        context.call_on_fit_task_end(estimator=self.estimator)
+
+    def close(self):
+        """Say how long it took."""
+        if self.estimator.verbose:
+            plural = "" if self.n_steps == 1 else "s"
+            self._print(f"{self.n_steps} {self.name}{plural}")
+
+    def _print(self, text):
+        seconds = perf_counter() - self.began
+        print(f"[{type(self.estimator).__name__}] {text}, {seconds:.1f} s")
