@@ -3,6 +3,7 @@
 from skprivbn.inspection._curves import ConvergenceDisplay, PrivacyUtilityDisplay
 from skprivbn.inspection._dag_display import DAGDisplay
 from skprivbn.inspection._ledger_display import LedgerDisplay
+from skprivbn.inspection._message_diagram import message_diagram
 from skprivbn.inspection._mixture import MixtureDisplay
 from skprivbn.inspection._privacy_report import privacy_report
 
@@ -12,5 +13,6 @@ __all__ = [
     "LedgerDisplay",
     "MixtureDisplay",
     "PrivacyUtilityDisplay",
+    "message_diagram",
     "privacy_report",
 ]

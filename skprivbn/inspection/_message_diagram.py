@@ -1,0 +1,359 @@
+"""A drawing of a protocol: the messages of a real fit, repeated ones once."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import wrap
+
+from sklearn.utils.validation import check_is_fitted
+
+from skprivbn.inspection._report_html import Html, size, tag
+from skprivbn.inspection._report_words import kind_of
+
+__all__ = ["message_diagram"]
+
+COORDINATOR = "coordinator"
+SESSION = "session"
+SUM = "sum over parties of: "
+
+# Colours that can be told apart on white and on black; words are in the text's colour.
+COLOURS = {
+    "public": "#8a8f98",
+    "sealed": "#009E73",
+    "ciphertext": "#009E73",
+    "masked": "#009E73",
+    "share": "#009E73",
+    "noisy release": "#c98500",
+    "plaintext aggregate": "#D55E00",
+    "raw rows": "#D5004B",
+}
+WORDS = {
+    "public": "public",
+    "sealed": "sealed",
+    "ciphertext": "encrypted",
+    "masked": "masked",
+    "share": "shares",
+    "noisy release": "noisy",
+    "plaintext aggregate": "readable sums",
+    "raw rows": "readable rows",
+}
+
+WIDTH, LINE, GAP = 680, 17, 12
+PARTY, PEER, SERVER = 50, 86, 630
+N_CHARACTERS = 80
+
+
+class Svg(str):
+    """Text of a drawing, which notebooks show as one."""
+
+    __slots__ = ()
+
+    def _repr_html_(self):
+        return str(self)
+
+
+def message_diagram(estimator, path=None):
+    """Draw who sent what to whom in a fit, from top to bottom.
+
+    The drawing is made from the fit's own record, `ledger_`. All parties share one
+    lifeline, with a second one where parties talk to each other. A message that was
+    repeated is drawn once, in a box that says how often. Green is what its reader
+    cannot make sense of, orange and red is what can be read.
+
+    Parameters
+    ----------
+    estimator : estimator instance or Ledger
+        Fitted, with an attribute `ledger_`; or such a ledger itself.
+
+    path : str or path-like, default=None
+        File to write. None returns the drawing instead.
+
+    Returns
+    -------
+    drawing : str or None
+        SVG text if `path` is None. Notebooks show it as a drawing.
+
+    See Also
+    --------
+    LedgerDisplay : Bytes by party and round.
+    privacy_report : The same fit in words, for people who do not program.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.inspection import message_diagram
+    >>> from skprivbn.preprocessing import FederatedStandardScaler
+    >>> X, party = np.arange(60.0).reshape(30, 2), ["north", "south", "west"] * 10
+    >>> drawing = message_diagram(FederatedStandardScaler().fit(X, party=party))
+    >>> "masked, 383 bytes from each" in drawing
+    True
+    """
+    ledger = estimator
+    if not hasattr(ledger, "entries"):
+        check_is_fitted(estimator, "ledger_")
+        ledger = estimator.ledger_
+    if not ledger.entries:
+        raise ValueError("the ledger holds no messages")
+    drawing = _draw(ledger, _loops(_steps(ledger)))
+    if path is None:
+        return drawing
+    Path(path).write_text(drawing, encoding="utf-8")
+    return None
+
+
+@dataclass
+class _Step:
+    """One operation: what the coordinator asks, what parties answer, tell peers."""
+
+    operation: str
+    times: int = 0
+    first: int = 0
+    last: int = 0
+    messages: dict = field(default_factory=dict)
+
+    def add(self, direction, entry):
+        key = (direction, entry.tells, entry.kind)
+        self.messages.setdefault(key, []).append(entry)
+
+
+def _steps(ledger):
+    """Gather messages by operation, in the order of their first appearance."""
+    steps, position, current = {}, 0, (None, None)
+    for entry in ledger.entries:
+        operation = entry.operation
+        if operation == "session.talk":
+            continue  # the coordinator relays sealed messages, which are listed too
+        if operation.startswith("session."):
+            operation = SESSION
+        step = steps.setdefault(operation, _Step(operation, first=position))
+        direction = _direction(entry, ledger)
+        asks = direction == "down" and current != (entry.round, operation)
+        if asks or not step.times:
+            current = (entry.round, operation)
+            step.times += 1
+            position += 1
+            step.last = position
+        step.add(direction, entry)
+    return list(steps.values())
+
+
+def _direction(entry, ledger):
+    if entry.sender == COORDINATOR:
+        return "down"
+    return "peer" if entry.receiver in ledger.parties else "up"
+
+
+def _loops(steps):
+    """Group operations that took turns: their stretches of time overlap."""
+    groups = []
+    for step in sorted(steps, key=lambda step: step.first):
+        if groups and step.first < max(other.last for other in groups[-1]):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+def _sums(ledger):
+    """Return who can read the sum of what."""
+    return {
+        what.removeprefix(SUM): "parties" if "parties" in who else COORDINATOR
+        for who, what, *_ in ledger.who_learns_what()
+        if what.startswith(SUM)
+    }
+
+
+def _peer_words(ledger, steps):
+    """Return what parties tell each other in each operation, and its kind."""
+    facts = dict.fromkeys(
+        (what, kind_of(seen_as)[0])
+        for who, what, source, seen_as, *_ in ledger.who_learns_what()
+        if who in ledger.parties and source == "all of it together"
+    )
+    talks = [
+        step.operation
+        for step in steps
+        if step.operation != SESSION and any(key[0] == "peer" for key in step.messages)
+    ]
+    # The ledger keeps them apart, in the same order.
+    return dict(zip(talks, facts)) if len(talks) == len(facts) else {}
+
+
+def _draw(ledger, groups):
+    steps = [step for group in groups for step in group]
+    sums, peers = _sums(ledger), _peer_words(ledger, steps)
+    shapes, y, used = [], 64, {}
+    talk = any(key[0] == "peer" for step in steps for key in step.messages)
+    for group in groups:
+        top = y
+        times = sorted({step.times for step in group})
+        is_loop = times[-1] > 1 and group[0].operation != SESSION
+        if is_loop:
+            y += LINE + 4
+        for step in group:
+            for arrow in _arrows(step, ledger, sums, peers):
+                drawn, y = _arrow(y, *arrow)
+                shapes += drawn
+                used[arrow[2]] = True
+        if is_loop:
+            shapes = [*_box(top, y, times), *shapes]
+            y += GAP
+    y += 4
+    heads = [_lifeline(SERVER, COORDINATOR, "end", y)]
+    heads.append(_lifeline(PARTY, _named(ledger.parties), "start", y))
+    if talk:
+        heads.append(_line(PEER, y))
+    legend, height = _legend(used, y + 28)
+    title = f"Messages between {len(ledger.parties)} parties and a coordinator"
+    return Svg(
+        tag(
+            "svg",
+            tag("title", title),
+            *heads,
+            *shapes,
+            *legend,
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {WIDTH} {height}",
+            role="img",
+            aria_label=title,
+            font_family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif",
+            font_size=13,
+            fill="currentColor",
+            style=f"max-width:{WIDTH}px;width:100%;height:auto",
+        )
+    )
+
+
+def _named(parties):
+    names = ", ".join(parties)
+    return names if len(names) <= 48 else f"{len(parties)} parties"
+
+
+def _arrows(step, ledger, sums, peers):
+    """Yield (direction, words, kind, words below) of what is worth an arrow."""
+    if step.operation == SESSION:
+        yield "both", "public parameters; signed session keys", "public", ""
+    for (direction, words, kind), entries in step.messages.items():
+        if direction == "peer":
+            yield "peer", *_peer_arrow(step, entries, peers)
+        elif step.operation != SESSION and (words or kind != "public"):
+            # Requests and acknowledgements that carry nothing are left out.
+            below = f"{WORDS[kind]}, {_sizes(entries)}"
+            senders = {entry.sender for entry in entries}
+            if direction == "up":
+                everybody = len(senders) == len(ledger.parties)
+                below += " from each" if everybody else " from one of them"
+            if direction == "up" and words in sums:
+                below += f"; the {sums[words]} can read the sum"
+            yield direction, words or "what was added up, still hidden", kind, below
+
+
+def _peer_arrow(step, entries, peers):
+    words, kind = peers.get(step.operation, ("secrets of the protocol", "sealed"))
+    if step.operation == SESSION:
+        words, kind = "secrets of the session", "sealed"
+    total = size(sum(entry.n_bytes for entry in entries))
+    plural = "messages" if len(entries) > 1 else "message"
+    below = f"sealed on its way, {len(entries)} {plural}, {total}"
+    return words, kind, f"{below}; inside: {WORDS[kind]}" if kind != "sealed" else below
+
+
+def _sizes(entries):
+    sizes = [entry.n_bytes for entry in entries]
+    low, high = size(min(sizes)), size(max(sizes))
+    return low if low == high else f"{low} to {high}"
+
+
+def _arrow(y, direction, words, kind, below):
+    """Return the shapes of one arrow that starts at height y, and the height after."""
+    lines = wrap(words, N_CHARACTERS) or [""]
+    is_peer = direction == "peer"
+    right = PEER if is_peer else SERVER
+    x, anchor = (PEER + 12, "start") if is_peer else ((PARTY + SERVER) / 2, "middle")
+    shapes = []
+    for line in lines:
+        y += LINE
+        shapes.append(tag("text", line, x=x, y=y, text_anchor=anchor))
+    y += 8
+    colour = COLOURS[kind]
+    shapes.append(
+        tag("line", x1=PARTY, x2=right, y1=y, y2=y, stroke=colour, stroke_width=2)
+    )
+    if direction != "down":
+        shapes.append(_head(right, y, 1, colour))
+    if direction != "up":
+        shapes.append(_head(PARTY, y, -1, colour))
+    if below:
+        y += LINE - 2
+        shapes.append(
+            tag("text", below, x=x, y=y, text_anchor=anchor, font_size=11, opacity=0.75)
+        )
+    return shapes, y + GAP
+
+
+def _head(x, y, side, colour):
+    points = f"{x},{y} {x - 9 * side},{y - 5} {x - 9 * side},{y + 5}"
+    return tag("polygon", points=points, fill=colour)
+
+
+def _box(top, bottom, times):
+    often = (
+        f"{times[0]} times" if len(times) == 1 else f"{times[0]} to {times[-1]} times"
+    )
+    box = tag(
+        "rect",
+        x=4,
+        y=top,
+        width=WIDTH - 8,
+        height=bottom - top,
+        rx=6,
+        fill="currentColor",
+        fill_opacity=0.06,
+        stroke="currentColor",
+        stroke_opacity=0.35,
+    )
+    words = tag(
+        "text", often, x=WIDTH - 14, y=top + 17, text_anchor="end", font_size=12
+    )
+    return [box, words]
+
+
+def _lifeline(x, words, anchor, bottom):
+    at = {"start": 4, "end": WIDTH - 4}[anchor]
+    label = tag("text", words, x=at, y=18, text_anchor=anchor, font_weight=600)
+    what = (
+        "each with rows or columns of its own" if anchor == "start" else "holds no data"
+    )
+    under = tag(
+        "text", what, x=at, y=35, text_anchor=anchor, font_size=11, opacity=0.75
+    )
+    return Html(label + under + _line(x, bottom))
+
+
+def _line(x, bottom):
+    return tag(
+        "line",
+        x1=x,
+        x2=x,
+        y1=46,
+        y2=bottom,
+        stroke="currentColor",
+        stroke_opacity=0.4,
+        stroke_dasharray="3 4",
+    )
+
+
+def _legend(used, y):
+    """Explain the colours that occur, in one or two lines."""
+    meaning = {}
+    for kind in COLOURS:
+        if kind in used:
+            meaning.setdefault(COLOURS[kind], []).append(WORDS[kind])
+    shapes, x = [], 8
+    for colour, words in meaning.items():
+        text = ", ".join(words)
+        if x + 34 + 7 * len(text) > WIDTH:
+            x, y = 8, y + LINE + 2
+        shapes.append(tag("rect", x=x, y=y - 9, width=18, height=8, rx=2, fill=colour))
+        shapes.append(tag("text", text, x=x + 24, y=y, font_size=11))
+        x += 44 + 6.4 * len(text)
+    return shapes, y + 10
