@@ -244,20 +244,26 @@ class ADMMResult:
     converged: bool
 
 
-def run_admm(federation):
+def run_admm(federation, progress):
     """The coordinator's side: adds what parties propose until they agree."""
     settings = federation.settings
     state = ConsensusState(settings, len(federation.roster))
     n_rows = int(federation.secure_sum("count")[0])
-    total = federation.secure_sum("propose", {"n_rows": n_rows})
+    payload, going = {"n_rows": n_rows}, True
     if settings["solved_by"] == "coordinator":
-        while state.update(total):
-            total = federation.secure_sum("propose", {"consensus": state.consensus})
+        while going:
+            with progress.step() as tell:
+                going = state.update(federation.secure_sum("propose", payload))
+                payload = {"consensus": state.consensus}
+                tell(distance=state.distance, h=state.h)
         consensus, n_iter, converged = state.consensus, state.n_iter, state.converged
         distance = state.distance
     else:
-        while federation.agree("update", {"total": total}):
-            total = federation.secure_sum("propose")
+        while going:
+            with progress.step():
+                total = federation.secure_sum("propose", payload)
+                going = federation.agree("update", {"total": total})
+                payload = {}
         total = federation.secure_sum("release")
         # All parties hear the sum, or later sums would not be theirs together.
         reply = federation.call("finish", {"total": total})[federation.first]

@@ -10,12 +10,7 @@ from skprivbn.base import FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.partition import check_horizontal
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._admm_protocol import (
-    ADMMParty,
-    collect_residuals,
-    lagged_rows,
-    run_admm,
-)
+from skprivbn.structure._admm_protocol import lagged_rows
 from skprivbn.structure._notears_admm import ADMMMixin
 from skprivbn.utils._sklearn import Interval, _fit_context
 
@@ -55,6 +50,8 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         Measure of cycles that counts as none.
     backend : str or AdditiveBackend, default="masking"
         How sums are hidden.
+    verbose : int, default=0
+        1 prints every tenth round, 2 every one.
 
     Attributes
     ----------
@@ -139,6 +136,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         tol=1e-2,
         h_tol=1e-5,
         backend="masking",
+        verbose=0,
     ):
         self.n_lags = n_lags
         self.lambda1 = lambda1
@@ -154,6 +152,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         self.tol = tol
         self.h_tol = h_tol
         self.backend = backend
+        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, *, party=None, series=None):
@@ -201,38 +200,42 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             {"rho1": 1e-3, "rho2": 1e-2},
             n_lags=n_lags,
         )
-        with self._federate(partition, ADMMParty, settings) as federation:
-            result = run_admm(federation)
-            self._keep(result)
-            effects = result.parameters.reshape(n_lags + 1, d, d)
-            self.n_rows_ = result.n_rows
-            self.weights_, self.lagged_weights_ = effects[0], effects[1:]
-            self._keep_graph(federation)
-            self.ledger_ = federation.ledger
+        result, parameters, averages, ledger = self._run(X, partition, settings)
+        network = self._make_network(parameters, *averages)
+        self._keep(result)
+        self.n_rows_, self.mean_ = result.n_rows, averages[0]
+        self.weights_, *lagged = self._effects(result.parameters)
+        self.lagged_weights_ = np.array(lagged)
+        present, *past = self._effects(parameters)
+        self._past = np.array(past)
+        self.adjacency_matrix_, self.lagged_adjacency_ = present != 0, self._past != 0
+        self.network_, self.ledger_ = network, ledger
         p = (n_lags + 1) * d
         self._warn_of_trajectory(
             partition.n_parties, p * (p + 1) // 2, self.n_iter_ * p * d
         )
         return self
 
-    def _keep_graph(self, federation):
-        present = acyclic_weights(self.weights_, self.threshold)
-        strong = np.abs(self.lagged_weights_) > self.lagged_threshold
-        past = np.where(strong, self.lagged_weights_, 0.0)
-        self.adjacency_matrix_, self.lagged_adjacency_ = present != 0, past != 0
-        parameters = np.concatenate([present[np.newaxis], past]).ravel()
-        sums = collect_residuals(federation, parameters)
-        mean, variances, shift, noise = (total / self.n_rows_ for total in sums)
+    def _effects(self, parameters):
         d = self.n_features_in_
-        self.mean_ = mean
-        self._past = past
+        return parameters.reshape(-1, d, d)
+
+    def _cut(self, parameters):
+        """Return the parameters of the strong effects, the present ones acyclic."""
+        present, *past = self._effects(parameters)
+        strong = [np.where(np.abs(A) > self.lagged_threshold, A, 0.0) for A in past]
+        return np.array([acyclic_weights(present, self.threshold), *strong]).ravel()
+
+    def _make_network(self, parameters, mean, variances, shift, noise):
         if (variances <= 0.0).any():
             raise ValueError("some columns are constant: leave them out")
+        present = self._effects(parameters)[0]
+        d = self.n_features_in_
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])
-        self.network_ = GaussianBayesianNetwork(
+        return GaussianBayesianNetwork(
             [str(name) for name in names],
             present,
-            self.mean_ - self.mean_ @ present,
+            mean - mean @ present,
             np.maximum(noise - shift**2, 1e-12 * variances),
         )
 

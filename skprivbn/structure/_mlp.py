@@ -5,7 +5,7 @@ variable i to hidden unit m of the network of variable j; then the hidden biases
 (n_hidden, d), the output weights (n_hidden, d) and the output biases (d,).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
@@ -14,7 +14,14 @@ from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._dag import topological_order
 
-__all__ = ["MLPNetwork", "MLPProblem", "initial_mlp", "mlp_forward", "n_free_of_mlp"]
+__all__ = [
+    "MLPNetwork",
+    "MLPProblem",
+    "cut_mlp",
+    "initial_mlp",
+    "mlp_forward",
+    "n_free_of_mlp",
+]
 
 
 def n_free_of_mlp(n_variables, n_hidden):
@@ -41,6 +48,14 @@ def _unpack(flat, d, n_hidden):
         output.reshape(n_hidden, 1, d),
         offset,
     )
+
+
+def cut_mlp(flat, adjacency, n_hidden):
+    """Return learnt parameters without the weights off the edges of a graph."""
+    d = len(adjacency)
+    flat = flat.copy()
+    flat[: n_hidden * d * d].reshape(n_hidden, d, d)[:] *= adjacency
+    return flat
 
 
 def mlp_forward(X, flat, n_hidden):
@@ -142,20 +157,6 @@ class MLPNetwork:
     mean: np.ndarray
     intercepts: np.ndarray
     variances: np.ndarray
-
-    @classmethod
-    def cut(cls, nodes, adjacency, parameters, n_hidden):
-        """Make a network of learnt parameters, without the weights off its edges."""
-        d = len(adjacency)
-        flat = parameters.copy()
-        maps = flat[: n_hidden * d * d].reshape(n_hidden, d, d)
-        maps *= adjacency
-        zero = np.zeros(d)
-        return cls(tuple(nodes), adjacency, flat, n_hidden, zero, zero, np.ones(d))
-
-    def with_noise(self, mean, intercepts, variances):
-        """Return the same network with these means and variances."""
-        return replace(self, mean=mean, intercepts=intercepts, variances=variances)
 
     def predict(self, X):
         """Return the mean of every variable given its parents, shape (n, d)."""

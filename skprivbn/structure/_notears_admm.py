@@ -6,6 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -23,13 +24,19 @@ from skprivbn.structure._admm_protocol import (
     run_locally,
 )
 from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
-from skprivbn.structure._mlp import MLPNetwork, initial_mlp, n_free_of_mlp
+from skprivbn.structure._mlp import (
+    MLPNetwork,
+    cut_mlp,
+    initial_mlp,
+    n_free_of_mlp,
+)
 from skprivbn.structure._moments import RowGrid
 from skprivbn.structure._moments_protocol import (
     GaussianMomentsParty,
     calibrate,
     collect_noisy_moments,
 )
+from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 
 __all__ = ["FederatedNotearsADMM"]
@@ -41,7 +48,7 @@ _DEFAULTS = {
 }
 
 
-class ADMMMixin:
+class ADMMMixin(CallbackSupportMixin):
     """What the estimators that run Algorithm 1 share."""
 
     _parameter_constraints = {
@@ -55,7 +62,31 @@ class ADMMMixin:
         "tol": [Interval(Real, 0, None, closed="left")],
         "h_tol": [Interval(Real, 0, None, closed="left")],
         "backend": BACKEND_CONSTRAINT,
+        "verbose": ["verbose"],
     }
+
+    def _run(self, X, partition, settings):
+        """Run the rounds; then sum the residuals of the graph that is cut from them.
+
+        Returns
+        -------
+        result : ADMMResult
+        parameters : ndarray
+            Those of the graph.
+        averages : list of ndarray
+            Means, variances, mean residuals and noise variances of the variables.
+        ledger : Ledger
+        """
+        max_steps = int(self.max_iter) + 1
+        with (
+            tell_progress(self, X, step="round", max_steps=max_steps) as progress,
+            self._federate(partition, ADMMParty, settings) as federation,
+        ):
+            result = run_admm(federation, progress)
+            parameters = self._cut(result.parameters)
+            sums = collect_residuals(federation, parameters)
+        averages = [total / result.n_rows for total in sums]
+        return result, parameters, averages, federation.ledger
 
     def _settings(self, n_parties, problem, start, defaults, **more):
         known_to = resolve_backend(self.backend).sum_known_to
@@ -159,6 +190,8 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         Public bounds of the columns; needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
         Charged with `epsilon` and `delta` before any row is touched.
+    verbose : int, default=0
+        1 prints every tenth round, 2 every one.
 
     Attributes
     ----------
@@ -248,6 +281,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         delta=1e-6,
         bounds=None,
         accountant=None,
+        verbose=0,
     ):
         self.model = model
         self.lambda1 = lambda1
@@ -268,6 +302,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self.delta = delta
         self.bounds = bounds
         self.accountant = accountant
+        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, *, party=None):
@@ -305,10 +340,10 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
             self._fit_private(partition, settings)
             return self
         charge(self, "rounds")
-        with self._federate(partition, ADMMParty, settings) as federation:
-            result = run_admm(federation)
-            self._make_network(result, federation)
-            self.ledger_ = federation.ledger
+        result, parameters, averages, ledger = self._run(X, partition, settings)
+        network = self._make_network(parameters, *averages)
+        self._keep(result)
+        self.network_, self.ledger_ = network, ledger
         d = self.n_features_in_
         if self.model == "linear":
             self._warn_of_trajectory(
@@ -336,56 +371,56 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         n_hidden = int(self.n_hidden)
         return self._settings(n_parties, problem, start, defaults, n_hidden=n_hidden)
 
-    def _keep_graph(self, result):
+    def _weights(self, parameters):
         d = self.n_features_in_
-        self._keep(result)
-        self.n_rows_ = result.n_rows
         if self.model == "linear":
-            self.weights_ = result.parameters.reshape(d, d)
-        else:
-            maps = result.parameters[: self.n_hidden * d * d]
-            self.weights_ = np.linalg.norm(maps.reshape(-1, d, d), axis=0)
-        kept = acyclic_weights(self.weights_, self.threshold)
-        self.adjacency_matrix_ = kept != 0
-        return kept
+            return parameters.reshape(d, d)
+        maps = parameters[: self.n_hidden * d * d]
+        return np.linalg.norm(maps.reshape(-1, d, d), axis=0)
 
-    def _make_network(self, result, federation):
-        kept = self._keep_graph(result)
-        names = self._node_names()
+    def _cut(self, parameters):
+        """Return the parameters of the acyclic graph of strong weights."""
+        kept = acyclic_weights(self._weights(parameters), self.threshold)
         if self.model == "linear":
-            parameters = kept.ravel()
-        else:
-            network = MLPNetwork.cut(
-                names, self.adjacency_matrix_, result.parameters, self.n_hidden
-            )
-            parameters = network.parameters
-        sums = collect_residuals(federation, parameters)
-        mean, variances, shift, noise = (total / result.n_rows for total in sums)
+            return kept.ravel()
+        return cut_mlp(parameters, kept != 0, self.n_hidden)
+
+    def _make_network(self, parameters, mean, variances, shift, noise):
+        names = self._node_names()
         _check_spread(variances, mean, names)
         warn_if_standardised(variances)
         noise = np.maximum(noise - shift**2, 1e-12 * variances)
+        kept = self._weights(parameters)
         if self.model == "linear":
-            self.network_ = GaussianBayesianNetwork(
-                names, kept, mean - mean @ kept, noise
-            )
-        else:
-            self.network_ = network.with_noise(mean, shift, noise)
+            return GaussianBayesianNetwork(names, kept, mean - mean @ kept, noise)
+        return MLPNetwork(
+            tuple(names), kept != 0, parameters, self.n_hidden, mean, shift, noise
+        )
+
+    def _keep(self, result):
+        super()._keep(result)
+        self.n_rows_ = result.n_rows
+        self.weights_ = self._weights(result.parameters)
+        self.adjacency_matrix_ = acyclic_weights(self.weights_, self.threshold) != 0
 
     def _fit_private(self, partition, settings):
         """Noisy moments once; everything after them costs no privacy."""
         grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
         noise = calibrate(grid, self.epsilon, self.delta, partition.n_parties)
-        self.privacy_spent_ = charge(self, "moments", noise.rho)
+        spent = charge(self, "moments", noise.rho)
         public = {"noise": asdict(noise), "low": grid.low, "high": grid.high}
         with self._federate(partition, GaussianMomentsParty, public) as federation:
             moments = collect_noisy_moments(federation, grid, noise)
-            self.ledger_ = federation.ledger
         settings["rho2"] *= partition.n_parties
         result = run_locally(moments, settings)
-        kept = self._keep_graph(result)
+        self._keep(result)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
-            moments.mean, moments.covariance, kept, nodes=self._node_names()
+            moments.mean,
+            moments.covariance,
+            self._weights(self._cut(result.parameters)),
+            nodes=self._node_names(),
         )
+        self.privacy_spent_, self.ledger_ = spent, federation.ledger
 
     def predict(self, X):
         """Predict every variable from its parents.
@@ -395,18 +430,32 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Complete rows.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Complete rows. Sites keep the predictions for remote ones.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features)
+        ndarray of shape (n_samples, n_features) or RemoteResults
             Mean of every variable given its parents; a root's is its overall mean.
         """
-        if self.model == "linear":
+        if self.model == "linear" or hasattr(X, "federate"):
             return super().predict(X)
         X = self._rows(X)
         return self.network_.predict(X)
+
+    def _public_model(self):
+        if self.model == "linear":
+            return super()._public_model()
+        return self.network_.to_dict()
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        if "n_hidden" not in model:
+            return super()._from_public_model(model, n_features)
+        network = MLPNetwork.from_dict(model, n_features)
+        estimator = cls("mlp", n_hidden=network.n_hidden)
+        estimator.network_ = network
+        return estimator
 
 
 def _check_spread(variances, mean, names):

@@ -30,7 +30,7 @@ PAILLIER = PaillierBackend(key_size=512, insecure_test_key=True)
 def test_proposals_answer_nothing_but_the_protocols_question(
     monkeypatch, backend, asked
 ):
-    def hostile(federation):
+    def hostile(federation, progress):
         federation.secure_sum("count")
         *before, last = asked
         for payload in before:
