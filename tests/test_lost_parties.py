@@ -100,7 +100,7 @@ def test_nothing_is_half_fitted(losing, case):
     estimator, X, arguments = clone(case[0]), *case[1:]
     fit(estimator, X, arguments)
     before, n_exchanges = fitted(estimator), losing["count"]
-    moments = {n_exchanges * part // 4 for part in range(4)} | {n_exchanges - 1}
+    moments = {n_exchanges // 3, 2 * n_exchanges // 3, n_exchanges - 1}
     for moment in moments:
         losing.update(count=0, fails_at=moment)
         new = clone(estimator)
