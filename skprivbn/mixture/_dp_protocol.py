@@ -1,8 +1,10 @@
 """EM under differential privacy: noisy sums of clipped rows, a fixed number of times.
 
-Rows are clipped to public bounds and mapped to the box [-1, 1]^d. Each party rounds
-its sums to a grid, adds its share of discrete noise and hides the result, so that
-nobody ever sees sums without noise. Everything after that is post-processing.
+Rows are clipped to public bounds, mapped to the box [-1, 1]^d and rounded, so that all
+sums are exact: floating-point sums would depend on the other rows in their last bits.
+Each party rounds its sums to a grid, adds its share of discrete noise and hides the
+result, so that nobody ever sees sums without noise. Everything after that is
+post-processing.
 """
 
 import math
@@ -20,16 +22,30 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     uniform_frame,
 )
-from skprivbn.mixture._seeding import merge_centroids, nearest, one_hot
+from skprivbn.mixture._seeding import merge_centroids, nearest
 from skprivbn.privacy import CountMechanism, distribute
 
-__all__ = ["PrivateEMParty", "noise_of", "run_private_em", "sensitivities"]
+__all__ = [
+    "PrivateEMParty",
+    "exact_cells",
+    "exact_statistics",
+    "noise_of",
+    "round_rows",
+    "round_sums",
+    "run_private_em",
+    "sensitivities",
+]
 
 # Noisy integers travel as multiples of this: room for large counts, and coarse enough
 # that reading an approximate sum gives the integer back.
 _INTEGER_UNIT = 2.0**-20
 
 CELLS_PER_COMPONENT = 10
+
+#: bits after the point of rows and of responsibilities, and of products of two
+#: coordinates with a responsibility
+_ROW_BITS, _SHARE_BITS = 10, 14
+_SUM_BITS = 2 * _ROW_BITS + _SHARE_BITS
 
 
 def sensitivities(covariance_type, n_features):
@@ -84,9 +100,9 @@ def noise_of(settings, n_features, n_parties):
     noise : DistributedNoise
         Of one release.
     grid : float
-        By which sums are multiplied before they are rounded. Rounding moves each of
-        the sums by less than one, which is inside the sensitivity and costs about one
-        per cent of it.
+        By which sums are multiplied before they are rounded. A row changes a rounded
+        sum by less than one more than the exact one, which is inside the sensitivity
+        and costs about one per cent of it.
     """
     kind = settings["covariance_type"]
     n_releases = settings["max_iter"] + uses_cells(settings)
@@ -100,6 +116,65 @@ def noise_of(settings, n_features, n_parties):
         l2_sensitivity=math.sqrt(n_releases) * (grid * l2 + math.sqrt(length)),
     )
     return distribute(mechanism, n_parties), grid
+
+
+def round_rows(rows):
+    """Round rows of [-1, 1]^d to multiples of 2^-10, which stay in the box."""
+    return np.rint(rows * 2**_ROW_BITS) / 2**_ROW_BITS
+
+
+def exact_statistics(rows, responsibilities, frame):
+    """Sum rounded rows as :func:`local_statistics` does, without rounding errors.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n_features)
+        From :func:`round_rows`.
+    responsibilities : ndarray of shape (n_samples, n_components)
+        Each row sums to one; rounded down, so that it is never more.
+    frame : Frame
+        With references zero and scales one.
+
+    Returns
+    -------
+    sums : ndarray of int64 of shape (n_statistics,)
+        In units of 2^-34, equal to the sum of what the single rows give.
+    """
+    shares = np.floor(responsibilities * 2**_SHARE_BITS) / 2**_SHARE_BITS
+    # Sums of this many multiples of the unit are integers that floats hold exactly.
+    n_block = max(2 ** (52 - _SUM_BITS) // rows.shape[1], 1)
+    total = np.zeros(
+        n_statistics(frame.covariance_type, *frame.reference.shape), dtype=np.int64
+    )
+    for start in range(0, len(rows), n_block):
+        block = slice(start, start + n_block)
+        sums = local_statistics(rows[block], shares[block], frame)
+        total += (sums * 2.0**_SUM_BITS).astype(np.int64)
+    return total
+
+
+def exact_cells(rows, cells):
+    """Sizes of cells and sums of the rounded rows nearest to each of them.
+
+    Returns
+    -------
+    sums : ndarray of int64 of shape (n_cells * (1 + n_features),)
+        In units of 2^-34, as :func:`exact_statistics`.
+    """
+    members = nearest(rows, cells)
+    sizes = np.bincount(members, minlength=len(cells))
+    totals = np.zeros(cells.shape, dtype=np.int64)
+    np.add.at(totals, members, (rows * 2**_ROW_BITS).astype(np.int64))
+    units = 2**_SUM_BITS, 2 ** (_SUM_BITS - _ROW_BITS)
+    return np.append(sizes * units[0], totals.ravel() * units[1])
+
+
+def round_sums(sums, grid):
+    """Round exact sums to integer multiples of 1 / grid, a power of two."""
+    shift = _SUM_BITS - int(math.log2(grid))
+    if shift <= 0:
+        return sums << -shift
+    return (sums + (1 << (shift - 1))) >> shift
 
 
 class PrivateEMParty(Party):
@@ -120,7 +195,8 @@ class PrivateEMParty(Party):
         low, high = settings["bounds"]
         self.middle, self.half = box(low, high, settings["covariance_type"])
         # twice: bounds a hair apart have no middle that is between them
-        self.rows = np.clip((np.clip(X, low, high) - self.middle) / self.half, -1, 1)
+        rows = np.clip((np.clip(X, low, high) - self.middle) / self.half, -1, 1)
+        self.rows = round_rows(rows)
         n_features = X.shape[1]
         self.frame = uniform_frame(
             settings["covariance_type"],
@@ -150,9 +226,7 @@ class PrivateEMParty(Party):
         kind="noisy release",
     )
     def noisy_cells(self):
-        members = one_hot(nearest(self.rows, self.cells), len(self.cells))
-        sums = np.append(members.sum(axis=0), (members.T @ self.rows).ravel())
-        return {"vector": self._hide_noisy(sums)}
+        return {"vector": self._hide_noisy(exact_cells(self.rows, self.cells))}
 
     @operation()
     def start(self, total):
@@ -171,7 +245,7 @@ class PrivateEMParty(Party):
     )
     def noisy_statistics(self):
         _, responsibilities = e_step(self.rows, self.mixture)
-        sums = local_statistics(self.rows, responsibilities, self.frame)
+        sums = exact_statistics(self.rows, responsibilities, self.frame)
         return {"vector": self._hide_noisy(sums)}
 
     @operation()
@@ -180,7 +254,7 @@ class PrivateEMParty(Party):
         self.mixture = maximise_noisy(sums, self.frame, self.noise_std)
 
     def _hide_noisy(self, sums):
-        integers = np.rint(sums * self.grid).astype(np.int64)
+        integers = round_sums(sums, self.grid)
         integers += self.noise.share(len(integers))
         return self.hide(integers * _INTEGER_UNIT)
 
