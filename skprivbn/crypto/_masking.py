@@ -9,7 +9,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from skprivbn.crypto._base import AdditiveBackend, HiddenVector, SumSession
-from skprivbn.crypto._derive import expand, extract, join_fields, session_binding
+from skprivbn.crypto._derive import expand, join_fields, session_binding
 from skprivbn.crypto._numbers import (
     add_limbs,
     check_range,
@@ -19,6 +19,7 @@ from skprivbn.crypto._numbers import (
     limbs_from_bytes,
     limbs_to_bytes,
     subtract_limbs,
+    sum_limbs,
 )
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
@@ -27,8 +28,8 @@ __all__ = ["MaskingBackend"]
 
 MAX_SUM = 2**63
 _NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
-# Every mask has a key of its own, so all of them may start counting at zero.
-_FROM_ZERO = modes.CTR(bytes(16))
+# Masks are added in batches that stay in the processor's cache.
+_BATCH_BYTES = 2**19
 
 # How many mask sets each context has started. A second set under the same pair keys
 # (new keys on request, or exact sums next to the usual ones) must not repeat masks.
@@ -126,9 +127,7 @@ class MaskingBackend(AdditiveBackend):
         first, *others = hidden
         for other in others:
             first.check_same_sum(other)
-        total = read_limbs(first).copy()
-        for other in others:
-            add_limbs(total, read_limbs(other))
+        total = sum_limbs([limbs_to_bytes(read_limbs(h)) for h in hidden])
         return replace(
             first,
             parts=[limbs_to_bytes(total)],
@@ -182,12 +181,16 @@ class MaskingSession(SumSession):
         self._n_parties = len(context.roster)
         self._binding = mask_set_binding(context)
         own = context.roster.index(context.name)
-        self._mask_keys = [
-            (extract(context.pair_key(peer, b"masking")), own < index)
+        self._masks = [
+            (self._stream(context, peer), own < index)
             for index, peer in enumerate(context.roster)
             if index != own
         ]
         self._round = 0
+
+    def _stream(self, context, peer):
+        key = context.pair_key(peer, b"masking")
+        return MaskStream(expand(key, self._binding, MaskStream.KEY_BYTES))
 
     def hide(self, vector, operation):
         """Mask a vector; the party counts the rounds, nobody tells it."""
@@ -197,7 +200,7 @@ class MaskingSession(SumSession):
         info = mask_info(
             self._binding, self._round, operation, vector.size, vector.dtype
         )
-        return mask(vector, self._round, info, self._mask_keys)
+        return mask(vector, self._round, info, self._masks)
 
     def reveal(self, total):
         """Read a sum, which is no secret any more."""
@@ -231,10 +234,53 @@ def mask_info(binding, number, operation, length, dtype):
     return join_fields("mask", binding, number, operation, length, dtype.str)
 
 
-def mask_limbs(mask_key, name, n_values):
-    """Expand a key into a mask: AES-256-CTR under a key made for this mask alone."""
-    cipher = Cipher(algorithms.AES(expand(mask_key, name)), _FROM_ZERO)
-    return limbs_from_bytes(cipher.encryptor().update(bytes(16 * n_values)))
+class MaskStream:
+    """The masks of one key, which two parties share or one keeps to itself.
+
+    A mask is a piece of the AES-256-CTR key stream. The counter starts with the number
+    of the sum, which a key never sees twice, so no two pieces overlap; next comes a
+    digest of all that the mask is bound to, under a key, so that nobody else can find
+    two sums with the same digest. The last 32 bits count.
+
+    Parameters
+    ----------
+    key : bytes of length 64
+        Fresh and uniform.
+    """
+
+    KEY_BYTES = 64
+
+    def __init__(self, key):
+        self._digest_key = key[32:]
+        cipher = Cipher(algorithms.AES(key[:32]), modes.CTR(bytes(16)))
+        self._stream = cipher.encryptor()
+
+    def mask(self, number, name, n_values):
+        """Return the mask of a sum as the bytes of limbs.
+
+        Parameters
+        ----------
+        number : int
+            Of the sum.
+        name : bytes
+            What else the mask is bound to.
+        n_values : int
+
+        Returns
+        -------
+        mask : bytes
+        """
+        digest = hashlib.blake2b(name, key=self._digest_key, digest_size=8).digest()
+        self._stream.reset_nonce(number.to_bytes(4, "big") + digest + bytes(4))
+        return self._stream.update(bytes(16 * n_values))
+
+
+def sum_of_masks(streams, number, name, n_values):
+    """Add the masks of one sum from several streams; yields totals of batches."""
+    batch = max(1, _BATCH_BYTES // (16 * n_values))
+    for start in range(0, len(streams), batch):
+        some = streams[start : start + batch]
+        yield sum_limbs([stream.mask(number, name, n_values) for stream in some])
 
 
 def mask(vector, number, info, masks):
@@ -247,9 +293,9 @@ def mask(vector, number, info, masks):
         Of the round.
     info : bytes
         What the masks are bound to. Its digest names the sum in the message, and is
-        all that it takes, next to a mask key, to make the mask again.
-    masks : iterable of (bytes, bool)
-        Mask keys, and whether this party adds the mask or subtracts it.
+        all that it takes, next to the number and a key, to make the mask again.
+    masks : list of (MaskStream, bool)
+        Where masks come from, and whether this party adds or subtracts them.
 
     Returns
     -------
@@ -257,9 +303,10 @@ def mask(vector, number, info, masks):
     """
     key = _number_type_code(vector.dtype) + hashlib.sha256(info).digest()
     limbs = np.hstack([encode_fixed_point(vector), check_limbs(key, 1)])
-    for mask_key, adds in masks:
-        change = add_limbs if adds else subtract_limbs
-        change(limbs, mask_limbs(mask_key, key, limbs.shape[1]))
+    for change, added in ((add_limbs, True), (subtract_limbs, False)):
+        streams = [stream for stream, adds in masks if adds is added]
+        for total in sum_of_masks(streams, number, key, limbs.shape[1]):
+            change(limbs, total)
     return HiddenVector("masked", vector.size, number, key, [limbs_to_bytes(limbs)])
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "limbs_from_bytes",
     "limbs_to_bytes",
     "subtract_limbs",
+    "sum_limbs",
 ]
 
 FRACTION_BITS = 64
@@ -110,6 +111,21 @@ def subtract_limbs(total, limbs):
     high -= low < limbs[0]
     low -= limbs[0]
     high -= limbs[1]
+
+
+def sum_limbs(vectors):
+    """Add many vectors, given as bytes of limbs, modulo 2**128.
+
+    Digits of 32 bits add up in 64 bits without loss, so that carries are due once.
+    """
+    digits = np.frombuffer(b"".join(vectors), dtype="<u4").reshape(len(vectors), -1)
+    digits = digits.sum(axis=0, dtype=np.uint64).reshape(2, -1, 2)
+    low, middle = digits[0].T
+    middle = middle + (low >> 32)
+    limbs = np.empty(digits.shape[:2], dtype=np.uint64)
+    limbs[0] = (low & 0xFFFFFFFF) | (middle << 32)
+    limbs[1] = digits[1, :, 0] + (digits[1, :, 1] << 32) + (middle >> 32)
+    return limbs
 
 
 def _negate_where(limbs, where):

@@ -30,13 +30,14 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from skprivbn.crypto._base import HiddenVector, SumSession
 from skprivbn.crypto._derive import expand, extract, join_fields
 from skprivbn.crypto._masking import (
+    MaskStream,
     check_summand,
     mask,
     mask_info,
-    mask_limbs,
     mask_set_binding,
     open_total,
     read_limbs,
+    sum_of_masks,
 )
 from skprivbn.crypto._numbers import add_limbs, limbs_to_bytes, subtract_limbs
 from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
@@ -155,10 +156,10 @@ class RecoverySession(SumSession):
             raise ProtocolError("a recoverable sum starts with fresh keys")
         vector = check_summand(vector, len(self._roster))
         self._next_step = "survivors"
-        masks = [(extract(self._seed), True)]
+        masks = [(_stream(self._seed), True)]
         for peer in self._received.keys() - {self._name}:
             secret = _pair_secret(self._private, self._public_keys[peer])
-            masks.append((secret, _adds(self._roster, self._name, peer)))
+            masks.append((_stream(secret), _adds(self._roster, self._name, peer)))
         info = mask_info(
             self._binding, self._round, operation, vector.size, vector.dtype
         )
@@ -326,20 +327,24 @@ def _remove_masks(total, roster, publics, survivors, givers):
         shares = {_point(roster, name): g[kind][owner] for name, g in givers.items()}
         return join_shares(shares)
 
-    def remove(mask_key, was_added):
-        change = subtract_limbs if was_added else add_limbs
-        change(limbs, mask_limbs(mask_key, total.key, limbs.shape[1]))
-
-    for survivor in survivors:
-        remove(extract(rebuild("seeds", survivor)), True)
+    # What survivors added has to be subtracted, and the other way round.
+    added, subtracted = [_stream(rebuild("seeds", name)) for name in survivors], []
     for lost in publics.keys() - survivors:
         private = X25519PrivateKey.from_private_bytes(rebuild("keys", lost))
         if private.public_key().public_bytes_raw() != publics[lost]:
             raise ProtocolError(f"the shares of the key of {lost!r} are wrong")
         for survivor in survivors:
-            secret = _pair_secret(private, publics[survivor])
-            remove(secret, _adds(roster, survivor, lost))
+            streams = added if _adds(roster, survivor, lost) else subtracted
+            streams.append(_stream(_pair_secret(private, publics[survivor])))
+    for streams, change in ((added, subtract_limbs), (subtracted, add_limbs)):
+        for masks in sum_of_masks(streams, total.round, total.key, limbs.shape[1]):
+            change(limbs, masks)
     return replace(total, parts=[limbs_to_bytes(limbs)])
+
+
+def _stream(secret):
+    """The one mask that comes from a secret made for one sum."""
+    return MaskStream(expand(extract(secret), b"mask", MaskStream.KEY_BYTES))
 
 
 def _point(roster, name):
@@ -354,6 +359,6 @@ def _adds(roster, name, peer):
 
 def _pair_secret(private, peer_public):
     try:
-        return extract(private.exchange(X25519PublicKey.from_public_bytes(peer_public)))
+        return private.exchange(X25519PublicKey.from_public_bytes(peer_public))
     except (ValueError, TypeError):
         raise ProtocolError("not a public key") from None

@@ -127,7 +127,8 @@ class Federation(ABC):
         self.ledger.note(self.authentication)
         for topic, words in self.backend.describe(self.roster).items():
             self.ledger.note(f"{topic.replace('_', ' ')}: {words}")
-        hellos = self.call("session.join", {"terms": terms})
+        replies = self.call("session.join", {"terms": terms})
+        hellos = {name: reply.get("hello") for name, reply in replies.items()}
         self._relay("session.meet", self.call("session.meet", {"hellos": hellos}))
 
     def rotate_keys(self):

@@ -183,7 +183,7 @@ class PartyHost:
         self._backend = backend.set_params(**agreement.backend["parameters"])
         self._agreement = agreement
         self._session = PartySession(self.name, agreement, self._identity, self._pins)
-        return self._session.hello()
+        return {"hello": self._session.hello()}
 
     def _meet(self, hellos):
         if self._session is None or self._party is not None:

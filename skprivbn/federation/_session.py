@@ -84,33 +84,23 @@ class PartySession:
         return b"hello", self.session, self.roster_hash, name.encode(), ephemeral
 
     def hello(self):
-        """Return this party's signed ephemeral key."""
+        """Return this party's identity and session key, signed."""
         public = self._ephemeral.public
-        return {
-            "identity": self._identity.public,
-            "ephemeral": public,
-            "signature": self._identity.sign(*self._hello_fields(self.name, public)),
-        }
+        signature = self._identity.sign(*self._hello_fields(self.name, public))
+        return self._identity.public + public + signature
 
     def meet(self, hellos):
         """Check the signed keys of all parties; a wrong one is a ProtocolError."""
         if list(hellos) != list(self.roster):
             raise ProtocolError("the parties present are not the roster agreed on")
         for name, hello in hellos.items():
-            if not isinstance(hello, dict) or hello.keys() != {
-                "identity",
-                "ephemeral",
-                "signature",
-            }:
+            if type(hello) is not bytes or len(hello) != 128:
                 raise ProtocolError("malformed greeting")
-            if self._pins is not None and self._pins.get(name) != hello["identity"]:
+            identity, ephemeral = hello[:32], hello[32:64]
+            if self._pins is not None and self._pins.get(name) != identity:
                 raise ProtocolError("an identity is not the one pinned")
-            check_signature(
-                hello["identity"],
-                hello["signature"],
-                *self._hello_fields(name, hello["ephemeral"]),
-            )
-            self._peers[name] = (hello["identity"], hello["ephemeral"])
+            check_signature(identity, hello[64:], *self._hello_fields(name, ephemeral))
+            self._peers[name] = (identity, ephemeral)
         if self._peers[self.name] != (self._identity.public, self._ephemeral.public):
             raise ProtocolError("this party's own key was replaced")
 

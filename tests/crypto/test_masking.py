@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import cross_val_score
 
 from skprivbn.crypto import MaskingBackend, _masking
-from skprivbn.crypto._masking import MaskingSession, open_total, read_limbs
+from skprivbn.crypto._masking import MaskingSession, MaskStream, open_total, read_limbs
 from skprivbn.crypto._numbers import encode_fixed_point, limbs_from_bytes
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
@@ -74,11 +74,14 @@ def test_masked_values_are_those_of_an_independent_slow_version():
             if peer == name:
                 continue
             name_of_sum = b"\0" + hashlib.sha256(info).digest()
-            key = HKDF(SHA256(), 32, None, name_of_sum).derive(
-                context.pair_key(peer, b"masking")
-            )
-            encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-            stream = encryptor.update(bytes(16 * 3))
+            pair_key = context.pair_key(peer, b"masking")
+            keys = HKDFExpand(SHA256(), 64, binding).derive(pair_key)
+            digest = hashlib.blake2b(name_of_sum, key=keys[32:], digest_size=8).digest()
+            blocks = [
+                (1).to_bytes(4, "big") + digest + i.to_bytes(4, "big") for i in range(3)
+            ]
+            encryptor = Cipher(algorithms.AES(keys[:32]), modes.ECB()).encryptor()
+            stream = encryptor.update(b"".join(blocks))
             words = [
                 int.from_bytes(stream[i : i + 8], "little") for i in range(0, 48, 8)
             ]
@@ -129,7 +132,7 @@ def test_coordinators_view_can_be_simulated_from_the_sum():
 
 
 def test_distinguisher_catches_a_missing_mask():
-    assert accuracy_of_a_distinguisher(lambda s: s._mask_keys.clear(), n=50) > 0.9
+    assert accuracy_of_a_distinguisher(lambda s: s._masks.clear(), n=50) > 0.9
 
 
 def test_rounds_operations_and_lengths_have_masks_of_their_own():
@@ -144,10 +147,34 @@ def test_rounds_operations_and_lengths_have_masks_of_their_own():
     contexts = make_contexts(2)
     masks = set()
     for operation, length in [("a", 4), ("b", 4), ("a", 5)]:
-        session = MaskingSession(contexts["party 0"])
-        session._binding = bytes(32)
+        session = repeated_mask_set(contexts["party 0"])
         masks.add(read(session.hide(np.zeros(length), operation))[0])
     assert len(masks) == 3
+
+
+def repeated_mask_set(context):
+    """A broken twin that forgets to count its mask sets."""
+    _masking._mask_sets.pop(context, None)
+    return MaskingSession(context)
+
+
+def test_counters_of_different_sums_never_meet():
+    """Even where digests do: the number of the sum keeps key streams apart."""
+    stream, blocks = MaskStream(bytes(range(64))), set()
+    for number in range(1, 40):
+        mask = stream.mask(number, b"the same", 50)
+        blocks |= {mask[i : i + 16] for i in range(0, len(mask), 16)}
+    assert len(blocks) == 39 * 50
+
+
+def test_masks_add_up_in_batches(monkeypatch):
+    """Many masks are added some at a time; carries cross all digits."""
+    vectors = np.array([[2**60, -1], [-(2**60), 1], [3, -(2**60)], [1, 2**60]])
+    expected = secure_sum(BACKEND, vectors)
+    for n_bytes in (1, 100, 2**20):
+        monkeypatch.setattr(_masking, "_BATCH_BYTES", n_bytes)
+        np.testing.assert_array_equal(secure_sum(BACKEND, vectors), expected)
+    np.testing.assert_array_equal(expected, vectors.sum(axis=0))
 
 
 def test_attack_replayed_round_reads_a_difference():
@@ -173,10 +200,7 @@ def test_new_keys_on_request_do_not_repeat_masks():
     difference = differences(second.hide(y, "op"), first.hide(x, "op"))
     assert np.abs(difference - [4.0, -5.0]).min() > 1
     # The broken twin that forgets to count its mask sets is caught by this test.
-    second = MaskingSession(context)
-    second._binding = first._binding
-    second._round = 0
-    first._round = 0
+    first, second = repeated_mask_set(context), repeated_mask_set(context)
     difference = differences(second.hide(y, "op"), first.hide(x, "op"))
     np.testing.assert_allclose(difference, [4.0, -5.0])
 
@@ -200,7 +224,7 @@ def test_missing_party_or_mask_is_noticed():
     hidden = hide_all(sessions, np.ones((3, 4)))
     with pytest.raises(ProtocolError, match="masks do not cancel"):
         BACKEND.open(BACKEND.add(hidden[:2]))
-    sessions["party 1"]._mask_keys.pop()
+    sessions["party 1"]._masks.pop()
     with pytest.raises(ProtocolError, match="masks do not cancel"):
         BACKEND.open(BACKEND.add(hide_all(sessions, np.ones((3, 4)))))
 

@@ -16,6 +16,7 @@ from skprivbn.crypto._numbers import (
     limbs_from_bytes,
     limbs_to_bytes,
     subtract_limbs,
+    sum_limbs,
 )
 
 floats = st.floats(-(2.0**62), 2.0**62)
@@ -127,3 +128,9 @@ def test_hkdf_length_limits():
 def test_fields_cannot_be_shifted_into_each_other():
     lists = [("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("ab", 99), (b"ab", b"c")]
     assert len({join_fields(*fields) for fields in lists}) == len(lists) - 1
+
+
+@given(st.lists(st.lists(words, min_size=3, max_size=3), min_size=1, max_size=20))
+def test_many_numbers_add_up_modulo_2_to_the_128(rows):
+    total = to_integers(sum_limbs([limbs_to_bytes(to_limbs(row)) for row in rows]))
+    assert total == [sum(column) % 2**128 for column in zip(*rows)]

@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skprivbn.crypto import HiddenVector, MaskingBackend
-from skprivbn.crypto._derive import extract
-from skprivbn.crypto._masking import mask_info, mask_limbs, read_limbs
-from skprivbn.crypto._numbers import add_limbs, decode_fixed_point, subtract_limbs
-from skprivbn.crypto._recovery import RecoverySession, _pair_secret
+from skprivbn.crypto._masking import mask_info, read_limbs
+from skprivbn.crypto._numbers import (
+    add_limbs,
+    decode_fixed_point,
+    limbs_from_bytes,
+    subtract_limbs,
+)
+from skprivbn.crypto._recovery import RecoverySession, _pair_secret, _stream
 from skprivbn.crypto._shamir import PRIME, SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
@@ -330,13 +334,14 @@ def test_attack_late_message_stays_behind_its_self_mask():
     info = b"\0" + hashlib.sha256(info).digest()
     limbs = read_limbs(federation.late).copy()
     for peer in givers:
-        noise = mask_limbs(_pair_secret(private, publics[peer]), info, 6)
+        secret = _pair_secret(private, publics[peer])
+        noise = limbs_from_bytes(_stream(secret).mask(1, info, 6))
         adds = roster.index(victim) < roster.index(peer)
         (subtract_limbs if adds else add_limbs)(limbs, noise)
     read = decode_fixed_point(limbs, np.dtype(float))[:-1]
     assert np.abs(read - vectors[2]).min() > 1e6
     # Nothing but the self mask is left: without it the vector would be lost.
-    subtract_limbs(limbs, mask_limbs(extract(federation.seed), info, 6))
+    subtract_limbs(limbs, limbs_from_bytes(_stream(federation.seed).mask(1, info, 6)))
     read = decode_fixed_point(limbs, np.dtype(float))[:-1]
     np.testing.assert_allclose(read, vectors[2], rtol=1e-12)
 

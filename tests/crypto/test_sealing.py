@@ -163,6 +163,20 @@ def test_signatures_bind_every_field():
             check_signature(identity.public, signature, *fields)
     with pytest.raises(ProtocolError):
         check_signature(b"short", signature, b"ab", b"c")
+    # bytes must not move between signature and message
+    with pytest.raises(ProtocolError):
+        check_signature(identity.public, signature[:-1], signature[-1:] + b"ab", b"c")
+
+
+def test_a_bad_signature_stays_bad_after_a_good_one():
+    """Good checks are remembered, bad ones are not mistaken for them."""
+    identity, other = Identity(), Identity()
+    signature = identity.sign(b"text")
+    for _ in range(2):
+        check_signature(identity.public, signature, b"text")
+        for public, fields in [(other.public, b"text"), (identity.public, b"texts")]:
+            with pytest.raises(ProtocolError):
+                check_signature(public, signature, fields)
 
 
 def test_secrets_cannot_be_pickled():

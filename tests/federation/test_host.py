@@ -53,7 +53,7 @@ def join(party, **changes):
 def started(**options):
     """Return two hosts that have met."""
     hosts = {name: host(name, **options) for name in ("a", "b")}
-    hellos = {name: join(party)["payload"] for name, party in hosts.items()}
+    hellos = {name: join(party)["payload"]["hello"] for name, party in hosts.items()}
     for party in hosts.values():
         assert ask(party, "session.meet", 1, {"hellos": hellos})["ok"]
     return hosts
@@ -121,8 +121,8 @@ def test_malformed_requests(message):
 def test_parties_told_different_rosters_do_not_start():
     a, b = host("a"), host("b")
     hellos = {
-        "a": join(a, roster=["a", "b"])["payload"],
-        "b": join(b, roster=["a", "b", "c"])["payload"],
+        "a": join(a, roster=["a", "b"])["payload"]["hello"],
+        "b": join(b, roster=["a", "b", "c"])["payload"]["hello"],
     }
     assert ask(a, "session.meet", 1, {"hellos": hellos})["code"] == "not-authentic"
 
@@ -133,7 +133,7 @@ def test_a_relay_cannot_swap_keys():
     a = host("a", pins={"a": identity.public, "b": other.public}, identity=identity)
     b = host("b", identity=other)
     middle = host("b")  # the relay's own key pair, under b's name
-    hellos = {"a": join(a)["payload"], "b": join(middle)["payload"]}
+    hellos = {"a": join(a)["payload"]["hello"], "b": join(middle)["payload"]["hello"]}
     join(b)
     assert ask(a, "session.meet", 1, {"hellos": hellos})["code"] == "not-authentic"
 
@@ -141,7 +141,7 @@ def test_a_relay_cannot_swap_keys():
 def test_a_relay_cannot_replace_a_partys_own_key():
     a, b, middle = host("a"), host("b"), host("a")
     join(a)
-    hellos = {"a": join(middle)["payload"], "b": join(b)["payload"]}
+    hellos = {"a": join(middle)["payload"]["hello"], "b": join(b)["payload"]["hello"]}
     assert ask(a, "session.meet", 1, {"hellos": hellos})["code"] == "not-authentic"
 
 
@@ -149,7 +149,7 @@ def test_genuine_pinned_identities_are_accepted():
     identities = {"a": Identity(), "b": Identity()}
     pins = {name: identity.public for name, identity in identities.items()}
     hosts = {n: host(n, pins=pins, identity=i) for n, i in identities.items()}
-    hellos = {name: join(party)["payload"] for name, party in hosts.items()}
+    hellos = {name: join(party)["payload"]["hello"] for name, party in hosts.items()}
     for party in hosts.values():
         assert ask(party, "session.meet", 1, {"hellos": hellos})["ok"]
 
@@ -178,10 +178,11 @@ def test_a_message_sealed_for_another_conversation_is_refused():
 
 def test_a_new_session_starts_from_nothing():
     party = started()["a"]
-    before = party._session.hello()["ephemeral"]
+    ephemeral = slice(32, 64)
+    before = party._session.hello()[ephemeral]
     party.close()
     assert ask(party, "moments", 2)["code"] == "refused"
-    assert join(party)["payload"]["ephemeral"] != before
+    assert join(party)["payload"]["hello"][ephemeral] != before
 
 
 @pytest.mark.parametrize(
