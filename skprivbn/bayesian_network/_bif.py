@@ -6,6 +6,7 @@ get their types in a ``property`` line, which other programs skip.
 
 import itertools
 import re
+from math import prod
 
 import numpy as np
 
@@ -28,6 +29,8 @@ _TYPES = {
     "bool": {"True": True, "False": False}.__getitem__,
 }
 _LABEL_TYPES = "label_types"
+#: entries of a table; a default row in a short text could ask for any number
+_MAX_ENTRIES = 10**7
 
 
 def write_bif(nodes, states, parents, cpts):
@@ -247,6 +250,12 @@ def _read_rows(reader, name, given, labels):
             reader.statement()
         else:
             reader.fail(f"expected a row of probabilities, got {token[1]!r}")
+    sizes = [*(len(labels[parent]) for parent in given), size]
+    if prod(sizes) > _MAX_ENTRIES:
+        reader.fail(
+            f"{name!r} has {len(given)} parents and a table of {prod(sizes)} entries; "
+            f"at most {_MAX_ENTRIES} can be read"
+        )
     table = []
     for configuration in itertools.product(*(labels[parent] for parent in given)):
         row = rows.get(configuration, default)
@@ -255,7 +264,7 @@ def _read_rows(reader, name, given, labels):
                 f"{name!r} has no probabilities for {configuration or 'itself'}"
             )
         table.append(row)
-    return np.reshape(table, [*(len(labels[parent]) for parent in given), size])
+    return np.reshape(table, sizes)
 
 
 def _read_numbers(reader, size):
