@@ -255,7 +255,7 @@ class MaskStream:
         cipher = Cipher(algorithms.AES(key[:32]), modes.CTR(bytes(16)))
         self._stream = cipher.encryptor()
 
-    def mask(self, number, name, n_values):
+    def mask(self, number, name, zeros):
         """Return the mask of a sum as the bytes of limbs.
 
         Parameters
@@ -264,7 +264,8 @@ class MaskStream:
             Of the sum.
         name : bytes
             What else the mask is bound to.
-        n_values : int
+        zeros : bytes
+            As long as the mask is to be, 16 bytes for every value.
 
         Returns
         -------
@@ -272,15 +273,16 @@ class MaskStream:
         """
         digest = hashlib.blake2b(name, key=self._digest_key, digest_size=8).digest()
         self._stream.reset_nonce(number.to_bytes(4, "big") + digest + bytes(4))
-        return self._stream.update(bytes(16 * n_values))
+        return self._stream.update(zeros)
 
 
 def sum_of_masks(streams, number, name, n_values):
     """Add the masks of one sum from several streams; yields totals of batches."""
-    batch = max(1, _BATCH_BYTES // (16 * n_values))
+    zeros = bytes(16 * n_values)
+    batch = max(1, _BATCH_BYTES // len(zeros))
     for start in range(0, len(streams), batch):
         some = streams[start : start + batch]
-        yield sum_limbs([stream.mask(number, name, n_values) for stream in some])
+        yield sum_limbs([stream.mask(number, name, zeros) for stream in some])
 
 
 def mask(vector, number, info, masks):

@@ -335,13 +335,15 @@ def test_attack_late_message_stays_behind_its_self_mask():
     limbs = read_limbs(federation.late).copy()
     for peer in givers:
         secret = _pair_secret(private, publics[peer])
-        noise = limbs_from_bytes(_stream(secret).mask(1, info, 6))
+        noise = limbs_from_bytes(_stream(secret).mask(1, info, bytes(96)))
         adds = roster.index(victim) < roster.index(peer)
         (subtract_limbs if adds else add_limbs)(limbs, noise)
     read = decode_fixed_point(limbs, np.dtype(float))[:-1]
     assert np.abs(read - vectors[2]).min() > 1e6
     # Nothing but the self mask is left: without it the vector would be lost.
-    subtract_limbs(limbs, limbs_from_bytes(_stream(federation.seed).mask(1, info, 6)))
+    subtract_limbs(
+        limbs, limbs_from_bytes(_stream(federation.seed).mask(1, info, bytes(96)))
+    )
     read = decode_fixed_point(limbs, np.dtype(float))[:-1]
     np.testing.assert_allclose(read, vectors[2], rtol=1e-12)
 
