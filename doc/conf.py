@@ -17,11 +17,12 @@ copyright = "the skprivbn developers"
 release = version = skprivbn.__version__
 
 extensions = [
+    "fit_directive",
+    "mathml",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "auto_examples/**/*.ipynb", "**/GALLERY_HEADER.rst"]
@@ -59,6 +60,7 @@ sphinx_gallery_conf = {
 # A figure is shown by the gallery itself.
 warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*")
 
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "skprivbn"
 html_static_path = ["_static"]
