@@ -17,10 +17,10 @@ def check_combinations(learner, several, aligned):
     psgd = learner.method == "psgd"
     if psgd and learner.delta == 0:
         raise ValueError("method='psgd' needs delta > 0: its guarantee cannot be pure")
+    mst = isinstance(learner.cliques, str) and learner.cliques == "mst"
     refused = {
         "method='psgd'": psgd,
         "method='non_private'": learner.method == "non_private",
-        "cliques='mst'": isinstance(learner.cliques, str) and learner.cliques == "mst",
     }
     for what, chosen in refused.items():
         if chosen and several:
@@ -29,12 +29,12 @@ def check_combinations(learner, several, aligned):
                 "a partition"
             )
     given = [name for name, values in aligned.items() if values is not None]
-    if psgd and (given or learner.tied or learner.cliques == "mst"):
+    if psgd and (given or learner.tied or mst):
         raise ValueError(
             "method='psgd' takes fixed, untied cliques and one record per person, "
             "without weights"
         )
-    if refused["cliques='mst'"] and (learner.tied or learner.contribution):
+    if mst and (learner.tied or learner.contribution):
         raise ValueError("cliques='mst' takes untied tables and one record per person")
     if several and learner.domain is None:
         raise ValueError(

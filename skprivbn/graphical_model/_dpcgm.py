@@ -29,6 +29,12 @@ from skprivbn.graphical_model._release import (
     tables_settings,
 )
 from skprivbn.graphical_model._selection import TreeBudget, measure_tree
+from skprivbn.graphical_model._shared_tree import (
+    SharedTreeBudget,
+    TreeParty,
+    all_pairs,
+    release_tree,
+)
 from skprivbn.graphical_model._spending import SpendingMixin
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import CountMechanism, distribute
@@ -54,7 +60,8 @@ class DPCGMLearner(
     cliques : {"chain", "tree", "mst"} or list of tuples, default="chain"
         Which columns interact. "chain" joins neighbouring columns, "tree" every
         column with the last one. A list gives the columns of each clique, by name or
-        position. "mst" chooses a tree privately, from a third of the budget.
+        position. "mst" chooses a tree privately, from a third of the budget (half of
+        it with several holders).
 
     epsilon : float, default=1.0
         Privacy budget of one fit.
@@ -151,6 +158,11 @@ class DPCGMLearner(
 
     noisy_tables_ : dict of tuple of str to ndarray of int
         The tables as released; a tied table under its first clique. Not for "psgd".
+
+    table_unit_ : int
+        How much one record counts in them: 1, or more where fractions of records are
+        counted or tables weighted (people with several records, "mst" with several
+        holders). Not for "psgd".
 
     noisy_marginals_ : dict of tuple of str to ndarray
         The same as estimates of marginal probabilities; may be negative.
@@ -319,7 +331,7 @@ class DPCGMLearner(
         if self.method == "psgd":
             return self._fit_psgd(partition)
         if self.cliques == "mst":
-            return self._fit_mst(partition)
+            return self._fit_mst(partition, several)
         cliques, ties = resolve_ties(
             resolve_cliques(self.cliques, self._nodes()), self.tied
         )
@@ -355,25 +367,27 @@ class DPCGMLearner(
             np.full(len(layout.shapes), std / contribution.unit),
             "none" if noise is None else noise.kind,
         )
-        self._learn(tables, states, counts)
+        self._learn(tables, states, counts, contribution.unit)
         self.noise_, self.privacy_spent_, self.ledger_ = noise, spent, ledger
         return self
 
-    def _fit_mst(self, partition):
+    def _fit_mst(self, partition, several):
         nodes, contribution = self._nodes(), self._contribution()
         n = len(nodes)
         if n < 2:
             raise ValueError("cliques='mst' needs at least two columns")
         if self.method == "non_private":
             raise ValueError("cliques='mst' is a private choice; give the cliques")
+        if several:
+            return self._fit_shared_mst(partition, nodes, contribution)
         budget = TreeBudget(self.epsilon, self.delta, n, contribution.per_clique)
         spent = self._spend(budget.rho, "one-way tables, a tree and two-way tables")
         states = self._states(partition)
-        contribution = self._contribution(states)
-        sizes = [len(labels) for labels in states.values()]
-        check_table_sizes(combinations(range(n), 2), sizes, self.max_cells)
+        sizes = self._pair_sizes(states)
         cliques, counts, std = measure_tree(
-            lambda layout: self._count(partition, layout, states, contribution),
+            lambda layout: self._count(
+                partition, layout, states, self._contribution(states)
+            ),
             sizes,
             budget,
         )
@@ -383,6 +397,39 @@ class DPCGMLearner(
         self.noise_, self.privacy_spent_ = budget.two_way, spent
         self.ledger_ = single_holder_ledger(partition, budget)
         return self
+
+    def _fit_shared_mst(self, partition, nodes, contribution):
+        budget = SharedTreeBudget(
+            self.epsilon, self.delta, len(nodes), contribution.per_clique
+        )
+        noise = distribute(budget.noise, partition.n_parties, self.min_honest)
+        spent = self._spend(noise.rho, "all two-way tables, and those of a tree")
+        states = self._states(partition)
+        sizes, unit = self._pair_sizes(states), budget.edge_unit
+        settings = tables_settings(
+            all_pairs(sizes),
+            nodes,
+            states,
+            self._contribution(states),
+            self.missing,
+            noise,
+        )
+        with self._federate(partition, TreeParty, settings) as federation:
+            edges, counts = release_tree(federation, noise, sizes, budget)
+        layout = self._layout(edges, np.arange(len(edges)), states)
+        std = np.full(len(edges), noise.std / unit)
+        self._learn(
+            NoisyTables(layout, counts / unit, std, noise.kind), states, counts, unit
+        )
+        self.noise_, self.privacy_spent_ = noise, spent
+        self.ledger_ = federation.ledger
+        return self
+
+    def _pair_sizes(self, states):
+        """Numbers of states, if tables of all pairs of columns are not too large."""
+        sizes = [len(labels) for labels in states.values()]
+        check_table_sizes(combinations(range(len(sizes)), 2), sizes, self.max_cells)
+        return sizes
 
     def _fit_psgd(self, partition):
         options = PSGDOptions(**(self.psgd_params or {}))

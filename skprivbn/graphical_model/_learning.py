@@ -93,9 +93,9 @@ class RandomFieldLearning(RandomFieldQueries):
             layout.support = support_of(layout, self.structural_zeros, self._nodes())
         return layout
 
-    def _learn(self, tables, states, counts):
+    def _learn(self, tables, states, counts, unit=1):
         """Estimate potentials from the tables by the chosen method."""
-        n_records = tables.n_records()
+        n_records, self.table_unit_ = tables.n_records(), unit
         if self.missing == "skip":
             tables = tables.rescaled()
         self.n_iter_ = 0

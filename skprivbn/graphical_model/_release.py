@@ -26,6 +26,7 @@ from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 __all__ = [
     "TablesParty",
     "check_rows",
+    "open_sum",
     "release_tables",
     "single_holder_ledger",
     "tables_settings",
@@ -154,6 +155,10 @@ class TablesParty(Party):
     )
     def tables(self):
         """Hide noisy counts."""
+        return {"vector": self.hide_noisy(self.layout)}
+
+    def hide_noisy(self, layout, unit=1):
+        """Count, multiply by `unit`, add a fresh share of the noise and hide it."""
         try:
             rows = check_rows(
                 self.block,
@@ -165,8 +170,8 @@ class TablesParty(Party):
         except ValueError:
             raise PartyRefusal("invalid-data") from None
         codes, individual, weight = rows
-        counts = count_tables(codes, self.layout, self.contribution, individual, weight)
-        return {"vector": self.hide(counts + self.noise.share(counts.shape))}
+        counts = count_tables(codes, layout, self.contribution, individual, weight)
+        return self.hide(unit * counts + self.noise.share(counts.shape))
 
     @operation(
         tells="the noisy sum of all tables, as integers",
@@ -188,11 +193,26 @@ def release_tables(federation, noise):
         Sum over parties of counts and noise shares.
     """
     noise.check_survivors(len(federation.active))
-    total = federation.secure_sum("tables")
-    if isinstance(total, dict):
-        reply = federation.call("release", {"total": total}, to=federation.first)
-        total = reply[federation.first]["tables"]
+    values = open_sum(federation, "tables")
     declare_noise(federation.ledger, noise, "contingency tables of all rows")
+    return values
+
+
+def open_sum(federation, operation, payload=None, last=True):
+    """Sum noisy tables and read the sum, if need be through a key holder.
+
+    All key holders hear of a sum that is not the last: the next one is bound to what
+    they were told.
+
+    Returns
+    -------
+    values : ndarray of int64
+    """
+    total = federation.secure_sum(operation, payload)
+    if isinstance(total, dict):
+        readers = federation.first if last else None
+        reply = federation.call("release", {"total": total}, to=readers)
+        total = reply[federation.first]["tables"]
     return np.rint(total).astype(np.int64)
 
 

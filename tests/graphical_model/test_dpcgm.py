@@ -395,7 +395,6 @@ BAD = {
         {},
         "sampling_rate",
     ),
-    "mst, party": ({"cliques": "mst"}, {"party": np.arange(4000) % 3}, "one holder"),
     "tables too large": ({"cliques": [(0, 1, 2, 3)], "max_cells": 50}, {}, "max_cells"),
     "party without domain": (
         {"domain": None},

@@ -1,0 +1,188 @@
+"""Trees chosen by several holders: budget, scores, refusals and the whole fit."""
+
+import networkx
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skprivbn.exceptions import PrivacyLeakWarning
+from skprivbn.federation import PartyRefusal
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.graphical_model._counting import Contribution, count_tables
+from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._release import tables_settings
+from skprivbn.graphical_model._shared_tree import (
+    SharedTreeBudget,
+    TreeParty,
+    all_pairs,
+    dependence_tests,
+    is_spanning_tree,
+    maximum_spanning_tree,
+)
+from skprivbn.privacy import PrivacyAccountant, distribute
+
+#: a tree over five columns, one of them independent of the others
+EDGES = [(0, 1), (1, 2), (1, 3)]
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(0)
+    X = rng.integers(3, size=(6000, 5))
+    for i, j in EDGES:
+        copied = rng.random(6000) < 0.7
+        X[copied, j] = X[copied, i]
+    return X
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("n_columns", [2, 5, 12])
+def test_a_record_changes_the_releases_by_the_sensitivity(X, delta, n_columns):
+    budget = SharedTreeBudget(1.0, delta, n_columns, per_record=3)
+    rng = np.random.default_rng(1)
+    rows = rng.integers(2, size=(9, n_columns))
+    weight = np.array([1] * 8 + [3])
+    tree = TableLayout([(0, j) for j in range(1, n_columns)], [2] * n_columns)
+    change = []
+    for layout, unit in (
+        (all_pairs([2] * n_columns), budget.pair_unit),
+        (tree, budget.edge_unit),
+    ):
+        before, after = (
+            count_tables(rows[:n], layout, Contribution(max_weight=3), None, weight[:n])
+            for n in (8, 9)
+        )
+        change.append(unit * (after - before))
+    order = 1 if delta == 0 else 2
+    norm = np.linalg.norm(np.concatenate(change), order)
+    # reached by the heaviest record: neither too much noise nor too little
+    assert_allclose(norm, budget.noise.sensitivity)
+    shares = [np.linalg.norm(part, order) ** order for part in change]
+    assert_allclose(shares[0], shares[1], rtol=0 if delta == 0 else 0.07)
+
+
+def test_tests_of_independent_columns_are_around_zero():
+    rng = np.random.default_rng(2)
+    sizes = [2, 3, 10, 4]
+    pairs = all_pairs(sizes)
+    std = 20.0
+    found = []
+    for _ in range(200):
+        X = np.column_stack([rng.integers(s, size=2000) for s in sizes])
+        counts = count_tables(X, pairs, Contribution())
+        noisy = counts + rng.normal(scale=std, size=counts.shape)
+        found.append(list(dependence_tests(pairs, noisy, std).values()))
+    found, n_cells = np.array(found), pairs.n_cells
+    # A chi-square statistic minus its degrees of freedom; margins of the tables are
+    # fitted, which takes off less than one per state.
+    spread = np.sqrt(2 * n_cells / len(found))
+    slack = np.array([sizes[i] + sizes[j] for i, j in pairs.cliques])
+    assert np.all(np.abs(found.mean(axis=0)) < slack + 6 * spread)
+
+
+def test_without_noise_the_tests_rank_pairs_as_mutual_information(X):
+    pairs = all_pairs([3] * 5)
+    counts = count_tables(X, pairs, Contribution())
+    scores = dependence_tests(pairs, counts.astype(float), 0.0)
+    tree = maximum_spanning_tree(scores, 5)
+    assert set(EDGES) < set(tree)
+    graph = networkx.Graph()
+    graph.add_weighted_edges_from((i, j, s) for (i, j), s in scores.items())
+    expected = networkx.maximum_spanning_tree(graph).edges
+    assert {frozenset(e) for e in tree} == {frozenset(e) for e in expected}
+
+
+@pytest.mark.parametrize(
+    "edges, expected",
+    [
+        ([(0, 1), (1, 2), (0, 3)], True),
+        ([(0, 1), (0, 1), (2, 3)], False),  # twice
+        ([(0, 1), (1, 2), (0, 2)], False),  # a cycle
+        ([(0, 1), (1, 2), (2, 4)], False),  # no such column
+        ([(1, 0), (1, 2), (2, 3)], False),  # the table would be transposed
+        ([(0, 0), (1, 2), (2, 3)], False),
+    ],
+)
+def test_spanning_trees_are_recognised(edges, expected):
+    assert is_spanning_tree(edges, 4) is expected
+
+
+def learner(**parameters):
+    settings = {"epsilon": 20.0, "domain": [3] * 5, "accountant": PrivacyAccountant(20)}
+    return DPCGMLearner("mst", **{**settings, **parameters})
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"backend": "ckks"},
+        {"delta": 1e-6, "accountant": PrivacyAccountant(20.0, 1e-6)},
+    ],
+    ids=["laplace", "ckks", "gaussian"],
+)
+def test_several_holders_find_the_tree(X, parameters):
+    party = np.arange(len(X)) % 4
+    found = learner(**parameters).fit(X, party=party)
+    assert {("x0", "x1"), ("x1", "x2"), ("x1", "x3")} < set(found.cliques_)
+    assert len(found.cliques_) == 4
+    # noise on the total of a table, in records, is at most 12 standard deviations
+    slack = 12 * found.noise_.std / found.table_unit_ * 3
+    assert abs(found.n_records_ - len(X)) < slack
+    for clique, table in found.noisy_tables_.items():
+        exact = np.zeros((3, 3))
+        i, j = (int(name[1:]) for name in clique)
+        np.add.at(exact, (X[:, i], X[:, j]), 1)
+        assert table.dtype == np.int64
+        assert np.abs(table / found.table_unit_ - exact).max() < slack
+    assert found.noise_.n_parties == 4
+    assert any("all pairs" in str(entry) for entry in found.ledger_.to_frame().values)
+    assert found.privacy_spent_.epsilon == 20.0
+
+
+def settings_for(budget, noise):
+    states = {f"x{i}": (0, 1, 2) for i in range(5)}
+    return tables_settings(
+        all_pairs([3] * 5), list(states), states, Contribution(), "error", noise
+    )
+
+
+def test_sites_recompute_the_noise_and_refuse_less():
+    budget = SharedTreeBudget(1.0, 0.0, 5)
+    settings = settings_for(budget, distribute(budget.noise, 4))
+    noise = TreeParty.privacy_noise(settings, 5, 4)
+    assert noise.epsilon == 1.0
+    assert noise.sensitivity == 2 * 10 + 5 * 4
+    cheap = SharedTreeBudget(1.0, 0.0, 3)  # calibrated to fewer tables
+    for changes in (
+        {"noise": settings_for(cheap, distribute(cheap.noise, 4))["noise"]},
+        {"contribution": "normalize"},
+        {"max_weight": 2},
+    ):
+        with pytest.raises(PartyRefusal):
+            TreeParty.privacy_noise({**settings, **changes}, 5, 4)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        np.array([[0, 1], [0, 1], [2, 3], [3, 4]]),
+        np.array([[0, 1], [1, 2]]),
+        np.array([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]),
+    ],
+)
+def test_a_party_counts_trees_only(edges):
+    party = object.__new__(TreeParty)
+    party.layout = all_pairs([3] * 5)
+    with pytest.raises(PartyRefusal):
+        party.tree(edges)
+
+
+def test_every_fit_is_charged_and_the_domain_must_be_public(X):
+    party = np.arange(len(X)) % 4
+    twice = learner(accountant=None)
+    twice.fit(X, party=party)
+    with pytest.warns(PrivacyLeakWarning, match="fit number 2"):
+        twice.fit(X, party=party)
+    with pytest.raises(ValueError, match="domain"):
+        learner(domain=None).fit(X, party=party)
