@@ -187,7 +187,7 @@ class HorizontalPartition:
             party_class,
             settings,
             backend,
-            policy=HostPolicy(min_rows=min_rows),
+            policy=HostPolicy(min_rows=min_rows, allow_rows=True),
             **options,
         )
 
@@ -220,7 +220,10 @@ def _rows_of_parties(party, n_samples):
         missing = labels != labels
     if np.any(missing):
         raise PartitionError("party has missing labels: say who holds every row")
-    values, codes = np.unique(labels, return_inverse=True)
+    try:
+        values, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise PartitionError("party mixes labels that cannot be sorted") from None
     names = [str(value) for value in values]
     if len(set(names)) != len(names):
         raise PartitionError("different labels in party look the same as text")
@@ -298,6 +301,19 @@ def _check_features(estimator, partition, reset):
             f"X has {partition.n_features} features, but "
             f"{type(estimator).__name__} is expecting {estimator.n_features_in_} "
             "features as input"
+        )
+    else:
+        _check_names(estimator, partition)
+
+
+def _check_names(estimator, partition):
+    """Refuse the right number of other columns, as scikit-learn does."""
+    fitted = getattr(estimator, "feature_names_in_", None)
+    given = partition.feature_names
+    if fitted is not None and given is not None and list(fitted) != list(given):
+        raise ValueError(
+            f"X has the features {list(given)}, but {type(estimator).__name__} was "
+            f"fitted to {list(fitted)}, in this order"
         )
 
 

@@ -197,6 +197,8 @@ def check_vertical(estimator, X, parties=None, *, reset=True, dtype=None, **chec
             estimator.feature_names_in_ = np.asarray(X.feature_names, dtype=object)
         return X
     # Columns are selected on X as given: names and selectors need a dataframe.
+    if not hasattr(X, "shape"):
+        X = check_array(X, dtype=dtype, ensure_all_finite=False)
     held = _columns_of_parties(parties, X)
     values = validate_data(estimator, X, reset=reset, dtype=dtype, **checks)
     names = getattr(estimator, "feature_names_in_", None)
