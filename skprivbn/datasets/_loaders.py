@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 from importlib.resources import files
 
 import numpy as np
@@ -303,7 +304,8 @@ def load_msnbc(*, as_frame=False):
 def _open(name):
     path = files("skprivbn.datasets") / "data" / name
     if name.endswith(".gz"):
-        return gzip.open(path.open("rb"), "rt", encoding="utf-8", newline="")
+        text = gzip.decompress(path.read_bytes()).decode("utf-8")
+        return io.StringIO(text, newline="")
     return path.open("r", encoding="utf-8", newline="")
 
 
