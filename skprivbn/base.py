@@ -1,6 +1,9 @@
 """What every federated estimator shares."""
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation._models import ModelParty, describe_model, sum_scores
+from skprivbn.partition import HorizontalPartition, RemoteRows, check_horizontal
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import StrOptions
 
@@ -60,3 +63,102 @@ def _warn_of_roster(backend, partition):
             "with two parties, each learns the other's sums by subtracting its own; "
             "three or more are needed to hide them"
         )
+
+
+def add_scores(estimator, X, **options):
+    """Return the sum of the scores of all parties' rows, and their number.
+
+    One secure sum. It is entered in the estimator's ledger.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted; one of the registry of :class:`~skprivbn.federation.ModelParty`.
+    X : HorizontalPartition or RemoteRows
+    **options
+        Of ``check_horizontal``.
+
+    Returns
+    -------
+    total : float
+    n_rows : int
+    """
+    partition = _rows_of(estimator, X, "score", options)
+    if getattr(estimator, "epsilon", None) is not None:
+        warn_leak(
+            "score tells an exact sum over the parties' rows, which the privacy budget "
+            "of the fit does not cover"
+        )
+    backend = _sum_backend(estimator)
+    _warn_of_roster(backend, partition)
+    settings = {"model": describe_model(estimator), "task": "score", "method": None}
+    with partition.federate(ModelParty, settings, backend) as federation:
+        total, n_rows = sum_scores(federation)
+    estimator.ledger_.append(federation.ledger)
+    return total, n_rows
+
+
+def predict_at_sites(estimator, X, method, **options):
+    """Have every site apply an estimator to its rows and keep what comes out.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+    X : RemoteRows
+    method : {"predict", "predict_proba"}
+    **options
+        Of ``check_horizontal``.
+
+    Returns
+    -------
+    results : RemoteResults
+        Says where the sites keep them.
+    """
+    if not isinstance(X, RemoteRows):
+        raise PartitionError(
+            f"{method} needs rows: those of a {type(X).__name__} are not in one place. "
+            "Let every holder call it on its own rows"
+        )
+    rows = _rows_of(estimator, X, method, options)
+    results = rows.keep_results(describe_model(estimator), method)
+    estimator.ledger_.append(results.ledger)
+    return results
+
+
+def transform_at_holders(transformer, X):
+    """Return rows that their holders transform, each its own.
+
+    Parameters
+    ----------
+    transformer : estimator
+        Fitted.
+    X : HorizontalPartition or RemoteRows
+
+    Returns
+    -------
+    partition : HorizontalPartition or RemoteRows
+        Remote rows are transformed whenever they are used.
+    """
+    if isinstance(X, RemoteRows):
+        rows = _rows_of(transformer, X, "transform", {"dtype": float})
+        names = transformer.get_feature_names_out().tolist()
+        return rows.transformed(describe_model(transformer), names)
+    if isinstance(X, HorizontalPartition):
+        return X.map_rows(transformer.transform)
+    raise PartitionError(f"transform needs rows, got a {type(X).__name__}")
+
+
+def _rows_of(estimator, X, method, options):
+    if not isinstance(X, HorizontalPartition | RemoteRows):
+        raise PartitionError(
+            f"{method} needs whole rows, got a {type(X).__name__}: what a row is worth "
+            "depends on columns of several parties, none of whom may see the others'"
+        )
+    return check_horizontal(estimator, X, reset=False, **options)
+
+
+def _sum_backend(estimator):
+    """Return the backend of the fit if it can add, else masks."""
+    adds = isinstance(estimator, FederatedMixin)
+    return resolve_backend(estimator.backend if adds else "masking")

@@ -4,7 +4,13 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skprivbn.base import add_scores, predict_at_sites
+from skprivbn.bayesian_network._discrete import BayesianNetwork
+
 __all__ = ["DiscreteNetworkMixin"]
+
+#: what rows of a partition have to be
+_CHECKS = {"dtype": None, "ensure_all_finite": False}
 
 
 def _has_parameters(estimator):
@@ -25,6 +31,27 @@ class DiscreteNetworkMixin:
         return validate_data(
             self, X, reset=False, dtype=None, ensure_all_finite="allow-nan"
         )
+
+    def _public_model(self):
+        network = self.network_
+        return {
+            "nodes": list(network.nodes),
+            "states": [list(network.states[node]) for node in network.nodes],
+            "parents": [list(network.parents[node]) for node in network.nodes],
+            "cpts": [np.asarray(network.cpts[node]) for node in network.nodes],
+        }
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted learner of a public network, which checks itself."""
+        estimator = cls()
+        estimator.network_ = BayesianNetwork(**model)
+        if len(estimator.network_.nodes) != n_features:
+            raise ValueError("the network is about other columns")
+        return estimator
+
+    def _row_scores(self, X):
+        return self.score_samples(X)
 
     @available_if(_has_parameters)
     def score_samples(self, X):
@@ -48,8 +75,9 @@ class DiscreteNetworkMixin:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Values of the states; NaN or None where missing.
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Values of the states; NaN or None where missing. Whole rows of several
+            parties are summed under masks.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -59,7 +87,11 @@ class DiscreteNetworkMixin:
         -------
         score : float
         """
-        return float(np.average(self.score_samples(X), weights=sample_weight))
+        if hasattr(X, "federate"):
+            check_is_fitted(self)
+            total, n_rows = add_scores(self, X, **_CHECKS)
+            return total / n_rows
+        return float(np.average(self._row_scores(X), weights=sample_weight))
 
     @available_if(_has_parameters)
     def predict(self, X):
@@ -67,13 +99,17 @@ class DiscreteNetworkMixin:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Values of the states; NaN or None where missing.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Values of the states; NaN or None where missing. Sites complete whole rows
+            of theirs and keep them.
 
         Returns
         -------
-        X_completed : ndarray of shape (n_samples, n_features)
+        X_completed : ndarray of shape (n_samples, n_features) or RemoteResults
         """
+        if hasattr(X, "federate"):
+            check_is_fitted(self)
+            return predict_at_sites(self, X, "predict", **_CHECKS)
         X = self._table(X)
         return self.network_.predict(X)
 
@@ -83,14 +119,17 @@ class DiscreteNetworkMixin:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features) or RemoteRows
             Values of the states; NaN or None where missing.
 
         Returns
         -------
-        probabilities : list of ndarray of shape (n_samples, n_states)
+        probabilities : list of ndarray of shape (n_samples, n_states) or RemoteResults
             One array per column. An entry that is observed is certain.
         """
+        if hasattr(X, "federate"):
+            check_is_fitted(self)
+            return predict_at_sites(self, X, "predict_proba", **_CHECKS)
         X = self._table(X)
         return self.network_.predict_proba(X)
 

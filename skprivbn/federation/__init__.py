@@ -9,6 +9,7 @@ from skprivbn.federation._ledger import (
     LedgerTable,
     declare_noise,
 )
+from skprivbn.federation._models import ModelParty
 from skprivbn.federation._moments import (
     Moments,
     MomentsParty,
@@ -35,6 +36,7 @@ __all__ = [
     "Ledger",
     "LedgerEntry",
     "LedgerTable",
+    "ModelParty",
     "Moments",
     "MomentsParty",
     "Operation",

@@ -102,6 +102,11 @@ class Federation(ABC):
         self._close()
 
     @property
+    def session(self):
+        """Random bytes that name the session, known to everybody in it."""
+        return self._session
+
+    @property
     def active(self):
         """Names of the parties still taking part."""
         return tuple(name for name in self.roster if name not in self.lost)

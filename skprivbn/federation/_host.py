@@ -41,7 +41,8 @@ class HostPolicy:
     min_rows : int
         Fewest rows it needs to have to take part.
     allow_rows : bool
-        Whether operations that send rows of data in the clear are answered.
+        Whether operations that show rows of data, to the coordinator or to other
+        parties, are answered.
     """
 
     min_parties: int = 1
@@ -206,7 +207,8 @@ class PartyHost:
         if self._party is None or name not in self._expected:
             raise PartyRefusal("refused")
         words = self._party.operations()[name]
-        if words.kind == "raw rows" and not self._policy.allow_rows:
+        shows_rows = "raw rows" in (words.kind, words.peers_kind)
+        if shows_rows and not self._policy.allow_rows:
             raise PartyRefusal("refused")
         method = getattr(self._party, name)
         try:

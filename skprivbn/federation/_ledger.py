@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 
 __all__ = [
@@ -198,6 +198,29 @@ class Ledger:
         fact = _Knowledge(who, what, kind, epsilon)
         if fact not in self._knowledge:
             self._knowledge.append(fact)
+
+    def append(self, other):
+        """Add all that the ledger of a later session holds.
+
+        Parameters
+        ----------
+        other : Ledger
+        """
+        self.entries += [
+            replace(
+                entry,
+                sequence=len(self.entries) + entry.sequence,
+                round=self.n_rounds + entry.round,
+            )
+            for entry in other.entries
+        ]
+        self.n_rounds += other.n_rounds
+        self.parties = tuple(dict.fromkeys([*self.parties, *other.parties]))
+        joined = bytes.fromhex(self.transcript_hash + other.transcript_hash)
+        self.transcript_hash = hashlib.sha256(joined).hexdigest()
+        for text in other.notes:
+            self.note(text)
+        self._knowledge += [f for f in other._knowledge if f not in self._knowledge]
 
     @property
     def total_bytes(self):

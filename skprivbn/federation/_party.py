@@ -204,6 +204,39 @@ class Party(ABC):
         """
         return False
 
+    @classmethod
+    def models(cls, settings):
+        """Return the public models that a session applies to this party's rows.
+
+        A site refuses models of estimators that its site file does not name.
+
+        Parameters
+        ----------
+        settings : dict
+
+        Returns
+        -------
+        models : list of dict
+        """
+        return []
+
+    @classmethod
+    def keeps_results(cls, settings):
+        """Tell whether a session is for this party's own use and tells nothing.
+
+        A site keeps such results, as the attribute ``kept``, in a folder of its own,
+        and does not count the session as a fit.
+
+        Parameters
+        ----------
+        settings : dict
+
+        Returns
+        -------
+        kept : bool
+        """
+        return False
+
     def prepare(self):
         """Check the block and set up state; called once, before any operation."""
 

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartitionError
+from skprivbn.federation._models import ModelParty
 
-__all__ = ["RemoteColumns", "RemoteRows"]
+__all__ = ["RemoteColumns", "RemoteResults", "RemoteRows", "name_results"]
 
 #: what a column of keys may be used as
 KEY_ROLES = ("keys", "individual")
@@ -42,11 +44,12 @@ class _RemoteData:
         """
         return dict.fromkeys(self.names, np.inf)
 
-    def _describe(self, columns, aligned, min_rows):
+    def _describe(self, columns, aligned, min_rows, steps=()):
         return {
             "dataset": self.dataset,
             "X": columns,
             "aligned": aligned,
+            "steps": list(steps),
             "float": self.as_float,
             "finite": self.finite,
             "min_rows": int(min_rows),
@@ -56,7 +59,8 @@ class _RemoteData:
         raise PartitionError(
             f"the rows of dataset {self.dataset!r} stay at the sites "
             f"{list(self.names)}: this method needs rows that are here. Estimators "
-            "can be fitted to remote data; apply the fitted one where the rows are"
+            "can be fitted to remote data, score them, and have the sites keep "
+            "predictions for themselves"
         )
 
     def __len__(self):
@@ -85,6 +89,9 @@ class RemoteRows(_RemoteData):
         Columns that make up X; all but keys if None.
     aligned : dict of str to str, default=None
         Names of columns that go with the rows.
+    steps : sequence of tuple, default=()
+        Public models of fitted transformers that sites apply to X, in order, each
+        with the names of the features that come out.
 
     Examples
     --------
@@ -95,7 +102,14 @@ class RemoteRows(_RemoteData):
     """
 
     def __init__(
-        self, connection, dataset, names, schema, feature_names=None, aligned=None
+        self,
+        connection,
+        dataset,
+        names,
+        schema,
+        feature_names=None,
+        aligned=None,
+        steps=(),
     ):
         self._connection = connection
         self.dataset, self.names, self.schema = dataset, tuple(names), dict(schema)
@@ -106,9 +120,12 @@ class RemoteRows(_RemoteData):
                 for name, kind in self.schema.items()
                 if kind != "key" and name not in self.aligned.values()
             ]
-        self.feature_names = list(feature_names)
+        #: columns that sites read, before any step
+        self.read = list(feature_names)
+        self.steps = tuple(steps)
+        self.feature_names = list(self.steps[-1][1]) if self.steps else self.read
         self.as_float, self.finite = True, True
-        for column in self.feature_names:
+        for column in self.read:
             if self.schema.get(column, "key") == "key":
                 raise PartitionError(
                     f"column {column!r} cannot be part of X: the sites declare "
@@ -126,9 +143,10 @@ class RemoteRows(_RemoteData):
                     f"column {column!r} holds keys, which name people: they cannot be "
                     f"{key}. Have the sites declare its categories"
                 )
-            if column in self.feature_names:
+            if column in self.read:
                 raise PartitionError(
                     f"column {column!r} is part of X and cannot be {key}, too"
+                    + ": choose the columns of X first" * bool(self.steps)
                 )
 
     def checked(self, aligned, *, as_float, finite):
@@ -147,16 +165,55 @@ class RemoteRows(_RemoteData):
         """
         aligned = self.aligned | aligned
         texts = [name for name in aligned.values() if isinstance(name, str)]
-        rows = RemoteRows(
-            self._connection,
-            self.dataset,
-            self.names,
-            self.schema,
-            [name for name in self.feature_names if name not in texts],
-            aligned,
-        )
+        read = self.read
+        if not self.steps:
+            read = [name for name in read if name not in texts]
+        rows = self._copy(read, aligned, self.steps)
         rows.as_float, rows.finite = as_float, finite
         return rows
+
+    def _copy(self, read, aligned, steps):
+        source = self._connection, self.dataset, self.names, self.schema
+        return RemoteRows(*source, read, aligned, steps)
+
+    def transformed(self, model, feature_names):
+        """Return the same rows as they are after one more transformation.
+
+        Nothing happens yet: sites transform their rows whenever they use them.
+
+        Parameters
+        ----------
+        model : dict
+            Public model of a fitted transformer.
+        feature_names : sequence of str
+            Names of the features that come out.
+
+        Returns
+        -------
+        rows : RemoteRows
+        """
+        return self._copy(
+            self.read, self.aligned, [*self.steps, (model, feature_names)]
+        )
+
+    def keep_results(self, model, method):
+        """Have every site apply a model to its rows and keep the results there.
+
+        Parameters
+        ----------
+        model : dict
+            Public model of a fitted estimator.
+        method : {"predict", "predict_proba"}
+
+        Returns
+        -------
+        results : RemoteResults
+        """
+        settings = {"model": model, "task": "keep", "method": method}
+        with self.federate(ModelParty, settings, NoSumsBackend()) as federation:
+            federation.call("keep")
+        name = name_results(self.dataset, settings, federation.session)
+        return RemoteResults(self.names, name, federation.ledger)
 
     def federate(
         self, party_class, settings, backend="masking", *, min_rows=1, **options
@@ -173,8 +230,9 @@ class RemoteRows(_RemoteData):
         federation : Federation
             To be used as a context manager.
         """
-        columns = {name: list(self.feature_names) for name in self.names}
-        data = self._describe(columns, self.aligned, min_rows)
+        columns = {name: list(self.read) for name in self.names}
+        steps = [model for model, _ in self.steps]
+        data = self._describe(columns, self.aligned, min_rows, steps)
         return self._connection.open(
             party_class, settings, backend, data, self.names, **options
         )
@@ -184,6 +242,44 @@ class RemoteRows(_RemoteData):
             f"RemoteRows({self.dataset!r} at {', '.join(self.names)}; "
             f"{self.n_features} features)"
         )
+
+
+def name_results(dataset, settings, session):
+    """Return the name of the file in which sites keep the results of a session."""
+    estimator = settings["model"]["estimator"]
+    return f"{dataset}.{estimator}.{settings['method']}.{session.hex()[:12]}.csv"
+
+
+class RemoteResults:
+    """Says where sites keep what a model predicted for their rows; holds none of it.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the sites.
+    file : str
+        Name of the file in each site's folder of results.
+    ledger : Ledger
+        Of the session that made them.
+
+    Examples
+    --------
+    >>> from skprivbn.partition import RemoteResults
+    >>> RemoteResults(["north", "south"], "icu.PrivateGLMM.predict.1f.csv", None)
+    RemoteResults('icu.PrivateGLMM.predict.1f.csv' at north, south)
+    """
+
+    def __init__(self, names, file, ledger):
+        self.names, self.file, self.ledger = tuple(names), file, ledger
+
+    def __array__(self, dtype=None, copy=None):
+        raise PartitionError(
+            f"the results are at the sites {list(self.names)}, in {self.file!r} of "
+            "their folder of results, and do not come here"
+        )
+
+    def __repr__(self):
+        return f"RemoteResults({self.file!r} at {', '.join(self.names)})"
 
 
 class RemoteColumns(_RemoteData):

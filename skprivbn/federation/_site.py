@@ -21,8 +21,10 @@ from skprivbn.federation._host import (
     _public_code,
     find_installed_protocol,
 )
+from skprivbn.federation._models import TRANSFORMERS, rebuild_model
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation._remote import KEY_ROLES
+from skprivbn.federation._remote import KEY_ROLES, name_results
+from skprivbn.federation._results import check_room, write_results
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode, encode
 from skprivbn.privacy import PrivacyAccountant, Spend
@@ -42,6 +44,7 @@ _DATA_TYPES = {
     "dataset": str,
     "X": dict,
     "aligned": dict,
+    "steps": list,
     "float": bool,
     "finite": bool,
     "min_rows": int,
@@ -78,31 +81,79 @@ class SiteHost(PartyHost):
             raise PartyRefusal("not-authentic")
         columns, dataset = self._find_data(agreement.data)
         self.details = {"dataset": dataset.name, "protocol": agreement.protocol}
-        backend = agreement.backend["name"]
         party_class = None
         if agreement.protocol in dataset.protocols:
             party_class = self._find_protocol(agreement.protocol)
-        if party_class is None or backend not in (*dataset.backends, "no sums"):
+        if party_class is None:
             raise PartyRefusal("not-allowed")
-        if has_weak_keys(agreement):
-            raise PartyRefusal("not-allowed")
-        if party_class.shows_rows(agreement.settings) and not dataset.allow_rows:
-            raise PartyRefusal("not-allowed")
+        self._check_terms(party_class, agreement, dataset)
         self._policy = HostPolicy(
             self._site_file.min_parties,
             max(dataset.min_rows, agreement.data["min_rows"]),
+            dataset.allow_rows,
         )
         if len(agreement.roster) < self._policy.min_parties:
             raise PartyRefusal("too-few-parties")
-        noise = None
-        if "privacy_noise" in vars(party_class):
-            noise = party_class.privacy_noise(
-                agreement.settings, len(columns), len(agreement.roster)
-            )
-        charge(dataset, noise, agreement.protocol)
-        self.details["epsilon"] = None if noise is None else noise.epsilon
-        self._block = read_block(dataset, columns, agreement.data)
+        steps, n_features = rebuild_steps(agreement.data["steps"], len(columns))
+        self._dataset, self._columns = dataset, columns
+        if party_class.keeps_results(agreement.settings):
+            check_room(self._site_file.results)
+        else:
+            noise = None
+            if "privacy_noise" in vars(party_class):
+                noise = party_class.privacy_noise(
+                    agreement.settings, n_features, len(agreement.roster)
+                )
+            check_individual(dataset, noise, agreement.data["aligned"])
+            charge(dataset, noise, agreement.protocol)
+            self.details["epsilon"] = None if noise is None else noise.epsilon
+        self._block = read_block(dataset, columns, agreement.data, steps)
         return super()._join(terms)
+
+    def _check_terms(self, party_class, agreement, dataset):
+        """Refuse what the site file does not allow, whatever the data are."""
+        settings, backend = agreement.settings, agreement.backend["name"]
+        if backend not in (*dataset.backends, "no sums") or has_weak_keys(agreement):
+            raise PartyRefusal("not-allowed")
+        if party_class.shows_rows(settings) and not dataset.allow_rows:
+            raise PartyRefusal("not-allowed")
+        steps = agreement.data["steps"]
+        if not all(name in TRANSFORMERS for name in map(_estimator_name, steps)):
+            raise PartyRefusal("not-allowed")
+        applied = [*steps, *party_class.models(settings)]
+        if not all(
+            name in dataset.estimators for name in map(_estimator_name, applied)
+        ):
+            raise PartyRefusal("not-allowed")
+        # The same at all sites: a session in which they differed could not agree.
+        limits = {
+            "min_rows": dataset.min_rows,
+            "min_parties": self._site_file.min_parties,
+        }
+        if any(settings.get(rule, least) < least for rule, least in limits.items()):
+            raise PartyRefusal("not-allowed")
+
+    def _operate(self, name, payload):
+        reply = super()._operate(name, payload)
+        if getattr(self._party, "kept", None) is not None:
+            self._keep(self._party.kept, self._agreement)
+        return reply
+
+    def _keep(self, results, agreement):
+        """Write results down; whether that works is nobody else's business."""
+        name = name_results(self._dataset.name, agreement.settings, agreement.session)
+        named = [c for c, kind in self._dataset.columns.items() if kind == "key"]
+        try:
+            write_results(
+                self._site_file.results / name,
+                agreement.settings["method"],
+                results,
+                self._columns,
+                self._dataset.read(named),
+            )
+        except Exception as error:
+            name = f"failed: {type(error).__name__}"
+        self.details["results"] = name
 
     def _find_data(self, data):
         """Return this site's columns and the dataset that they are in."""
@@ -135,6 +186,36 @@ def has_weak_keys(agreement):
     parameters = [agreement.backend["parameters"]]
     parameters.append(agreement.settings.get("backend_parameters", {}))
     return any(chosen.get("insecure_test_key", False) for chosen in parameters)
+
+
+def _estimator_name(model):
+    name = model.get("estimator") if isinstance(model, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def rebuild_steps(steps, n_features):
+    """Return the fitted transformers of a session and the features that come out."""
+    made = []
+    for step in steps:
+        made.append(rebuild_model(step, n_features))
+        n_features = len(made[-1].get_feature_names_out())
+    return made, n_features
+
+
+def check_individual(dataset, noise, aligned):
+    """Refuse noise that protects rows where the site wants it to protect persons.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    noise : DistributedNoise or None
+    aligned : dict of str to str
+        Columns that go with the rows.
+    """
+    if noise is None or dataset.individual is None:
+        return
+    if aligned.get("individual") != dataset.individual:
+        raise PartyRefusal("not-allowed")
 
 
 def charge(dataset, noise, what):
@@ -170,7 +251,7 @@ def charge(dataset, noise, what):
         record.write([*fits, Spend(math.inf, 0.0, None, what, now)])
 
 
-def read_block(dataset, columns, data):
+def read_block(dataset, columns, data, steps=()):
     """Return a party's block.
 
     Parameters
@@ -180,6 +261,8 @@ def read_block(dataset, columns, data):
         Which make up X, in this order.
     data : dict
         The session's description of data.
+    steps : sequence of transformer, default=()
+        Fitted; applied to X in order.
 
     Returns
     -------
@@ -192,10 +275,12 @@ def read_block(dataset, columns, data):
         # A parser's message quotes the cell it stumbled over: it must not travel on.
         raise PartyRefusal("invalid-data") from None
     block = {"X": np.column_stack([values[column] for column in columns])}
-    if data["float"]:
+    if data["float"] or steps:
         block["X"] = block["X"].astype(np.float64)
-    if data["finite"] and not np.all(np.isfinite(block["X"])):
+    if (data["finite"] or steps) and not np.all(np.isfinite(block["X"])):
         raise PartyRefusal("invalid-data")
+    for step in steps:
+        block["X"] = step.transform(block["X"])
     for key, column in aligned.items():
         block[key] = values[column]
         labels = dataset.columns[column]
@@ -283,6 +368,10 @@ class Site:
         return {
             "version": version("skprivbn"),
             "columns": found.columns,
+            "limits": {
+                "min_rows": found.min_rows,
+                "min_parties": self._site_file.min_parties,
+            },
             "voucher": self._voucher,
         }
 

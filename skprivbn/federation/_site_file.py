@@ -4,6 +4,7 @@ Written by the people at a site, read by nobody else. It declares the columns of
 dataset; nothing about them is read off the data::
 
     min_parties = 3
+    results = "results"
 
     [datasets.icu]
     path = "stays.csv"
@@ -31,32 +32,43 @@ from skprivbn.exceptions import PartitionError
 
 __all__ = ["ESTIMATORS", "Dataset", "SiteFile"]
 
+_MODEL = "skprivbn.federation._models:ModelParty"
 #: the party classes that each estimator asks a site to run
 ESTIMATORS = {
     "CollectiveBayesianNetwork": [
-        "skprivbn.bayesian_network._collective_protocol:CollectiveParty"
+        "skprivbn.bayesian_network._collective_protocol:CollectiveParty",
+        _MODEL,
     ],
-    "DPCGMLearner": ["skprivbn.graphical_model._release:TablesParty"],
-    "FederatedDynotears": ["skprivbn.structure._admm_protocol:ADMMParty"],
+    "DPCGMLearner": [
+        "skprivbn.graphical_model._release:TablesParty",
+        "skprivbn.graphical_model._shared_tree:TreeParty",
+        _MODEL,
+    ],
+    "FederatedDynotears": ["skprivbn.structure._admm_protocol:ADMMParty", _MODEL],
     "FederatedGaussianBayesianNetwork": [
         "skprivbn.structure._moments_protocol:GaussianMomentsParty",
         "skprivbn.structure._columns_protocol:ColumnsParty",
+        _MODEL,
     ],
     "FederatedKBinsDiscretizer": ["skprivbn.preprocessing._histogram:CountingParty"],
     "FederatedNotearsADMM": [
         "skprivbn.structure._admm_protocol:ADMMParty",
         "skprivbn.structure._moments_protocol:GaussianMomentsParty",
+        _MODEL,
     ],
     "FederatedPCA": ["skprivbn.federation._moments:MomentsParty"],
     "FederatedStandardScaler": ["skprivbn.federation._moments:MomentsParty"],
     "PPEMGaussianMixture": [
         "skprivbn.mixture._em_protocol:EMParty",
         "skprivbn.mixture._dp_protocol:PrivateEMParty",
-        "skprivbn.mixture._score_protocol:ScoreParty",
+        _MODEL,
     ],
-    "PrivateGLMM": ["skprivbn.mixed_model._protocol:GLMMParty"],
-    "PrivateK2StructureLearner": ["skprivbn.structure._private_k2_party:K2Party"],
-    "VotingStructureLearner": ["skprivbn.structure._voting:VotingParty"],
+    "PrivateGLMM": ["skprivbn.mixed_model._protocol:GLMMParty", _MODEL],
+    "PrivateK2StructureLearner": [
+        "skprivbn.structure._private_k2_party:K2Party",
+        _MODEL,
+    ],
+    "VotingStructureLearner": ["skprivbn.structure._voting:VotingParty", _MODEL],
 }
 
 #: how the values of a column are given
@@ -64,7 +76,7 @@ _KINDS = ("float", "int", "key")
 #: backends that hide sums; plaintext is never accepted by a site
 _BACKENDS = ("ckks", "masking", "paillier")
 
-_SITE_KEYS = {"min_parties", "audit_log", "datasets"}
+_SITE_KEYS = {"min_parties", "audit_log", "results", "datasets"}
 _DATASET_KEYS = {
     "path",
     "columns",
@@ -73,6 +85,7 @@ _DATASET_KEYS = {
     "backends",
     "max_exact_fits",
     "budget",
+    "individual",
     "allow_rows",
 }
 
@@ -91,15 +104,19 @@ class Dataset:
         identifies records or people) or the list of its categories. Columns
         of the file that are not declared do not exist for anybody else.
     min_rows : int
-        With fewer rows, the site does not take part.
-    protocols : frozenset of str
-        Class paths of the party code that may run on it.
+        With fewer rows, the site does not take part; nor in protocols that would tell
+        something of groups (components, clusters) of fewer.
+    estimators : frozenset of str
+        Names of the estimators that may be fitted and applied to it.
     backends : tuple of str
         How sums may be hidden.
     max_exact_fits : int
         How many fits without differential privacy one state of the file allows.
     budget : tuple of (epsilon, delta) or None
         Privacy budget. None means that no noisy release is allowed.
+    individual : str or None
+        Column of keys that names the person behind each row. If given, noisy fits
+        must protect persons, all rows of one together.
     allow_rows : bool
         Whether options of estimators that show single rows to others are allowed.
     """
@@ -108,16 +125,25 @@ class Dataset:
     path: Path
     columns: dict
     min_rows: int
-    protocols: frozenset
+    estimators: frozenset
     backends: tuple
     max_exact_fits: int
     budget: tuple | None
+    individual: str | None = None
     allow_rows: bool = False
 
     @property
+    def protocols(self):
+        """Class paths of the party code that may run on it."""
+        return {path for name in self.estimators for path in ESTIMATORS[name]}
+
+    @property
     def state_file(self):
-        """Where spent budget and numbers of fits are kept: next to the data."""
-        return self.path.with_name(f"{self.path.name}.{self.name}")
+        """Where spent budget and numbers of fits are kept: next to the data.
+
+        It belongs to the file, whatever datasets or links it is known as.
+        """
+        return self.path.resolve()
 
     def fingerprint(self):
         """Identify the present content of the file."""
@@ -173,11 +199,14 @@ class SiteFile:
         Smallest roster it takes part in.
     audit_log : Path
         Where it writes who asked what.
+    results : Path or None
+        Folder for predictions, which stay there. None means that none are made.
     datasets : dict of str to Dataset
     """
 
     min_parties: int
     audit_log: Path
+    results: Path | None
     datasets: dict
 
     @classmethod
@@ -205,13 +234,16 @@ class SiteFile:
         datasets = content["datasets"]
         if not isinstance(datasets, dict) or not datasets:
             raise PartitionError(f"{path}: datasets must be tables [datasets.name]")
+        datasets = {
+            name: _dataset(name, entry, path.parent) for name, entry in datasets.items()
+        }
+        _check_budgets(datasets.values())
+        results = content.get("results")
         return cls(
             min_parties,
             path.parent / content.get("audit_log", "skprivbn_audit.jsonl"),
-            {
-                name: _dataset(name, entry, path.parent)
-                for name, entry in datasets.items()
-            },
+            None if results is None else path.parent / results,
+            datasets,
         )
 
 
@@ -240,19 +272,36 @@ def _dataset(name, entry, folder):
     if budget is not None:
         _check_keys(budget, {"epsilon", "delta"}, {"epsilon"}, f"{where}: budget")
         budget = float(budget["epsilon"]), float(budget.get("delta", 0.0))
+    individual = entry.get("individual")
+    if individual is not None and columns.get(individual) != "key":
+        raise PartitionError(
+            f'{where}: individual must be a column declared as "key", got '
+            f"{individual!r}"
+        )
     return Dataset(
         name=name,
         path=folder / entry["path"],
         columns=columns,
         min_rows=entry.get("min_rows", 20),
-        protocols=frozenset(
-            path for name in entry["estimators"] for path in ESTIMATORS[name]
-        ),
+        estimators=frozenset(entry["estimators"]),
         backends=backends,
         max_exact_fits=entry.get("max_exact_fits", 0),
         budget=budget,
+        individual=individual,
         allow_rows=entry.get("allow_rows", False) is True,
     )
+
+
+def _check_budgets(datasets):
+    """Refuse two budgets for one file: the people in it would be charged to both."""
+    by_file = {}
+    for dataset in datasets:
+        other = by_file.setdefault(dataset.state_file, dataset)
+        if other.budget != dataset.budget:
+            raise PartitionError(
+                f"datasets {other.name!r} and {dataset.name!r} are the same file, "
+                f"{dataset.path}: give both the same budget, which they share"
+            )
 
 
 def _check_keys(table, known, needed, where):

@@ -5,9 +5,14 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.graphical_model._counting import resolve_cliques
+from skprivbn.graphical_model._random_field import MarkovRandomField
 
 __all__ = ["RandomFieldQueries"]
+
+#: what rows of a partition have to be
+_CHECKS = {"dtype": None, "ensure_all_finite": False}
 
 
 class RandomFieldQueries:
@@ -22,6 +27,35 @@ class RandomFieldQueries:
     def _rows(self, X):
         check_is_fitted(self)
         return validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
+
+    def _public_model(self):
+        field = self.model_
+        return {
+            "nodes": list(field.nodes),
+            "states": [list(field.states[node]) for node in field.nodes],
+            "cliques": [list(clique) for clique in field.cliques],
+            "potentials": list(field.potentials.values()),
+            "inference": field.inference,
+        }
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted learner of a public field, which checks itself."""
+        cliques = map(tuple, model["cliques"])
+        field = MarkovRandomField(
+            model["nodes"],
+            dict(zip(model["nodes"], model["states"], strict=True)),
+            dict(zip(cliques, model["potentials"], strict=True)),
+            model["inference"],
+        )
+        if len(field.nodes) != n_features:
+            raise ValueError("the field is about other columns")
+        estimator = cls()
+        estimator.model_ = field
+        return estimator
+
+    def _row_scores(self, X):
+        return self.score_samples(X)
 
     def score_samples(self, X):
         """Return the log-probability of each row; missing entries are summed out.
@@ -46,8 +80,8 @@ class RandomFieldQueries:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Labels.
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Labels; those of a partition are summed under masks.
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -57,21 +91,28 @@ class RandomFieldQueries:
         -------
         score : float
         """
-        return float(np.average(self.score_samples(X), weights=sample_weight))
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            total, n_rows = add_scores(self, X, **_CHECKS)
+            return total / n_rows
+        return float(np.average(self._row_scores(X), weights=sample_weight))
 
     def predict_proba(self, X):
         """Return the distribution of every entry given the observed ones of its row.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Labels; None and NaN are missing.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Labels; None and NaN are missing. Sites keep the results for remote rows.
 
         Returns
         -------
-        probabilities : list of ndarray of shape (n_samples, n_states)
+        probabilities : list of ndarray of shape (n_samples, n_states) or RemoteResults
             One array per column.
         """
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            return predict_at_sites(self, X, "predict_proba", **_CHECKS)
         rows = self._rows(X)
         return self.model_.predict_proba(rows)
 
@@ -80,13 +121,16 @@ class RandomFieldQueries:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Labels; None and NaN are missing.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Labels; None and NaN are missing. Sites keep the results for remote rows.
 
         Returns
         -------
-        completed : ndarray of shape (n_samples, n_features)
+        completed : ndarray of shape (n_samples, n_features) or RemoteResults
         """
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            return predict_at_sites(self, X, "predict", **_CHECKS)
         rows = self._rows(X)
         return self.model_.predict(rows)
 

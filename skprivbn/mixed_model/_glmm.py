@@ -12,10 +12,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import FederatedMixin, add_scores, predict_at_sites
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import moments_settings
+from skprivbn.federation import check_told, moments_settings
 from skprivbn.mixed_model._checks import (
     check_clusters,
     check_target,
@@ -33,6 +33,7 @@ from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 __all__ = ["PrivateGLMM"]
 
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
+_FLOATS = [np.float64, np.float32]
 
 
 class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEstimator):
@@ -270,7 +271,7 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
             self,
             X,
             party,
-            dtype=[np.float64, np.float32],
+            dtype=_FLOATS,
             aligned={"y": y, "cluster": cluster},
         )
         if "y" not in partition.aligned:
@@ -393,7 +394,7 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         log_odds : ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = validate_data(self, X, reset=False, dtype=_FLOATS)
         log_odds = X @ self.coef_[0] + self.intercept_[0]
         if cluster is None:
             return log_odds
@@ -411,14 +412,17 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-        cluster : array-like of shape (n_samples,), default=None
-            Category of each row.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Sites keep the results for remote rows.
+        cluster : array-like of shape (n_samples,) or str, default=None
+            Category of each row; the name of a column of remote rows.
 
         Returns
         -------
-        probabilities : ndarray of shape (n_samples, 2)
+        probabilities : ndarray of shape (n_samples, 2) or RemoteResults
         """
+        if hasattr(X, "federate"):
+            return self._predict_at_sites(X, cluster, "predict_proba")
         log_odds = self.decision_function(X, cluster=cluster)
         return np.column_stack([expit(-log_odds), expit(log_odds)])
 
@@ -443,34 +447,78 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-        cluster : array-like of shape (n_samples,), default=None
-            Category of each row.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Sites keep the results for remote rows.
+        cluster : array-like of shape (n_samples,) or str, default=None
+            Category of each row; the name of a column of remote rows.
 
         Returns
         -------
-        y : ndarray of shape (n_samples,)
+        y : ndarray of shape (n_samples,) or RemoteResults
         """
+        if hasattr(X, "federate"):
+            return self._predict_at_sites(X, cluster, "predict")
         log_odds = self.decision_function(X, cluster=cluster)
         return self.classes_[(log_odds > 0).astype(int)]
 
-    def score(self, X, y, sample_weight=None, *, cluster=None):
+    def _predict_at_sites(self, X, cluster, method):
+        check_is_fitted(self)
+        return predict_at_sites(
+            self, X, method, dtype=_FLOATS, aligned={"cluster": cluster}
+        )
+
+    def score(self, X, y=None, sample_weight=None, *, cluster=None):
         """Return the accuracy.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Hits among the rows of a partition, which carries `y` and `cluster`, are
+            summed under masks.
+        y : array-like of shape (n_samples,) or str
+            Classes; the name of a column of remote rows.
         sample_weight : array-like of shape (n_samples,), default=None
-        cluster : array-like of shape (n_samples,), default=None
-            Category of each row.
+        cluster : array-like of shape (n_samples,) or str, default=None
+            Category of each row; the name of a column of remote rows.
 
         Returns
         -------
         score : float
         """
+        if hasattr(X, "federate"):
+            check_is_fitted(self)
+            if y is None and "y" not in X.aligned:
+                raise PartitionError("the partition has no y to compare with")
+            aligned = {"y": y, "cluster": cluster}
+            hits, n_rows = add_scores(self, X, dtype=_FLOATS, aligned=aligned)
+            return hits / n_rows
         predicted = self.predict(X, cluster=cluster)
         return accuracy_score(y, predicted, sample_weight=sample_weight)
+
+    def _row_scores(self, X, y, cluster=None):
+        return (self.predict(X, cluster=cluster) == y).astype(float)
+
+    def _public_model(self):
+        return {
+            "classes": self.classes_.tolist(),
+            "clusters": self.clusters_.tolist(),
+            "coefficients": np.append(self.intercept_, self.coef_),
+            "effects": np.nan_to_num(self.random_effects_),
+        }
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted model of public parameters, all of which are checked."""
+        if len(model["classes"]) != 2:
+            raise ValueError("there must be two classes")
+        coefficients = check_told(model["coefficients"], (n_features + 1,))
+        estimator = cls()
+        estimator.classes_ = np.array(model["classes"])
+        estimator.clusters_ = np.array(model["clusters"])
+        estimator.intercept_, estimator.coef_ = coefficients[:1], coefficients[None, 1:]
+        n_clusters = len(model["clusters"])
+        estimator.random_effects_ = check_told(model["effects"], (n_clusters,))
+        return estimator
 
     def summary(self):
         """Return the table of fixed and random effects.

@@ -7,17 +7,19 @@ from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skprivbn.base import add_scores, predict_at_sites
+from skprivbn.federation import check_told
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     e_step,
     log_likelihood,
     weighted_log_density,
 )
-from skprivbn.mixture._score_protocol import ScoreParty
-from skprivbn.partition import check_horizontal
-from skprivbn.utils import warn_leak
 
 __all__ = ["FittedMixtureMixin"]
+
+#: what rows have to be
+_CHECKS = {"dtype": [np.float64, np.float32]}
 
 
 class FittedMixtureMixin(DensityMixin):
@@ -37,19 +39,60 @@ class FittedMixtureMixin(DensityMixin):
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         return X.astype(np.float64, copy=False)
 
+    def _public_model(self):
+        mixture = self._mixture()
+        return {
+            "covariance_type": mixture.covariance_type,
+            "weights": mixture.weights,
+            "means": mixture.means,
+            "covariances": mixture.covariances,
+        }
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted mixture of public parameters, all of which are checked."""
+        k, d = len(model["weights"]), n_features
+        shape = {
+            "full": (k, d, d),
+            "tied": (d, d),
+            "diag": (k, d),
+            "spherical": (k,),
+        }[model["covariance_type"]]
+        mixture = Mixture.from_covariances(
+            model["covariance_type"],
+            check_told(model["weights"], (k,)),
+            check_told(model["means"], (k, d)),
+            check_told(model["covariances"], shape),
+        )
+        estimator = cls(k, covariance_type=mixture.covariance_type)
+        estimator._set_mixture(mixture, np.float64)
+        return estimator
+
+    def _set_mixture(self, mixture, dtype):
+        self.weights_ = mixture.weights.astype(dtype)
+        self.means_ = mixture.means.astype(dtype)
+        self.covariances_ = mixture.covariances.astype(dtype)
+        self.precisions_ = mixture.precisions.astype(dtype)
+        self.precisions_cholesky_ = mixture.precisions_cholesky.astype(dtype)
+
+    def _row_scores(self, X):
+        return self.score_samples(X)
+
     def predict(self, X):
         """Return the most probable component of each row.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Rows. Sites keep the components of remote ones.
 
         Returns
         -------
-        labels : ndarray of shape (n_samples,)
+        labels : ndarray of shape (n_samples,) or RemoteResults
             Components.
         """
+        if hasattr(X, "federate"):
+            return predict_at_sites(self, X, "predict", **_CHECKS)
         return weighted_log_density(self._check(X), self._mixture()).argmax(axis=1)
 
     def predict_proba(self, X):
@@ -57,14 +100,16 @@ class FittedMixtureMixin(DensityMixin):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Rows. Sites keep the probabilities of remote ones.
 
         Returns
         -------
-        responsibilities : ndarray of shape (n_samples, n_components)
+        responsibilities : ndarray of shape (n_samples, n_components) or RemoteResults
             Probabilities.
         """
+        if hasattr(X, "federate"):
+            return predict_at_sites(self, X, "predict_proba", **_CHECKS)
         return e_step(self._check(X), self._mixture())[1]
 
     def score_samples(self, X):
@@ -100,30 +145,9 @@ class FittedMixtureMixin(DensityMixin):
             Mean log-likelihood.
         """
         if hasattr(X, "federate"):
-            total, n_samples = self._federated_log_likelihood(X)
+            total, n_samples = self._log_likelihood(X)
             return total / n_samples
         return float(np.average(self.score_samples(X), weights=sample_weight))
-
-    def _federated_log_likelihood(self, partition):
-        check_is_fitted(self)
-        partition = check_horizontal(
-            self, partition, reset=False, dtype=[np.float64, np.float32]
-        )
-        if self.epsilon is not None:
-            warn_leak(
-                "score tells the exact log-likelihood of the parties' rows, which the "
-                "privacy budget of the fit does not cover"
-            )
-        mixture = self._mixture()
-        settings = {
-            "covariance_type": mixture.covariance_type,
-            "weights": mixture.weights,
-            "means": mixture.means,
-            "covariances": mixture.covariances,
-        }
-        with self._federate(partition, ScoreParty, settings) as federation:
-            total, n_samples = federation.secure_sum("log_likelihood")
-        return float(total), int(n_samples)
 
     def bic(self, X):
         """Return the Bayesian information criterion; lower is better.
@@ -159,7 +183,8 @@ class FittedMixtureMixin(DensityMixin):
 
     def _log_likelihood(self, X):
         if hasattr(X, "federate"):
-            return self._federated_log_likelihood(X)
+            check_is_fitted(self)
+            return add_scores(self, X, **_CHECKS)
         likelihoods = self.score_samples(X)
         return float(likelihoods.sum()), len(likelihoods)
 

@@ -357,13 +357,14 @@ default="kmeans"
         charge(self, "mixture")
         self._warn_of_disclosures(partition, settings)
         with self._federate(partition, EMParty, settings) as federation:
-            outcome = run_em(federation, settings, progress)
+            # sites may have raised the limits
+            outcome = run_em(federation, federation.settings, progress)
         self._keep(outcome.mixture, partition, federation)
         self.converged_ = outcome.converged
         self.lower_bounds_ = outcome.lower_bounds
         self.lower_bound_ = (self.lower_bounds_ or [-math.inf])[-1]
         self.n_iter_ = len(self.lower_bounds_)
-        self._warn_of_outcome(partition, settings, outcome)
+        self._warn_of_outcome(partition, federation.settings, outcome)
 
     def _fit_privately(self, partition, progress):
         settings = {
@@ -395,11 +396,7 @@ default="kmeans"
 
     def _keep(self, mixture, partition, federation):
         dtype = getattr(partition, "dtype", np.float64)
-        self.weights_ = mixture.weights.astype(dtype)
-        self.means_ = mixture.means.astype(dtype)
-        self.covariances_ = mixture.covariances.astype(dtype)
-        self.precisions_ = mixture.precisions.astype(dtype)
-        self.precisions_cholesky_ = mixture.precisions_cholesky.astype(dtype)
+        self._set_mixture(mixture, dtype)
         self.ledger_ = federation.ledger
 
     def _warn_of_disclosures(self, partition, settings):

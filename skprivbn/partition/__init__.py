@@ -1,12 +1,13 @@
 """Who holds what: rows or columns of several parties."""
 
-from skprivbn.federation._remote import RemoteColumns, RemoteRows
+from skprivbn.federation._remote import RemoteColumns, RemoteResults, RemoteRows
 from skprivbn.partition._horizontal import HorizontalPartition, check_horizontal
 from skprivbn.partition._vertical import VerticalPartition, check_vertical
 
 __all__ = [
     "HorizontalPartition",
     "RemoteColumns",
+    "RemoteResults",
     "RemoteRows",
     "VerticalPartition",
     "check_horizontal",

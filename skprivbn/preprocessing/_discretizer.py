@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
 from skprivbn.federation import Ledger
-from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.partition import check_horizontal
 from skprivbn.preprocessing._histogram import (
     CountingParty,
     find_quantiles,
@@ -161,20 +161,35 @@ class FederatedKBinsDiscretizer(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Sites transform remote rows whenever these are used.
 
         Returns
         -------
         X_new : ndarray of shape (n_samples, n_features) or HorizontalPartition
             Whole numbers from 0; values beyond the ends fall into the outer bins.
         """
-        if isinstance(X, HorizontalPartition):
-            return X.map_rows(self.transform)
         check_is_fitted(self)
+        if hasattr(X, "federate"):
+            return transform_at_holders(self, X)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         bins = np.empty_like(X)
         for feature, edges in enumerate(self.bin_edges_):
             bins[:, feature] = np.searchsorted(edges[1:-1], X[:, feature], side="right")
         return bins
+
+    def _public_model(self):
+        return {"edges": list(self.bin_edges_)}
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted discretizer of public edges, which are checked."""
+        estimator = cls()
+        estimator.bin_edges_ = np.empty(n_features, dtype=object)
+        for feature, edges in zip(range(n_features), model["edges"], strict=True):
+            if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0):
+                raise ValueError("edges must increase")
+            estimator.bin_edges_[feature] = edges
+        return estimator
 
     def inverse_transform(self, X):
         """Replace bins by their centres, locally.

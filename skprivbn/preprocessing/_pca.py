@@ -11,8 +11,9 @@ from sklearn.base import (
 from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
-from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
+from skprivbn.federation import check_told
+from skprivbn.partition import check_horizontal
 from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils._sklearn import Interval, RealNotInt, _fit_context
@@ -173,16 +174,38 @@ class FederatedPCA(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Sites transform remote rows whenever these are used.
 
         Returns
         -------
         X_new : ndarray of shape (n_samples, n_components) or HorizontalPartition
         """
-        if isinstance(X, HorizontalPartition):
-            return X.map_rows(self.transform)
         check_is_fitted(self)
+        if hasattr(X, "federate"):
+            return transform_at_holders(self, X)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         return (X - self.mean_.astype(X.dtype)) @ self._axes().T.astype(X.dtype)
+
+    def _public_model(self):
+        return {
+            "whiten": bool(self.whiten),
+            "mean": self.mean_,
+            "components": self.components_,
+            "variances": self.explained_variance_,
+        }
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make fitted components of public numbers, which are checked."""
+        n_components = len(model["components"])
+        estimator = cls(n_components, whiten=model["whiten"])
+        estimator.mean_ = check_told(model["mean"], (n_features,))
+        shape = (n_components, n_features)
+        estimator.components_ = check_told(model["components"], shape)
+        variances = check_told(model["variances"], (n_components,))
+        estimator.explained_variance_ = np.maximum(variances, 0)
+        estimator.n_components_ = n_components
+        return estimator
 
     def inverse_transform(self, X):
         """Return to the space of the features, locally.

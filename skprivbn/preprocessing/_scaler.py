@@ -4,8 +4,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
-from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
+from skprivbn.federation import check_told
+from skprivbn.partition import check_horizontal
 from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils._sklearn import _fit_context
@@ -132,20 +133,36 @@ class FederatedStandardScaler(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Sites transform remote rows whenever these are used.
 
         Returns
         -------
         X_new : ndarray of shape (n_samples, n_features) or HorizontalPartition
         """
-        if isinstance(X, HorizontalPartition):
-            return X.map_rows(self.transform)
         check_is_fitted(self)
+        if hasattr(X, "federate"):
+            return transform_at_holders(self, X)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         if self.with_mean:
             X = X - self.mean_.astype(X.dtype)
         if self.with_std:
             X = X / self.scale_.astype(X.dtype)
         return X
+
+    def _public_model(self):
+        scale = self.scale_ if self.with_std else np.ones_like(self.mean_)
+        mean = self.mean_ if self.with_mean else np.zeros_like(self.mean_)
+        return {"mean": mean, "scale": scale}
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted scaler of public numbers, which are checked."""
+        estimator = cls()
+        estimator.mean_ = check_told(model["mean"], (n_features,))
+        estimator.scale_ = check_told(model["scale"], (n_features,))
+        if np.any(estimator.scale_ <= 0):
+            raise ValueError("scales must be above zero")
+        return estimator
 
     def inverse_transform(self, X):
         """Undo the standardisation, locally.

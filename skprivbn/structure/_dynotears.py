@@ -6,8 +6,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import FederatedMixin, add_scores
 from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation import check_told
 from skprivbn.partition import check_horizontal
 from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._admm_protocol import lagged_rows
@@ -259,7 +261,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Observations in order of time, one series after the other.
+            Observations in order of time, one series after the other, that are here.
         series : array-like of shape (n_samples,), default=None
             Independent series that rows belong to.
 
@@ -268,6 +270,11 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         ndarray of shape (n_with_past, n_features)
             For every row with a complete past, series in sorted order of their names.
         """
+        if hasattr(X, "federate"):
+            raise PartitionError(
+                "rows without a past have no prediction, so that predictions would not "
+                "go with a party's rows: let every holder call predict on its own"
+            )
         Z = self._lagged(X, series)
         d = self.n_features_in_
         past = Z[:, d:] - np.tile(self.mean_, self.n_lags)
@@ -279,8 +286,9 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Observations in order of time, one series after the other.
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Observations in order of time, one series after the other; those of a
+            partition are summed under masks.
         y : Ignored
             Not used, present for API consistency by convention.
         series : array-like of shape (n_samples,), default=None
@@ -295,8 +303,41 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         """
         if sample_weight is not None:
             raise ValueError("rows of a time series cannot be weighted")
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            total, n_rows = add_scores(
+                self, X, dtype=np.float64, aligned={"series": series}
+            )
+            return total / n_rows
+        return float(self._row_scores(X, series).mean())
+
+    def _row_scores(self, X, series=None):
         rest = self._lagged(X, series)[:, : self.n_features_in_]
         rest = rest - self.predict(X, series=series)
         variances = self.network_.variances
         terms = rest**2 / variances + np.log(2.0 * np.pi * variances)
-        return float(-0.5 * terms.sum(axis=1).mean())
+        return -0.5 * terms.sum(axis=1)
+
+    def _public_model(self):
+        network = self.network_
+        return {
+            "nodes": list(network.nodes),
+            "weights": network.weights,
+            "intercepts": network.intercepts,
+            "variances": network.variances,
+            "mean": self.mean_,
+            "past": self._past,
+        }
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted learner of public parameters, all of which are checked."""
+        network = {k: v for k, v in model.items() if k not in ("mean", "past")}
+        n_lags = len(model["past"])
+        estimator = cls(n_lags)
+        estimator.network_ = GaussianBayesianNetwork(**network)
+        estimator.mean_ = check_told(model["mean"], (len(network["nodes"]),))
+        estimator._past = check_told(model["past"], (n_lags, n_features, n_features))
+        if len(network["nodes"]) != n_features or n_lags < 1:
+            raise ValueError("the network is about other columns")
+        return estimator

@@ -8,6 +8,9 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from skprivbn.base import add_scores, predict_at_sites
+from skprivbn.bayesian_network import GaussianBayesianNetwork
+
 __all__ = ["NetworkMixin", "warn_if_standardised"]
 
 
@@ -24,6 +27,28 @@ class NetworkMixin:
         check_is_fitted(self)
         return validate_data(self, X, reset=False, dtype=np.float64)
 
+    def _public_model(self):
+        network = self.network_
+        return {
+            "nodes": list(network.nodes),
+            "weights": network.weights,
+            "intercepts": network.intercepts,
+            "variances": network.variances,
+        }
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted learner of a public network, which checks itself."""
+        network = GaussianBayesianNetwork(**model)
+        if len(network.nodes) != n_features:
+            raise ValueError("the network is about other columns")
+        estimator = cls()
+        estimator.network_ = network
+        return estimator
+
+    def _row_scores(self, X):
+        return self.network_.log_likelihood(self._rows(X))
+
     def predict(self, X):
         """Predict every variable from its parents.
 
@@ -31,14 +56,17 @@ class NetworkMixin:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Complete rows.
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Complete rows. Sites keep the predictions for remote ones.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features)
+        ndarray of shape (n_samples, n_features) or RemoteResults
             Mean of every variable given its parents; a root's is its overall mean.
         """
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            return predict_at_sites(self, X, "predict", dtype=np.float64)
         X = self._rows(X)
         return X @ self.network_.weights + self.network_.intercepts
 
@@ -47,8 +75,8 @@ class NetworkMixin:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, held by whoever computes the score.
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Rows; those of a partition are summed under masks.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -59,11 +87,11 @@ class NetworkMixin:
         float
             Higher is better.
         """
-        X = self._rows(X)
-        log_likelihood = self.network_.log_likelihood(X)
-        if sample_weight is None:
-            return float(log_likelihood.mean())
-        return float(np.average(log_likelihood, weights=sample_weight))
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            total, n_rows = add_scores(self, X, dtype=np.float64)
+            return total / n_rows
+        return float(np.average(self._row_scores(X), weights=sample_weight))
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the fitted network.

@@ -5,7 +5,7 @@ variable i to hidden unit m of the network of variable j; then the hidden biases
 (n_hidden, d), the output weights (n_hidden, d) and the output biases (d,).
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from scipy.optimize import minimize
@@ -13,6 +13,7 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._dag import topological_order
+from skprivbn.federation import check_told
 
 __all__ = [
     "MLPNetwork",
@@ -157,6 +158,29 @@ class MLPNetwork:
     mean: np.ndarray
     intercepts: np.ndarray
     variances: np.ndarray
+
+    def to_dict(self):
+        """Return the fields, in a form that travels."""
+        return asdict(self) | {"nodes": list(self.nodes)}
+
+    @classmethod
+    def from_dict(cls, fields, n_variables):
+        """Make a network of fields that somebody sent, if they fit together."""
+        d, m = n_variables, fields["n_hidden"]
+        if type(m) is not int or m < 1 or len(fields["nodes"]) != d:
+            raise ValueError("not a network of these variables")
+        n_parameters = m * d * d + n_free_of_mlp(d, m)
+        means, variances = ("mean", "intercepts"), fields["variances"]
+        if np.any(check_told(variances, (d,)) <= 0):
+            raise ValueError("variances must be above zero")
+        return cls(
+            tuple(fields["nodes"]),
+            check_told(fields["adjacency_matrix"], (d, d)),
+            check_told(fields["parameters"], (n_parameters,)),
+            m,
+            *(check_told(fields[name], (d,)) for name in means),
+            variances,
+        )
 
     def predict(self, X):
         """Return the mean of every variable given its parents, shape (n, d)."""

@@ -47,7 +47,7 @@ class FlareFederation:
         self._session = session
         self.job_id, self.dataset, self.sites = job_id, dataset, tuple(sites)
         self.timeout = timeout
-        self._schemas = {}
+        self._schemas, self._limits = {}, {}
 
     @classmethod
     def connect(cls, kit, dataset, *, sites=None, timeout=120.0, ready_within=60.0):
@@ -151,6 +151,10 @@ class FlareFederation:
         for name in self.sites:
             _payload(name, "meet", replies.get(name))
         self._schemas = {name: found[name]["columns"] for name in self.sites}
+        self._limits = {
+            rule: max(found[name]["limits"][rule] for name in self.sites)
+            for rule in ("min_rows", "min_parties")
+        }
 
     def rows(self, columns=None):
         """Return a handle on the rows of all sites.
@@ -222,7 +226,16 @@ class FlareFederation:
         return RemoteColumns(self, self.dataset, held, schema, key)
 
     def open(self, party_class, settings, backend, data, roster, **options):
-        """Open the federation of one fit; called by the remote partitions."""
+        """Open the federation of one fit; called by the remote partitions.
+
+        Limits in `settings` are raised to the strictest of the sites', which would
+        refuse lower ones.
+        """
+        settings = settings | {
+            rule: max(settings[rule], least)
+            for rule, least in self._limits.items()
+            if rule in settings
+        }
         options = {"timeout": self.timeout, **options}
         return _FlareFit(
             self._relay, data, roster, party_class, settings, backend, **options

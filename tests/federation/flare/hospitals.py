@@ -13,6 +13,7 @@ min_rows = 5
 max_exact_fits = {max_exact_fits}
 {budget}
 estimators = [
+    "CollectiveBayesianNetwork",
     "DPCGMLearner",
     "FederatedDynotears",
     "FederatedGaussianBayesianNetwork",
@@ -23,6 +24,7 @@ estimators = [
     "PPEMGaussianMixture",
     "PrivateGLMM",
     "PrivateK2StructureLearner",
+    "VotingStructureLearner",
 ]
 
 [datasets.icu.columns]
