@@ -23,7 +23,7 @@ def networks(draw):
     states, parents, cpts = {}, {}, {}
     for position, node in enumerate(nodes):
         states[node] = tuple(
-            draw(st.lists(labels, min_size=1, max_size=3, unique_by=str))
+            draw(st.lists(labels, min_size=1, max_size=3, unique_by=(str, hash)))
         )
         known = draw(st.permutations(nodes[:position]))
         parents[node] = tuple(known[: draw(st.integers(0, 2))])
