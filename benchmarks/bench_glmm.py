@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from _record import record
 
 from skprivbn.mixed_model import PrivateGLMM
 
@@ -97,6 +98,7 @@ def main():
     header = ("", "EM iter.", "rounds", "MB", "CPU s", "slopes", "intercept", "scale")
     header += ("log-lik.", "std. err.")
     print("{:26}{:>9}{:>8}{:>8}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}".format(*header))
+    rows = []
     for case, options in CASES.items():
         estimates, errors, seconds, model = fit_over_parties(options, *data)
         away = np.abs(estimates - peer[0])
@@ -108,9 +110,35 @@ def main():
             f"{np.abs(errors / peer[1] - 1).max():10.1e}",
             flush=True,
         )
+        rows.append(
+            {
+                "case": case,
+                "n": arguments.rows,
+                "clusters": arguments.clusters,
+                "parties": arguments.parties,
+                "EM iterations": model.n_iter_,
+                "rounds": ledger.n_rounds,
+                "MB": ledger.total_bytes / 1e6,
+                "CPU seconds": seconds,
+                "ratio to peer": seconds / peer[2],
+                "error of slopes": away[1:4].max(),
+                "error of intercept": away[0],
+                "error of scale": away[4],
+                "error of log-likelihood": away[5],
+                "relative error of standard errors": np.abs(errors / peer[1] - 1).max(),
+            }
+        )
     n_steps = model.n_draws + model.n_burn_in
     saved = n_steps - -(-n_steps // model.batch_size)
-    print(f"one proposal per round: {ledger.n_rounds + model.n_iter_ * saved} rounds")
+    unbatched = ledger.n_rounds + model.n_iter_ * saved
+    print(f"one proposal per round: {unbatched} rounds")
+    record(
+        "glmm",
+        rows,
+        peer=name,
+        peer_seconds=float(peer[2]),
+        rounds_without_batches=unbatched,
+    )
 
 
 if __name__ == "__main__":
