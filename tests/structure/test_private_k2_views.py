@@ -82,6 +82,8 @@ def features(view):
         parts = message.values() if isinstance(message, dict) else [message]
         for part in parts:
             data = part if isinstance(part, bytes) else part.tobytes()
+            if not data:
+                continue
             bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
             words = np.frombuffer(data[: len(data) // 8 * 8], dtype=np.uint64)
             repeated = 1 - len(set(words.tolist())) / max(1, len(words))

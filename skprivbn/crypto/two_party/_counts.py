@@ -13,6 +13,7 @@ from skprivbn.crypto.two_party._products import (
     multiply_by_my_bits,
     multiply_by_their_bits,
 )
+from skprivbn.crypto.two_party._tree_counts import tree_counts
 
 __all__ = ["Indicators", "joint_counts"]
 
@@ -42,9 +43,10 @@ class Indicators:
 def joint_counts(talk, links, holders, indicators, n_columns, n_samples, dtype):
     """Share the counts of all combinations of the holders' columns, by transfers.
 
-    Works record by record: the first holder's indicators are multiplied by the
-    second's bits, the shared products by the third's, and so on; the last products
-    are added up. Safe as long as one holder does not collude.
+    Two holders use trees of masks. More work record by record: the first holder's
+    indicators are multiplied by the second's bits, the shared products by the third's,
+    and so on; the last products are added up. Safe as long as one holder does not
+    collude.
 
     Parameters
     ----------
@@ -63,6 +65,12 @@ def joint_counts(talk, links, holders, indicators, n_columns, n_samples, dtype):
     -------
     shares : ndarray of shape n_columns
     """
+    if len(holders) == 2:
+        return (
+            yield from tree_counts(
+                talk, links, holders, indicators, n_columns, n_samples, dtype
+            )
+        )
     mine, n_cells = holders.index(talk.name), prod(n_columns)
     total = np.zeros(n_cells, dtype=dtype)
     # 48: the transfer's row and masks of one product, beside its numbers

@@ -72,4 +72,4 @@ def flatten(message):
         return b"".join(flatten(value) for value in message)
     if isinstance(message, np.ndarray):
         return message.tobytes()
-    return message.encode() if isinstance(message, str) else bytes(message)
+    return message.encode() if isinstance(message, str) else bytes(message or b"")

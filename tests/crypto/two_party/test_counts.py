@@ -8,9 +8,10 @@ from scipy.stats import chisquare
 
 from skprivbn.crypto.two_party import Indicators, joint_counts
 from skprivbn.crypto.two_party import _paillier_counts as packed
+from skprivbn.crypto.two_party import _tree_counts as trees
 from skprivbn.crypto.two_party._paillier_counts import PackedCounts, nth_residues
 from skprivbn.exceptions import ProtocolError
-from tests.crypto.two_party._sides import NAMES, run_sides
+from tests.crypto.two_party._sides import NAMES, flatten, run_sides, split
 
 
 def share(codes, n_columns, dtype, make=lambda: joint_counts, transcript=None):
@@ -92,13 +93,54 @@ def test_more_holders(n_parties):
 
 
 def test_many_chunks(monkeypatch):
-    monkeypatch.setattr("skprivbn.crypto.two_party._counts._CHUNK_BYTES", 1000)
+    monkeypatch.setattr(trees, "_MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(trees, "_WORK_BYTES", 500)
     monkeypatch.setattr(packed, "_CHUNK", 16)
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 3, (2, 100))
     for make in (lambda: joint_counts, small_paillier):
         shares = share(codes, [3, 2], np.uint8, make)
         np.testing.assert_array_equal(sum(shares), plain(codes, [3, 2]))
+
+
+def test_many_chunks_of_three_holders(monkeypatch):
+    monkeypatch.setattr("skprivbn.crypto.two_party._counts._CHUNK_BYTES", 1000)
+    codes = np.random.default_rng(0).integers(0, 3, (3, 100))
+    shares = share(codes, [3, 2, 2], np.uint8)
+    np.testing.assert_array_equal(sum(shares), plain(codes, [3, 2, 2]))
+
+
+@pytest.mark.parametrize("n_columns", [[3, 4], [1, 1]])
+def test_groups_of_records_in_a_wide_ring(n_columns):
+    # two full groups and a rest, so that counts reach the limit of a group
+    n = 2 * trees._GROUP + 5
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(0, c + 1, n) for c in n_columns]
+    if n_columns == [1, 1]:
+        codes = [np.zeros(n, dtype=int)] * 2
+    expected = np.zeros([c + 1 for c in n_columns], dtype=int)
+    np.add.at(expected, tuple(codes), 1)
+    total = sum(share(codes, n_columns, np.uint32))
+    np.testing.assert_array_equal(total, expected[:-1, :-1])
+
+
+def widened(numbers):
+    rng = np.random.default_rng(0)
+    shares = split(rng, numbers, 2, np.uint16)
+
+    def side(talk, links, i):
+        dtype = np.dtype(np.uint32)
+        return trees._widen(talk, links, talk.roster, shares[i], dtype)
+
+    return sum(run_sides(side))
+
+
+def test_widening_is_exact_up_to_half_the_ring():
+    numbers = np.repeat([0, 1, 5000, trees._GROUP], 2000)
+    np.testing.assert_array_equal(widened(numbers), numbers)
+    # in groups too large for the ring, some shares would widen to the wrong number
+    numbers = np.full(2000, 3 << 14)
+    assert (widened(numbers) != numbers).any()
 
 
 @pytest.mark.parametrize("make", [lambda: joint_counts, small_paillier])
@@ -193,13 +235,7 @@ def test_message_sizes_do_not_depend_on_the_records():
         for codes in (np.zeros((2, 50), dtype=int), np.arange(100).reshape(2, 50) % 3):
             said = []
             share(codes, [3, 3], np.uint8, make, said)
-            sizes.append(
-                [
-                    len(m) if isinstance(m, bytes) else np.size(m)
-                    for _, _, payload in said
-                    for m in payload["messages"]
-                ]
-            )
+            sizes.append([len(flatten(payload)) for _, _, payload in said])
         assert sizes[0] == sizes[1]
 
 
@@ -223,13 +259,7 @@ def test_growth_is_linear_in_the_records():
     for n in (512, 1024, 1536):
         said = []
         share([np.zeros(n, dtype=int)] * 2, [1, 1], np.uint16, transcript=said)
-        totals.append(
-            sum(
-                len(m) if isinstance(m, bytes) else m.nbytes
-                for _, _, payload in said
-                for m in payload["messages"]
-            )
-        )
+        totals.append(sum(len(flatten(payload)) for _, _, payload in said))
     steps = [b - a for a, b in pairwise(totals)]
     # 16 bytes of a transfer and 2 of a number
     assert steps == [512 * 18, 512 * 18]
