@@ -72,13 +72,14 @@ class KeyHolderSession(SumSession):
             parts,
         )
         self._round = number
-        self._hidden[number] = (operation, vector.dtype, replace(hidden, parts=[]))
+        # of the last round only: a sum of an earlier one is not read again
+        self._hidden = {number: (operation, vector.dtype, replace(hidden, parts=[]))}
         return hidden
 
     def reveal(self, total):
         """Decrypt a sum that this party added to; see :meth:`SumSession.reveal`."""
         if total.round not in self._hidden:
-            raise ProtocolError("this party hid nothing in that round")
+            raise ProtocolError("this party hid nothing in that round, or has gone on")
         operation, dtype, mine = self._hidden[total.round]
         if total.key != mine.key:
             raise ProtocolError(

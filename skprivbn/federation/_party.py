@@ -5,6 +5,7 @@ and says in :meth:`Party.schedule` in which order. Everything else a coordinator
 send is refused.
 """
 
+import secrets
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -298,6 +299,38 @@ class Party(ABC):
                 raise PartyRefusal("refused")
             return total
         return self._sums.reveal(HiddenVector.from_payload(total))
+
+    def add_among_peers(self, vector):
+        """Add integer vectors with the peers, so that only they know the sum.
+
+        Part of a conversation, of two rounds: shares that look random, then their
+        sums. What the coordinator tells of a sum, it might have made up.
+
+        Parameters
+        ----------
+        vector : ndarray of int of shape (n_values,)
+
+        Returns
+        -------
+        total : ndarray of int64 of shape (n_values,)
+        """
+        mine = np.asarray(vector, dtype=np.int64).view(np.uint64).copy()
+        if not self.peers:
+            return mine.view(np.int64)
+        shares = {
+            peer: np.frombuffer(secrets.token_bytes(mine.nbytes), dtype=np.uint64)
+            for peer in self.peers
+        }
+
+        def add(received):
+            if received.keys() != set(self.peers):
+                raise PartyRefusal("refused")
+            return sum(check_told(r["part"], mine.shape) for r in received.values())
+
+        received = yield {peer: {"part": share} for peer, share in shares.items()}
+        mine = mine - sum(shares.values()) + add(received)
+        received = yield dict.fromkeys(self.peers, {"part": mine})
+        return (mine + add(received)).view(np.int64)
 
     def expect_sum(self, operation, sums):
         """Choose the sum session that :meth:`hide` and :meth:`reveal` use next.

@@ -317,13 +317,16 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
             )
         if not survey.clusters or len(federation.roster) == 1:
             return
+        # sites may have raised the limits
+        settings = federation.settings
+        min_parties, min_rows = settings["min_parties"], settings["min_rows"]
         shared = survey.n_holders > 1
-        few = (survey.n_holders < self.min_parties) | (survey.n_rows < self.min_rows)
+        few = (survey.n_holders < min_parties) | (survey.n_rows < min_rows)
         if np.any(shared & few):
             raise ValueError(
                 f"clusters {some(survey.clusters, shared & few)} are spread over "
-                f"parties but have fewer than min_parties={self.min_parties} holders "
-                f"or min_rows={self.min_rows} rows: sums over so few would tell what "
+                f"parties but have fewer than min_parties={min_parties} holders "
+                f"or min_rows={min_rows} rows: sums over so few would tell what "
                 "the rows are; merge small clusters, or lower the limits knowingly"
             )
         federation.ledger.note(

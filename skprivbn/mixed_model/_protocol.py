@@ -59,14 +59,11 @@ class GLMMParty(SurveyParty):
         yield "covariance"
         yield "release"
 
-    @operation(hears="mean and scale of each feature, rows and holders of clusters")
-    def begin(self, mean, scale, census):
+    @operation(hears="mean and scale of each feature")
+    def begin(self, mean, scale):
         shape = self.rows.shape[1:]
         mean, scale = check_told(mean, shape), check_told(scale, shape)
-        census = check_told(census, (2 * len(self.own_rows),))
-        n_rows, n_holders = np.split(census, 2)
-        if np.any(n_rows < self.own_rows) or np.any(n_holders < (self.own_rows > 0)):
-            raise PartyRefusal("refused")
+        n_rows, n_holders = self.n_rows, self.n_holders
         design = np.column_stack([np.ones(len(self.rows)), (self.rows - mean) / scale])
         self.data = Rows(design, self.y, self.category, len(n_rows))
         self.alone = (self.own_rows > 0) & (n_holders == 1)
@@ -295,9 +292,7 @@ def run_em(federation, survey, progress):
     converged : bool
         Whether before the last iteration allowed.
     """
-    census = np.concatenate([survey.n_rows, survey.n_holders])
-    start = {"mean": survey.moments.mean, "scale": survey.scale, "census": census}
-    federation.call("begin", start)
+    federation.call("begin", {"mean": survey.moments.mean, "scale": survey.scale})
     settings = federation.settings
     for n_iter in range(1, settings["max_iter"] + 1):
         with progress.step():

@@ -31,6 +31,7 @@ class SurveyParty(MomentsParty):
         yield "labels"
         yield from super().schedule()
         yield "census"
+        yield "compare_census"
 
     @operation(tells="which classes and, unless all are given, clusters it holds")
     def labels(self):
@@ -56,6 +57,17 @@ class SurveyParty(MomentsParty):
         self.y, self.category = y.astype(float), category
         self.own_rows = np.bincount(category, minlength=max(len(clusters), 1))
         return {"vector": self.hide(np.append(self.own_rows, self.own_rows > 0))}
+
+    @operation(peers="shares of its number of rows in each cluster")
+    def compare_census(self):
+        """Add the census up with the peers alone.
+
+        A coordinator who made up that a cluster has several holders would be told
+        what one of them should keep to itself.
+        """
+        own = np.append(self.own_rows, self.own_rows > 0)
+        total = yield from self.add_among_peers(own)
+        self.n_rows, self.n_holders = np.split(total, 2)
 
 
 def _has_missing(block, key):
@@ -129,6 +141,7 @@ def take_survey(federation):
     scale[varies] = np.sqrt(moments.covariance[varies])
     payload = {"classes": classes, "clusters": clusters}
     census = federation.secure_sum("census", payload).astype(np.int64)
+    federation.converse("compare_census")
     return Survey(classes, clusters, *np.split(census, 2), moments, scale)
 
 

@@ -10,6 +10,7 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holde
 from skprivbn.federation import Ledger
 from skprivbn.partition import check_horizontal
 from skprivbn.preprocessing._histogram import (
+    MAX_LEVELS,
     CountingParty,
     find_quantiles,
     histogram_settings,
@@ -133,9 +134,15 @@ class FederatedKBinsDiscretizer(
                 "rows; give public bounds= with strategy='uniform', or epsilon="
             )
         noise = None if spent is None else (self.epsilon, self.delta)
-        settings = histogram_settings(bounds, noise, partition.n_parties)
         uniform = self.strategy == "uniform"
-        levels = np.array([0.0, 1.0]) if uniform else np.linspace(0, 1, self.n_bins + 1)
+        levels = np.linspace(0, 1, 2 if uniform else self.n_bins + 1)
+        if noise is None and len(levels) > MAX_LEVELS:
+            raise ValueError(
+                f"n_bins={self.n_bins} is too large: parties tell at most "
+                f"{MAX_LEVELS - 1} bins of equal count, since more would tell their "
+                "values"
+            )
+        settings = histogram_settings(len(levels), bounds, noise, partition.n_parties)
         with self._federate(partition, CountingParty, settings) as federation:
             found = find_quantiles(federation, levels, partition.n_features)
         self.ledger_ = federation.ledger

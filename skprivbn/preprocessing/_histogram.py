@@ -21,17 +21,21 @@ from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 __all__ = ["CountingParty", "find_quantiles", "histogram_settings"]
 
 N_CELLS = 256
+#: quantiles that one session finds at most; thresholds without end would tell values
+MAX_LEVELS = 257
 #: thresholds that bracket values of unknown size: powers of two, and zero
 MAGNITUDES = np.concatenate(
     [-np.exp2(np.arange(120.0, -121, -1)), [0.0], np.exp2(np.arange(-120.0, 121))]
 )
 
 
-def histogram_settings(bounds=None, noise=None, n_parties=None):
+def histogram_settings(n_levels=2, bounds=None, noise=None, n_parties=None):
     """Return the public parameters of a :class:`CountingParty`.
 
     Parameters
     ----------
+    n_levels : int, default=2
+        How many quantiles of each feature are wanted.
     bounds : ndarray of shape (2, n_features), default=None
         Public bounds, to which values are clipped. None finds the range first.
     noise : tuple of (epsilon, delta), default=None
@@ -43,7 +47,7 @@ def histogram_settings(bounds=None, noise=None, n_parties=None):
     -------
     settings : dict
     """
-    settings = {"bounds": bounds, "noise": None}
+    settings = {"n_levels": n_levels, "bounds": bounds, "noise": None}
     if noise is not None:
         # One row is in one cell of the histogram of each feature.
         n_features = bounds.shape[1]
@@ -64,11 +68,14 @@ class CountingParty(Party):
         if np.shape(bounds) != (2, n_features):
             raise PartyRefusal("refused")
         budget = given["epsilon"], given["delta"]
-        expected = histogram_settings(bounds, budget, n_parties)["noise"]
+        expected = histogram_settings(2, bounds, budget, n_parties)["noise"]
         return check_noise(given, DistributedNoise(**expected))
 
     def prepare(self):
         """Clip to the public bounds and sort each feature, once."""
+        exact = self.settings["noise"] is None
+        if exact and self.settings["n_levels"] > MAX_LEVELS:
+            raise PartyRefusal("refused")
         rows = np.asarray(self.block["X"], dtype=np.float64)
         if self.settings["bounds"] is not None:
             rows = np.clip(rows, *self.settings["bounds"])
@@ -79,8 +86,13 @@ class CountingParty(Party):
         if self.settings["noise"] is not None:
             yield "noisy_histogram"
             return
-        for _ in range(2 if self.settings["bounds"] is not None else 3):
+        self.n_cells = N_CELLS
+        if self.settings["bounds"] is None:
+            self.n_cells = len(MAGNITUDES) - 1
             yield "counts"
+            self.n_cells = N_CELLS
+        yield "counts"
+        yield "counts"
 
     @operation(
         tells="how many of its values lie below each of the given thresholds",
@@ -89,6 +101,9 @@ class CountingParty(Party):
     )
     def counts(self, thresholds):
         """Count values of each feature that do not exceed its thresholds."""
+        n_thresholds = self.settings["n_levels"] * (self.n_cells + 1) + 1
+        if np.shape(thresholds) != (len(self.ordered), n_thresholds):
+            raise PartyRefusal("refused")
         counts = [
             np.searchsorted(values, wanted, side="right")
             for values, wanted in zip(self.ordered, thresholds, strict=True)

@@ -182,20 +182,30 @@ def test_values_that_are_no_numbers(backend, bad):
 def test_mixed_up_sums_raise(backend):
     sessions = start_sessions(backend, make_contexts(3))
     ones = np.ones((3, 4))
-    first, second = hide_all(sessions, ones), hide_all(sessions, ones)
-    with pytest.raises(ProtocolError, match="different kind, length, round or key"):
-        backend.add([first[0], first[1], second[2]])
-    with pytest.raises(ProtocolError, match="different kind, length, round or key"):
-        backend.add([*hide_all(sessions, ones)[:2], *hide_all(sessions, ones[:1])])
-    session = sessions["party 0"]
+    first, session = hide_all(sessions, ones), sessions["party 0"]
     with pytest.raises(ProtocolError, match="2 of 3 parties"):
         session.reveal(backend.add(first[:2]))
     # One party twice instead of all three: the count is right, the content is not.
     with pytest.raises(ProtocolError, match="check value|masks do not cancel"):
         session.reveal(backend.add([first[0], first[1], first[1]]))
+    second = hide_all(sessions, ones)
+    with pytest.raises(ProtocolError, match="different kind, length, round or key"):
+        backend.add([first[0], first[1], second[2]])
+    with pytest.raises(ProtocolError, match="different kind, length, round or key"):
+        backend.add([*hide_all(sessions, ones)[:2], *hide_all(sessions, ones[:1])])
     mixed = hide_all(sessions, [np.ones(4), np.ones(4), np.ones(4, dtype=int)])
     with pytest.raises(ProtocolError, match="different kind, length, round or key"):
         backend.add(mixed)
+
+
+@pytest.mark.parametrize("backend", KEY_HOLDERS)
+def test_key_holders_do_not_read_sums_of_earlier_rounds(backend):
+    sessions = start_sessions(backend, make_contexts(3))
+    totals = [backend.add(hide_all(sessions, np.ones((3, 4)))) for _ in range(2)]
+    session = sessions["party 0"]
+    np.testing.assert_allclose(session.reveal(totals[1]), 3.0, atol=1e-6)
+    with pytest.raises(ProtocolError, match="has gone on"):
+        session.reveal(totals[0])
 
 
 def damage(part, seed):

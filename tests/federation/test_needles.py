@@ -7,13 +7,21 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import (
+    HostPolicy,
     InProcessFederation,
     MomentsParty,
+    Party,
     PartyRefusal,
     check_told,
     moments_settings,
+    operation,
 )
 from skprivbn.mixture._dp_protocol import PrivateEMParty
+from skprivbn.preprocessing._histogram import (
+    MAX_LEVELS,
+    CountingParty,
+    histogram_settings,
+)
 from skprivbn.privacy import DistributedNoise
 from skprivbn.structure._moments import RowGrid
 from skprivbn.structure._voting import VotingParty
@@ -45,6 +53,68 @@ def test_attack_a_unit_for_every_row():
         federation.secure_sum("sums")
         with pytest.raises(PartyError, match="refuses"):
             federation.secure_sum("squares", {"mean": np.zeros(2), "unit": unit})
+
+
+@pytest.mark.parametrize("shape", [(2, 1000), (2, 3), (3, 515), (515,)])
+def test_attack_thresholds_without_end(shape):
+    blocks = rows_of(np.random.default_rng(0))
+    settings = histogram_settings(2, bounds=np.array([[-5.0, -5.0], [5.0, 5.0]]))
+    federation = InProcessFederation(blocks, CountingParty, settings, "masking")
+    with federation, pytest.raises(PartyError, match="refuses"):
+        federation.secure_sum("counts", {"thresholds": np.zeros(shape)})
+    settings["n_levels"] = MAX_LEVELS + 1
+    with pytest.raises(PartyError, match="refuses"):
+        InProcessFederation(blocks, CountingParty, settings, "masking").__enter__()
+
+
+class Gossip(Party):
+    """Shows a row to the peers."""
+
+    def schedule(self):
+        yield "whisper"
+
+    @operation(peers="a row", peers_kind="raw rows")
+    def whisper(self):
+        yield dict.fromkeys(self.peers, {"row": self.block["X"][0]})
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_rows_for_peers_are_rows(allow):
+    blocks = rows_of(np.random.default_rng(0))
+    policy = HostPolicy(allow_rows=allow)
+    federation = InProcessFederation(blocks, Gossip, {}, "masking", policy=policy)
+    with federation:
+        if allow:
+            federation.converse("whisper")
+        else:
+            with pytest.raises(PartyError, match="refuses"):
+                federation.converse("whisper")
+
+
+class Adder(Party):
+    """Adds a vector with the peers alone."""
+
+    def schedule(self):
+        yield "add"
+        yield "tell"
+
+    @operation(peers="shares")
+    def add(self):
+        own = np.array([len(self.block["X"]), -(2**40)])
+        self.total = yield from self.add_among_peers(own)
+
+    @operation()
+    def tell(self):
+        return {"total": self.total}
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 3, 5])
+def test_peers_add_without_the_coordinator(n_parties):
+    blocks = rows_of(np.random.default_rng(0), n_parties)
+    with InProcessFederation(blocks, Adder, {}, "masking") as federation:
+        federation.converse("add")
+        for reply in federation.call("tell").values():
+            assert reply["total"].tolist() == [6 * n_parties, -(2**40) * n_parties]
 
 
 @pytest.mark.parametrize(

@@ -333,6 +333,75 @@ def test_a_subclass_does_not_inherit_a_cheap_cost(tmp_path, data):
         rows.federate(GLMMParty, settings).__enter__()
 
 
+def test_two_names_of_a_file_share_what_it_allows(tmp_path, data):
+    write_tables(tmp_path, *data)
+    (tmp_path / "north" / "link.csv").symlink_to(tmp_path / "north" / "stays.csv")
+    texts = site_files(max_exact_fits=1, budget=BUDGET)
+    for name, text in texts.items():
+        start, end = text.index("[datasets.icu]"), text.index("[datasets.broken]")
+        again = text[start:end].replace("datasets.icu", "datasets.again")
+        if name == "north":
+            again = again.replace("stays.csv", "link.csv")
+        texts[name] = text + again
+    sites = make_sites(tmp_path, texts)
+    FederatedStandardScaler().fit(connect(sites, "icu").rows(["a"]))
+    rows = connect(sites, "again").rows(["a"])
+    with pytest.raises(PartyError, match="'north'.*used up"):
+        FederatedStandardScaler().fit(rows)
+    noisy = FederatedStandardScaler(epsilon=0.7, bounds=(-5, 15))
+    noisy.fit(rows)
+    with pytest.raises(PartyError, match="'north'.*used up"):
+        noisy.fit(connect(sites, "icu").rows(["a"]))
+    differing = texts["south"].replace("epsilon = 1.0", "epsilon = 9.0", 1)
+    (tmp_path / "site.toml").write_text(differing)
+    with pytest.raises(PartitionError, match="the same file"):
+        SiteFile.load(tmp_path / "site.toml")
+
+
+def test_limits_of_sites_are_the_limits_of_fits(tmp_path, data):
+    write_tables(tmp_path, *data)
+    texts = site_files()
+    texts["south"] = texts["south"].replace("min_rows = 5", "min_rows = 55")
+    texts["west"] = texts["west"].replace("min_parties = 2", "min_parties = 3")
+    federation = connect(make_sites(tmp_path, texts), "icu")
+    rows = federation.rows(["a", "b"])
+    # each of the three sites has 60 rows, enough for one cluster
+    model = PPEMGaussianMixture(4, backend="masking", random_state=0)
+    with pytest.raises(ValueError, match="min_rows=55"):
+        model.fit(rows)
+    glmm = PrivateGLMM(min_parties=2)
+    glmm.fit(rows, y="died", cluster="ward")
+    # whoever leaves the limits as they were is refused
+    federation._limits = {}
+    with pytest.raises(PartyError, match="'south'.*does not allow"):
+        model.fit(rows)
+    with pytest.raises(PartyError, match="'south'.*does not allow"):
+        glmm.fit(rows, y="died", cluster="ward")
+    with pytest.raises(PartyError, match="'west'.*does not allow"):
+        glmm.set_params(min_rows=55).fit(rows, y="died", cluster="ward")
+
+
+def test_a_site_may_want_persons_protected_not_rows(tmp_path, data):
+    write_tables(tmp_path, *data)
+    texts = {
+        name: text.replace("min_rows = 5", 'individual = "person"\nmin_rows = 5', 1)
+        for name, text in site_files(budget=BUDGET).items()
+    }
+    rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward"])
+    options = {"epsilon": 0.1, "cliques": [(0,)], "domain": [(0, 1)]}
+    DPCGMLearner(**options, contribution="clip").fit(rows, individual="person")
+    for refused in (
+        DPCGMLearner(**options),
+        FederatedStandardScaler(epsilon=0.1, delta=1e-6, bounds=(0, 1)),
+    ):
+        with pytest.raises(PartyError, match="does not allow"):
+            refused.fit(rows)
+    wrong = texts["north"].replace('individual = "person"', 'individual = "ward"')
+    (tmp_path / "site.toml").write_text(wrong)
+    with pytest.raises(PartitionError, match='declared as "key"'):
+        SiteFile.load(tmp_path / "site.toml")
+
+
 def raise_marker(self, columns):
     raise ValueError(f"row 3 holds {MARKER}")
 
