@@ -1,0 +1,75 @@
+"""
+=============================================
+What it costs to choose parameters in private
+=============================================
+
+Which columns should share a table? A search on private rows finds out, and every look
+costs. :class:`~skprivbn.privacy.PrivateSearchCV` looks through noise and charges for
+it; the accountant adds up.
+"""
+
+# %%
+# A budget, and three candidates
+# ------------------------------
+# Visits to eight kinds of pages of a web site, one row per visitor. Tables of
+# neighbouring kinds, tables of each kind with the last, or single kinds only?
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from skprivbn.datasets import load_msnbc
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV
+
+X = load_msnbc().data[:, :8]
+candidates = {
+    "neighbours": "chain",
+    "with the last": "tree",
+    "single": [(i,) for i in range(8)],
+}
+accountant = PrivacyAccountant(epsilon=2.0)
+search = PrivateSearchCV(
+    DPCGMLearner(epsilon=0.25, domain=[2] * 8),
+    {"cliques": list(candidates.values())},
+    score_bounds=(-8.0, 0.0),
+    epsilon=0.25,
+    accountant=accountant,
+).fit(X)
+for spend in accountant.history:
+    print(f"epsilon {spend.epsilon:.2f}  {spend.what}")
+print(f"left: {accountant.remaining().epsilon:.2f} of {accountant.epsilon}")
+
+# %%
+# What the search may show
+# ------------------------
+# Scores carry noise, and their error bars say how much: two standard deviations. They
+# may be published. The bars on the right are what each step took from the budget.
+
+means = search.cv_results_["mean_test_score"]
+noise = search.cv_results_["std_test_score"]
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+place = np.arange(len(candidates))
+best = place == search.best_index_
+colours = np.where(best, "#D55E00", "#0072B2")
+left.errorbar(means, place, xerr=2 * noise, fmt="none", ecolor="black", capsize=5)
+left.scatter(means, place, c=colours, s=60, zorder=3)
+left.set_yticks(place, candidates)
+left.set(xlabel="noisy mean log-likelihood of held-out rows", ylim=(-0.6, 2.6))
+left.invert_yaxis()
+left.locator_params(axis="x", nbins=5)
+left.set_title("Scores (winner in orange)")
+steps = ["choice", *(f"fit: {name}" for name in candidates), "last fit, all rows"]
+costs = [spend.epsilon for spend in accountant.history]
+start = np.concatenate([[0], np.cumsum(costs)[:-1]])
+right.barh(steps, costs, left=start, color=["#D55E00", *["#0072B2"] * 3, "#009E73"])
+right.axvline(accountant.epsilon, color="black", linestyle=":")
+right.text(accountant.epsilon, -0.45, "budget ", ha="right", va="center")
+right.invert_yaxis()
+right.set(xlabel="epsilon spent, one after the other", xlim=(0, 2.1))
+for ax in (left, right):
+    ax.spines[["top", "right"]].set_visible(False)
+plt.show()
+
+# %%
+# The losers cost as much as the winner. To choose less, and to choose on public data
+# where there are any, is the cheapest noise reduction there is.
