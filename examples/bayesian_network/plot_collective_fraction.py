@@ -40,8 +40,8 @@ def series(selection, column):
 # Links and divergence
 # --------------------
 # The dotted line is the default, ``disclosure="private_counts"``: no row is sent, and
-# the network is the one that pooled counts give. The edge that even it misses most often
-# is the one from ``asia`` to ``tub``: few travel there, and fewer fall ill.
+# the network is the one that pooled counts give. The edge that even it misses most
+# often is the one from ``asia`` to ``tub``: few travel there, and fewer fall ill.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 styles = {
