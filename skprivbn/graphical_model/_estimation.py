@@ -74,7 +74,7 @@ def maximise_likelihood(
         Iterations of L-BFGS.
     tol : float, default=1e-9
         Stop when no component of the gradient exceeds it.
-    bound : float, default=30
+    bound : float or None, default=30
         Bound on the absolute value of parameters.
 
     Returns
@@ -97,7 +97,7 @@ def maximise_likelihood(
         start,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-bound, bound)] * start.size,
+        bounds=None if bound is None else [(-bound, bound)] * start.size,
         options={
             "maxiter": max_iter,
             "maxfun": 5 * max_iter,
@@ -209,7 +209,10 @@ def _ridge_start(tables, n_records):
     relative_noise = np.sqrt(tables.variance + n_records / cells) * cells / n_records
     penalty = 2 / cells * relative_noise**1.5
     marginals = tables.values / n_records
-    return maximise_likelihood(layout, marginals, penalty, max_iter=300, tol=1e-4)[0]
+    # the penalty bounds the potentials
+    return maximise_likelihood(
+        layout, marginals, penalty, max_iter=300, tol=1e-4, bound=None
+    )[0]
 
 
 def _weighted_least_squares(

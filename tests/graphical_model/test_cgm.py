@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.optimize import minimize
 
 from skprivbn.graphical_model._cgm import (
+    _minimise_in_box,
     collective_em,
     expected_tables_by_dual,
     nonlinear_belief_propagation,
@@ -33,7 +35,10 @@ def test_dual_solves_the_e_step(kind):
     tables = noisy_tables(layout, truth, 2000, 30.0, kind)
     n_records = tables.n_records()
     theta = np.zeros_like(truth)
-    shift = expected_tables_by_dual(tables, theta, n_records, theta, max_iter=2000)
+    shift, expected = expected_tables_by_dual(
+        tables, theta, n_records, theta, max_iter=2000, tol=1e-7
+    )
+    assert_allclose(expected, n_records * layout.marginals(theta + shift)[1])
     best = log_posterior(tables, theta, shift, n_records)
     rng = np.random.default_rng(0)
     for size in (1e-3, 1e-2, 1e-1):
@@ -43,7 +48,6 @@ def test_dual_solves_the_e_step(kind):
     if kind == "laplace":
         assert np.all(np.abs(shift) <= 1 / tables.mean_absolute_noise + 1e-12)
     else:
-        expected = n_records * layout.marginals(theta + shift)[1]
         residual = tables.values - expected
         assert_allclose(shift, residual / tables.variance, atol=1e-4)
 
@@ -53,8 +57,9 @@ def test_nonlinear_belief_propagation_finds_the_same_tables(kind):
     layout, truth = random_field(4, 3)
     tables = noisy_tables(layout, truth, 2000, 30.0, kind)
     n_records, theta = tables.n_records(), np.zeros_like(truth)
-    shift = expected_tables_by_dual(tables, theta, n_records, theta, max_iter=2000)
-    dual = n_records * layout.marginals(theta + shift)[1]
+    _, dual = expected_tables_by_dual(
+        tables, theta, n_records, theta, max_iter=2000, tol=1e-7
+    )
     found = nonlinear_belief_propagation(tables, theta, n_records, 3000, tol=1e-7)
     assert np.abs(found - dual).max() < 0.01 * 30.0
 
@@ -93,3 +98,33 @@ def test_em_climbs_the_likelihood_of_the_noisy_tables():
         expected = tables.n_records() * layout.marginals(theta)[1]
         distances.append(np.abs(tables.values - expected).mean())
     assert distances == sorted(distances, reverse=True)
+
+
+@pytest.mark.parametrize("bound", [0.5, 3.0, np.inf])
+def test_minimisation_in_a_box_agrees_with_scipy(bound):
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(30, 40))
+    matrix = root.T @ root / 30 + 0.1 * np.eye(40)
+    linear = rng.normal(size=40)
+
+    def objective(x):
+        return x @ matrix @ x / 2 - linear @ x, matrix @ x - linear
+
+    found, _ = _minimise_in_box(
+        lambda x: (*objective(x), None),
+        np.zeros(40),
+        lambda _: np.diag(matrix),
+        bound,
+        tol=1e-9,
+        max_iter=5000,
+    )
+    expected = minimize(
+        objective,
+        np.zeros(40),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-bound, bound)] * 40,
+        options={"ftol": 1e-15, "gtol": 1e-10},
+    ).x
+    assert np.abs(found).max() <= bound
+    assert_allclose(found, expected, atol=1e-6)
