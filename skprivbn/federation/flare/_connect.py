@@ -243,12 +243,13 @@ class FlareFederation:
 
     def _relay(self, topic, messages, timeout):
         """Carry {site: bytes} there and back; sites that do not answer are left out."""
+        # Sites are mostly told the same, which then travels to the server once.
+        bodies = list(dict.fromkeys(messages.values()))
         data = {
             "topic": topic,
             "timeout": timeout,
-            "messages": {
-                name: b64encode(message).decode() for name, message in messages.items()
-            },
+            "bodies": [b64encode(body).decode() for body in bodies],
+            "sites": {name: bodies.index(body) for name, body in messages.items()},
         }
         self._session.set_timeout(timeout + _RELAY_TIME)
         try:

@@ -121,28 +121,31 @@ class RelayController(Controller):
         if data.get("end"):
             self._ended.set()
             return {}
-        messages = data["messages"]
+        groups = {}
+        for site, number in data["sites"].items():
+            groups.setdefault(number, []).append(site)
 
-        def ask(site):
+        def ask(number):
             request = Shareable()
-            request["message"] = b64decode(messages[site])
-            replies = fl_ctx.get_engine().send_aux_request(
-                [site],
+            request["message"] = b64decode(data["bodies"][number])
+            return fl_ctx.get_engine().send_aux_request(
+                groups[number],
                 data["topic"],
                 request,
                 float(data["timeout"]),
                 fl_ctx,
                 optional=True,
             )
-            return (replies or {}).get(site)
 
-        # One request per site, since each gets a message of its own.
-        replies = dict(zip(messages, self._senders.map(ask, messages)))
+        # One request for all sites that are told the same, and all at once.
+        answers = {}
+        for replies in self._senders.map(ask, groups):
+            answers |= replies or {}
         self._last_heard = time.monotonic()
         return {
             "replies": {
                 site: b64encode(reply["message"]).decode()
-                for site, reply in replies.items()
+                for site, reply in answers.items()
                 if reply is not None
                 and reply.get_return_code() == ReturnCode.OK
                 and "message" in reply

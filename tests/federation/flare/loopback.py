@@ -79,9 +79,10 @@ class LoopbackSession:
     def do_app_command(self, job_id, command, data):
         data = json.loads(json.dumps(data))
         replies = {}
-        for name, message in data.get("messages", {}).items():
-            answer = self.sites[name].answer(data["topic"], b64decode(message))
-            self.transcript += [b64decode(message), answer]
+        for name, number in data.get("sites", {}).items():
+            message = b64decode(data["bodies"][number])
+            answer = self.sites[name].answer(data["topic"], message)
+            self.transcript += [message, answer]
             replies[name] = b64encode(answer).decode()
         return {"replies": replies}
 

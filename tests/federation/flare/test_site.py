@@ -434,12 +434,13 @@ class Impostor(LoopbackSession):
 
     def do_app_command(self, job_id, command, data):
         if data["topic"] == MEET:
-            for name, message in data["messages"].items():
-                vouchers = decode(b64decode(message))["vouchers"]
+            vouchers = decode(b64decode(data["bodies"][0]))["vouchers"]
+            for name in data["sites"]:
                 other = next(peer for peer in vouchers if peer != name)
-                vouchers[other] = self.forge(other, vouchers[other])
-                forged = encode({"vouchers": vouchers})
-                data["messages"][name] = b64encode(forged).decode()
+                forged = vouchers | {other: self.forge(other, vouchers[other])}
+                body = encode({"vouchers": forged})
+                data["sites"][name] = len(data["bodies"])
+                data["bodies"].append(b64encode(body).decode())
         return super().do_app_command(job_id, command, data)
 
     def forge(self, name, voucher):
