@@ -1,0 +1,118 @@
+"""The measured numbers of the README, from ``benchmarks/results``.
+
+``python benchmarks/headline.py`` writes them between the two marks in the README, and
+a test compares both. No number is typed by hand. A line whose results are not stored
+is left out.
+"""
+
+import json
+from pathlib import Path
+from statistics import mean
+
+RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- headline numbers -->\n", "<!-- end of headline numbers -->\n"
+
+
+def mixture(results):
+    rows = {row["backend"]: row for row in results["ppem"]["rows"] if row["d"] == 20}
+    row = rows["ckks"]
+    return (
+        f"Gaussian mixture under CKKS, {row['parties']} parties, k={row['k']}, "
+        f"d={row['d']}",
+        f"parameters within {row['largest difference']:.0e} of `GaussianMixture`; CPU "
+        f"of an iteration {row['ratio to plaintext']:.1f} times that of sums in the "
+        f"clear, {rows['masking']['ratio to plaintext']:.1f} times under masks",
+        "bench_ppem.py",
+    )
+
+
+def packing(results):
+    rows = [row for row in results["backends"]["rows"] if "k=3" in row["series"]]
+    cost = {row["backend"]: row["ms per sum"] for row in rows}
+    ratio = cost["phe naive"] / cost["paillier 2048"]
+    return (
+        f"Secure sum of {rows[0]['values']} numbers under Paillier",
+        f"{ratio:.0f} times faster than one `phe` ciphertext per number",
+        "bench_backends.py",
+    )
+
+
+def tables(results):
+    found = results["holdout_likelihood"]["adult"]
+    place = found["epsilon"].index(1.0)
+    score = mean(found["scores"]["auto"][place])
+    return (
+        "Adult census, 15 columns, one release with epsilon = 1",
+        f"log-likelihood of a held-out person {score:.2f}, {found['non-private']:.2f} "
+        f"without noise, {found['uniform']:.2f} knowing nothing",
+        "bench_holdout_likelihood.py",
+    )
+
+
+def random_fields(results):
+    runs = results["random_fields"]["chain, epsilon 1, 100000 rows"].values()
+    runs = [run for run in runs if "mbi 1000" in run]
+    ours, theirs = (mean(run[name] for run in runs) for name in ("auto", "mbi 1000"))
+    speed = mean(run["mbi 1000 seconds"] / run["auto seconds"] for run in runs)
+    return (
+        "Random fields of 10 variables, epsilon = 1",
+        f"divergence {ours:.2f} untuned, {theirs:.2f} by `mbi` with 1,000 steps, in "
+        f"{1 / speed:.2f} of its time ({len(runs)} fields)",
+        "bench_graphical_model.py",
+    )
+
+
+def collective(results):
+    rows = {
+        (row["selection"], row["fraction"]): row
+        for row in results["collective_asia"]["rows"]
+    }
+    none, tenth = rows["private counts", 0.0], rows["random", 0.1]
+    return (
+        f"Asia at two sites, {results['collective_asia']['n']:,} records",
+        f"{none['wrong edges']:.1f} wrong edges on average, as when all rows are sent "
+        f"({rows['random', 1.0]['wrong edges']:.1f}), by counts on secret shares; "
+        f"{tenth['wrong edges']:.1f} from a tenth of the rows",
+        "bench_collective_asia.py",
+    )
+
+
+LINES = {
+    "ppem": mixture,
+    "backends": packing,
+    "holdout_likelihood": tables,
+    "random_fields": random_fields,
+    "collective_asia": collective,
+}
+
+
+def table():
+    """Return the table in Markdown."""
+    results = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in RESULTS.glob("*.json")
+    }
+    lines = ["| what | measured | by `python benchmarks/...` |", "|---|---|---|"]
+    for name, line in LINES.items():
+        if name in results:
+            what, measured, command = line(results)
+            lines.append(f"| {what} | {measured} | `{command}` |")
+    return "\n".join(lines) + "\n"
+
+
+def parts(text):
+    """Return the README before, between and after the marks."""
+    before, found, rest = text.partition(BEGIN)
+    between, also, after = rest.partition(END)
+    assert found and also, "the README has lost its marks"
+    return before, between, after
+
+
+def main():
+    before, _, after = parts(README.read_text(encoding="utf-8"))
+    README.write_text(before + BEGIN + table() + END + after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
