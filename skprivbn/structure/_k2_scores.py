@@ -12,7 +12,7 @@ differ from the real-valued score by at most the number of table entries added t
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import gammaln, xlogy
@@ -22,7 +22,6 @@ __all__ = [
     "FRACTION_BITS",
     "ScoreTerms",
     "family_counts",
-    "joint_codes",
     "score_terms",
 ]
 
@@ -104,16 +103,22 @@ class ScoreTerms:
 
     def bound(self, n_states, n_configurations):
         """Largest absolute value that a score can take; public."""
-        n_cells = n_states * n_configurations
-        total = abs(self.constant) * n_configurations
+        total = abs(self.constant) * n_configurations + self._rises
         for table, entries in (
-            (self.cell, n_cells),
+            (self.cell, n_states * n_configurations),
             (self.configuration, n_configurations),
         ):
-            # counts add up to n_samples: entries at zero, plus a slope times the rest
+            total += entries * abs(int(table[0]))
+        return total
+
+    @cached_property
+    def _rises(self):
+        """Bound on what entries of all counts differ from those of zero."""
+        total = 0
+        for table in (self.cell, self.configuration):
+            # counts add up to n_samples: at most the steepest slope times that
             n_samples = len(table) - 1
             rise = np.abs(table[1:] - table[0]) / np.arange(1, n_samples + 1)
-            total += entries * abs(int(table[0]))
             total += n_samples * int(np.ceil(rise.max(initial=0)))
         return total
 
@@ -171,13 +176,7 @@ def family_counts(codes, variables, n_states):
     counts : ndarray of int64
     """
     shape = tuple(n_states[v] for v in variables)
-    joint = joint_codes(codes, variables, n_states)
-    return np.bincount(joint, minlength=int(np.prod(shape))).reshape(shape)
-
-
-def joint_codes(codes, variables, n_states):
-    """Number the joint configurations of some variables, the last fastest."""
     joint = np.zeros(len(codes), dtype=np.int64)
     for v in variables:
         joint = joint * n_states[v] + codes[:, v]
-    return joint
+    return np.bincount(joint, minlength=int(np.prod(shape))).reshape(shape)

@@ -29,7 +29,7 @@ class K2Party(Party):
     def prepare(self):
         """Check the own columns."""
         try:
-            self.codes = check_codes(self.block["X"])
+            codes = check_codes(self.block["X"])
             self.variables = [
                 v
                 for v, owner in enumerate(self.settings["owners"])
@@ -38,11 +38,14 @@ class K2Party(Party):
             declared = self.settings["n_states"]
             if declared is not None:
                 declared = [declared[v] for v in self.variables]
-            self.n_states = check_states(self.codes, declared, self.variables)
+            self.n_states = check_states(codes, declared, self.variables)
         except ValueError:
             raise PartyRefusal("invalid-data") from None
-        if len(self.variables) != self.codes.shape[1]:
+        if len(self.variables) != codes.shape[1]:
             raise PartyRefusal("invalid-data")
+        # a byte per entry and column by column: the memory that grows with records
+        largest = max(self.n_states, default=1)
+        self.codes = codes.astype(np.min_scalar_type(largest), order="F")
 
     def schedule(self):
         """Align, learn, hand over: each once."""

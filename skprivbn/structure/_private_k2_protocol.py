@@ -14,7 +14,7 @@ family of one node only: nothing else would be worth caching.
 """
 
 from dataclasses import dataclass, field
-from hashlib import sha256
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -27,12 +27,13 @@ from skprivbn.crypto.two_party import (
     shared_argmax,
     shared_lookup,
 )
-from skprivbn.structure._k2_scores import joint_codes, score_terms
+from skprivbn.structure._k2_scores import score_terms
 
 __all__ = ["K2Plan", "SharedK2"]
 
 #: tables of scores have an entry for every count up to the number of records
 MAX_SAMPLES = 1 << 24
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,7 @@ class SharedK2:
         self.pair_counts, self.many_counts = pair_counts, many_counts
         self.index_bits = plan.n_samples.bit_length()
         self.ring = bit_length_dtype(self.index_bits)
-        # column by column, so that those of others stay untouched zero pages
-        self.codes = np.zeros(
-            (plan.n_samples, len(plan.owners)), dtype=np.int32, order="F"
-        )
-        for variable, codes in columns.items():
-            self.codes[:, variable] = codes
+        self.columns = columns
         self.nodes = [self._first_state(node) for node in plan.ordering]
 
     def _first_state(self, variable):
@@ -221,8 +217,9 @@ class SharedK2:
             blocks = [self._candidate_block(held[owner], c) for c in chosen]
         else:
             mine = self.talk.name
-            joint = joint_codes(self.codes, held[mine], n_states)
-            blocks = [(joint, n_columns[holders.index(mine)])]
+            blocks = [
+                (partial(self._codes, held[mine]), n_columns[holders.index(mine)])
+            ]
         share_counts = self.pair_counts if two else self.many_counts
         products = yield from share_counts(
             self.talk,
@@ -253,10 +250,13 @@ class SharedK2:
         """Codes of own configurations with a candidate's states but the last."""
         n_states = self.plan.n_states
         n_kept = n_states[candidate] - 1
-        states = self.codes[:, candidate]
-        codes = joint_codes(self.codes, held, n_states) * n_kept + states
-        n_columns = prod(n_states[v] for v in held) * n_kept
-        return np.where(states < n_kept, codes, -1), n_columns
+
+        def codes(rows):
+            states = self.columns[candidate][rows]
+            joint = self._codes(held, rows) * n_kept + states
+            return np.where(states < n_kept, joint, -1)
+
+        return codes, prod(n_states[v] for v in held) * n_kept
 
     def _complete_margin(self, part, held, candidate, owner):
         last = -part.sum(axis=1, keepdims=True, dtype=self.ring)
@@ -273,8 +273,18 @@ class SharedK2:
 
     def _own_counts(self, variables):
         shape = [self.plan.n_states[v] for v in variables]
-        joint = joint_codes(self.codes, variables, self.plan.n_states)
-        return np.bincount(joint, minlength=prod(shape)).reshape(shape)
+        counts = 0
+        for start in range(0, self.plan.n_samples, _CHUNK):
+            codes = self._codes(variables, slice(start, start + _CHUNK))
+            counts += np.bincount(codes, minlength=prod(shape))
+        return counts.reshape(shape)
+
+    def _codes(self, variables, rows):
+        """Number the configurations of own variables, the last fastest."""
+        joint = np.zeros(len(range(self.plan.n_samples)[rows]), dtype=np.int64)
+        for v in variables:
+            joint = joint * self.plan.n_states[v] + self.columns[v][rows]
+        return joint
 
     def _own_score(self, family, counts):
         score = self.plan.terms(family).score(counts.astype(np.int64))
@@ -380,18 +390,17 @@ class _TableBook:
 
     def __init__(self, index_bits):
         self._size = 1 << index_bits
-        self._positions, self._tables = {}, []
+        self._tables = {}
 
     def position(self, table):
         """Return the number of a table, adding it if it is new."""
-        key = sha256(np.ascontiguousarray(table)).digest()
-        if key not in self._positions:
-            self._positions[key] = len(self._tables)
-            filled = np.zeros(self._size, dtype=np.int64)
-            filled[: len(table)] = table
-            self._tables.append(filled)
-        return self._positions[key]
+        # held here, so that its identity stays its own
+        position, _ = self._tables.setdefault(id(table), (len(self._tables), table))
+        return position
 
     def tables(self):
         """Return all tables as one array."""
-        return np.stack(self._tables)
+        filled = np.zeros((len(self._tables), self._size), dtype=np.int64)
+        for position, table in self._tables.values():
+            filled[position, : len(table)] = table
+        return filled

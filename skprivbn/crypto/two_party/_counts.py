@@ -26,17 +26,29 @@ class Indicators:
     Parameters
     ----------
     blocks : list of (codes, n_columns)
-        Column c of a block is 1 where ``codes == c``; other codes have no column.
+        Column c of a block is 1 where the code is c; other codes have no column.
+        `codes` is an array, or a function of a slice of records that computes them.
     """
 
     def __init__(self, blocks):
-        self.blocks = blocks
-        self.n_columns = sum(n_columns for _, n_columns in blocks)
+        self._blocks = blocks
+
+    def codes(self, rows):
+        """Return the blocks of some records: a list of (codes, n_columns)."""
+        return [
+            (codes(rows) if callable(codes) else codes[rows], n)
+            for codes, n in self._blocks
+        ]
+
+    def single(self, rows):
+        """Return the codes of some records, of a holder with a single block."""
+        ((codes, _),) = self.codes(rows)
+        return codes
 
     def columns(self, rows, dtype):
         """Return the indicators of some records: (m, n_columns)."""
         return np.concatenate(
-            [codes[rows, None] == np.arange(n) for codes, n in self.blocks], axis=1
+            [codes[:, None] == np.arange(n) for codes, n in self.codes(rows)], axis=1
         ).astype(dtype)
 
 

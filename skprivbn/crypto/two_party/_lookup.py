@@ -1,11 +1,16 @@
 """Look shared numbers up in a public table; the results are shared too.
 
-A random index r is shared bit by bit, and a shared one-hot vector of length 2^k is
-grown from it by doubling: one multiplication of the whole vector by the next bit, with
-oblivious transfers of strings. Then ``c - r`` is opened, which is uniform whatever c
-is; every party rotates the public table by it and takes the inner product with its
-share of the vector. This needs 2^k / 8 bytes per lookup and direction, against 8 * 2^k
-for a transfer of one out of 2^k masked entries, and works for any number of parties.
+A random index r is shared bit by bit, and ``d = c - r`` is opened, which is uniform
+whatever c is. The table entry wanted is then that at ``d + r``. Let the table be cut
+into rows. The high bits of r become a shared one-hot vector, grown by doubling: one
+multiplication of the whole vector by the next bit, with oblivious transfers of
+strings. With its share of the vector each party adds up rows of the table, moved by d:
+these are shares of the one row that holds the entry. The low bits of r then halve this
+row until the entry is left.
+
+With 2^k entries of 64 bits about 2^(k/2 + 4) bits per lookup and direction are sent,
+against 2^(k + 6) for a transfer of one out of 2^k masked entries. It works for any
+number of parties.
 """
 
 import numpy as np
@@ -16,7 +21,7 @@ from skprivbn.crypto.two_party._products import bits_to_numbers, multiply_shared
 
 __all__ = ["shared_lookup", "shared_one_hot"]
 
-_CHUNK_BYTES = 1 << 22
+_CHUNK_BYTES = 1 << 20
 
 
 def shared_one_hot(talk, links, group, bits):
@@ -71,33 +76,84 @@ def shared_lookup(talk, links, group, shares, tables, which):
     if tables.shape[1] != 1 << k:
         raise ValueError("a table must have a power of two entries")
     lowest = tables.min(axis=1)
-    # twice in a row: every rotation is then a slice
-    doubled = np.tile((tables - lowest[:, None]).astype(np.uint64), 2)
-    width = max(1, int(doubled.max()).bit_length())
-    step = max(1, _CHUNK_BYTES * 8 >> k)
+    tables = (tables - lowest[:, None]).astype(np.uint64)
+    width = max(1, int(tables.max()).bit_length())
+    # vector and row of equal size, an entry of the row being 64 bits long
+    n_low = max(0, (k - 6) // 2)
+    step = max(1, _CHUNK_BYTES * 8 >> (k - n_low))
+    # lookups in one table next to each other, to prepare its rows less often
+    order = np.argsort(which, kind="stable")
     values = np.empty(len(shares), dtype=np.uint64)
     for start in range(0, len(shares), step):
-        part = slice(start, start + step)
+        part = order[start : start + step]
         values[part] = yield from _lookup_chunk(
-            talk, links, group, shares[part], doubled, which[part], k, width
+            talk, links, group, shares[part], tables, which[part], n_low, width
         )
     if talk.name == group[0]:
         values += lowest[which].astype(np.uint64)
     return values
 
 
-def _lookup_chunk(talk, links, group, shares, doubled, which, k, width):
-    dtype, m = bit_length_dtype(k), len(shares)
+def _lookup_chunk(talk, links, group, shares, tables, which, n_low, width):
+    k, m = tables.shape[1].bit_length() - 1, len(shares)
+    dtype = bit_length_dtype(k)
     bits = random_words((m, k), np.uint8) & 1
     index = yield from bits_to_numbers(talk, links, group, bits, dtype)
-    vectors = yield from shared_one_hot(talk, links, group, bits)
+    vectors = yield from shared_one_hot(talk, links, group, bits[:, n_low:])
     modulus = np.array((1 << k) - 1, dtype=dtype)
     distance = (shares.astype(dtype) - index) & modulus
     distance = (yield from open_numbers(talk, group, distance)) & modulus
-    found = np.empty(m, dtype=np.uint64)
-    for i in range(m):
-        mask = np.unpackbits(vectors[i], count=1 << k, bitorder="little")
-        rotated = doubled[which[i], distance[i] : int(distance[i]) + (1 << k)]
-        found[i] = np.bitwise_xor.reduce(rotated[mask.view(bool)])
-    found = np.unpackbits(found[:, None].view(np.uint8), axis=1, bitorder="little")
+    row = np.empty((m, 1 << n_low), dtype=np.uint64)
+    for number in np.unique(which):
+        chosen = which == number
+        row[chosen] = _sum_of_rows(tables[number], vectors[chosen], distance[chosen])
+    for level in reversed(range(n_low)):
+        low, high = np.split(row, 2, axis=1)
+        switch = bits[:, level]
+        row = low ^ (yield from multiply_shared(talk, links, group, switch, low ^ high))
+    found = np.unpackbits(row.view(np.uint8), axis=1, bitorder="little")
     return (yield from bits_to_numbers(talk, links, group, found[:, :width], np.uint64))
+
+
+def _sum_of_rows(table, vectors, distance):
+    """XOR of the rows of a table that packed bits select, moved by a distance.
+
+    Parameters
+    ----------
+    table : ndarray of shape (2^k,), uint64
+    vectors : ndarray of shape (m, max(1, n_rows / 8)), uint8
+        Bit i of each selects row i of all that the table has.
+    distance : ndarray of shape (m,)
+        Row i begins at entry ``distance + i * length``, modulo 2^k.
+
+    Returns
+    -------
+    rows : ndarray of shape (m, length), uint64
+    """
+    n_rows = min(8 * vectors.shape[1], len(table))
+    length = len(table) // n_rows
+    by_rows, by_entries = np.divmod(distance.astype(np.int64), length)
+    if n_rows >= 8:
+        # move the bits by whole rows: byte by byte, then within pairs of bytes
+        n_bytes, shift = vectors.shape[1], (by_rows % 8).astype(np.uint16)[:, None]
+        place = np.arange(n_bytes) - by_rows[:, None] // 8
+        high = np.take_along_axis(vectors, place % n_bytes, axis=1).astype(np.uint16)
+        low = np.take_along_axis(vectors, (place - 1) % n_bytes, axis=1)
+        selected = ((high << 8 | low) << shift >> 8).astype(np.uint8)
+    else:
+        bits = np.unpackbits(vectors, axis=1, bitorder="little", count=n_rows)
+        place = (np.arange(n_rows) - by_rows[:, None]) % n_rows
+        bits = np.take_along_axis(bits, place, axis=1)
+        selected = np.packbits(bits, axis=1, bitorder="little")
+    rows = table.reshape(n_rows, length)
+    # with the following row, to begin in the middle of one
+    rows = np.concatenate([rows, np.roll(rows, -1, axis=0)], axis=1)
+    total = np.zeros((len(vectors), length), dtype=np.uint64)
+    # all sums of up to eight rows at a time, as in the method of four Russians
+    sums = np.zeros((256, 2 * length), dtype=np.uint64)
+    windows = np.lib.stride_tricks.sliding_window_view(sums, length, axis=1)
+    for group, chosen in enumerate(np.ascontiguousarray(selected.T)):
+        for i, row in enumerate(rows[8 * group : 8 * group + 8]):
+            np.bitwise_xor(sums[: 1 << i], row, out=sums[1 << i : 2 << i])
+        total ^= windows[chosen, by_entries]
+    return total

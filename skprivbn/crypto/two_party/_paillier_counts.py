@@ -133,7 +133,6 @@ class PackedCounts:
         if public.n.bit_length() != self._key_size:
             raise ProtocolError("a Paillier key has the wrong size")
         width, square = _ciphertext_bytes(public), gmpy2.mpz(public.nsquare)
-        ((codes, _),) = indicators.blocks
         masks = np.array(
             [
                 [secrets.randbits(mask_bits) for _ in range(layout.n_fields)]
@@ -149,7 +148,7 @@ class PackedCounts:
         for start in range(0, n_samples, _CHUNK):
             ciphertexts = _from_bytes((yield from talk.receive(peer)), width)
             talk.send(peer, None)
-            rows = codes[start : start + _CHUNK]
+            rows = indicators.single(slice(start, start + _CHUNK))
             if len(ciphertexts) != len(rows) * layout.n_plaintexts:
                 raise ProtocolError("wrong number of encrypted records")
             for i, row in enumerate(rows):

@@ -59,15 +59,11 @@ def tree_counts(talk, links, holders, indicators, n_columns, n_samples, dtype):
     first, second = holders
     wide = dtype.itemsize > _NARROW.itemsize
     shape = _Shape(*n_columns, _NARROW if wide else dtype)
-    for start in range(0, n_samples, _GROUP if wide else n_samples):
-        stop = min(start + _GROUP, n_samples) if wide else n_samples
-        if talk.name == first:
-            rows = [(codes[start:stop], n) for codes, n in indicators.blocks]
-            share = yield from _as_first(talk, links[second], second, rows, shape)
-        else:
-            ((codes, _),) = indicators.blocks
-            rows = codes[start:stop]
-            share = yield from _as_second(talk, links[first], first, rows, shape)
+    step = _GROUP if wide else n_samples
+    for start in range(0, n_samples, step):
+        messages = list(shape.messages(start, min(start + step, n_samples)))
+        side, peer = (_as_first, second) if talk.name == first else (_as_second, first)
+        share = yield from side(talk, links[peer], peer, indicators, shape, messages)
         if wide:
             share = yield from _widen(talk, links, holders, share, dtype)
         total += share
@@ -86,10 +82,10 @@ class _Shape:
         largest = max(16 * self.depth, n_numbers * dtype.itemsize)
         self.message_rows = max(1, _MESSAGE_BYTES // largest)
 
-    def messages(self, n_samples):
+    def messages(self, start, stop):
         """Yield the records of each message as a slice."""
-        for start in range(0, n_samples, self.message_rows):
-            yield slice(start, min(n_samples, start + self.message_rows))
+        for first in range(start, stop, self.message_rows):
+            yield slice(first, min(stop, first + self.message_rows))
 
     def pieces(self, n_rows, n_blocks=1):
         """Yield the rows to work on together, with so many blocks to a leaf."""
@@ -137,11 +133,10 @@ def _sum_leaves(masks):
     return together.reshape(masks.shape[1:])
 
 
-def _as_first(talk, link, peer, blocks, shape):
+def _as_first(talk, link, peer, indicators, shape, messages):
     """Make the trees; return own shares."""
     hash_, total = link.sender.hash, 0
-    n_samples = len(blocks[0][0])
-    for rows in shape.messages(n_samples):
+    for rows in messages:
         m = rows.stop - rows.start
         masks = link.sender.masks((yield from talk.receive(peer)), shape.depth * m, 1)
         sent = np.stack(masks).reshape(2, shape.depth, m, 2)
@@ -157,25 +152,24 @@ def _as_first(talk, link, peer, blocks, shape):
             for part, masks in shape.stretch(nodes, hash_):
                 total = total + _sum_rows(masks)
                 filled[part] = _sum_leaves(masks)[:, : shape.n_numbers]
-        _add_indicators(numbers, blocks, rows)
+        _add_indicators(numbers, indicators.codes(rows))
         talk.send(peer, {"keys": sent[:, 1:], "numbers": numbers})
     return -total[:-1, : shape.n_numbers].T
 
 
-def _add_indicators(numbers, blocks, rows):
+def _add_indicators(numbers, blocks):
     start = 0
     for codes, n_columns in blocks:
-        codes = codes[rows]
         inside = np.flatnonzero((codes >= 0) & (codes < n_columns))
         numbers[inside, start + codes[inside]] += 1
         start += n_columns
 
 
-def _as_second(talk, link, peer, codes, shape):
+def _as_second(talk, link, peer, indicators, shape, messages):
     """Learn all leaves but one; return own shares."""
     hash_, total = link.receiver.hash, 0
-    for rows in shape.messages(len(codes)):
-        own = codes[rows]
+    for rows in messages:
+        own = indicators.single(rows)
         own = np.where((own >= 0) & (own < shape.n_columns), own, shape.n_columns)
         m = len(own)
         levels = np.arange(shape.depth)[::-1, None]
