@@ -40,11 +40,18 @@ class FederatedMixin:
         federation : Federation
             To be used as a context manager.
         """
-        backend = resolve_backend(options.pop("backend", self.backend))
-        _warn_of_roster(backend, partition)
-        return partition.federate(
-            party_class, settings, backend, min_rows=min_rows, **options
+        backend = options.pop("backend", self.backend)
+        return _open(
+            partition, party_class, settings, backend, min_rows=min_rows, **options
         )
+
+
+def _open(partition, party_class, settings, backend, **options):
+    backend = resolve_backend(backend)
+    _warn_of_roster(backend, partition)
+    if getattr(backend, "recovery", False) and party_class.survives_losses(settings):
+        options.setdefault("on_dropout", "continue")
+    return partition.federate(party_class, settings, backend, **options)
 
 
 def _warn_of_roster(backend, partition):
@@ -89,10 +96,11 @@ def add_scores(estimator, X, **options):
             "score tells an exact sum over the parties' rows, which the privacy budget "
             "of the fit does not cover"
         )
-    backend = _sum_backend(estimator)
-    _warn_of_roster(backend, partition)
+    # what adds counts of columns cannot add scores
+    adds = isinstance(estimator, FederatedMixin)
+    backend = estimator.backend if adds else "masking"
     settings = {"model": describe_model(estimator), "task": "score", "method": None}
-    with partition.federate(ModelParty, settings, backend) as federation:
+    with _open(partition, ModelParty, settings, backend) as federation:
         total, n_rows = sum_scores(federation)
     estimator.ledger_.append(federation.ledger)
     return total, n_rows
@@ -156,9 +164,3 @@ def _rows_of(estimator, X, method, options):
             "depends on columns of several parties, none of whom may see the others'"
         )
     return check_horizontal(estimator, X, reset=False, **options)
-
-
-def _sum_backend(estimator):
-    """Return the backend of the fit if it can add, else masks."""
-    adds = isinstance(estimator, FederatedMixin)
-    return resolve_backend(estimator.backend if adds else "masking")

@@ -100,6 +100,11 @@ class ModelParty(Party):
         return [settings["model"]]
 
     @classmethod
+    def survives_losses(cls, settings):
+        """Tell that there is one sum: the score is then that of the others' rows."""
+        return True
+
+    @classmethod
     def keeps_results(cls, settings):
         """Tell whether this is for the party's own use."""
         return settings["task"] == "keep"

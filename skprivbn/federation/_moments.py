@@ -107,6 +107,12 @@ class MomentsParty(Party):
             raise PartyRefusal("refused")
         return check_noise(given, DistributedNoise(**expected["noise"]))
 
+    @classmethod
+    def survives_losses(cls, settings):
+        """Tell whether there is one sum only."""
+        single = settings["noise"] is not None or settings["second"] == "none"
+        return single and cls is MomentsParty
+
     def prepare(self):
         """Read the settings."""
         self.rows = np.asarray(self.block["X"], dtype=np.float64)

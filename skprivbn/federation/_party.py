@@ -206,6 +206,23 @@ class Party(ABC):
         return False
 
     @classmethod
+    def survives_losses(cls, settings):
+        """Tell whether a session may go on without a party that is lost in a sum.
+
+        It may if nothing is summed again: what a lost party told in earlier sums
+        would not go together with later ones.
+
+        Parameters
+        ----------
+        settings : dict
+
+        Returns
+        -------
+        survives : bool
+        """
+        return False
+
+    @classmethod
     def models(cls, settings):
         """Return the public models that a session applies to this party's rows.
 

@@ -127,6 +127,11 @@ class TablesParty(Party):
         )
         return check_noise(given, distribute(mechanism, n_parties, given["min_honest"]))
 
+    @classmethod
+    def survives_losses(cls, settings):
+        """Tell whether there is one sum only; more than `min_honest` parties stay."""
+        return cls is TablesParty
+
     def prepare(self):
         """Read the public parameters; rows are looked at only when asked."""
         settings = self.settings

@@ -71,6 +71,11 @@ class CountingParty(Party):
         expected = histogram_settings(2, bounds, budget, n_parties)["noise"]
         return check_noise(given, DistributedNoise(**expected))
 
+    @classmethod
+    def survives_losses(cls, settings):
+        """Tell whether there is one sum only."""
+        return settings["noise"] is not None
+
     def prepare(self):
         """Clip to the public bounds and sort each feature, once."""
         exact = self.settings["noise"] is None

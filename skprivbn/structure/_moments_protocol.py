@@ -32,6 +32,11 @@ class GaussianMomentsParty(Party):
         budget = given["epsilon"], given["delta"]
         return check_noise(given, calibrate(grid, *budget, n_parties))
 
+    @classmethod
+    def survives_losses(cls, settings):
+        """Tell whether there is one sum only."""
+        return settings["noise"] is not None or settings["basis"] is None
+
     def prepare(self):
         """Refuse rows that are not finite numbers."""
         X = self.block["X"]

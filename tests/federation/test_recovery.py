@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from skprivbn.crypto import MaskingBackend
-from skprivbn.exceptions import PartyError, ProtocolError
+from skprivbn.exceptions import PartyError, PrivacyLeakWarning, ProtocolError
 from skprivbn.federation import InProcessFederation, decode
+from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing import FederatedPCA
+from skprivbn.structure import FederatedGaussianBayesianNetwork
 from tests.federation.protocol import MeanParty
 
 BLOCKS = {
@@ -73,3 +76,39 @@ def test_losses_raise_unless_allowed():
     with Losing({"moments": ["b"]}, on_dropout="raise") as federation:
         with pytest.raises(PartyError, match="'b'"):
             federation.secure_sum("moments")
+
+
+def lose_b(monkeypatch):
+    """Lose a party of every federation when it is asked for its part of a sum."""
+    exchange = InProcessFederation._exchange
+
+    def lossy(self, requests, timeout):
+        replies = exchange(self, requests, timeout)
+        asked = {decode(message)["operation"] for message in requests.values()}
+        if asked & {"moments", "sums", "score"} and "b" in replies:
+            replies["b"] = None
+        return replies
+
+    monkeypatch.setattr(InProcessFederation, "_exchange", lossy)
+
+
+def test_estimators_of_one_sum_go_on_without_a_lost_party(monkeypatch):
+    blocks = {name: block["X"] for name, block in BLOCKS.items()}
+    rest = np.vstack([rows for name, rows in blocks.items() if name != "b"])
+    backend = MaskingBackend(recovery=True)
+    model = FederatedGaussianBayesianNetwork("bic", backend=backend)
+    expected = FederatedGaussianBayesianNetwork("bic")
+    with pytest.warns(PrivacyLeakWarning):
+        expected.fit(rest)
+    lose_b(monkeypatch)
+    partition = HorizontalPartition(blocks)
+    model.fit(partition)
+    np.testing.assert_allclose(
+        model.network_.variances, expected.network_.variances, rtol=1e-9
+    )
+    assert any("b was lost at moments" in note for note in model.ledger_.notes)
+    score = model.score(partition)
+    assert score == pytest.approx(model.score(rest), abs=1e-9)
+    # means over all parties and squares over some would be neither's
+    with pytest.raises(PartyError, match="'b'"):
+        FederatedPCA(backend=backend).fit(partition)
