@@ -14,6 +14,7 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation.flare import FlareFederation, LocalFederation
 from skprivbn.federation.flare._connect import write_job
 from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import FederatedPCA
 from tests.federation.flare.hospitals import MARKER, NAMES, site_files, write_tables
 
@@ -217,10 +218,85 @@ def memory_of(members):
                         continue
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux")
-def test_a_sites_rows_are_in_nobody_elses_memory_or_files(hospitals, tmp_path):
+def download(local, job, folder):
+    """Do what an admin can do after a job: download all that is left of it."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+    session = new_secure_session("scientist@demo.org", str(local.kits["admin"]))
+    try:
+        deadline = time.monotonic() + 60.0
+        while not (session.get_job_status(job) or "").startswith("FINISHED"):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        session.download_job_result(job, str(folder))
+    finally:
+        session.close()
+
+
+def holders_of(markers, folders):
+    """Return the files under some folders that hold a marker."""
+    files = [p for folder in folders for p in folder.rglob("*") if p.is_file()]
+    return [p for p in files if any(marker in p.read_bytes() for marker in markers)]
+
+
+# What a site's process does on its own account before anything else: its code quotes
+# cells in a warning, in its log and in an exception.
+CARELESS = """
+import logging, sys, warnings
+from skprivbn.federation._site_file import Dataset
+
+read = Dataset.read
+
+def careless(self, columns):
+    values = read(self, columns)
+    warnings.warn("WARNED-{marker}")
+    logging.getLogger("careless").error("LOGGED-{marker}")
+    print("PRINTED-{marker}", file=sys.stderr)
+    raise RuntimeError("RAISED-{marker}")
+
+Dataset.read = careless
+"""
+
+
+def test_what_a_site_says_to_itself_is_heard_nowhere_else(
+    tmp_path, hospital_data, monkeypatch
+):
+    write_tables(tmp_path / "data", *hospital_data)
+    (tmp_path / "code").mkdir()
+    code = tmp_path / "code" / "sitecustomize.py"
+    local = LocalFederation(tmp_path / "federation", site_files(path=tmp_path / "data"))
+    local.provision()
+    try:
+        local.start("server")
+        code.write_text(CARELESS.format(marker=MARKER))
+        monkeypatch.setenv("PYTHONPATH", str(code.parent))
+        for name in NAMES:
+            local.start(name)
+        monkeypatch.delenv("PYTHONPATH")
+        caught = {}
+        with local.connect("icu", ready_within=120.0) as federation:
+            for dataset in ("icu", "broken"):
+                schema = {"a": "float"}
+                rows = RemoteRows(federation, dataset, federation.sites, schema)
+                with pytest.raises(PartyError) as caught[dataset]:
+                    FederatedPCA().fit(rows)
+        download(local, federation.job_id, tmp_path / "download")
+    finally:
+        local.stop()
+    assert caught["icu"].value.code == "failed"
+    assert caught["broken"].value.code == "invalid-data"
+    said = "".join(str(e.value) + repr(e.value.__context__) for e in caught.values())
+    assert MARKER not in said
+    elsewhere = [tmp_path / "download", local.kits["server"], local.kits["admin"]]
+    assert all(folder.exists() for folder in elsewhere)
+    assert not holders_of([MARKER.encode()], elsewhere)
+    # the site itself has it: the scan would find what is there
+    own = holders_of([f"LOGGED-{MARKER}".encode()], [local.kits["north"]])
+    assert own
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux")
+def test_a_sites_rows_are_in_nobody_elses_memory_or_files(hospitals, tmp_path):
     # a number that nobody else has, in a row and hence in the site's statistics
     rare = 7.123456789012345
     table = next(
@@ -255,21 +331,9 @@ def test_a_sites_rows_are_in_nobody_elses_memory_or_files(hospitals, tmp_path):
     assert seen["north"], "the scan does not find what is there"
     assert not seen["server"]
     assert not seen["south"]
-    session = new_secure_session("scientist@demo.org", str(hospitals.kits["admin"]))
-    try:
-        deadline = time.monotonic() + 60.0
-        while not (session.get_job_status(job) or "").startswith("FINISHED"):
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-        session.download_job_result(job, str(tmp_path))
-    finally:
-        session.close()
+    download(hospitals, job, tmp_path)
     others = [tmp_path, *(hospitals.kits[n] for n in ("server", "admin", "south"))]
-    for path in (p for folder in others for p in folder.rglob("*") if p.is_file()):
-        content = path.read_bytes()
-        assert not any(marker in content for marker in [*markers, MARKER.encode()]), (
-            path
-        )
+    assert not holders_of([*markers, MARKER.encode()], others)
 
 
 def test_no_process_is_left(tmp_path, hospital_data):
