@@ -23,9 +23,8 @@ from skprivbn.bayesian_network._selection import (
     unlikely_rows,
 )
 from skprivbn.bayesian_network._tables import Tables, count_rows
-from skprivbn.crypto._psi import align_records, normalise_key
+from skprivbn.crypto._psi import normalise_key
 from skprivbn.crypto.two_party import (
-    Conversation,
     Indicators,
     bit_length_dtype,
     joint_counts,
@@ -33,7 +32,8 @@ from skprivbn.crypto.two_party import (
     resolve_count_backend,
 )
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation._columns import ColumnsParty
 from skprivbn.federation._ledger import COORDINATOR
 
 __all__ = [
@@ -50,7 +50,7 @@ MAX_STATES = 256
 MAX_COUNTS = 1 << 22
 
 
-class CollectiveParty(Party):
+class CollectiveParty(ColumnsParty):
     """A site. Learns which of its records the others have, if there are keys."""
 
     @classmethod
@@ -61,9 +61,6 @@ class CollectiveParty(Party):
     def prepare(self):
         """Check the own columns and turn labels into codes."""
         settings, X = self.settings, np.asarray(self.block["X"])
-        self.variables = [
-            v for v, owner in enumerate(settings["owners"]) if owner == self.name
-        ]
         if X.ndim != 2 or X.shape[1] != len(self.variables):
             raise PartyRefusal("invalid-data")
         names = [settings["names"][v] for v in self.variables]
@@ -102,26 +99,11 @@ class CollectiveParty(Party):
                 if (yield "own_counts", "share_counts") == "share_counts":
                     yield "open_counts"
 
-    def _talk(self):
-        session = self.context.session + self.context.roster_hash
-        return Conversation(self.name, self.context.roster, session)
-
-    @operation(
-        peers="which of its own records the others have too, and their numbers of "
-        "records",
-        peers_kind="public",
-    )
-    def align(self):
-        """Keep the records that all sites have, in an order that tells nothing."""
-        try:
-            kept = yield from align_records(self._talk(), self.block["keys"])
-        except ValueError:
-            raise PartyRefusal("invalid-data") from None
-        if len(kept) == 0:
-            raise PartyRefusal("too-few-rows")
-        self.codes, self.offered = self.codes[kept], self.offered[kept]
+    def keep(self, records):
+        """Keep the records that all sites have."""
+        self.codes, self.offered = self.codes[records], self.offered[records]
         keys = np.asarray(self.block["keys"]).tolist()
-        self.keys = [normalise_key(keys[i]) for i in kept]
+        self.keys = [normalise_key(keys[i]) for i in records]
 
     @operation(
         tells="number of rows, states of its columns, and the network of its own "
@@ -246,7 +228,7 @@ class CollectiveParty(Party):
     @operation(peers="shares of counts", hears="which columns to count together")
     def share_counts(self, tables, n_states):
         """Count columns of several sites; every holder keeps a share of each table."""
-        talk = self._talk()
+        talk = self.talk()
         if [n_states[v] for v in self.variables] != self.n_states:
             raise PartyRefusal("refused")
         if self.links is None:

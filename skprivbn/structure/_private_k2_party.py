@@ -2,14 +2,9 @@
 
 import numpy as np
 
-from skprivbn.crypto._psi import align_records
-from skprivbn.crypto.two_party import (
-    Conversation,
-    joint_counts,
-    open_links,
-    resolve_count_backend,
-)
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.crypto.two_party import joint_counts, open_links, resolve_count_backend
+from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation._columns import ColumnsParty
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.structure._k2_base import check_codes, check_states, check_table_sizes
 from skprivbn.structure._private_k2_protocol import K2Plan, SharedK2
@@ -23,18 +18,13 @@ def count_noise(epsilon, n_features, n_parties):
     return distribute(mechanism, n_parties)
 
 
-class K2Party(Party):
+class K2Party(ColumnsParty):
     """A holder of columns. Learns the network, and its peers' sizes."""
 
     def prepare(self):
         """Check the own columns."""
         try:
             codes = check_codes(self.block["X"])
-            self.variables = [
-                v
-                for v, owner in enumerate(self.settings["owners"])
-                if owner == self.name
-            ]
             declared = self.settings["n_states"]
             if declared is not None:
                 declared = [declared[v] for v in self.variables]
@@ -54,31 +44,16 @@ class K2Party(Party):
         yield "learn"
         yield "release"
 
-    def _talk(self):
-        session = self.context.session + self.context.roster_hash
-        return Conversation(self.name, self.context.roster, session)
-
-    @operation(
-        peers="which of its own records the others have too, and their numbers of "
-        "records",
-        peers_kind="public",
-    )
-    def align(self):
-        """Keep the records that all parties have, in an order that tells nothing."""
-        try:
-            kept = yield from align_records(self._talk(), self.block["keys"])
-        except ValueError:
-            raise PartyRefusal("invalid-data") from None
-        if len(kept) == 0:
-            raise PartyRefusal("too-few-rows")
-        self.codes = self.codes[kept]
+    def keep(self, records):
+        """Keep the records that all parties have."""
+        self.codes = self.codes[records]
 
     @operation(
         peers="numbers of records and states; shares, transfers and garbled circuits"
     )
     def learn(self):
         """Search for the parents of every column; open the tables if asked to."""
-        settings, talk = self.settings, self._talk()
+        settings, talk = self.settings, self.talk()
         plan = yield from self._agree_on_plan(talk)
         backend = resolve_count_backend(
             settings["backend"], **settings["backend_parameters"]
