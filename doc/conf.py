@@ -66,9 +66,14 @@ html_title = "skprivbn"
 html_static_path = ["_static"]
 html_css_files = ["skprivbn.css"]
 html_show_sourcelink = False
+# Pages without pages below them need no navigation of their own.
+html_sidebars = {
+    page: [] for page in ("install", "quick_start", "threat_model", "security")
+}
 html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,
+    "header_links_before_dropdown": 7,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
