@@ -3,16 +3,19 @@
 Run with ``python benchmarks/bench_flare.py`` (about two minutes; needs the extra
 ``nvflare``). A server and three sites run as processes of their own on this machine and
 talk over loopback with mutual TLS. Ratios are against the same fit in one process, and
-the fits must agree.
+the fits must agree. The load of the machine is kept beside each number: five processes
+share its cores.
 """
 
 import argparse
+import os
 import tempfile
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from _record import record
 
 from skprivbn.datasets import load_asia, make_partitioned_blobs
 from skprivbn.federation._site import INTRODUCE
@@ -67,55 +70,45 @@ def write_sites(folder, X, party, codes, owned):
     return texts
 
 
-def bench_rounds(federation, n_rounds, n_bytes):
-    """Return rounds per second: messages of a given size, short answers."""
-    message = b"x" * n_bytes
+def rounds(federation, n_rounds, n_bytes, *, same):
+    """Time rounds of messages of a given size, with short answers."""
+    messages = {
+        name: bytes([65 if same else 65 + i]) * n_bytes for i, name in enumerate(SITES)
+    }
 
     def run():
         for _ in range(n_rounds):
-            federation._relay(INTRODUCE, dict.fromkeys(SITES, message), 10.0)
+            federation._relay(INTRODUCE, messages, 10.0)
 
-    return n_rounds / timed(run)[1]
-
-
-def main():
-    """Run all comparisons and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=10_000, help="records of Asia")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    X, _, party = make_partitioned_blobs(600, n_parties=3, random_state=0)
-    party = np.array(SITES)[np.unique(party, return_inverse=True)[1]]
-    asia = load_asia()
-    codes = asia.encode(asia.sample(options.rows, random_state=0))
-    owned = {"north": [0, 1, 2, 7], "south": [3, 4, 5, 6]}
-    order = [f"v{column}" for column in asia.topological_order]
-    with tempfile.TemporaryDirectory() as folder:
-        texts = write_sites(Path(folder), X, party, codes, owned)
-        with LocalFederation(Path(folder) / "federation", texts) as local:
-            federation, ready = timed(lambda: local.connect("all"))
-            with federation:
-                print(f"session ready after {ready:.1f} s")
-                for n_rounds, n_bytes in [(100, 1_000), (20, 1_000_000)]:
-                    rate = bench_rounds(federation, n_rounds, n_bytes)
-                    print(
-                        f"{n_bytes:>9,} bytes to each site: {rate:5.1f} rounds a second"
-                    )
-                compare_mixture(federation, X, party, options.rows)
-                compare_k2(federation, codes, owned, order)
+    _, seconds = timed(run)
+    return {
+        "what": "rounds",
+        "case": "all sites told the same" if same else "each site told its own",
+        "bytes_to_each_site": n_bytes,
+        "n_rounds": n_rounds,
+        "rounds_per_second": n_rounds / seconds,
+        "load": os.getloadavg()[0],
+    }
 
 
-def report(name, remote, local, n_rounds):
-    """Print one line of the comparison."""
-    print(
-        f"{name:<28} FLARE {remote:7.2f} s   one process {local:7.2f} s   "
-        f"ratio {remote / local:5.1f}   {n_rounds} rounds, "
-        f"{n_rounds / remote:.1f} per second"
-    )
+def comparison(case, remote, seconds, reference):
+    """Describe a fit that took so long on the engine and in one process."""
+    ledger = remote.ledger_
+    return {
+        "what": "fit",
+        "case": case,
+        "seconds": seconds,
+        "seconds_in_process": reference,
+        "ratio": seconds / reference,
+        "n_rounds": ledger.n_rounds,
+        "rounds_per_second": ledger.n_rounds / seconds,
+        "megabytes": ledger.total_bytes / 1e6,
+        "load": os.getloadavg()[0],
+    }
 
 
-def compare_mixture(federation, X, party, n_rows):
-    """Fit k=3 components in d=2 dimensions, with both backends."""
+def fit_mixtures(federation, X, party, n_rows):
+    """Fit k=3 components in d=2 dimensions, with both kinds of backends."""
     blocks = [X[party == name] for name in SITES]
     rows = np.vstack([block[np.arange(n_rows) % len(block)] for block in blocks])
     labels = np.repeat(SITES, n_rows)
@@ -128,11 +121,10 @@ def compare_mixture(federation, X, party, n_rows):
         remote, seconds = timed(lambda: fit(federation.rows(["a", "b"])))
         local, reference = timed(lambda: fit(rows, party=labels))
         np.testing.assert_allclose(remote.means_, local.means_, rtol=1e-6)
-        n_rounds = remote.ledger_.n_rounds
-        report(f"PPEM, {backend}, k=3, d=2", seconds, reference, n_rounds)
+        yield comparison(f"PPEM k=3 d=2, {backend}", remote, seconds, reference)
 
 
-def compare_k2(federation, codes, owned, order):
+def fit_k2(federation, codes, owned, order):
     """Learn Asia from two sites' columns."""
     names = [f"v{column}" for columns in owned.values() for column in columns]
     options = {"ordering": order, "max_parents": 2}
@@ -146,12 +138,44 @@ def compare_k2(federation, codes, owned, order):
         lambda: PrivateK2StructureLearner(parties=parties, **options).fit(table)
     )
     np.testing.assert_array_equal(remote.adjacency_matrix_, local.adjacency_matrix_)
-    report(
-        f"private K2, Asia n={len(codes):,}",
-        seconds,
-        reference,
-        remote.ledger_.n_rounds,
-    )
+    return comparison(f"K2 Asia n={len(codes)}", remote, seconds, reference)
+
+
+def main():
+    """Run all comparisons, print them and keep them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000, help="records of Asia")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    X, _, party = make_partitioned_blobs(600, n_parties=3, random_state=0)
+    party = np.array(SITES)[np.unique(party, return_inverse=True)[1]]
+    asia = load_asia()
+    codes = asia.encode(asia.sample(options.rows, random_state=0))
+    owned = {"north": [0, 1, 2, 7], "south": [3, 4, 5, 6]}
+    order = [f"v{column}" for column in asia.topological_order]
+    rows = []
+
+    def keep(row):
+        rows.append(row)
+        print(", ".join(f"{k} {_short(v)}" for k, v in row.items()), flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        texts = write_sites(Path(folder), X, party, codes, owned)
+        with LocalFederation(Path(folder) / "federation", texts) as local:
+            federation, ready = timed(lambda: local.connect("all"))
+            with federation:
+                keep({"what": "session", "case": "ready", "seconds": ready})
+                keep(rounds(federation, 100, 1_000, same=True))
+                keep(rounds(federation, 20, 1_000_000, same=True))
+                keep(rounds(federation, 20, 1_000_000, same=False))
+                for row in fit_mixtures(federation, X, party, options.rows):
+                    keep(row)
+                keep(fit_k2(federation, codes, owned, order))
+    print("kept in", record("flare", rows))
+
+
+def _short(value):
+    return f"{value:.3g}" if isinstance(value, float) else value
 
 
 if __name__ == "__main__":
