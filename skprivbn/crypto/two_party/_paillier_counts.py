@@ -3,12 +3,13 @@
 The scalar product of the paper: the first holder encrypts its indicators, the second
 multiplies the ciphertexts of its records and adds an encrypted mask. Here one
 plaintext carries the indicators of many columns side by side in wide fields, so that
-one encryption per record serves all of them, and the second holder sorts the records
-by its own configuration, so that one multiplication per record serves all
-configurations.
+one encryption serves all of them, for several records if there is room; and the second
+holder sorts the records by its own configuration, so that one multiplication per record
+serves all configurations.
 """
 
 import secrets
+from math import isqrt
 
 import gmpy2
 import numpy as np
@@ -64,29 +65,21 @@ class PackedCounts:
     def __call__(self, talk, links, holders, indicators, n_columns, n_samples, dtype):
         """Share counts, as :func:`~skprivbn.crypto.two_party.joint_counts` does."""
         first, second = holders
-        shape = tuple(n_columns)
-        self._n_fields += shape[0] * shape[1]
+        n_fields, n_rows = n_columns
+        self._n_fields += n_fields * n_rows
         if self._n_fields > self._max_fields:
             raise OverflowError("more counts than the masks are sized for")
-        if 0 in shape:
-            return np.zeros(shape, dtype=dtype)
-        mask_bits = (
-            n_samples.bit_length()
-            + STATISTICAL_BITS
-            + (self._max_fields - 1).bit_length()
+        if 0 in n_columns:
+            return np.zeros(n_columns, dtype=dtype)
+        layout = _Layout.fitting(
+            n_samples, n_fields, n_rows, self._max_fields, self._key_size
         )
-        # a field holds the masked count with its carry
-        layout = _Layout(shape[0], mask_bits + 1, self._key_size)
         if talk.name == first:
-            return (
-                yield from self._as_first(
-                    talk, second, indicators, n_samples, shape[1], layout, dtype
-                )
-            )
+            side, peer = self._as_first, second
+        else:
+            side, peer = self._as_second, first
         return (
-            yield from self._as_second(
-                talk, first, indicators, n_samples, shape[1], layout, mask_bits, dtype
-            )
+            yield from side(talk, peer, indicators, n_samples, n_rows, layout, dtype)
         )
 
     def _as_first(self, talk, peer, indicators, n_samples, n_rows, layout, dtype):
@@ -97,16 +90,16 @@ class PackedCounts:
         public = self._private.public_key
         width = _ciphertext_bytes(public)
         talk.send(peer, _to_bytes([public.n], width))
-        for start in range(0, n_samples, _CHUNK):
-            records = indicators.columns(slice(start, start + _CHUNK), bool)
-            talk.send(peer, self._encrypt(layout.pack_indicators(records), width))
+        for rows in layout.messages(n_samples):
+            plaintexts = layout.pack_indicators(indicators.columns(rows, bool))
+            talk.send(peer, self._encrypt(plaintexts, width))
             # a chunk at a time: the peer asks for the next one
             yield from talk.receive(peer)
         answer = _from_bytes((yield from talk.receive(peer)), width)
-        if len(answer) != n_rows * layout.n_plaintexts:
+        if len(answer) != layout.n_slots * n_rows * layout.n_plaintexts:
             raise ProtocolError("wrong number of masked counts")
-        fields = [self._private.raw_decrypt(int(c)) for c in answer]
-        return layout.unpack(fields, dtype)
+        fields = layout.unpack([self._private.raw_decrypt(int(c)) for c in answer])
+        return layout.add_slots(fields, dtype)
 
     def _encrypt(self, plaintexts, width):
         """Encrypt under the own key, with residues by the short way."""
@@ -125,18 +118,17 @@ class PackedCounts:
             width,
         )
 
-    def _as_second(
-        self, talk, peer, indicators, n_samples, n_rows, layout, mask_bits, dtype
-    ):
+    def _as_second(self, talk, peer, indicators, n_samples, n_rows, layout, dtype):
         message = yield from talk.receive(peer)
         public = paillier.PaillierPublicKey(int.from_bytes(message, "big"))
         if public.n.bit_length() != self._key_size:
             raise ProtocolError("a Paillier key has the wrong size")
         width, square = _ciphertext_bytes(public), gmpy2.mpz(public.nsquare)
+        n_totals, n_plaintexts = layout.n_slots * n_rows, layout.n_plaintexts
         masks = np.array(
             [
-                [secrets.randbits(mask_bits) for _ in range(layout.n_fields)]
-                for _ in range(n_rows)
+                [secrets.randbelow(layout.n_masks) for _ in range(layout.n_fields)]
+                for _ in range(n_totals)
             ],
             dtype=object,
         )
@@ -145,32 +137,77 @@ class PackedCounts:
             [gmpy2.mpz(public.raw_encrypt(m)) for m in layout.pack(row)]
             for row in masks
         ]
-        for start in range(0, n_samples, _CHUNK):
+        for records in layout.messages(n_samples):
             ciphertexts = _from_bytes((yield from talk.receive(peer)), width)
             talk.send(peer, None)
-            rows = indicators.single(slice(start, start + _CHUNK))
-            if len(ciphertexts) != len(rows) * layout.n_plaintexts:
+            rows = indicators.single(records)
+            if len(ciphertexts) != -(-len(rows) // layout.n_slots) * n_plaintexts:
                 raise ProtocolError("wrong number of encrypted records")
             for i, row in enumerate(rows):
-                if row < n_rows:
-                    for j in range(layout.n_plaintexts):
-                        c = ciphertexts[i * layout.n_plaintexts + j]
-                        totals[row][j] = totals[row][j] * c % square
+                if 0 <= row < n_rows:
+                    group, slot = divmod(i, layout.n_slots)
+                    total = totals[slot * n_rows + row]
+                    for j in range(n_plaintexts):
+                        c = ciphertexts[group * n_plaintexts + j]
+                        total[j] = total[j] * c % square
         talk.send(peer, _to_bytes([c for row in totals for c in row], width))
-        shares = (-masks) % (1 << 8 * np.dtype(dtype).itemsize)
-        return shares.T.astype(dtype)
+        return layout.add_slots(-masks, dtype)
 
 
 class _Layout:
-    """Fields of equal width in as few plaintexts as needed."""
+    """Fields of equal width in as few plaintexts as needed.
 
-    def __init__(self, n_fields, field_bits, key_size):
-        self.n_fields, self.field_bits = n_fields, field_bits
+    If the columns of a record leave room in a plaintext, several records go into one,
+    each in a slot of fields of its own. The second holder then keeps a total for every
+    slot and row. In a total of one slot the fields of the others hold what nobody
+    asked for; they are masked all the same, and thrown away.
+
+    Parameters
+    ----------
+    n_columns : int
+        Fields of a record.
+    n_slots : int
+        Records that go into a plaintext.
+    field_bits, key_size : int
+    largest : int
+        Largest count of a field.
+    """
+
+    def __init__(self, n_columns, n_slots, field_bits, key_size, largest):
+        self.n_columns, self.n_slots, self.field_bits = n_columns, n_slots, field_bits
+        self.n_fields, self.largest = n_columns * n_slots, largest
         # one bit less than the modulus, so that no plaintext wraps around
         self.per_plaintext = (key_size - 1) // field_bits
         if self.per_plaintext == 0:
             raise OverflowError("the Paillier key is too short for one count")
-        self.n_plaintexts = -(-n_fields // self.per_plaintext)
+        self.n_plaintexts = -(-self.n_fields // self.per_plaintext)
+        # a masked count must not reach the next field
+        self.n_masks = (1 << field_bits) - largest
+
+    @classmethod
+    def fitting(cls, n_samples, n_columns, n_rows, max_fields, key_size):
+        """Return the layout that needs the least work."""
+        # an encryption by the key owner for every n_slots records, and about four
+        # times its work for every total
+        n_slots = max(1, isqrt(n_samples // (4 * n_rows)))
+        while True:
+            largest = -(-n_samples // n_slots)
+            # every slot of every total is masked, wanted or not
+            field_bits = (
+                largest.bit_length()
+                + STATISTICAL_BITS
+                + (max_fields * n_slots**2 - 1).bit_length()
+            )
+            layout = cls(n_columns, n_slots, field_bits, key_size, largest)
+            if n_slots == 1 or layout.n_plaintexts == 1:
+                return layout
+            n_slots -= 1
+
+    def messages(self, n_samples):
+        """Yield the records of each message as a slice."""
+        step = _CHUNK * self.n_slots
+        for start in range(0, n_samples, step):
+            yield slice(start, min(start + step, n_samples))
 
     def pack(self, values):
         """Plaintexts of one row of numbers."""
@@ -184,6 +221,8 @@ class _Layout:
 
     def pack_indicators(self, records):
         """Plaintexts of rows of bits, one row after another, as an object array."""
+        records = np.pad(records, ((0, -len(records) % self.n_slots), (0, 0)))
+        records = records.reshape(-1, self.n_fields)
         weights = np.array(
             [1 << (self.field_bits * i) for i in range(self.per_plaintext)],
             dtype=object,
@@ -194,18 +233,24 @@ class _Layout:
             packed[:, j] = part.astype(object) @ weights[: part.shape[1]]
         return packed.ravel()
 
-    def unpack(self, plaintexts, dtype):
-        """Numbers of all rows, modulo the word size: (n_fields, n_rows)."""
-        modulus = (1 << 8 * np.dtype(dtype).itemsize) - 1
+    def unpack(self, plaintexts):
+        """Numbers of all totals: (n_slots x n_rows, n_fields)."""
+        field = (1 << self.field_bits) - 1
         rows = []
         for start in range(0, len(plaintexts), self.n_plaintexts):
             row = [
-                (plaintext >> (self.field_bits * i)) & modulus
+                (plaintext >> (self.field_bits * i)) & field
                 for plaintext in plaintexts[start : start + self.n_plaintexts]
                 for i in range(self.per_plaintext)
             ]
             rows.append(row[: self.n_fields])
-        return np.array(rows, dtype=dtype).T
+        return np.array(rows, dtype=object)
+
+    def add_slots(self, totals, dtype):
+        """Own shares: of the total of each slot its own fields, (n_columns, n_rows)."""
+        shape = (self.n_slots, -1, self.n_slots, self.n_columns)
+        wanted = np.einsum("srsc->src", totals.reshape(shape)).sum(axis=0)
+        return (wanted % (1 << 8 * np.dtype(dtype).itemsize)).astype(dtype).T
 
 
 def _ciphertext_bytes(public):

@@ -173,7 +173,7 @@ def test_residues_are_what_encryption_needs():
 def chosen_records_show(transcript, chosen):
     """Whether the key owner can check a guess of the peer's records."""
     n, *records = ciphertexts(transcript, NAMES[0], 128)
-    (answer,) = ciphertexts(transcript, NAMES[1], 128)
+    answer, *_ = ciphertexts(transcript, NAMES[1], 128)
     product = 1
     for record, taken in zip(records, chosen):
         product = product * record % n if taken else product
@@ -183,7 +183,7 @@ def chosen_records_show(transcript, chosen):
 def test_masks_are_freshly_encrypted(monkeypatch):
     codes = np.random.default_rng(0).integers(0, 2, (2, 20))
     said = []
-    share(codes, [2, 1], np.uint8, small_paillier, said)
+    share(codes, [2, 6], np.uint8, small_paillier, said)
     assert not chosen_records_show(said, codes[1] == 0)
 
     # the twin that adds its masks without fresh randomness gives its records away
@@ -194,29 +194,47 @@ def test_masks_are_freshly_encrypted(monkeypatch):
         lambda key, m, r_value=1: encrypt(key, m, r_value=1),
     )
     said = []
-    share(codes, [2, 1], np.uint8, small_paillier, said)
+    share(codes, [2, 6], np.uint8, small_paillier, said)
     assert chosen_records_show(said, codes[1] == 0)
 
 
-def mask_lengths(monkeypatch, shorter=0):
-    """Bit lengths of all masks of a run."""
-    drawn, randbits = [], packed.secrets.randbits
-
-    def spy(n_bits):
-        drawn.append(randbits(n_bits - shorter))
-        return drawn[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(packed.secrets, "randbits", spy)
-        codes = np.zeros((2, 100), dtype=int)
-        share(codes, [10, 10], np.uint8, small_paillier)
-    return [mask.bit_length() for mask in drawn]
+def distance_from_uniform(layout, max_fields):
+    """Statistical distance of all masked fields of a session, from counts of zero."""
+    # a count moves its mask by at most as much as it is; every total has the fields
+    # of all slots
+    n_fields = max_fields * layout.n_slots**2
+    return n_fields * layout.largest / layout.n_masks
 
 
-def test_masks_are_long_enough(monkeypatch):
-    # 7 bits of a count, 40 of distance, 20 for a million fields; half have a full top
-    assert max(mask_lengths(monkeypatch)) == 67
-    assert max(mask_lengths(monkeypatch, shorter=1)) < 67
+@pytest.mark.parametrize("n_rows", [1, 16])
+@pytest.mark.parametrize("n_columns", [1, 16, 40])
+@pytest.mark.parametrize("n_samples", [1, 127, 128, 10_000])
+def test_masks_are_long_enough(monkeypatch, n_samples, n_columns, n_rows):
+    def layout():
+        return packed._Layout.fitting(n_samples, n_columns, n_rows, 256, 2048)
+
+    used = layout()
+    assert distance_from_uniform(used, 256) < 2.0**-40 * (1 + 1e-9)
+    # masked counts stay in their fields, and fields in their plaintext
+    assert used.n_masks - 1 + used.largest < 1 << used.field_bits
+    assert used.per_plaintext * used.field_bits < 2048
+    assert used.largest * used.n_slots >= n_samples
+    monkeypatch.setattr(packed, "STATISTICAL_BITS", 38)
+    assert distance_from_uniform(layout(), 256) > 2.0**-40
+
+
+def test_masks_are_drawn_from_all_that_fit(monkeypatch):
+    drawn, randbelow = [], packed.secrets.randbelow
+
+    def spy(n):
+        drawn.append(n)
+        return randbelow(n)
+
+    monkeypatch.setattr(packed.secrets, "randbelow", spy)
+    codes = np.zeros((2, 100), dtype=int)
+    share(codes, [10, 10], np.uint8, small_paillier)
+    layout = packed._Layout.fitting(100, 10, 10, 1 << 20, 512)
+    assert drawn.count(layout.n_masks) == 10 * 10 * layout.n_slots**2
 
 
 def test_two_runs_share_no_ciphertext():
