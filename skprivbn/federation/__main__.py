@@ -62,7 +62,7 @@ def _check_site_file(path):
         site_file = SiteFile.load(path)
     except PartitionError as error:
         return [str(error)]
-    problems = []
+    problems, contents = [], {}
     for name, dataset in site_file.datasets.items():
         print(
             f"dataset {name}: {len(dataset.columns)} columns of {dataset.path}, "
@@ -81,6 +81,12 @@ def _check_site_file(path):
         n_rows = len(next(iter(rows.values())))
         if n_rows < dataset.min_rows:
             problems.append(f"dataset {name} has {n_rows} rows, fewer than min_rows")
+        other = contents.setdefault(dataset.fingerprint(), dataset)
+        if other.state_file != dataset.state_file:
+            problems.append(
+                f"datasets {other.name} and {name} are copies of one another, each "
+                "with a budget of its own for the same people: name the same file"
+            )
     return problems
 
 

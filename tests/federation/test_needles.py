@@ -16,6 +16,9 @@ from skprivbn.federation import (
     moments_settings,
     operation,
 )
+from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model._protocol import GLMMParty
+from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixture._dp_protocol import PrivateEMParty
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
@@ -53,6 +56,27 @@ def test_attack_a_unit_for_every_row():
         federation.secure_sum("sums")
         with pytest.raises(PartyError, match="refuses"):
             federation.secure_sum("squares", {"mean": np.zeros(2), "unit": unit})
+
+
+def test_attack_a_cluster_that_only_seems_to_be_shared():
+    # tables of clusters with one holder stay there: holders are counted by the
+    # parties themselves, whatever the coordinator says
+    rng = np.random.default_rng(0)
+    blocks = rows_of(rng)
+    for name, block in blocks.items():
+        block["y"] = rng.integers(0, 2, 6)
+        block["cluster"] = np.array(["common"] * 3 + [f"only {name}"] * 3)
+    settings = PrivateGLMM(min_rows=3)._settings(True)
+    with InProcessFederation(blocks, GLMMParty, settings, "masking") as federation:
+        survey = take_survey(federation)
+        start = {"mean": survey.moments.mean, "scale": survey.scale}
+        for host in federation._hosts.values():
+            party = host._party
+            assert party.n_rows.tolist() == survey.n_rows.tolist() == [9, 3, 3, 3]
+            assert party.n_holders.tolist() == [3, 1, 1, 1]
+        forged = np.append(survey.n_rows, [3, 3, 3, 3]).astype(float)
+        with pytest.raises(PartyError):
+            federation.call("begin", start | {"census": forged})
 
 
 @pytest.mark.parametrize("shape", [(2, 1000), (2, 3), (3, 515), (515,)])

@@ -106,6 +106,22 @@ def test_the_command_writes_checks_and_says_what_is_missing(kit, tmp_path, capsy
     assert "dataset broken cannot be read" in capsys.readouterr().err
 
 
+def test_copies_of_a_file_are_noticed(kit, tmp_path, capsys):
+    write_policy(kit)
+    write_tables(tmp_path / "data", *make_rows())
+    table = tmp_path / "data" / "north" / "stays.csv"
+    (table.parent / "copy.csv").write_bytes(table.read_bytes())
+    text = site_files(path=tmp_path / "data")["north"]
+    text = text[: text.index("[datasets.broken]")]
+    again = text[text.index("[datasets.icu]") :].replace("icu", "again")
+    (kit / "local" / SITE_FILE).write_text(text + again)
+    assert main(["site-policy", "--check", str(kit)]) == 0
+    again = again.replace("stays.csv", "copy.csv")
+    (kit / "local" / SITE_FILE).write_text(text + again)
+    assert main(["site-policy", "--check", str(kit)]) == 1
+    assert "copies of one another" in capsys.readouterr().err
+
+
 def test_not_a_kit(tmp_path):
     with pytest.raises(PartitionError, match="not the startup kit"):
         check_kit(tmp_path)
