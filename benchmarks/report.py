@@ -1,0 +1,281 @@
+"""Write benchmarks/REPORT.md and its plots from what the benchmarks stored.
+
+Run with ``python benchmarks/report.py``; ``make bench`` does, after all benchmarks.
+Every number is read from ``benchmarks/results/*.json``, none is typed here.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from _record import RESULTS, read
+
+HERE = Path(__file__).parent
+REPORT, PLOTS = HERE / "REPORT.md", HERE / "plots"
+
+#: columns that say which case a row is, beside all columns that hold text
+CASE = ["k", "d", "n", "K", "parties", "sites", "clusters", "values", "epsilon"]
+CASE += ["fraction", "bytes_to_each_site"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One picture: a line for each value of `by`."""
+
+    x: str
+    y: str
+    by: str
+    where: dict = field(default_factory=dict)
+    log: bool = True
+
+
+@dataclass(frozen=True)
+class Section:
+    """What to say about one file of results."""
+
+    title: str
+    text: str = ""
+    ratios: dict = field(default_factory=dict)
+    reference: dict = field(default_factory=dict)
+    curves: tuple = ()
+
+
+SECTIONS = {
+    "ppem": Section(
+        "Gaussian mixtures: `PPEMGaussianMixture`",
+        "CPU time of one EM iteration of all parties and the coordinator, by backend.",
+    ),
+    "backends": Section(
+        "Secure sums",
+        "CPU time of one sum, all parties and the coordinator together. "
+        "*phe naive* encrypts every number on its own.",
+        reference={"backend": "phe naive", "measure": "ms per sum", "within": "series"},
+        curves=(
+            Curve("parties", "ms per sum", "backend", {"series": "parties"}),
+            Curve("values", "ms per sum", "backend", {"series": "values"}),
+        ),
+    ),
+    "glmm": Section("Mixed models: `PrivateGLMM`"),
+    "collective": Section(
+        "Known structure, columns at several sites: `CollectiveBayesianNetwork`"
+    ),
+    "collective_asia": Section(
+        "Unknown structure: `CollectiveBayesianNetwork` on Asia",
+        curves=(Curve("fraction", "wrong edges", "selection", log=False),),
+    ),
+    "k2": Section("Columns of two holders: `PrivateK2StructureLearner`"),
+    "notears": Section("Rows, NOTEARS: `FederatedNotearsADMM`"),
+    "notears_growth": Section(
+        "Growth of `FederatedNotearsADMM` with variables and parties"
+    ),
+    "random_fields": Section(
+        "Differentially private random fields: `DPCGMLearner`",
+        "Kullback-Leibler divergences from the true field, and CPU seconds. Medians "
+        "over random fields.",
+        ratios={
+            f"{what}, ratio to mbi after {n} iterations": (
+                f"auto{unit}",
+                f"mbi {n}{unit}",
+            )
+            for n in (300, 1000, 4000)
+            for what, unit in (("divergence", ""), ("CPU time", " seconds"))
+        },
+    ),
+    "flare": Section("NVIDIA FLARE against one process"),
+}
+
+
+def is_case(name, rows):
+    """Tell whether a column says which case a row is, rather than a measurement."""
+    return name in CASE or any(isinstance(row.get(name), str) for row in rows)
+
+
+def add_ratios(rows, ratios):
+    """Return rows with further columns, quotients of two."""
+    for name, (above, below) in ratios.items():
+        rows = [
+            {**row, name: row[above] / row[below]}
+            if row.get(above) is not None and row.get(below)
+            else row
+            for row in rows
+        ]
+    return rows
+
+
+def add_reference(rows, backend, measure, within):
+    """Return rows with the ratio to one backend's row of the same series."""
+    base = {row[within]: row[measure] for row in rows if row.get("backend") == backend}
+    return [
+        {**row, f"ratio to {backend}": row[measure] / base[row[within]]}
+        if row[within] in base
+        else row
+        for row in rows
+    ]
+
+
+def over_seeds(rows):
+    """Return one row per case, medians over the seeds; as they are without seeds."""
+    if not any("seed" in row for row in rows):
+        return rows
+    names = [n for n in dict.fromkeys(n for row in rows for n in row) if n != "seed"]
+    case = [name for name in names if is_case(name, rows)]
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(name) for name in case), []).append(row)
+    summary = []
+    for key, group in groups.items():
+        line = {**dict(zip(case, key)), "seeds": len(group)}
+        for name in names:
+            values = [row[name] for row in group if row.get(name) is not None]
+            if name not in case and values:
+                line[name] = median(values)
+        summary.append(line)
+    return summary
+
+
+def words(value):
+    """Return a value as a table shows it: three digits."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+    return str(value)
+
+
+def table(rows):
+    """Return a Markdown table; numbers are aligned to the right."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = [any(isinstance(row.get(n), str) for row in rows) for n in names]
+    lines = [names, [":--" if left else "--:" for left in text]]
+    lines += [[words(row.get(name)) for name in names] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def against_peers(results):
+    """Return the rows of the first table: every stored ratio, with its case."""
+    found = []
+    for name, rows in results.items():
+        for row in rows:
+            case = [
+                f"{row[key]}" if isinstance(row[key], str) else f"{key}={row[key]}"
+                for key in row
+                if is_case(key, rows) and row[key] is not None
+            ]
+            found += [
+                {
+                    "benchmark": name,
+                    "case": ", ".join(case),
+                    "what": key,
+                    "ratio": value,
+                }
+                for key, value in row.items()
+                if (key.startswith("ratio") or ", ratio to " in key)
+                and key != "ratio to plaintext"  # ours, not a peer
+                and value is not None
+            ]
+    return found
+
+
+def draw(name, number, rows, curve):
+    """Draw one picture and return its path."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    chosen = [
+        row
+        for row in rows
+        if all(row.get(k) == v for k, v in curve.where.items())
+        and None not in (row.get(curve.x), row.get(curve.y))
+    ]
+    if not chosen:
+        return None
+    figure, ax = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+    for label in dict.fromkeys(row[curve.by] for row in chosen):
+        line = sorted(
+            (row[curve.x], row[curve.y]) for row in chosen if row[curve.by] == label
+        )
+        ax.plot(*zip(*line), marker="o", markersize=4, label=label)
+    if curve.log:
+        ax.set(xscale="log", yscale="log")
+        ticks = sorted({row[curve.x] for row in chosen})
+        ax.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
+        ax.minorticks_off()
+    ax.set(xlabel=curve.x, ylabel=curve.y)
+    ax.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    PLOTS.mkdir(exist_ok=True)
+    path = PLOTS / f"{name}_{number}.png"
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+    return path
+
+
+def describe(machine):
+    """Return the machine in one line."""
+    threads = machine["threads"] or "any number of"
+    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {threads} thread(s) in "
+        f"numpy, {machine['system']}, Python {machine['python']}, {versions}"
+    )
+
+
+def section(name, stored, rows):
+    """Return the part of the report about one file."""
+    words_of = SECTIONS.get(name, Section(f"`{name}`"))
+    parts = [f"## {words_of.title}", words_of.text]
+    if "peer" in stored:
+        parts.append(f"Peer: {stored['peer']}.")
+    parts.append(f"`{stored['command']}` on {describe(stored['machine'])}.")
+    more = {
+        key.replace("_", " "): words(value)
+        for key, value in stored.items()
+        if key not in ("machine", "command", "rows", "peer")
+        and isinstance(value, (int, float, str))
+    }
+    if more:
+        parts.append("; ".join(f"{key}: {value}" for key, value in more.items()) + ".")
+    parts.append(table(rows))
+    for number, curve in enumerate(words_of.curves):
+        path = draw(name, number, rows, curve)
+        if path is not None:
+            alt = f"{curve.y} against {curve.x}, by {curve.by}"
+            parts.append(f"![{alt}](plots/{path.name})")
+    return "\n\n".join(part for part in parts if part)
+
+
+def main():
+    names = sorted(path.stem for path in RESULTS.glob("*.json"))
+    order = [*SECTIONS, *names]
+    names.sort(key=order.index)
+    stored = {name: read(name) for name in names}
+    wrong = [name for name in names if "rows" not in stored[name]]
+    if wrong:
+        print("left out, not written by benchmarks/_record.py:", ", ".join(wrong))
+    results = {}
+    for name in set(names) - set(wrong):
+        known = SECTIONS.get(name, Section(name))
+        rows = add_ratios(stored[name]["rows"], known.ratios)
+        if known.reference:
+            rows = add_reference(rows, **known.reference)
+        results[name] = over_seeds(rows)
+    results = {name: results[name] for name in names if name in results}
+    parts = [
+        "# Benchmarks",
+        "Made by `make bench` from `benchmarks/results/`; every part names the command "
+        "and the machine of its numbers. Times are CPU times unless said otherwise, "
+        "with all parties on one core.",
+        "## Against peers",
+        "Below 1 is better than the peer.",
+        table(against_peers(results)),
+        *(section(name, stored[name], rows) for name, rows in results.items()),
+    ]
+    REPORT.write_text("\n\n".join(parts) + "\n")
+    print("written:", json.dumps(sorted(results)), REPORT.name)
+
+
+if __name__ == "__main__":
+    main()
