@@ -1,0 +1,85 @@
+"""Pages of the guide name every estimator, and parameters that exist."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from sklearn.base import BaseEstimator
+
+from tests.test_docstrings import CLASSES
+
+DOC = Path(__file__).parents[1] / "doc"
+ESTIMATORS = {
+    name.rpartition(".")[2]: cls
+    for name, cls in CLASSES.items()
+    if issubclass(cls, BaseEstimator) and hasattr(cls, "fit")
+}
+# Fits and parameters of anything that protects rows or columns.
+POOLED = {"K2StructureLearner", "Notears", "PrivateSearchCV"}
+
+
+def read(page):
+    return (DOC / page).read_text(encoding="utf-8")
+
+
+def test_threat_model_lists_every_estimator():
+    page = read("threat_model.rst")
+    assert not [n for n in ESTIMATORS if n not in POOLED and f".{n}`" not in page]
+
+
+def test_glossary_says_what_every_score_is():
+    page = read("glossary.rst")
+    scoring = [name for name, cls in ESTIMATORS.items() if hasattr(cls, "score")]
+    assert len(scoring) > 8
+    assert not [name for name in scoring if f".{name}`" not in page]
+
+
+def test_defaults_of_backends_in_the_threat_model():
+    page = read("threat_model.rst")
+    rows = re.findall(r"   \* - (:class:.*?)\n     - ", page, flags=re.S)
+    found = {
+        name: row.rpartition("(")[2].rstrip(")")
+        for row in rows
+        for name in re.findall(r"\.(\w+)`", row)
+    }
+    assert len(found) > 8
+    for name, backend in found.items():
+        default = inspect.signature(ESTIMATORS[name]).parameters["backend"].default
+        assert default == backend, name
+
+
+def test_dp_options_in_the_threat_model():
+    """An estimator takes epsilon if and only if the table says that it limits."""
+    page = read("threat_model.rst").partition("Every estimator\n")[2]
+    for row in page.split("   * - ")[1:]:
+        cells = row.split("\n     - ")
+        for name in re.findall(r"\.(\w+)`", cells[0]):
+            parameters = inspect.signature(ESTIMATORS[name]).parameters
+            assert ("epsilon" in parameters) == ("epsilon" in cells[4]), name
+
+
+@pytest.mark.parametrize(
+    "page, names",
+    {
+        "mixture.rst": ["PPEMGaussianMixture"],
+        "mixed_model.rst": ["PrivateGLMM"],
+        "collective.rst": ["CollectiveBayesianNetwork"],
+        "structure_k2.rst": ["PrivateK2StructureLearner"],
+        "structure_federated.rst": [
+            "FederatedGaussianBayesianNetwork",
+            "FederatedNotearsADMM",
+        ],
+    }.items(),
+)
+def test_parameters_that_matter_exist(page, names):
+    heading = "Choosing" if page == "structure_k2.rst" else "Parameters that matter"
+    section = read(page).partition(f"{heading}\n=")[2]
+    section = re.split(r"\n=+\n", section)[0] + re.split(r"\n=+\n", section)[1]
+    listed = re.findall(r"^``.*$", section, flags=re.M)
+    words = {word for line in listed for word in re.findall(r"``(\w+)``", line)}
+    known = {
+        p for name in names for p in inspect.signature(ESTIMATORS[name]).parameters
+    }
+    assert len(words) > 3
+    assert not words - known
