@@ -61,6 +61,7 @@ doc: $(VENV)/.installed-doc
 
 bench: $(VENV)/.installed-bench
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/headline.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage

@@ -7,7 +7,6 @@ is left out.
 
 import json
 from pathlib import Path
-from statistics import mean
 
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parents[1] / "README.md"
@@ -38,31 +37,6 @@ def packing(results):
     )
 
 
-def tables(results):
-    found = results["holdout_likelihood"]["adult"]
-    place = found["epsilon"].index(1.0)
-    score = mean(found["scores"]["auto"][place])
-    return (
-        "Adult census, 15 columns, one release with epsilon = 1",
-        f"log-likelihood of a held-out person {score:.2f}, {found['non-private']:.2f} "
-        f"without noise, {found['uniform']:.2f} knowing nothing",
-        "bench_holdout_likelihood.py",
-    )
-
-
-def random_fields(results):
-    runs = results["random_fields"]["chain, epsilon 1, 100000 rows"].values()
-    runs = [run for run in runs if "mbi 1000" in run]
-    ours, theirs = (mean(run[name] for run in runs) for name in ("auto", "mbi 1000"))
-    speed = mean(run["mbi 1000 seconds"] / run["auto seconds"] for run in runs)
-    return (
-        "Random fields of 10 variables, epsilon = 1",
-        f"divergence {ours:.2f} untuned, {theirs:.2f} by `mbi` with 1,000 steps, in "
-        f"{1 / speed:.2f} of its time ({len(runs)} fields)",
-        "bench_graphical_model.py",
-    )
-
-
 def collective(results):
     rows = {
         (row["selection"], row["fraction"]): row
@@ -78,11 +52,22 @@ def collective(results):
     )
 
 
+def mixed_model(results):
+    stored = results["glmm"]
+    row = next(r for r in stored["rows"] if r["case"] == "quadrature, masking")
+    return (
+        f"Logistic mixed model, {row['n']:,} rows in {row['clusters']} clusters at "
+        f"{row['parties']} parties, under masks",
+        f"coefficients within {row['error of slopes']:.0e} of lme4 on pooled rows, in "
+        f"{row['ratio to peer']:.1f} times its CPU and {row['rounds']} rounds",
+        "bench_glmm.py",
+    )
+
+
 LINES = {
     "ppem": mixture,
+    "glmm": mixed_model,
     "backends": packing,
-    "holdout_likelihood": tables,
-    "random_fields": random_fields,
     "collective_asia": collective,
 }
 

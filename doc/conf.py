@@ -19,6 +19,7 @@ release = version = skprivbn.__version__
 extensions = [
     "fit_directive",
     "mathml",
+    "results_directive",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",

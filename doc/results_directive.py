@@ -1,0 +1,75 @@
+"""A directive that shows what a benchmark stored.
+
+.. code-block:: rst
+
+    .. results:: ppem
+       :columns: backend, ratio to plaintext, largest difference
+       :where: k=3, d=2
+
+makes a table of these columns of ``benchmarks/results/ppem.json``, to two digits,
+with the command that measures them again below. Pages thus have no number that somebody
+typed and nobody measured again.
+"""
+
+import json
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive, directives
+from fit_directive import table, text
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+
+
+def names(argument):
+    return [name.strip() for name in argument.split(",")]
+
+
+def conditions(argument):
+    return dict(name.split("=") for name in names(argument))
+
+
+class Results(Directive):
+    """A table of stored measurements."""
+
+    required_arguments = 1
+    option_spec = {
+        "columns": names,
+        "where": conditions,
+        "no-command": directives.flag,
+    }
+
+    def run(self):
+        path = RESULTS / f"{self.arguments[0]}.json"
+        self.state.document.settings.env.note_dependency(str(path))
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        where = self.options.get("where", {})
+        chosen = [
+            row
+            for row in stored["rows"]
+            if all(str(row[name]) == value for name, value in where.items())
+        ]
+        if not chosen:
+            raise self.error(f"no rows of {path.name} with {where}")
+        columns = self.options.get("columns", list(chosen[0]))
+        rows = [[text(rounded(row[name])) for name in columns] for row in chosen]
+        shown = [table(columns, rows, widths=[1] * len(columns))]
+        if "no-command" not in self.options:
+            command = nodes.literal(stored["command"], stored["command"])
+            shown.append(nodes.paragraph("", "", nodes.Text("Measured by "), command))
+        return shown
+
+
+def rounded(value):
+    """Write a number with two significant digits, and anything else as it is."""
+    if not isinstance(value, float) or value == 0:
+        return f"{value:,}" if isinstance(value, int | float) else str(value)
+    if 1e-3 <= abs(value) < 1e6:
+        return f"{float(f'{value:.2g}'):,.10g}"
+    return f"{value:.0e}"
+
+
+def setup(app):
+    """Register the directive with Sphinx."""
+    app.add_directive("results", Results)
+    return {"parallel_read_safe": True}
