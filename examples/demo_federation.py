@@ -19,6 +19,7 @@ HOSPITALS = ["north", "south", "west"]
 
 SITE_FILE = """\
 min_parties = 3
+results = "results"
 
 [datasets.icu]
 path = "{path}"
@@ -60,6 +61,8 @@ def main():
                 say(f"fitted in {model.n_iter_} iterations of encrypted sums")
                 print(model.means_.round(3))
                 print("mean log-likelihood, a secure sum:", round(model.score(rows), 6))
+                results = model.predict(rows)
+                say(f"predictions stay at the sites: {results}")
             same = PPEMGaussianMixture(n_components=3, random_state=0)
             same.fit(X, party=names)
             difference = np.abs(model.means_ - same.means_).max()
