@@ -65,6 +65,11 @@ class ConsensusState:
         self.n_iter += 1
         return True
 
+    def kept(self):
+        """Parameters of the graph: the consensus without its weak weights."""
+        thresholds = self.settings["threshold"], self.settings["lagged_threshold"]
+        return self.problem.cut(self.consensus, *thresholds)
+
     def solve(self, total):
         """Problem (3) for a round's sum, from the present consensus."""
         return self.problem.step(
@@ -129,8 +134,7 @@ class ADMMParty(Party):
                 yield "update"
         if by_parties:
             yield "release"
-            if (yield ("finish", "residuals")) == "residuals":
-                return
+            yield "finish"
         yield "residuals"
 
     @operation(tells="number of its rows", exact=True)
@@ -159,8 +163,8 @@ class ADMMParty(Party):
             raise PartyRefusal("refused")
         elif consensus is not None:
             self._accept(check_told(consensus, self.local.shape))
-        start = self.state.consensus if consensus is None else consensus
-        self.local = self.problem.solve(start, self.dual, self.rho2)
+            self.state.consensus = consensus
+        self.local = self.problem.solve(self.state.consensus, self.dual, self.rho2)
         return {"vector": self.hide(self._proposal())}
 
     @operation(tells="whether to go on", hears="a ciphertext of the round's sum")
@@ -187,21 +191,17 @@ class ADMMParty(Party):
     )
     def finish(self, total):
         """Problem (3) for the exact sum: no decryption leaves the key holders."""
-        consensus = self.state.solve(total)
+        self.state.consensus = self.state.solve(total)
         return {
-            "consensus": consensus,
+            "consensus": self.state.consensus,
             "n_iter": self.state.n_iter,
             "converged": self.state.converged,
         }
 
-    @operation(
-        tells="sums of its rows, squared rows and squared residuals",
-        hears="the learnt parameters",
-        exact=True,
-    )
-    def residuals(self, parameters):
-        """Means, spread and noise of the fitted model, for its value."""
-        d = self.n_variables
+    @operation(tells="sums of its rows, squared rows and squared residuals", exact=True)
+    def residuals(self):
+        """Means, spread and noise of the model it knows, the strong weights only."""
+        d, parameters = self.n_variables, self.state.kept()
         if self.settings["n_hidden"]:
             forward = mlp_forward(self.rows, parameters, self.settings["n_hidden"])
         else:
@@ -237,6 +237,7 @@ class ADMMResult:
     """Outcome of a run."""
 
     parameters: np.ndarray
+    kept: np.ndarray
     n_rows: int
     n_iter: int
     h: float
@@ -256,8 +257,7 @@ def run_admm(federation, progress):
                 going = state.update(federation.secure_sum("propose", payload))
                 payload = {"consensus": state.consensus}
                 tell(distance=state.distance, h=state.h)
-        consensus, n_iter, converged = state.consensus, state.n_iter, state.converged
-        distance = state.distance
+        n_iter, converged, distance = state.n_iter, state.converged, state.distance
     else:
         while going:
             with progress.step():
@@ -267,23 +267,24 @@ def run_admm(federation, progress):
         total = federation.secure_sum("release")
         # All parties hear the sum, or later sums would not be theirs together.
         reply = federation.call("finish", {"total": total})[federation.first]
-        consensus, n_iter = reply["consensus"], reply["n_iter"] + 1
+        state.consensus, n_iter = reply["consensus"], reply["n_iter"] + 1
         converged = reply["converged"]
         squares = max(total[-1], 0.0) / len(federation.roster)
-        distance = np.sqrt(squares) / max(1.0, np.linalg.norm(consensus))
-    h = state.problem.cycles(consensus)
+        distance = np.sqrt(squares) / max(1.0, np.linalg.norm(state.consensus))
+    h = state.problem.cycles(state.consensus)
     federation.ledger.learns(
         "coordinator" if settings["solved_by"] == "coordinator" else "all parties",
         f"the sums of all {n_iter} rounds, which together can determine every party's "
         "covariance",
     )
-    return ADMMResult(consensus, n_rows, n_iter, h, float(distance), converged)
+    return ADMMResult(
+        state.consensus, state.kept(), n_rows, n_iter, h, float(distance), converged
+    )
 
 
-def collect_residuals(federation, parameters):
-    """Return means, variances, mean residuals and noise variances over all rows."""
-    total = federation.secure_sum("residuals", {"parameters": parameters})
-    return np.split(total, 4)
+def collect_residuals(federation):
+    """Return sums of rows, squared rows, residuals and squared residuals."""
+    return np.split(federation.secure_sum("residuals"), 4)
 
 
 def run_locally(moments, settings):
@@ -301,6 +302,7 @@ def run_locally(moments, settings):
             dual, squares = dual + rho2 * gap, float(gap @ gap)
     return ADMMResult(
         state.consensus,
+        state.kept(),
         moments.n_rows,
         state.n_iter,
         state.h,

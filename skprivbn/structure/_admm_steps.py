@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.structure._acyclicity import ACYCLICITY
+from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
 
 __all__ = ["ConsensusProblem", "LinearProblem"]
 
@@ -99,6 +99,13 @@ class ConsensusProblem:
     def cycles(self, flat):
         """Return `h` at these parameters."""
         return ACYCLICITY[self.acyclicity](self.strength(flat))[0]
+
+    def cut(self, flat, threshold, free_threshold=0.0):
+        """Return the parameters of the acyclic graph of strong weights, others zero."""
+        maps, free = self.maps(flat), flat[self.n_maps * self.n_variables**2 :]
+        kept = acyclic_weights(np.linalg.norm(maps, axis=0), threshold) != 0
+        free = np.where(np.abs(free) > free_threshold, free, 0.0)
+        return np.concatenate([(maps * kept).ravel(), free])
 
     def step(self, target, start, *, weight, alpha, rho1, tol=1e-6, max_iter=100):
         """Equation (3): the best parameters near what the parties ask for.

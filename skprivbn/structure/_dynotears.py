@@ -11,7 +11,6 @@ from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_told
 from skprivbn.partition import check_horizontal
-from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._admm_protocol import lagged_rows
 from skprivbn.structure._notears_admm import ADMMMixin
 from skprivbn.utils._sklearn import Interval, _fit_context
@@ -42,8 +41,10 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         Measure of cycles.
     rho1, rho2 : float, default=None
         First penalties; 0.001, and 0.01 divided by the number of parties, if None.
-    gamma1, gamma2 : float, default=1.75 and 1.2
-        Their growth per round.
+    gamma1 : float, default=1.75
+        Growth per round of the penalty on cycles.
+    gamma2 : float, default=None
+        Growth per round of the penalty on disagreement, 1.2 if None.
     max_iter : int, default=200
         Bound on the rounds.
     tol : float, default=0.01
@@ -133,7 +134,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         rho1=None,
         rho2=None,
         gamma1=1.75,
-        gamma2=1.2,
+        gamma2=None,
         max_iter=200,
         tol=1e-2,
         h_tol=1e-5,
@@ -199,16 +200,17 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             partition.n_parties,
             problem,
             np.zeros((n_lags + 1) * d * d),
-            {"rho1": 1e-3, "rho2": 1e-2},
+            {"rho1": 1e-3, "rho2": 1e-2, "gamma2": 1.2},
             n_lags=n_lags,
+            lagged_threshold=float(self.lagged_threshold),
         )
-        result, parameters, averages, ledger = self._run(X, partition, settings)
-        network = self._make_network(parameters, *averages)
+        result, averages, ledger = self._run(X, partition, settings)
+        network = self._make_network(result.kept, *averages)
         self._keep(result)
         self.n_rows_, self.mean_ = result.n_rows, averages[0]
         self.weights_, *lagged = self._effects(result.parameters)
         self.lagged_weights_ = np.array(lagged)
-        present, *past = self._effects(parameters)
+        present, *past = self._effects(result.kept)
         self._past = np.array(past)
         self.adjacency_matrix_, self.lagged_adjacency_ = present != 0, self._past != 0
         self.network_, self.ledger_ = network, ledger
@@ -221,12 +223,6 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
     def _effects(self, parameters):
         d = self.n_features_in_
         return parameters.reshape(-1, d, d)
-
-    def _cut(self, parameters):
-        """Return the parameters of the strong effects, the present ones acyclic."""
-        present, *past = self._effects(parameters)
-        strong = [np.where(np.abs(A) > self.lagged_threshold, A, 0.0) for A in past]
-        return np.array([acyclic_weights(present, self.threshold), *strong]).ravel()
 
     def _make_network(self, parameters, mean, variances, shift, noise):
         if (variances <= 0.0).any():

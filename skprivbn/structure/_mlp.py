@@ -18,7 +18,6 @@ from skprivbn.federation import check_told
 __all__ = [
     "MLPNetwork",
     "MLPProblem",
-    "cut_mlp",
     "initial_mlp",
     "mlp_forward",
     "n_free_of_mlp",
@@ -49,14 +48,6 @@ def _unpack(flat, d, n_hidden):
         output.reshape(n_hidden, 1, d),
         offset,
     )
-
-
-def cut_mlp(flat, adjacency, n_hidden):
-    """Return learnt parameters without the weights off the edges of a graph."""
-    d = len(adjacency)
-    flat = flat.copy()
-    flat[: n_hidden * d * d].reshape(n_hidden, d, d)[:] *= adjacency
-    return flat
 
 
 def mlp_forward(X, flat, n_hidden):

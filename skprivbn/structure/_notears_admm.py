@@ -16,7 +16,7 @@ from skprivbn.crypto import resolve_backend
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
-from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
+from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._admm_protocol import (
     ADMMParty,
     collect_residuals,
@@ -26,7 +26,6 @@ from skprivbn.structure._admm_protocol import (
 from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
 from skprivbn.structure._mlp import (
     MLPNetwork,
-    cut_mlp,
     initial_mlp,
     n_free_of_mlp,
 )
@@ -43,8 +42,8 @@ __all__ = ["FederatedNotearsADMM"]
 
 #: penalties and their growth where the user leaves them open
 _DEFAULTS = {
-    "linear": {"lambda1": 0.02, "rho1": 1e-3, "rho2": 1e-2},
-    "mlp": {"lambda1": 0.01, "rho1": 0.1, "rho2": 1.0},
+    "linear": {"lambda1": 0.05, "rho1": 1e-3, "rho2": 0.1, "gamma2": 1.1},
+    "mlp": {"lambda1": 0.01, "rho1": 0.1, "rho2": 1.0, "gamma2": 1.2},
 }
 
 
@@ -57,7 +56,7 @@ class ADMMMixin(CallbackSupportMixin):
         "rho1": [Interval(Real, 0, None, closed="neither"), None],
         "rho2": [Interval(Real, 0, None, closed="neither"), None],
         "gamma1": [Interval(Real, 1, None, closed="left")],
-        "gamma2": [Interval(Real, 1, None, closed="left")],
+        "gamma2": [Interval(Real, 1, None, closed="left"), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "h_tol": [Interval(Real, 0, None, closed="left")],
@@ -71,8 +70,6 @@ class ADMMMixin(CallbackSupportMixin):
         Returns
         -------
         result : ADMMResult
-        parameters : ndarray
-            Those of the graph.
         averages : list of ndarray
             Means, variances, mean residuals and noise variances of the variables.
         ledger : Ledger
@@ -83,28 +80,30 @@ class ADMMMixin(CallbackSupportMixin):
             self._federate(partition, ADMMParty, settings) as federation,
         ):
             result = run_admm(federation, progress)
-            parameters = self._cut(result.parameters)
-            sums = collect_residuals(federation, parameters)
+            sums = collect_residuals(federation)
         averages = [total / result.n_rows for total in sums]
-        return result, parameters, averages, federation.ledger
+        return result, averages, federation.ledger
 
     def _settings(self, n_parties, problem, start, defaults, **more):
         known_to = resolve_backend(self.backend).sum_known_to
         rho1 = defaults["rho1"] if self.rho1 is None else self.rho1
         # a party's loss is of order 1 / K, so the penalty that is weighed against it is
         rho2 = defaults["rho2"] / n_parties if self.rho2 is None else self.rho2
+        gamma2 = defaults["gamma2"] if self.gamma2 is None else self.gamma2
         return {
             "problem": problem,
             "start": start,
             "rho1": float(rho1),
             "rho2": float(rho2),
             "gamma1": float(self.gamma1),
-            "gamma2": float(self.gamma2),
+            "gamma2": float(gamma2),
             "rho_max": 1e16,
             "max_iter": int(self.max_iter),
             "tol": float(self.tol),
             "h_tol": float(self.h_tol),
             "solved_by": "coordinator" if known_to == "coordinator" else "parties",
+            "threshold": float(self.threshold),
+            "lagged_threshold": 0.0,
             "n_lags": 0,
             "n_hidden": 0,
             **more,
@@ -152,7 +151,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         How variables depend on their parents: linearly, or through a network with one
         layer of sigmoids.
     lambda1 : float, default=None
-        Weight of the absolute values of the weights. 0.02 for linear models and 0.01
+        Weight of the absolute values of the weights. 0.05 for linear models and 0.01
         for networks if None.
     lambda2 : float, default=0.01
         Weight of the squares, for networks.
@@ -164,11 +163,14 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         Measure of cycles: DAGMA's log-determinant or NOTEARS' trace of the
         exponential.
     rho1, rho2 : float, default=None
-        First penalties on cycles and on disagreement. If None 0.001 and 0.01 divided
+        First penalties on cycles and on disagreement. If None 0.001 and 0.1 divided
         by the number of parties for linear models, 0.1 and 1 divided by it for
         networks.
-    gamma1, gamma2 : float, default=1.75 and 1.2
-        Their growth per round.
+    gamma1 : float, default=1.75
+        Growth per round of the penalty on cycles.
+    gamma2 : float, default=None
+        Growth per round of the penalty on disagreement; 1.1 for linear models and 1.2
+        for networks if None.
     max_iter : int, default=200
         Bound on the rounds.
     tol : float, default=0.01
@@ -271,7 +273,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         rho1=None,
         rho2=None,
         gamma1=1.75,
-        gamma2=1.2,
+        gamma2=None,
         max_iter=200,
         tol=1e-2,
         h_tol=1e-5,
@@ -340,8 +342,8 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
             self._fit_private(partition, settings)
             return self
         charge(self, "rounds")
-        result, parameters, averages, ledger = self._run(X, partition, settings)
-        network = self._make_network(parameters, *averages)
+        result, averages, ledger = self._run(X, partition, settings)
+        network = self._make_network(result.kept, *averages)
         self._keep(result)
         self.network_, self.ledger_ = network, ledger
         d = self.n_features_in_
@@ -378,13 +380,6 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         maps = parameters[: self.n_hidden * d * d]
         return np.linalg.norm(maps.reshape(-1, d, d), axis=0)
 
-    def _cut(self, parameters):
-        """Return the parameters of the acyclic graph of strong weights."""
-        kept = acyclic_weights(self._weights(parameters), self.threshold)
-        if self.model == "linear":
-            return kept.ravel()
-        return cut_mlp(parameters, kept != 0, self.n_hidden)
-
     def _make_network(self, parameters, mean, variances, shift, noise):
         names = self._node_names()
         _check_spread(variances, mean, names)
@@ -401,7 +396,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         super()._keep(result)
         self.n_rows_ = result.n_rows
         self.weights_ = self._weights(result.parameters)
-        self.adjacency_matrix_ = acyclic_weights(self.weights_, self.threshold) != 0
+        self.adjacency_matrix_ = self._weights(result.kept) != 0
 
     def _fit_private(self, partition, settings):
         """Noisy moments once; everything after them costs no privacy."""
@@ -417,7 +412,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,
             moments.covariance,
-            self._weights(self._cut(result.parameters)),
+            self._weights(result.kept),
             nodes=self._node_names(),
         )
         self.privacy_spent_, self.ledger_ = spent, federation.ledger

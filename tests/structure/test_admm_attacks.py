@@ -42,3 +42,38 @@ def test_proposals_answer_nothing_but_the_protocols_question(
     monkeypatch.setattr("skprivbn.structure._notears_admm.run_admm", hostile)
     with pytest.raises(KeyboardInterrupt):
         FederatedNotearsADMM(backend=backend).fit(ROWS, party=np.arange(30) % 3)
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_residuals_are_those_of_the_model_that_parties_know(monkeypatch, model):
+    """Parameters of the coordinator's choice could single out rows."""
+
+    def hostile(federation):
+        with pytest.raises(PartyError, match="did not complete"):
+            federation.secure_sum("residuals", {"parameters": np.ones(4)})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skprivbn.structure._notears_admm.collect_residuals", hostile)
+    learner = FederatedNotearsADMM(model, max_iter=2, n_hidden=2, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        learner.fit(ROWS, party=np.arange(30) % 3)
+
+
+def test_key_holders_give_residuals_of_the_exact_consensus_only(monkeypatch):
+    """Before the exact sum, theirs is a decryption, which must not leave them."""
+
+    def hostile(federation, progress):
+        federation.secure_sum("count")
+        total = federation.secure_sum("propose", {"n_rows": 30})
+        while federation.agree("update", {"total": total}):
+            total = federation.secure_sum("propose")
+        federation.secure_sum("release")
+        with pytest.raises(PartyError, match="refuses"):
+            federation.secure_sum("residuals")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skprivbn.structure._notears_admm.run_admm", hostile)
+    with pytest.raises(KeyboardInterrupt):
+        FederatedNotearsADMM(backend=PAILLIER, max_iter=1).fit(
+            ROWS, party=np.arange(30) % 3
+        )

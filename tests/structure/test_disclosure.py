@@ -91,9 +91,9 @@ def test_a_later_plaintext_message_does_too(small, monkeypatch):
     """The attacker follows the multipliers from zero."""
     X, party = small
     with listening(monkeypatch) as heard:
-        FederatedNotearsADMM(backend="plaintext", rho2=0.01, max_iter=12).fit(
-            X, party=party
-        )
+        FederatedNotearsADMM(
+            backend="plaintext", rho2=0.01, gamma2=1.2, max_iter=12
+        ).fit(X, party=party)
     rounds = rounds_of(heard)
     rho, dual, before = 0.01, np.zeros((3, 3)), np.zeros((3, 3))
     name = next(iter(rounds[0][1]))
