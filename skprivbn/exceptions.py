@@ -60,7 +60,7 @@ class PartyError(RuntimeError):
         "budget-exceeded": "its privacy budget for these data is used up",
     }
 
-    def __init__(self, party, operation, code):
+    def __init__(self, party: str, operation: str, code: str) -> None:
         self.party, self.operation, self.code = party, operation, code
         super().__init__(party, operation, code)
 

@@ -1,8 +1,10 @@
 """What discrete and Gaussian networks share: names and the graph."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -35,14 +37,16 @@ def check_names(nodes):
 class BaseNetwork(ABC):
     """A network with `nodes` and an `adjacency_matrix`."""
 
+    nodes: Sequence[str]
+
     @property
     @abstractmethod
-    def adjacency_matrix(self):
+    def adjacency_matrix(self) -> np.ndarray:
         """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""
 
     @property
     @abstractmethod
-    def n_parameters(self):
+    def n_parameters(self) -> int:
         """Number of free parameters."""
 
     @abstractmethod
@@ -57,7 +61,7 @@ class BaseNetwork(ABC):
         return {}
 
     @property
-    def edges(self):
+    def edges(self) -> list[tuple[str, str]]:
         """List of (parent, child) names, by parent in the order of the nodes."""
         return [
             (self.nodes[i], self.nodes[j])
@@ -77,7 +81,7 @@ class BaseNetwork(ABC):
                 )
         return [self.nodes.index(name) for name in names]
 
-    def to_cpdag(self):
+    def to_cpdag(self) -> np.ndarray:
         """Return the graph of the network's Markov equivalence class.
 
         Returns
@@ -87,7 +91,7 @@ class BaseNetwork(ABC):
         """
         return to_cpdag(self.adjacency_matrix)
 
-    def is_markov_equivalent(self, other):
+    def is_markov_equivalent(self, other: Any) -> bool:
         """Tell whether another network's graph implies the same independences.
 
         Parameters
@@ -105,7 +109,7 @@ class BaseNetwork(ABC):
         theirs = other.adjacency_matrix[np.ix_(order, order)]
         return markov_equivalent(self.adjacency_matrix, theirs)
 
-    def to_networkx(self):
+    def to_networkx(self) -> Any:
         """Return the network as a ``networkx.DiGraph``.
 
         Returns

@@ -1,11 +1,13 @@
 """A Bayesian network over variables with finitely many states."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network import _bif, _inference
@@ -27,6 +29,7 @@ from skprivbn.bayesian_network._labels import (
     sorted_states,
 )
 from skprivbn.utils import import_optional
+from skprivbn.utils._typing import RandomStateLike, WeightsLike
 
 __all__ = ["BayesianNetwork"]
 
@@ -75,7 +78,7 @@ class BayesianNetwork(BaseNetwork):
            ['no', 'no']], dtype=object)
     """
 
-    nodes: tuple
+    nodes: Sequence[str]
     states: Mapping
     parents: Mapping
     cpts: Mapping
@@ -134,7 +137,7 @@ class BayesianNetwork(BaseNetwork):
         return adjacency
 
     @property
-    def n_parameters(self):
+    def n_parameters(self) -> int:
         """Number of free probabilities."""
         return sum(cpt.size - cpt.size // cpt.shape[-1] for cpt in self.cpts.values())
 
@@ -163,7 +166,7 @@ class BayesianNetwork(BaseNetwork):
     def _tables(self):
         return [self.cpts[node] for node in self.nodes]
 
-    def encode(self, X):
+    def encode(self, X: ArrayLike) -> np.ndarray:
         """Return the codes of a table of labels.
 
         Parameters
@@ -178,7 +181,7 @@ class BayesianNetwork(BaseNetwork):
         """
         return encode(X, self.nodes, self.states)
 
-    def decode(self, codes):
+    def decode(self, codes: np.ndarray) -> np.ndarray:
         """Return the labels of a table of codes.
 
         Parameters
@@ -193,7 +196,7 @@ class BayesianNetwork(BaseNetwork):
         """
         return decode(np.asarray(codes), self.nodes, self.states)
 
-    def log_likelihood(self, X):
+    def log_likelihood(self, X: ArrayLike) -> np.ndarray:
         """Return the log-probability of each row.
 
         Parameters
@@ -219,7 +222,7 @@ class BayesianNetwork(BaseNetwork):
             )
         return log_likelihood
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> list[np.ndarray]:
         """Return the distribution of every entry, given the observed ones of its row.
 
         Parameters
@@ -234,7 +237,7 @@ class BayesianNetwork(BaseNetwork):
         """
         return self._posteriors(self.encode(X))
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Return X with every missing entry replaced by its most probable value.
 
         Each entry is the mode of its own distribution in :meth:`predict_proba`, which
@@ -272,7 +275,9 @@ class BayesianNetwork(BaseNetwork):
                 result[j][rows] = table
         return result
 
-    def query(self, nodes, evidence=None):
+    def query(
+        self, nodes: str | Sequence[str], evidence: Mapping[str, Any] | None = None
+    ) -> np.ndarray:
         """Return the joint distribution of some nodes, given the values of others.
 
         Parameters
@@ -321,7 +326,9 @@ class BayesianNetwork(BaseNetwork):
             codes[i] = self.states[node].index(label)
         return codes
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(
+        self, n_samples: int = 1, random_state: RandomStateLike = None
+    ) -> np.ndarray:
         """Draw rows, parents before children.
 
         Parameters
@@ -350,7 +357,15 @@ class BayesianNetwork(BaseNetwork):
         return self.decode(codes)
 
     @classmethod
-    def from_counts(cls, nodes, states, parents, counts, *, alpha=0.0):
+    def from_counts(
+        cls,
+        nodes: Sequence[str],
+        states: Any,
+        parents: Any,
+        counts: Mapping[str, ArrayLike] | Sequence,
+        *,
+        alpha: float = 0.0,
+    ) -> Self:
         """Estimate the tables from how often each configuration was seen.
 
         Parameters
@@ -387,8 +402,15 @@ class BayesianNetwork(BaseNetwork):
 
     @classmethod
     def from_data(
-        cls, X, parents, *, nodes=None, states=None, alpha=1.0, sample_weight=None
-    ):
+        cls,
+        X: ArrayLike,
+        parents: Mapping[str, Sequence[str]] | Sequence,
+        *,
+        nodes: Sequence[str] | None = None,
+        states: Mapping[str, Sequence] | None = None,
+        alpha: float = 1.0,
+        sample_weight: WeightsLike | None = None,
+    ) -> Self:
         """Estimate the tables of a known structure from complete rows.
 
         Parameters
@@ -438,7 +460,7 @@ class BayesianNetwork(BaseNetwork):
             ).reshape(shape)
         return cls.from_counts(nodes, states, parents, counts, alpha=alpha)
 
-    def to_bif(self):
+    def to_bif(self) -> str:
         """Return the network as text in the Bayesian interchange format.
 
         Numbers are written with all their digits, so that :meth:`from_bif` gives an
@@ -451,7 +473,7 @@ class BayesianNetwork(BaseNetwork):
         return _bif.write_bif(self.nodes, self.states, self.parents, self.cpts)
 
     @classmethod
-    def from_bif(cls, text):
+    def from_bif(cls, text: str) -> Self:
         """Read a network from text in the Bayesian interchange format.
 
         Parameters
@@ -465,7 +487,7 @@ class BayesianNetwork(BaseNetwork):
         """
         return cls(*_bif.read_bif(text))
 
-    def to_pgmpy(self):
+    def to_pgmpy(self) -> Any:
         """Return the network as a ``pgmpy.models.DiscreteBayesianNetwork``.
 
         Returns

@@ -1,9 +1,12 @@
 """A Bayesian network of linear regressions with Gaussian noise."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 from sklearn.utils import check_array, check_random_state
 
@@ -11,6 +14,7 @@ from skprivbn.bayesian_network._base import BaseNetwork, check_names
 from skprivbn.bayesian_network._dag import check_adjacency, check_dag
 from skprivbn.bayesian_network._inference import evidence_groups
 from skprivbn.bayesian_network._labels import check_columns
+from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["GaussianBayesianNetwork", "gaussian_log_density", "regress_on_parents"]
 
@@ -51,10 +55,10 @@ class GaussianBayesianNetwork(BaseNetwork):
     array([[1.5, 3. ]])
     """
 
-    nodes: tuple
+    nodes: Sequence[str]
     weights: np.ndarray
-    intercepts: np.ndarray = None
-    variances: np.ndarray = None
+    intercepts: Any = None
+    variances: Any = None
 
     def __post_init__(self):
         nodes = check_names(self.nodes)
@@ -105,7 +109,7 @@ class GaussianBayesianNetwork(BaseNetwork):
         return adjacency
 
     @property
-    def n_parameters(self):
+    def n_parameters(self) -> int:
         """Number of weights that are not zero, intercepts and variances."""
         return int(self.adjacency_matrix.sum()) + 2 * len(self.nodes)
 
@@ -145,7 +149,7 @@ class GaussianBayesianNetwork(BaseNetwork):
             X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=0
         )
 
-    def log_likelihood(self, X):
+    def log_likelihood(self, X: ArrayLike) -> np.ndarray:
         """Return the log-density of each row.
 
         Parameters
@@ -175,7 +179,7 @@ class GaussianBayesianNetwork(BaseNetwork):
             )
         return log_likelihood
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Return X with every missing entry replaced by its conditional mean.
 
         For a Gaussian, the mean of each entry given the observed ones of its row is
@@ -198,7 +202,9 @@ class GaussianBayesianNetwork(BaseNetwork):
             X[np.ix_(rows, asked)] = mean
         return X
 
-    def query(self, nodes, evidence=None):
+    def query(
+        self, nodes: str | Sequence[str], evidence: Mapping[str, float] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean and covariance of some nodes, given the values of others.
 
         Parameters
@@ -240,7 +246,9 @@ class GaussianBayesianNetwork(BaseNetwork):
         surprise = solve_triangular(factor, (values - self.mean[seen]).T, lower=True)
         return self.mean[asked] + surprise.T @ cross, covariance - cross.T @ cross
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(
+        self, n_samples: int = 1, random_state: RandomStateLike = None
+    ) -> np.ndarray:
         """Draw rows.
 
         Parameters
@@ -261,7 +269,14 @@ class GaussianBayesianNetwork(BaseNetwork):
         return (self.intercepts + noise) @ self._total_effects
 
     @classmethod
-    def fit_from_moments(cls, mean, covariance, adjacency, *, nodes=None):
+    def fit_from_moments(
+        cls,
+        mean: ArrayLike,
+        covariance: ArrayLike,
+        adjacency: ArrayLike,
+        *,
+        nodes: Sequence[str] | None = None,
+    ) -> Self:
         """Estimate the parameters of a known structure from a mean and covariance.
 
         Every node is regressed on its parents by least squares, which is maximum

@@ -7,8 +7,9 @@ of a session and forgets at its end.
 
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -45,7 +46,7 @@ class HiddenVector:
     parts: list
     addends: int = 1
 
-    def to_payload(self):
+    def to_payload(self) -> dict:
         """Return the dict that the wire format carries."""
         return {
             "hidden": self.kind,
@@ -58,7 +59,7 @@ class HiddenVector:
         }
 
     @classmethod
-    def from_payload(cls, payload):
+    def from_payload(cls, payload: dict) -> Self:
         """Rebuild from a received dict; anything unexpected is a ProtocolError."""
         expected = {
             "hidden": str,
@@ -91,7 +92,7 @@ class HiddenVector:
             payload["addends"],
         )
 
-    def check_same_sum(self, other):
+    def check_same_sum(self, other: "HiddenVector") -> None:
         """Raise unless `other` may be added to this vector."""
         mine = (self.kind, self.length, self.round, self.key, len(self.parts))
         its = (other.kind, other.length, other.round, other.key, len(other.parts))
@@ -159,11 +160,11 @@ class AdditiveBackend(BaseEstimator, ABC):
     #: who can read the sum: "parties" (key holders) or "coordinator" (and so everybody)
     sum_known_to: ClassVar[str]
 
-    def validate(self):
+    def validate(self) -> None:
         """Raise ValueError unless the hyper-parameters make sense and are safe."""
         self._validate_params()
 
-    def leaks(self):
+    def leaks(self) -> str | None:
         """Say what this backend fails to hide by its very choice; None if nothing.
 
         Whoever opens a session on the coordinator's side shows the text once, as a
@@ -171,7 +172,7 @@ class AdditiveBackend(BaseEstimator, ABC):
         """
 
     @abstractmethod
-    def setup(self, context: PartyContext):
+    def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Party's side of the key exchange: a generator that returns a SumSession.
 
         Yields ``{peer: payload}`` and is sent ``{peer: payload}``, sealed between
@@ -182,7 +183,9 @@ class AdditiveBackend(BaseEstimator, ABC):
     def add(self, hidden: list[HiddenVector]) -> HiddenVector:
         """Add without any key; what the coordinator does."""
 
-    def secure_sum(self, federation, operation, payload=None) -> HiddenVector:
+    def secure_sum(
+        self, federation: Any, operation: str, payload: dict | None = None
+    ) -> HiddenVector:
         """Coordinator's side of one sum: ask everybody, add."""
         replies = federation.call(operation, payload)
         return self.add(
@@ -198,5 +201,5 @@ class AdditiveBackend(BaseEstimator, ABC):
         """Return the largest absolute value that a sum may have."""
 
     @abstractmethod
-    def describe(self, roster) -> dict:
+    def describe(self, roster: Sequence[str]) -> dict:
         """Plain words: {"sum_known_to", "hidden_by", "broken_by", "precision"}."""

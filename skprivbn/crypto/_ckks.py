@@ -1,6 +1,7 @@
 """Sums under CKKS, with TenSEAL: fast for long vectors, approximate."""
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from numbers import Integral
 
@@ -102,17 +103,17 @@ class CKKSBackend(KeyHolderBackend):
 
     def __init__(
         self,
-        preset="default",
-        poly_modulus_degree=None,
-        coeff_mod_bit_sizes=None,
-        scale_bits=None,
-    ):
+        preset: str = "default",
+        poly_modulus_degree: int | None = None,
+        coeff_mod_bit_sizes: Sequence[int] | None = None,
+        scale_bits: int | None = None,
+    ) -> None:
         self.preset = preset
         self.poly_modulus_degree = poly_modulus_degree
         self.coeff_mod_bit_sizes = coeff_mod_bit_sizes
         self.scale_bits = scale_bits
 
-    def validate(self):
+    def validate(self) -> None:
         """Raise ValueError unless the parameters work together and are secure."""
         super().validate()
         degree, primes, scale_bits = self._parameters()
@@ -150,7 +151,7 @@ class CKKSBackend(KeyHolderBackend):
             scale_bits = self.scale_bits
         return degree, primes, scale_bits
 
-    def error_bound(self, n_parties, largest=1.0):
+    def error_bound(self, n_parties: int, largest: float = 1.0) -> float:
         """Bound the absolute error of every value of a sum, but for chance 1e-15.
 
         Parameters
@@ -167,13 +168,13 @@ class CKKSBackend(KeyHolderBackend):
         noise = _SIGMAS * _NOISE * math.sqrt(n_parties * degree / 2) / 2.0**scale_bits
         return noise + _FLOAT_ERROR * max(largest, n_parties)
 
-    def max_sum(self):
+    def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
         _, primes, scale_bits = self._parameters()
         # The primes lie slightly below their powers of two, and noise needs room.
         return 0.98 * 2.0 ** (sum(primes[:-1]) - 1 - scale_bits)
 
-    def describe(self, roster):
+    def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
         n_parties = len(roster)
         precision = (

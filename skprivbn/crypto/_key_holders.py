@@ -8,12 +8,19 @@ accidents; a key holder who wants to cheat can.
 """
 
 from abc import abstractmethod
+from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from skprivbn.crypto._base import AdditiveBackend, HiddenVector, SumSession
+from skprivbn.crypto._base import (
+    AdditiveBackend,
+    HiddenVector,
+    PartyContext,
+    SumSession,
+)
 from skprivbn.crypto._derive import expand, extract, join_fields, session_binding
 from skprivbn.crypto._numbers import check_vector
 from skprivbn.exceptions import ProtocolError
@@ -122,7 +129,7 @@ class KeyHolderBackend(AdditiveBackend):
     def _add_parts(self, columns):
         """Add ciphertexts: one list of bytes per position, one result each."""
 
-    def setup(self, context):
+    def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Make the key (first party) or wait for it; see `AdditiveBackend.setup`."""
         self.validate()
         maker, *others = context.roster
@@ -145,7 +152,7 @@ class KeyHolderBackend(AdditiveBackend):
             secret = _unpad(message["key"])
         return self._open_session(context, secret)
 
-    def add(self, hidden):
+    def add(self, hidden: list[HiddenVector]) -> HiddenVector:
         """Add ciphertexts without any key."""
         first, *others = hidden
         for other in others:
@@ -155,7 +162,7 @@ class KeyHolderBackend(AdditiveBackend):
         parts = self._add_parts([list(c) for c in zip(*(h.parts for h in hidden))])
         return replace(first, parts=parts, addends=sum(h.addends for h in hidden))
 
-    def open(self, total):
+    def open(self, total: HiddenVector) -> np.ndarray:
         """Refuse: the coordinator holds no key."""
         raise ProtocolError(
             f"only the parties can read a {self.name} sum: the coordinator has no key"

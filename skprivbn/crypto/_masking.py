@@ -1,14 +1,21 @@
 """Sums under pairwise masks that cancel: exact and nearly free."""
 
 import hashlib
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from numbers import Integral
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from skprivbn.crypto._base import AdditiveBackend, HiddenVector, SumSession
+from skprivbn.crypto._base import (
+    AdditiveBackend,
+    HiddenVector,
+    PartyContext,
+    SumSession,
+)
 from skprivbn.crypto._derive import expand, join_fields, session_binding
 from skprivbn.crypto._numbers import (
     add_limbs,
@@ -79,17 +86,17 @@ class MaskingBackend(AdditiveBackend):
         "threshold": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(self, recovery=False, threshold=None):
+    def __init__(self, recovery: bool = False, threshold: int | None = None) -> None:
         self.recovery = recovery
         self.threshold = threshold
 
-    def validate(self):
+    def validate(self) -> None:
         """Raise ValueError unless the parameters fit together."""
         super().validate()
         if self.threshold is not None and not self.recovery:
             raise ValueError("threshold is for recovery=True only")
 
-    def n_needed(self, n_parties):
+    def n_needed(self, n_parties: int) -> int:
         """Return how many parties must stay for a sum to be finished.
 
         Parameters
@@ -111,7 +118,7 @@ class MaskingBackend(AdditiveBackend):
             )
         return threshold
 
-    def setup(self, context):
+    def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Derive mask keys from the pair keys; needs no message of its own."""
         # Imported here because the recovery builds upon this module.
         from skprivbn.crypto._recovery import RecoverySession
@@ -122,7 +129,7 @@ class MaskingBackend(AdditiveBackend):
         return MaskingSession(context)
         yield  # makes this a generator, as every backend's setup is
 
-    def add(self, hidden):
+    def add(self, hidden: list[HiddenVector]) -> HiddenVector:
         """Add masked vectors; the masks cancel if all parties are there."""
         first, *others = hidden
         for other in others:
@@ -134,7 +141,9 @@ class MaskingBackend(AdditiveBackend):
             addends=sum(h.addends for h in hidden),
         )
 
-    def secure_sum(self, federation, operation, payload=None):
+    def secure_sum(
+        self, federation: Any, operation: str, payload: dict | None = None
+    ) -> HiddenVector:
         """Coordinator's side of one sum."""
         if self.recovery:
             from skprivbn.crypto._recovery import recoverable_sum
@@ -142,15 +151,15 @@ class MaskingBackend(AdditiveBackend):
             return recoverable_sum(self, federation, operation, payload)
         return super().secure_sum(federation, operation, payload)
 
-    def open(self, total):
+    def open(self, total: HiddenVector) -> np.ndarray:
         """Read the sum."""
         return open_total(total)
 
-    def max_sum(self):
+    def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
         return float(MAX_SUM)
 
-    def describe(self, roster):
+    def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
         n_parties = len(roster)
         n_colluders = max(n_parties - 1, 0)

@@ -1,6 +1,7 @@
 """Sums under Paillier encryption, with phe: exact, slow, based on factoring."""
 
 import secrets
+from collections.abc import Sequence
 from numbers import Integral
 
 import gmpy2
@@ -63,12 +64,17 @@ class PaillierBackend(KeyHolderBackend):
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, key_size=2048, insecure_test_key=False, n_jobs=None):
+    def __init__(
+        self,
+        key_size: int = 2048,
+        insecure_test_key: bool = False,
+        n_jobs: int | None = None,
+    ) -> None:
         self.key_size = key_size
         self.insecure_test_key = insecure_test_key
         self.n_jobs = n_jobs
 
-    def validate(self):
+    def validate(self) -> None:
         """Raise ValueError unless the key is long enough."""
         super().validate()
         if self.key_size < _SECURE_KEY_SIZE and not self.insecure_test_key:
@@ -80,7 +86,7 @@ class PaillierBackend(KeyHolderBackend):
         if self.key_size % 8:
             raise ValueError(f"key_size must be a multiple of 8, got {self.key_size}")
 
-    def leaks(self):
+    def leaks(self) -> str | None:
         """Say so if the key is a test key."""
         if self.key_size < _SECURE_KEY_SIZE:
             return (
@@ -89,11 +95,11 @@ class PaillierBackend(KeyHolderBackend):
             )
         return None
 
-    def max_sum(self):
+    def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
         return float(_MAX_SUM)
 
-    def describe(self, roster):
+    def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
         words = self._describe(
             roster,

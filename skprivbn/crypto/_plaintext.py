@@ -1,11 +1,18 @@
 """Sums in the clear: for comparing, and for data that are nobody's secret."""
 
 import math
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from skprivbn.crypto._base import AdditiveBackend, HiddenVector, SumSession
+from skprivbn.crypto._base import (
+    AdditiveBackend,
+    HiddenVector,
+    PartyContext,
+    SumSession,
+)
 from skprivbn.crypto._numbers import check_range, check_vector
 from skprivbn.exceptions import ProtocolError
 
@@ -31,19 +38,19 @@ class PlaintextBackend(AdditiveBackend):
     sum_known_to = "coordinator"
     _parameter_constraints = {}
 
-    def leaks(self):
+    def leaks(self) -> str | None:
         """Say that nothing is hidden."""
         return (
             "the plaintext backend hides nothing: the coordinator reads every party's "
             "vectors"
         )
 
-    def setup(self, context):
+    def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Return the session; there is no key to agree on."""
         return PlaintextSession(context)
         yield  # makes this a generator, as every backend's setup is
 
-    def add(self, hidden):
+    def add(self, hidden: list[HiddenVector]) -> HiddenVector:
         """Add vectors."""
         first, *others = hidden
         for other in others:
@@ -55,15 +62,15 @@ class PlaintextBackend(AdditiveBackend):
             addends=sum(h.addends for h in hidden),
         )
 
-    def open(self, total):
+    def open(self, total: HiddenVector) -> np.ndarray:
         """Read the sum."""
         return _read(total).copy()
 
-    def max_sum(self):
+    def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
         return math.inf
 
-    def describe(self, roster):
+    def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
         return {
             "sum_known_to": "the coordinator, and whoever it tells",

@@ -1,5 +1,7 @@
 """Backends by name."""
 
+from typing import Any
+
 from sklearn.base import clone
 
 from skprivbn.crypto._base import AdditiveBackend
@@ -18,7 +20,9 @@ BACKENDS = {
 }
 
 
-def resolve_backend(backend, **parameters):
+def resolve_backend(
+    backend: str | AdditiveBackend, **parameters: Any
+) -> AdditiveBackend:
     """Return a valid backend of one's own, given its name or an instance.
 
     Parameters

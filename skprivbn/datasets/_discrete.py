@@ -6,8 +6,10 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import check_random_state
 
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets._graphs import random_connected_graph, random_dag
 from skprivbn.utils._sklearn import Interval, StrOptions, validate_params
+from skprivbn.utils._typing import RandomStateLike
 
 
 @validate_params(
@@ -22,14 +24,14 @@ from skprivbn.utils._sklearn import Interval, StrOptions, validate_params
     prefer_skip_nested_validation=True,
 )
 def make_discrete_bayesian_network(
-    n_features=10,
+    n_features: int = 10,
     *,
-    n_states=2,
-    n_edges=None,
-    max_parents=3,
-    alpha=0.5,
-    random_state=None,
-):
+    n_states: int | tuple[int, int] = 2,
+    n_edges: int | None = None,
+    max_parents: int = 3,
+    alpha: float = 0.5,
+    random_state: RandomStateLike = None,
+) -> BayesianNetwork:
     """Generate a random discrete Bayesian network.
 
     Edges are placed uniformly at random, and every row of every conditional
@@ -108,15 +110,15 @@ def make_discrete_bayesian_network(
     prefer_skip_nested_validation=True,
 )
 def make_markov_random_field(
-    n_features=10,
-    n_states=10,
+    n_features: int = 10,
+    n_states: int | tuple[int, int] = 10,
     *,
-    graph="chain",
-    order=1,
-    n_edges=None,
-    alpha=1.0,
-    random_state=None,
-):
+    graph: str = "chain",
+    order: int = 1,
+    n_edges: int | None = None,
+    alpha: float = 1.0,
+    random_state: RandomStateLike = None,
+) -> dict[tuple[int, int], np.ndarray]:
     """Generate a random pairwise Markov random field.
 
     The probability of a row x is proportional to the exponential of the sum,

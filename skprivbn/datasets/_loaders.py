@@ -14,7 +14,7 @@ from skprivbn.utils._sklearn import StrOptions, validate_params
 
 
 @validate_params({"as_frame": ["boolean"]}, prefer_skip_nested_validation=True)
-def load_sachs(*, as_frame=False):
+def load_sachs(*, as_frame: bool = False) -> Bunch:
     """Load the protein signalling data of Sachs et al. with the consensus network.
 
     Concentrations of 11 phosphorylated proteins and lipids in 853 human immune
@@ -77,7 +77,9 @@ def load_sachs(*, as_frame=False):
     {"return_X_y": ["boolean"], "as_frame": ["boolean"]},
     prefer_skip_nested_validation=True,
 )
-def load_parkinsons(*, return_X_y=False, as_frame=False):
+def load_parkinsons(
+    *, return_X_y: bool = False, as_frame: bool = False
+) -> Bunch | tuple:
     """Load voice measurements of people with and without Parkinson's disease.
 
     22 measures of 195 voice recordings of 32 people, 24 of whom have the disease.
@@ -160,7 +162,13 @@ def load_parkinsons(*, return_X_y=False, as_frame=False):
     },
     prefer_skip_nested_validation=True,
 )
-def load_adult(*, subset="train", discretized=False, return_X_y=False, as_frame=False):
+def load_adult(
+    *,
+    subset: str = "train",
+    discretized: bool = False,
+    return_X_y: bool = False,
+    as_frame: bool = False,
+) -> Bunch | tuple:
     """Load the Adult census data: 14 attributes of a person, and the income.
 
     Parameters
@@ -256,7 +264,7 @@ def load_adult(*, subset="train", discretized=False, return_X_y=False, as_frame=
 
 
 @validate_params({"as_frame": ["boolean"]}, prefer_skip_nested_validation=True)
-def load_msnbc(*, as_frame=False):
+def load_msnbc(*, as_frame: bool = False) -> Bunch:
     """Load which page categories of a news site visitors looked at in one day.
 
     Parameters

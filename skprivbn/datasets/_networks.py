@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.utils._sklearn import StrOptions, validate_params
 
 # P(either = yes | lung, tub), parents in this order, states (yes, no).
@@ -15,7 +16,7 @@ _NOISY_OR = [[0.99, 0.9], [0.9, 0.1]]
     {"variant": [StrOptions({"standard", "noisy_or"})]},
     prefer_skip_nested_validation=True,
 )
-def load_asia(*, variant="standard"):
+def load_asia(*, variant: str = "standard") -> BayesianNetwork:
     """Load the Asia network: 8 binary variables of a chest clinic, 8 edges.
 
     Parameters
@@ -62,7 +63,7 @@ def load_asia(*, variant="standard"):
     return _build(fields)
 
 
-def load_alarm():
+def load_alarm() -> BayesianNetwork:
     """Load the ALARM network: 37 variables of patient monitoring, 46 edges.
 
     Returns
@@ -93,7 +94,7 @@ def load_alarm():
     return _build(read_network("alarm"))
 
 
-def load_child():
+def load_child() -> BayesianNetwork:
     """Load the Child network: 20 variables of congenital heart disease, 25 edges.
 
     Returns
@@ -123,7 +124,7 @@ def load_child():
     return _build(read_network("child"))
 
 
-def load_insurance():
+def load_insurance() -> BayesianNetwork:
     """Load the Insurance network: 27 variables of car insurance risk, 52 edges.
 
     Returns

@@ -1,12 +1,15 @@
 """Spread rows or columns over parties, for simulations."""
 
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.datasets import make_blobs
 from sklearn.utils import check_random_state, column_or_1d
 
 from skprivbn.utils._sklearn import Interval, StrOptions, validate_params
+from skprivbn.utils._typing import RandomStateLike
 
 SPLIT_CONSTRAINTS = {
     "n_parties": [Interval(Integral, 1, None, closed="left")],
@@ -27,16 +30,16 @@ SPLIT_CONSTRAINTS = {
     prefer_skip_nested_validation=True,
 )
 def split_horizontal(
-    X,
-    n_parties=2,
+    X: Any,
+    n_parties: int = 2,
     *,
-    kind="iid",
-    y=None,
-    column=None,
-    alpha=0.5,
-    min_rows=1,
-    random_state=None,
-):
+    kind: str = "iid",
+    y: ArrayLike | None = None,
+    column: int | str | None = None,
+    alpha: float = 0.5,
+    min_rows: int = 1,
+    random_state: RandomStateLike = None,
+) -> np.ndarray:
     """Decide which party holds which row.
 
     Parameters
@@ -123,7 +126,13 @@ def split_horizontal(
     },
     prefer_skip_nested_validation=True,
 )
-def split_vertical(columns, n_parties=2, *, shuffle=True, random_state=None):
+def split_vertical(
+    columns: Any,
+    n_parties: int = 2,
+    *,
+    shuffle: bool = True,
+    random_state: RandomStateLike = None,
+) -> dict[str, list]:
     """Decide which party holds which columns.
 
     Parameters
@@ -187,17 +196,17 @@ def split_vertical(columns, n_parties=2, *, shuffle=True, random_state=None):
     prefer_skip_nested_validation=True,
 )
 def make_partitioned_blobs(
-    n_samples=100,
-    n_features=2,
+    n_samples: int = 100,
+    n_features: int = 2,
     *,
-    centers=3,
-    cluster_std=1.0,
-    n_parties=3,
-    kind="iid",
-    alpha=0.5,
-    min_rows=1,
-    random_state=None,
-):
+    centers: ArrayLike = 3,
+    cluster_std: ArrayLike = 1.0,
+    n_parties: int = 3,
+    kind: str = "iid",
+    alpha: float = 0.5,
+    min_rows: int = 1,
+    random_state: RandomStateLike = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Generate Gaussian blobs whose rows are spread over parties.
 
     Parameters

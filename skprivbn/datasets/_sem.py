@@ -3,10 +3,12 @@
 from numbers import Integral, Real
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from skprivbn.datasets._graphs import random_dag, random_weights
 from skprivbn.utils._sklearn import Interval, StrOptions, validate_params
+from skprivbn.utils._typing import RandomStateLike
 
 GRAPH_CONSTRAINTS = {
     "n_samples": [Interval(Integral, 1, None, closed="left")],
@@ -27,16 +29,16 @@ GRAPH_CONSTRAINTS = {
     prefer_skip_nested_validation=True,
 )
 def make_linear_sem(
-    n_samples=100,
-    n_features=10,
+    n_samples: int = 100,
+    n_features: int = 10,
     *,
-    n_edges=None,
-    graph="erdos_renyi",
-    weight_range=(0.5, 2.0),
-    noise="gaussian",
-    noise_scale=1.0,
-    random_state=None,
-):
+    n_edges: int | None = None,
+    graph: str = "erdos_renyi",
+    weight_range: tuple[float, float] = (0.5, 2.0),
+    noise: str = "gaussian",
+    noise_scale: ArrayLike = 1.0,
+    random_state: RandomStateLike = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Generate data from a random linear structural equation model.
 
     A random directed acyclic graph gets random weights, and every variable is
@@ -119,15 +121,15 @@ def make_linear_sem(
     prefer_skip_nested_validation=True,
 )
 def make_mlp_sem(
-    n_samples=100,
-    n_features=10,
+    n_samples: int = 100,
+    n_features: int = 10,
     *,
-    n_edges=None,
-    graph="erdos_renyi",
-    n_hidden=100,
-    noise_scale=1.0,
-    random_state=None,
-):
+    n_edges: int | None = None,
+    graph: str = "erdos_renyi",
+    n_hidden: int = 100,
+    noise_scale: ArrayLike = 1.0,
+    random_state: RandomStateLike = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Generate data from a random non-linear structural equation model.
 
     Every variable is a random neural network of its parents, with one hidden

@@ -8,6 +8,7 @@ from sklearn.utils import check_random_state
 from skprivbn.datasets._graphs import random_dag, random_weights
 from skprivbn.datasets._sem import check_weight_range
 from skprivbn.utils._sklearn import Interval, validate_params
+from skprivbn.utils._typing import RandomStateLike
 
 
 @validate_params(
@@ -27,19 +28,19 @@ from skprivbn.utils._sklearn import Interval, validate_params
     prefer_skip_nested_validation=True,
 )
 def make_var_sem(
-    n_samples=100,
-    n_features=5,
+    n_samples: int = 100,
+    n_features: int = 5,
     *,
-    n_series=1,
-    n_lags=1,
-    n_edges=None,
-    n_lagged_edges=None,
-    weight_range=(0.5, 2.0),
-    lagged_weight_range=(0.3, 0.5),
-    max_radius=0.95,
-    noise_scale=1.0,
-    random_state=None,
-):
+    n_series: int = 1,
+    n_lags: int = 1,
+    n_edges: int | None = None,
+    n_lagged_edges: int | None = None,
+    weight_range: tuple[float, float] = (0.5, 2.0),
+    lagged_weight_range: tuple[float, float] = (0.3, 0.5),
+    max_radius: float = 0.95,
+    noise_scale: float = 1.0,
+    random_state: RandomStateLike = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Generate time series from a random structural vector autoregression.
 
     Variables act on each other at once, along a directed acyclic graph with

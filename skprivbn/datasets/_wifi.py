@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skprivbn.utils._sklearn import Interval, validate_params
+from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["make_wifi_sessions"]
 
@@ -21,7 +22,12 @@ N_SLOTS, N_STEPS = 144, 6
     },
     prefer_skip_nested_validation=True,
 )
-def make_wifi_sessions(n_individuals=500, n_access_points=10, *, random_state=None):
+def make_wifi_sessions(
+    n_individuals: int = 500,
+    n_access_points: int = 10,
+    *,
+    random_state: RandomStateLike = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Simulate where people's devices are connected, every ten minutes of a day.
 
     An individual is one person on one day. The day's 144 slots are cut into 24

@@ -3,8 +3,12 @@
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from skprivbn.crypto import MaskingBackend, resolve_backend
+import numpy as np
+
+from skprivbn.crypto import AdditiveBackend, MaskingBackend, resolve_backend
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import COORDINATOR, Ledger
@@ -63,14 +67,14 @@ class Federation(ABC):
 
     def __init__(
         self,
-        roster,
-        party_class,
-        settings,
-        backend="plaintext",
+        roster: Iterable[str],
+        party_class: Any,
+        settings: dict,
+        backend: str | AdditiveBackend = "plaintext",
         *,
-        timeout=None,
-        on_dropout="raise",
-    ):
+        timeout: float | None = None,
+        on_dropout: str = "raise",
+    ) -> None:
         self.roster = tuple(roster)
         self.party_class = party_class
         self.backend = resolve_backend(backend)
@@ -102,17 +106,17 @@ class Federation(ABC):
         self._close()
 
     @property
-    def session(self):
+    def session(self) -> bytes:
         """Random bytes that name the session, known to everybody in it."""
         return self._session
 
     @property
-    def active(self):
+    def active(self) -> tuple[str, ...]:
         """Names of the parties still taking part."""
         return tuple(name for name in self.roster if name not in self.lost)
 
     @property
-    def first(self):
+    def first(self) -> str:
         """The first active party; it hands results over on behalf of all."""
         return self.active[0]
 
@@ -136,20 +140,20 @@ class Federation(ABC):
         hellos = {name: reply.get("hello") for name, reply in replies.items()}
         self._relay("session.meet", self.call("session.meet", {"hellos": hellos}))
 
-    def rotate_keys(self):
+    def rotate_keys(self) -> None:
         """Have the parties replace the keys of the secure sums."""
         self._relay("session.rotate", self.call("session.rotate", {}))
 
     def call(
         self,
-        operation,
-        payload=None,
+        operation: str,
+        payload: dict | None = None,
         *,
-        to=None,
-        each=None,
-        timeout=None,
-        missing="raise",
-    ):
+        to: str | Sequence[str] | None = None,
+        each: dict[str, dict] | None = None,
+        timeout: float | None = None,
+        missing: str = "raise",
+    ) -> dict[str, dict]:
         """Ask parties to do something and wait for all of them: one round trip.
 
         Parameters
@@ -197,7 +201,9 @@ class Federation(ABC):
                 raise PartyError(name, operation, code)
         return replies
 
-    def secure_sum(self, operation, payload=None):
+    def secure_sum(
+        self, operation: str, payload: dict | None = None
+    ) -> np.ndarray | dict:
         """Add the vectors that parties hide in answer to an operation.
 
         Parameters
@@ -227,7 +233,7 @@ class Federation(ABC):
         self.ledger.learns("all parties (they hold the key)", what, kind)
         return total.to_payload()
 
-    def agree(self, operation, payload=None):
+    def agree(self, operation: str, payload: dict | None = None) -> bool:
         """Ask all parties a question to which they must give the same answer.
 
         Parameters
@@ -245,7 +251,13 @@ class Federation(ABC):
             raise ProtocolError(f"parties disagree on whether to go on in {operation}")
         return answers.pop()
 
-    def converse(self, operation, payload=None, *, between=None):
+    def converse(
+        self,
+        operation: str,
+        payload: dict | None = None,
+        *,
+        between: Sequence[str] | None = None,
+    ) -> None:
         """Let parties talk to each other, sealed, until all have what they want.
 
         Parameters
@@ -383,15 +395,15 @@ class InProcessFederation(Federation):
 
     def __init__(
         self,
-        blocks,
-        party_class,
-        settings,
-        backend="plaintext",
+        blocks: dict[str, dict],
+        party_class: Any,
+        settings: dict,
+        backend: str | AdditiveBackend = "plaintext",
         *,
-        policy=HostPolicy(),  # noqa: B008 -- frozen
-        debug=False,
-        **options,
-    ):
+        policy: HostPolicy = HostPolicy(),  # noqa: B008 -- frozen
+        debug: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(blocks, party_class, settings, backend, **options)
         self._hosts = {
             name: PartyHost(name, block, lambda path: party_class, policy, debug=debug)

@@ -9,7 +9,10 @@ into a public code.
 import hashlib
 import inspect
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
 
 from skprivbn.crypto import MaskingBackend, resolve_backend
 from skprivbn.crypto.sealing import Identity
@@ -73,14 +76,14 @@ class PartyHost:
 
     def __init__(
         self,
-        name,
-        block,
-        find_protocol,
-        policy=HostPolicy(),  # noqa: B008 -- frozen
-        identity=None,
-        pins=None,
-        debug=False,
-    ):
+        name: str,
+        block: dict[str, ArrayLike],
+        find_protocol: Callable,
+        policy: HostPolicy = HostPolicy(),  # noqa: B008 -- frozen
+        identity: Identity | None = None,
+        pins: dict[str, bytes] | None = None,
+        debug: bool = False,
+    ) -> None:
         self.name = name
         self._block = block
         self._find_protocol = find_protocol
@@ -99,12 +102,12 @@ class PartyHost:
         self._last_sequence, self._last_digest, self._last_reply = -1, None, None
         self._closed = False
 
-    def close(self):
+    def close(self) -> None:
         """End the session and forget its keys and state."""
         self._forget()
         self._closed = True
 
-    def handle(self, message):
+    def handle(self, message: bytes) -> bytes:
         """Answer one request of the coordinator; never raises.
 
         Parameters

@@ -4,6 +4,9 @@ import hashlib
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
+from typing import Any
+
+from skprivbn.privacy import DistributedNoise
 
 __all__ = [
     "COORDINATOR",
@@ -77,7 +80,7 @@ class LedgerTable:
     rows : list of tuple
     """
 
-    def __init__(self, columns, rows):
+    def __init__(self, columns: list[str], rows: list[tuple]) -> None:
         self.columns, self.rows = list(columns), [tuple(row) for row in rows]
 
     def __len__(self):
@@ -110,7 +113,7 @@ class LedgerTable:
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """Return a pandas DataFrame."""
         from skprivbn.utils import import_optional
 
@@ -154,7 +157,15 @@ class Ledger:
     transcript_hash: str = hashlib.sha256(b"").hexdigest()
     _knowledge: list = field(default_factory=list, repr=False)
 
-    def record(self, operation, sender, receiver, message, kind, tells):
+    def record(
+        self,
+        operation: str,
+        sender: str,
+        receiver: str,
+        message: bytes,
+        kind: str,
+        tells: str,
+    ) -> None:
         """Add one message."""
         if kind not in KINDS:
             raise ValueError(f"unknown kind of message {kind!r}; known: {list(KINDS)}")
@@ -174,12 +185,18 @@ class Ledger:
             )
         )
 
-    def note(self, text):
+    def note(self, text: str) -> None:
         """Add a fact about the whole session, once."""
         if text not in self.notes:
             self.notes.append(text)
 
-    def learns(self, who, what, kind="plaintext aggregate", epsilon=None):
+    def learns(
+        self,
+        who: str,
+        what: str,
+        kind: str = "plaintext aggregate",
+        epsilon: float | None = None,
+    ) -> None:
         """Add something that `who` knows after combining messages, once.
 
         Parameters
@@ -199,7 +216,7 @@ class Ledger:
         if fact not in self._knowledge:
             self._knowledge.append(fact)
 
-    def append(self, other):
+    def append(self, other: "Ledger") -> None:
         """Add all that the ledger of a later session holds.
 
         Parameters
@@ -223,11 +240,11 @@ class Ledger:
         self._knowledge += [f for f in other._knowledge if f not in self._knowledge]
 
     @property
-    def total_bytes(self):
+    def total_bytes(self) -> int:
         """Bytes of all messages."""
         return sum(entry.n_bytes for entry in self.entries)
 
-    def bytes_by_party(self):
+    def bytes_by_party(self) -> dict[str, tuple[int, int]]:
         """Return bytes sent and received by each party: {name: (sent, received)}."""
         sent, received = defaultdict(int), defaultdict(int)
         for entry in self.entries:
@@ -236,14 +253,14 @@ class Ledger:
         names = [*self.parties, COORDINATOR]
         return {name: (sent[name], received[name]) for name in names}
 
-    def bytes_by_kind(self):
+    def bytes_by_kind(self) -> dict[str, int]:
         """Return bytes of all messages by kind."""
         totals = defaultdict(int)
         for entry in self.entries:
             totals[entry.kind] += entry.n_bytes
         return dict(totals)
 
-    def who_learns_what(self):
+    def who_learns_what(self) -> LedgerTable:
         """Return a table, in plain words, of what each participant gets to see.
 
         Returns
@@ -276,7 +293,7 @@ class Ledger:
         rows.sort(key=lambda row: (row[0] != COORDINATOR, row[0]))
         return LedgerTable(["who", "learns", "from", "as", "times", "bytes"], rows)
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """Return all messages as a pandas DataFrame."""
         from skprivbn.utils import import_optional
 
@@ -301,7 +318,7 @@ class Ledger:
         )
 
 
-def declare_noise(ledger, noise, what):
+def declare_noise(ledger: Ledger, noise: DistributedNoise, what: str) -> None:
     """Enter a release under noise that the parties made together.
 
     Parameters

@@ -6,8 +6,10 @@ applies it to its own rows. It may tell the sum of their scores; predictions are
 the party itself.
 """
 
+from collections.abc import Generator
 from importlib import import_module
 from inspect import signature
+from typing import Any
 
 import numpy as np
 
@@ -95,27 +97,27 @@ class ModelParty(Party):
     """
 
     @classmethod
-    def models(cls, settings):
+    def models(cls, settings: dict) -> list:
         """Return the one model."""
         return [settings["model"]]
 
     @classmethod
-    def survives_losses(cls, settings):
+    def survives_losses(cls, settings: dict) -> bool:
         """Tell that there is one sum: the score is then that of the others' rows."""
         return True
 
     @classmethod
-    def keeps_results(cls, settings):
+    def keeps_results(cls, settings: dict) -> bool:
         """Tell whether this is for the party's own use."""
         return settings["task"] == "keep"
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Make the model; nothing is computed before it is asked for."""
         self.X = np.asarray(self.block["X"])
         self.model = rebuild_model(self.settings["model"], self.X.shape[1])
         self.kept = None
 
-    def schedule(self):
+    def schedule(self) -> Generator[Any, Any, Any]:
         """One task."""
         task = self.settings["task"]
         if task not in ("score", "keep"):
@@ -127,7 +129,7 @@ class ModelParty(Party):
         "how many rows are impossible under it, and how many there are",
         exact=True,
     )
-    def score(self):
+    def score(self) -> dict:
         """Sum the scores of the own rows."""
         try:
             scores = self._apply(self.model._row_scores)
@@ -145,7 +147,7 @@ class ModelParty(Party):
         return method(self.X, **beside)
 
     @operation(tells="that it was asked")
-    def keep(self):
+    def keep(self) -> None:
         """Apply the model for the own use; say the same whatever comes of it."""
         try:
             if self.settings["method"] in KEPT:

@@ -6,7 +6,9 @@ round: rows clipped to public bounds, in integers, with noise that the parties a
 together before anything is summed.
 """
 
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +48,13 @@ class Moments:
     covariance: np.ndarray | None
 
 
-def moments_settings(second="full", *, bounds=None, noise=None, n_parties=None):
+def moments_settings(
+    second: str = "full",
+    *,
+    bounds: Any = None,
+    noise: tuple[float, float] | None = None,
+    n_parties: Any = None,
+) -> dict:
     """Return the public parameters of a :class:`MomentsParty`.
 
     Parameters
@@ -92,7 +100,9 @@ class MomentsParty(Party):
     """A holder of rows that contributes to means and covariances."""
 
     @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
+    def privacy_noise(
+        cls, settings: dict, n_features: int, n_parties: int
+    ) -> DistributedNoise | None:
         """Return the noise of the one release, calibrated anew."""
         given, bounds = settings["noise"], settings["bounds"]
         if given is None:
@@ -108,19 +118,19 @@ class MomentsParty(Party):
         return check_noise(given, DistributedNoise(**expected["noise"]))
 
     @classmethod
-    def survives_losses(cls, settings):
+    def survives_losses(cls, settings: dict) -> bool:
         """Tell whether there is one sum only."""
         single = settings["noise"] is not None or settings["second"] == "none"
         return single and cls is MomentsParty
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Read the settings."""
         self.rows = np.asarray(self.block["X"], dtype=np.float64)
         if not np.all(np.isfinite(self.rows)):
             raise PartyRefusal("invalid-data")
         self.second = self.settings["second"]
 
-    def schedule(self):
+    def schedule(self) -> Generator[Any, Any, Any]:
         """Exact: sums, then squares. With noise: one release."""
         if self.settings["noise"] is not None:
             yield "noisy_moments"
@@ -132,7 +142,7 @@ class MomentsParty(Party):
     @operation(
         tells="its number of rows, sums and absolute sums of each feature", exact=True
     )
-    def sums(self):
+    def sums(self) -> dict:
         """First moments; absolute values set the unit of the second."""
         return {
             "vector": self.hide(
@@ -151,7 +161,7 @@ class MomentsParty(Party):
         hears="the common mean and unit of each feature",
         exact=True,
     )
-    def squares(self, mean, unit):
+    def squares(self, mean: np.ndarray, unit: np.ndarray) -> dict:
         """Second moments about the mean, in units that fit the fixed point."""
         shape = self.rows.shape[1:]
         rows = (self.rows - check_told(mean, shape)) / check_told(unit, shape)
@@ -162,7 +172,7 @@ class MomentsParty(Party):
         kind="noisy release",
         exact=True,
     )
-    def noisy_moments(self):
+    def noisy_moments(self) -> dict:
         """All moments of the clipped rows as integers, with this party's noise."""
         low, high = self.settings["bounds"]
         unit = self.settings["unit"]
@@ -181,7 +191,7 @@ class MomentsParty(Party):
         return {"vector": self.hide(counts + noise.share(counts.shape))}
 
 
-def collect_moments(federation):
+def collect_moments(federation: Any) -> Moments:
     """Run the protocol: the coordinator's side.
 
     Parameters

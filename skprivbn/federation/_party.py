@@ -7,15 +7,20 @@ send is refused.
 
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from functools import cache
 from inspect import getmembers
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skprivbn.crypto import HiddenVector
+from skprivbn.crypto._base import PartyContext
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._ledger import KINDS
+from skprivbn.privacy import DistributedNoise
 
 __all__ = [
     "Operation",
@@ -36,7 +41,7 @@ class PartyRefusal(Exception):
         One of ``PartyError.REASONS``.
     """
 
-    def __init__(self, code):
+    def __init__(self, code: str) -> None:
         if code not in PartyError.REASONS:
             raise ValueError(f"{code!r} is not one of {list(PartyError.REASONS)}")
         self.code = code
@@ -77,7 +82,7 @@ class Operation:
                 raise ValueError(f"unknown kind of message {kind!r}")
 
 
-def operation(tells="", **words):
+def operation(tells: str = "", **words: Any) -> Callable:
     """Mark a method of a :class:`Party` as something a coordinator may ask.
 
     The method takes the entries of the payload as keyword arguments and returns a
@@ -105,7 +110,7 @@ def operation(tells="", **words):
     return mark
 
 
-def check_noise(given, expected):
+def check_noise(given: dict, expected: DistributedNoise) -> DistributedNoise:
     """Return noise that parties are asked to make, if it is what it should be.
 
     Parameters
@@ -124,7 +129,7 @@ def check_noise(given, expected):
     return expected
 
 
-def check_told(value, shape):
+def check_told(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return an array that the coordinator sent, if it has the shape it must have.
 
     NumPy would stretch any other: an array with a row for each of a party's rows, for
@@ -159,15 +164,20 @@ class Party(ABC):
         Name, roster and pair keys of the session.
     """
 
-    def __init__(self, block, settings, context):
+    def __init__(
+        self, block: dict[str, ArrayLike], settings: dict, context: PartyContext
+    ) -> None:
         self.block = block
         self.settings = settings
         self.context = context
-        self._sums = self._operation = None
+        self._sums: Any = None
+        self._operation: Any = None
         self.prepare()
 
     @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
+    def privacy_noise(
+        cls, settings: dict, n_features: int, n_parties: int
+    ) -> DistributedNoise | None:
         """Return the noise on everything that a session releases, or None.
 
         A site charges its cost to a budget before its data are touched. Protocols
@@ -190,7 +200,7 @@ class Party(ABC):
         """
 
     @classmethod
-    def shows_rows(cls, settings):
+    def shows_rows(cls, settings: dict) -> bool:
         """Tell whether a session with these settings shows rows to somebody.
 
         A site refuses such sessions unless its site file allows them.
@@ -206,7 +216,7 @@ class Party(ABC):
         return False
 
     @classmethod
-    def survives_losses(cls, settings):
+    def survives_losses(cls, settings: dict) -> bool:
         """Tell whether a session may go on without a party that is lost in a sum.
 
         It may if nothing is summed again: what a lost party told in earlier sums
@@ -223,7 +233,7 @@ class Party(ABC):
         return False
 
     @classmethod
-    def models(cls, settings):
+    def models(cls, settings: dict) -> list[dict]:
         """Return the public models that a session applies to this party's rows.
 
         A site refuses models of estimators that its site file does not name.
@@ -239,7 +249,7 @@ class Party(ABC):
         return []
 
     @classmethod
-    def keeps_results(cls, settings):
+    def keeps_results(cls, settings: dict) -> bool:
         """Tell whether a session is for this party's own use and tells nothing.
 
         A site keeps such results, as the attribute ``kept``, in a folder of its own,
@@ -255,11 +265,11 @@ class Party(ABC):
         """
         return False
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Check the block and set up state; called once, before any operation."""
 
     @abstractmethod
-    def schedule(self):
+    def schedule(self) -> Generator[Any, Any, Any]:
         """Yield the name of the operation accepted next, or a tuple of choices.
 
         A generator, advanced after each operation and sent the name of the one that
@@ -267,16 +277,16 @@ class Party(ABC):
         """
 
     @property
-    def name(self):
+    def name(self) -> str:
         """This party's name."""
         return self.context.name
 
     @property
-    def peers(self):
+    def peers(self) -> tuple[str, ...]:
         """Names of the other parties, in roster order."""
         return tuple(name for name in self.context.roster if name != self.name)
 
-    def hide(self, vector):
+    def hide(self, vector: ArrayLike) -> dict:
         """Hide a vector for a secure sum; return it under the key ``"vector"``.
 
         Parameters
@@ -297,7 +307,7 @@ class Party(ABC):
             vector = vector.astype(np.int64)
         return self._sums.hide(vector, self._operation).to_payload()
 
-    def reveal(self, total):
+    def reveal(self, total: np.ndarray | dict) -> np.ndarray:
         """Read a sum that the coordinator sent: in the clear, or as a key holder.
 
         Parameters
@@ -317,7 +327,7 @@ class Party(ABC):
             return total
         return self._sums.reveal(HiddenVector.from_payload(total))
 
-    def add_among_peers(self, vector):
+    def add_among_peers(self, vector: np.ndarray) -> Generator[Any, Any, Any]:
         """Add integer vectors with the peers, so that only they know the sum.
 
         Part of a conversation, of two rounds: shares that look random, then their
@@ -349,7 +359,7 @@ class Party(ABC):
         received = yield dict.fromkeys(self.peers, {"part": mine})
         return (mine + add(received)).view(np.int64)
 
-    def expect_sum(self, operation, sums):
+    def expect_sum(self, operation: str, sums: Any) -> None:
         """Choose the sum session that :meth:`hide` and :meth:`reveal` use next.
 
         `operation` names the sum: parties whose names differ cannot be summed.
@@ -358,7 +368,7 @@ class Party(ABC):
 
     @classmethod
     @cache
-    def operations(cls):
+    def operations(cls) -> dict:
         """Return the operations a coordinator may ask, by name."""
         return {
             name: member.operation

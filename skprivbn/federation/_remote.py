@@ -1,9 +1,14 @@
 """Handles on data that stay at their sites."""
 
+from collections.abc import Sequence
+from typing import Any, Self
+
 import numpy as np
 
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartitionError
+from skprivbn.federation._ledger import Ledger
 from skprivbn.federation._models import ModelParty
 
 __all__ = ["RemoteColumns", "RemoteResults", "RemoteRows", "name_results"]
@@ -27,17 +32,23 @@ class _RemoteData:
         Names of the columns that make up X.
     """
 
+    names: tuple[str, ...]
+    feature_names: list[str]
+    dataset: str
+    as_float: bool
+    finite: bool
+
     @property
-    def n_parties(self):
+    def n_parties(self) -> int:
         """Number of sites."""
         return len(self.names)
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Number of columns."""
         return len(self.feature_names)
 
-    def n_rows(self):
+    def n_rows(self) -> dict[str, float]:
         """Return what is known of the number of rows at each site: nothing.
 
         Infinity stands for it, so that a check for too few rows is left to the sites.
@@ -103,14 +114,14 @@ class RemoteRows(_RemoteData):
 
     def __init__(
         self,
-        connection,
-        dataset,
-        names,
-        schema,
-        feature_names=None,
-        aligned=None,
-        steps=(),
-    ):
+        connection: Any,
+        dataset: str,
+        names: Sequence[str],
+        schema: dict[str, str | list[str]],
+        feature_names: Sequence[str] | None = None,
+        aligned: dict[str, str] | None = None,
+        steps: Sequence[tuple] = (),
+    ) -> None:
         self._connection = connection
         self.dataset, self.names, self.schema = dataset, tuple(names), dict(schema)
         self.aligned = dict(aligned or {})
@@ -149,7 +160,7 @@ class RemoteRows(_RemoteData):
                     + ": choose the columns of X first" * bool(self.steps)
                 )
 
-    def checked(self, aligned, *, as_float, finite):
+    def checked(self, aligned: dict, *, as_float: bool, finite: bool) -> Self:
         """Return the same rows as an estimator wants to see them.
 
         Parameters
@@ -176,7 +187,7 @@ class RemoteRows(_RemoteData):
         source = self._connection, self.dataset, self.names, self.schema
         return RemoteRows(*source, read, aligned, steps)
 
-    def transformed(self, model, feature_names):
+    def transformed(self, model: dict, feature_names: Sequence[str]) -> Self:
         """Return the same rows as they are after one more transformation.
 
         Nothing happens yet: sites transform their rows whenever they use them.
@@ -196,7 +207,7 @@ class RemoteRows(_RemoteData):
             self.read, self.aligned, [*self.steps, (model, feature_names)]
         )
 
-    def keep_results(self, model, method):
+    def keep_results(self, model: dict, method: str) -> "RemoteResults":
         """Have every site apply a model to its rows and keep the results there.
 
         Parameters
@@ -216,8 +227,14 @@ class RemoteRows(_RemoteData):
         return RemoteResults(self.names, name, federation.ledger)
 
     def federate(
-        self, party_class, settings, backend="masking", *, min_rows=1, **options
-    ):
+        self,
+        party_class: type,
+        settings: dict,
+        backend: str | AdditiveBackend = "masking",
+        *,
+        min_rows: int = 1,
+        **options: Any,
+    ) -> Any:
         """Open a federation in which every site uses its own rows.
 
         Parameters
@@ -269,7 +286,7 @@ class RemoteResults:
     RemoteResults('icu.PrivateGLMM.predict.1f.csv' at north, south)
     """
 
-    def __init__(self, names, file, ledger):
+    def __init__(self, names: Sequence[str], file: str, ledger: Ledger) -> None:
         self.names, self.file, self.ledger = tuple(names), file, ledger
 
     def __array__(self, dtype=None, copy=None):
@@ -318,7 +335,14 @@ class RemoteColumns(_RemoteData):
     RemoteColumns('cohort' at clinic: 2 columns, lab: 1 column)
     """
 
-    def __init__(self, connection, dataset, columns, schema, key=None):
+    def __init__(
+        self,
+        connection: Any,
+        dataset: str,
+        columns: dict[str, list[str]],
+        schema: dict[str, str | list[str]],
+        key: str | None = None,
+    ) -> None:
         self._connection = connection
         self.dataset, self.names, self.schema = dataset, tuple(columns), dict(schema)
         self.columns, self.key, self.has_keys = columns, key, key is not None
@@ -335,8 +359,14 @@ class RemoteColumns(_RemoteData):
         self.as_float, self.finite = False, True
 
     def federate(
-        self, party_class, settings, backend="masking", *, min_rows=1, **options
-    ):
+        self,
+        party_class: type,
+        settings: dict,
+        backend: str | AdditiveBackend = "masking",
+        *,
+        min_rows: int = 1,
+        **options: Any,
+    ) -> Any:
         """Open a federation in which every site uses its own columns.
 
         Parameters

@@ -9,6 +9,7 @@ encoding only, so that hashes and signatures over encoded values are well define
 
 import struct
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ _DTYPES = [
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
 
-def encode(value):
+def encode(value: Any) -> bytes:
     """Encode a value as one message.
 
     Parameters
@@ -56,7 +57,7 @@ def encode(value):
     return _HEADER.pack(MAGIC, VERSION, len(body)) + body
 
 
-def decode(message):
+def decode(message: bytes) -> object:
     """Decode one message; anything but a well-formed one is a ProtocolError.
 
     Parameters

@@ -1,13 +1,16 @@
 """Undirected graphical models learnt from differentially private tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.graphical_model._combinations import check_combinations
 from skprivbn.graphical_model._counting import (
     Contribution,
@@ -37,9 +40,10 @@ from skprivbn.graphical_model._shared_tree import (
 )
 from skprivbn.graphical_model._spending import SpendingMixin
 from skprivbn.partition import check_horizontal
-from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy import CountMechanism, PrivacyAccountant, distribute
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import TableLike, WeightsLike
 
 __all__ = ["DPCGMLearner"]
 
@@ -247,29 +251,29 @@ class DPCGMLearner(
 
     def __init__(
         self,
-        cliques="chain",
+        cliques: str | Sequence[tuple] = "chain",
         *,
-        epsilon=1.0,
-        delta=0.0,
-        method="auto",
-        domain=None,
-        accountant=None,
-        inference="auto",
-        regularization=1e-4,
-        discrepancy=0.7,
-        max_iter=2000,
-        tied=None,
-        contribution=None,
-        max_records=1,
-        max_weight=1,
-        null_state=None,
-        missing="error",
-        structural_zeros=None,
-        psgd_params=None,
-        backend="masking",
-        min_honest=None,
-        max_cells=2**22,
-    ):
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        method: str = "auto",
+        domain: Mapping | list | None = None,
+        accountant: PrivacyAccountant | None = None,
+        inference: str = "auto",
+        regularization: float = 1e-4,
+        discrepancy: float = 0.7,
+        max_iter: int = 2000,
+        tied: str | None = None,
+        contribution: str | None = None,
+        max_records: int = 1,
+        max_weight: int = 1,
+        null_state: object = None,
+        missing: str = "error",
+        structural_zeros: Mapping[tuple, ArrayLike] | None = None,
+        psgd_params: dict | None = None,
+        backend: str | AdditiveBackend = "masking",
+        min_honest: int | None = None,
+        max_cells: int = 2**22,
+    ) -> None:
         self.cliques = cliques
         self.epsilon = epsilon
         self.delta = delta
@@ -301,7 +305,15 @@ class DPCGMLearner(
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, party=None, individual=None, sample_weight=None):
+    def fit(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+    ) -> Self:
         """Release noisy tables of the rows and learn a field from them.
 
         Parameters
@@ -336,6 +348,7 @@ class DPCGMLearner(
             resolve_cliques(self.cliques, self._nodes()), self.tied
         )
         contribution = self._contribution()
+        noise: Any  # of one holder, or made by several
         if self.method == "non_private":
             noise, spent = None, self._announce_exact_release()
         else:

@@ -1,9 +1,11 @@
 """From released tables to a fitted field: which method, and what is kept of it."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from skprivbn.federation import Ledger
@@ -33,8 +35,16 @@ _EXACT_PENALTY = 1e-9
 class RandomFieldLearning(RandomFieldQueries):
     """The part of the learner that never sees a row: it works on released tables."""
 
+    domain: Any
+    noise_: Any
+
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_marginals(self, noisy_tables, std, noise="laplace"):
+    def fit_marginals(
+        self,
+        noisy_tables: Mapping[tuple, ArrayLike],
+        std: float | Sequence[float],
+        noise: str = "laplace",
+    ) -> Self:
         """Learn a field from tables that were released before; costs no privacy.
 
         Parameters

@@ -1,13 +1,17 @@
 """What a fitted field answers: scores, missing entries, marginals, synthetic rows."""
 
 from numbers import Integral
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.graphical_model._counting import resolve_cliques
 from skprivbn.graphical_model._random_field import MarkovRandomField
+from skprivbn.partition import RemoteResults
+from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["RandomFieldQueries"]
 
@@ -17,6 +21,8 @@ _CHECKS = {"dtype": None, "ensure_all_finite": False}
 
 class RandomFieldQueries:
     """Methods of estimators that keep a fitted MarkovRandomField in `model_`."""
+
+    model_: Any
 
     def _nodes(self):
         names = getattr(self, "feature_names_in_", None)
@@ -57,7 +63,7 @@ class RandomFieldQueries:
     def _row_scores(self, X):
         return self.score_samples(X)
 
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return the log-probability of each row; missing entries are summed out.
 
         Parameters
@@ -72,7 +78,9 @@ class RandomFieldQueries:
         rows = self._rows(X)
         return self.model_.log_likelihood(rows)
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(
+        self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
+    ) -> float:
         """Return the mean log-probability per row.
 
         The score is an exact function of the rows. If they are private themselves,
@@ -97,7 +105,7 @@ class RandomFieldQueries:
             return total / n_rows
         return float(np.average(self._row_scores(X), weights=sample_weight))
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: TableLike) -> list[np.ndarray] | RemoteResults:
         """Return the distribution of every entry given the observed ones of its row.
 
         Parameters
@@ -116,7 +124,7 @@ class RandomFieldQueries:
         rows = self._rows(X)
         return self.model_.predict_proba(rows)
 
-    def predict(self, X):
+    def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return X with each missing entry replaced by its most probable state.
 
         Parameters
@@ -134,7 +142,7 @@ class RandomFieldQueries:
         rows = self._rows(X)
         return self.model_.predict(rows)
 
-    def marginal(self, columns):
+    def marginal(self, columns: Any) -> np.ndarray:
         """Return the joint distribution of some columns.
 
         Parameters
@@ -153,7 +161,9 @@ class RandomFieldQueries:
         (scope,) = resolve_cliques([[columns] if single else columns], nodes)
         return self.model_.query([nodes[i] for i in scope])
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(
+        self, n_samples: int = 1, random_state: RandomStateLike = None
+    ) -> np.ndarray:
         """Draw synthetic rows; costs no privacy.
 
         Parameters

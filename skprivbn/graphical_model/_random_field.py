@@ -1,11 +1,13 @@
 """A Markov random field over variables with finitely many states."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._base import check_names
@@ -13,6 +15,7 @@ from skprivbn.bayesian_network._labels import MISSING, decode, encode
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._loopy import LoopyPropagation
 from skprivbn.utils import import_optional
+from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["MarkovRandomField"]
 
@@ -114,7 +117,7 @@ class MarkovRandomField:
         )
 
     @property
-    def cliques(self):
+    def cliques(self) -> list[tuple[str, ...]]:
         """List of the cliques' nodes."""
         return list(self.potentials)
 
@@ -150,11 +153,11 @@ class MarkovRandomField:
         return engine, float(log_partition[0] + sum(self._peaks)), tape
 
     @property
-    def log_partition(self):
+    def log_partition(self) -> float:
         """Logarithm of the sum of unnormalised probabilities of all configurations."""
         return self._forward[1]
 
-    def marginals(self):
+    def marginals(self) -> dict[tuple[str, ...], np.ndarray]:
         """Return the marginal probabilities of every clique.
 
         Returns
@@ -165,15 +168,15 @@ class MarkovRandomField:
         tables = engine.backward(tape)
         return {clique: table[0] for clique, table in zip(self.cliques, tables)}
 
-    def encode(self, X):
+    def encode(self, X: ArrayLike) -> np.ndarray:
         """Return the codes of a table of labels, -1 where an entry is missing."""
         return encode(X, self.nodes, self.states)
 
-    def decode(self, codes):
+    def decode(self, codes: np.ndarray) -> np.ndarray:
         """Return the labels of a table of codes."""
         return decode(codes, self.nodes, self.states)
 
-    def log_likelihood(self, X):
+    def log_likelihood(self, X: ArrayLike) -> np.ndarray:
         """Return the log-probability of the observed entries of each row.
 
         Parameters
@@ -191,7 +194,7 @@ class MarkovRandomField:
             result[rows] += self._condition(codes[rows], hidden, ())[0]
         return result
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> list[np.ndarray]:
         """Return the distribution of every entry given the observed ones of its row.
 
         Parameters
@@ -223,7 +226,7 @@ class MarkovRandomField:
                 result[i][rows] = posterior
         return result
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Return X with each missing entry replaced by its most probable state.
 
         Each entry on its own, given the observed entries of its row, consistently
@@ -241,7 +244,9 @@ class MarkovRandomField:
         codes = [table.argmax(axis=1) for table in self.predict_proba(X)]
         return self.decode(np.stack(codes, axis=1))
 
-    def query(self, nodes, evidence=None):
+    def query(
+        self, nodes: str | Sequence[str], evidence: Mapping[str, Any] | None = None
+    ) -> np.ndarray:
         """Return the joint distribution of some nodes given the states of others.
 
         Parameters
@@ -293,7 +298,9 @@ class MarkovRandomField:
             "are together in a clique without evidence"
         )
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(
+        self, n_samples: int = 1, random_state: RandomStateLike = None
+    ) -> np.ndarray:
         """Draw rows.
 
         Parameters
@@ -314,7 +321,7 @@ class MarkovRandomField:
         engine, _, tape = self._forward
         return self.decode(engine.sample(tape, n_samples, rng))
 
-    def kl_divergence(self, other):
+    def kl_divergence(self, other: "MarkovRandomField") -> float:
         """Return the Kullback-Leibler divergence from this field to another, in nats.
 
         Exact, for fields with any cliques over the same nodes and states, which are
@@ -357,7 +364,7 @@ class MarkovRandomField:
             table = table.take(order, axis=axis)
         return table
 
-    def to_networkx(self):
+    def to_networkx(self) -> Any:
         """Return the independence graph as a ``networkx.Graph``."""
         networkx = import_optional("networkx", "to_networkx")
         graph = networkx.Graph()

@@ -1,8 +1,10 @@
 """Curves: what privacy costs, and how a fit converged."""
 
 from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.inspection._style import LINE_PALETTE, get_axes
@@ -58,7 +60,14 @@ class PrivacyUtilityDisplay:
     'log'
     """
 
-    def __init__(self, curves, *, baselines=None, param="epsilon", metric="score"):
+    def __init__(
+        self,
+        curves: Mapping[str, tuple],
+        *,
+        baselines: Mapping[str, float] | None = None,
+        param: str = "epsilon",
+        metric: str = "score",
+    ) -> None:
         self.curves = curves
         self.baselines = baselines
         self.param = param
@@ -67,13 +76,13 @@ class PrivacyUtilityDisplay:
     @classmethod
     def from_search(
         cls,
-        search,
+        search: Any,
         *,
-        param="epsilon",
-        metric="score",
-        baseline=None,
-        ax=None,
-    ):
+        param: str = "epsilon",
+        metric: str = "score",
+        baseline: float | Mapping[str, float] | None = None,
+        ax: Any = None,
+    ) -> Self:
         """Draw the results of a fitted search over a privacy parameter.
 
         Parameters
@@ -120,7 +129,7 @@ class PrivacyUtilityDisplay:
         display = cls(curves, baselines=baselines, param=param, metric=metric)
         return display.plot(ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Any = None) -> Self:
         """Draw.
 
         Parameters
@@ -249,12 +258,16 @@ class ConvergenceDisplay:
     'CKKS'
     """
 
-    def __init__(self, lower_bounds, *, converged=None):
+    def __init__(
+        self, lower_bounds: ArrayLike, *, converged: bool | None = None
+    ) -> None:
         self.lower_bounds = lower_bounds
         self.converged = converged
 
     @classmethod
-    def from_estimator(cls, estimator, *, name=None, ax=None, **kwargs):
+    def from_estimator(
+        cls, estimator: Any, *, name: str | None = None, ax: Any = None, **kwargs: Any
+    ) -> Self:
         """Draw how a fit converged.
 
         Parameters
@@ -281,7 +294,7 @@ class ConvergenceDisplay:
         display = cls(estimator.lower_bounds_, converged=converged)
         return display.plot(ax=ax, name=name or type(estimator).__name__, **kwargs)
 
-    def plot(self, ax=None, *, name=None, **kwargs):
+    def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> Self:
         """Draw.
 
         Parameters

@@ -1,8 +1,10 @@
 """A picture of a network: whose nodes, which edges, right or wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.bayesian_network._base import BaseNetwork, check_names
@@ -78,14 +80,28 @@ class DAGDisplay:
     'edge'
     """
 
-    def __init__(self, nodes, adjacency, *, truth=None, owners=None):
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        adjacency: ArrayLike,
+        *,
+        truth: ArrayLike | None = None,
+        owners: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.nodes = nodes
         self.adjacency = adjacency
         self.truth = truth
         self.owners = owners
 
     @classmethod
-    def from_network(cls, network, *, truth=None, owners=None, ax=None):
+    def from_network(
+        cls,
+        network: Any,
+        *,
+        truth: Any = None,
+        owners: Mapping[str, Sequence[str]] | None = None,
+        ax: Any = None,
+    ) -> Self:
         """Draw a network.
 
         Parameters
@@ -117,7 +133,14 @@ class DAGDisplay:
         return display.plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, estimator, *, truth=None, owners=None, ax=None):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        truth: Any = None,
+        owners: Mapping[str, Sequence[str]] | None = None,
+        ax: Any = None,
+    ) -> Self:
         """Draw the network that an estimator learnt.
 
         Parameters
@@ -144,7 +167,7 @@ class DAGDisplay:
             owners = _owners_of(estimator)
         return cls.from_network(estimator.network_, truth=truth, owners=owners, ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Any = None) -> Self:
         """Draw.
 
         Parameters

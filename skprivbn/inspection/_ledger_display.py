@@ -1,8 +1,11 @@
 """A picture of what was sent: bytes by party and round."""
 
+from typing import Any, Self
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skprivbn.federation import Ledger
 from skprivbn.inspection._style import COORDINATOR_COLOUR, colours_of, get_axes
 from skprivbn.utils import import_optional
 
@@ -50,13 +53,21 @@ class LedgerDisplay:
     {'north': [3], 'south': [3]}
     """
 
-    def __init__(self, rounds, n_bytes, *, direction="sent"):
+    def __init__(
+        self,
+        rounds: np.ndarray,
+        n_bytes: dict[str, np.ndarray],
+        *,
+        direction: str = "sent",
+    ) -> None:
         self.rounds = rounds
         self.n_bytes = n_bytes
         self.direction = direction
 
     @classmethod
-    def from_ledger(cls, ledger, *, direction="sent", ax=None):
+    def from_ledger(
+        cls, ledger: Ledger, *, direction: str = "sent", ax: Any = None
+    ) -> Self:
         """Draw a ledger.
 
         Parameters
@@ -96,7 +107,9 @@ class LedgerDisplay:
         return cls(rounds, n_bytes, direction=direction).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, estimator, *, direction="sent", ax=None):
+    def from_estimator(
+        cls, estimator: Any, *, direction: str = "sent", ax: Any = None
+    ) -> Self:
         """Draw the ledger of a fitted estimator.
 
         Parameters
@@ -117,7 +130,7 @@ class LedgerDisplay:
         check_is_fitted(estimator, "ledger_")
         return cls.from_ledger(estimator.ledger_, direction=direction, ax=ax)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Any = None) -> Self:
         """Draw.
 
         Parameters

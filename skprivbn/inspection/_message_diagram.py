@@ -1,8 +1,10 @@
 """A drawing of a protocol: the messages of a real fit, repeated ones once."""
 
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -51,7 +53,7 @@ class Svg(str):
         return str(self)
 
 
-def message_diagram(estimator, path=None):
+def message_diagram(estimator: Any, path: str | PathLike | None = None) -> str | None:
     """Draw who sent what to whom in a fit, from top to bottom.
 
     The drawing is made from the fit's own record, `ledger_`. All parties share one

@@ -1,6 +1,10 @@
 """Pictures of Gaussian mixtures in two dimensions."""
 
+from collections.abc import Sequence
+from typing import Any, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.inspection._style import LINE_PALETTE, PALETTE, get_axes
@@ -61,8 +65,15 @@ class MixtureDisplay:
     """
 
     def __init__(
-        self, weights, means, covariances, *, X=None, party=None, feature_names=None
-    ):
+        self,
+        weights: Any,
+        means: Any,
+        covariances: Any,
+        *,
+        X: Any = None,
+        party: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
         self.weights = weights
         self.means = means
         self.covariances = covariances
@@ -72,8 +83,15 @@ class MixtureDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X=None, *, party=None, n_std=(1, 2), ax=None, scatter_kw=None
-    ):
+        cls,
+        estimator: Any,
+        X: Any = None,
+        *,
+        party: ArrayLike | None = None,
+        n_std: Sequence[float] = (1, 2),
+        ax: Any = None,
+        scatter_kw: dict | None = None,
+    ) -> Self:
         """Draw a fitted mixture of two features.
 
         Parameters
@@ -122,7 +140,13 @@ class MixtureDisplay:
         )
         return display.plot(n_std=n_std, ax=ax, scatter_kw=scatter_kw)
 
-    def plot(self, *, n_std=(1, 2), ax=None, scatter_kw=None):
+    def plot(
+        self,
+        *,
+        n_std: Sequence[float] = (1, 2),
+        ax: Any = None,
+        scatter_kw: dict | None = None,
+    ) -> Self:
         """Draw.
 
         Parameters

@@ -2,7 +2,9 @@
 
 import re
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,7 +18,9 @@ __all__ = ["privacy_report"]
 _MARKS = {"good": "protected", "note": "mind this", "bad": "exposed"}
 
 
-def privacy_report(estimator, path=None, *, title=None):
+def privacy_report(
+    estimator: Any, path: str | PathLike | None = None, *, title: str | None = None
+) -> str | None:
     """Write down, for people who do not program, what a fit told to whom.
 
     The page is made from the fit's own record, `ledger_`: who took part, what each

@@ -1,5 +1,7 @@
 """How far a learnt distribution is from the true one."""
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import rel_entr
@@ -9,7 +11,7 @@ from skprivbn.bayesian_network import BayesianNetwork, GaussianBayesianNetwork
 __all__ = ["kl_divergence"]
 
 
-def kl_divergence(p, q):
+def kl_divergence(p: Any, q: Any) -> float:
     """Kullback-Leibler divergence from model p to model q, in nats.
 
     Parameters

@@ -1,5 +1,7 @@
 """How far a learnt graph is from the true one."""
 
+from typing import Any
+
 import numpy as np
 
 from skprivbn.bayesian_network._base import BaseNetwork
@@ -44,7 +46,9 @@ def _check_graphs(truth, learnt):
     return truth, learnt
 
 
-def structural_hamming_distance(truth, learnt, *, double_for_reversed=False):
+def structural_hamming_distance(
+    truth: Any, learnt: Any, *, double_for_reversed: bool = False
+) -> int:
     """Number of edges to add, remove or turn to get from one graph to the other.
 
     Parameters
@@ -81,7 +85,7 @@ def structural_hamming_distance(truth, learnt, *, double_for_reversed=False):
     return distance
 
 
-def true_positive_rate(truth, learnt):
+def true_positive_rate(truth: Any, learnt: Any) -> float:
     """Share of the true edges that were learnt with the right direction.
 
     Parameters
@@ -106,7 +110,7 @@ def true_positive_rate(truth, learnt):
     return _n_right(truth, learnt) / n_edges if n_edges else 1.0
 
 
-def false_discovery_rate(truth, learnt):
+def false_discovery_rate(truth: Any, learnt: Any) -> float:
     """Share of the learnt edges that are absent from the truth or point the wrong way.
 
     Parameters
@@ -139,7 +143,7 @@ def _n_right(truth, learnt):
     return int(np.triu(skeleton(truth & learnt)).sum())
 
 
-def skeleton_f1(truth, learnt):
+def skeleton_f1(truth: Any, learnt: Any) -> float:
     """F1 score of the learnt edges, whatever their direction.
 
     Parameters
@@ -163,7 +167,7 @@ def skeleton_f1(truth, learnt):
     return 2 * _n_edges(truth & learnt) / n_edges if n_edges else 1.0
 
 
-def cpdag_distance(truth, learnt):
+def cpdag_distance(truth: Any, learnt: Any) -> int:
     """Structural Hamming distance between two DAGs' Markov equivalence classes.
 
     Edges that observations cannot direct are compared as undirected ones, so that

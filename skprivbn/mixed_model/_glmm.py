@@ -2,8 +2,10 @@
 
 import warnings
 from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin
@@ -26,9 +28,10 @@ from skprivbn.mixed_model._estimates import estimate
 from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
 from skprivbn.mixed_model._summary import GLMMSummary
 from skprivbn.mixed_model._survey import take_survey
-from skprivbn.partition import check_horizontal
+from skprivbn.partition import RemoteResults, check_horizontal
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["PrivateGLMM"]
 
@@ -183,22 +186,22 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
 
     def __init__(
         self,
-        e_step="quadrature",
+        e_step: str = "quadrature",
         *,
-        n_quadrature=25,
-        n_draws=1000,
-        n_burn_in=200,
-        batch_size=50,
-        max_iter=None,
-        tol=1e-8,
-        clusters=None,
-        min_parties=2,
-        min_rows=5,
-        release_effects="all",
-        backend="masking",
-        random_state=None,
-        verbose=0,
-    ):
+        n_quadrature: int = 25,
+        n_draws: int = 1000,
+        n_burn_in: int = 200,
+        batch_size: int = 50,
+        max_iter: int | None = None,
+        tol: float = 1e-8,
+        clusters: ArrayLike | None = None,
+        min_parties: int = 2,
+        min_rows: int = 5,
+        release_effects: str = "all",
+        backend: str | AdditiveBackend = "masking",
+        random_state: RandomStateLike = None,
+        verbose: int = 0,
+    ) -> None:
         self.e_step = e_step
         self.n_quadrature = n_quadrature
         self.n_draws = n_draws
@@ -215,7 +218,14 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, cluster=None, party=None):
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
+        party: ArrayLike | None = None,
+    ) -> Self:
         """Estimate fixed effects and the scale of the random effects.
 
         Parameters
@@ -383,7 +393,9 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
             names = [f"x{i}" for i in range(self.n_features_in_)]
         return list(names)
 
-    def decision_function(self, X, *, cluster=None):
+    def decision_function(
+        self, X: ArrayLike, *, cluster: ArrayLike | None = None
+    ) -> np.ndarray:
         """Return the log-odds of the second class.
 
         Parameters
@@ -407,7 +419,9 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         known = dict(zip(self.clusters_.tolist(), np.nan_to_num(self.random_effects_)))
         return log_odds + [known.get(label, 0.0) for label in cluster.tolist()]
 
-    def predict_proba(self, X, *, cluster=None):
+    def predict_proba(
+        self, X: TableLike, *, cluster: ArrayLike | None = None
+    ) -> np.ndarray | RemoteResults:
         """Return probabilities of the classes.
 
         Those of a typical cluster (effect 0), not averaged over clusters, where the
@@ -429,7 +443,9 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         log_odds = self.decision_function(X, cluster=cluster)
         return np.column_stack([expit(-log_odds), expit(log_odds)])
 
-    def predict_log_proba(self, X, *, cluster=None):
+    def predict_log_proba(
+        self, X: ArrayLike, *, cluster: ArrayLike | None = None
+    ) -> np.ndarray:
         """Return logarithms of the probabilities of the classes.
 
         Parameters
@@ -445,7 +461,9 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         log_odds = self.decision_function(X, cluster=cluster)
         return -np.logaddexp(0, np.column_stack([log_odds, -log_odds]))
 
-    def predict(self, X, *, cluster=None):
+    def predict(
+        self, X: TableLike, *, cluster: ArrayLike | None = None
+    ) -> np.ndarray | RemoteResults:
         """Return the more probable class of each row.
 
         Parameters
@@ -470,7 +488,14 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
             self, X, method, dtype=_FLOATS, aligned={"cluster": cluster}
         )
 
-    def score(self, X, y=None, sample_weight=None, *, cluster=None):
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
+    ) -> float:
         """Return the accuracy.
 
         Parameters
@@ -523,7 +548,7 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         estimator.random_effects_ = check_told(model["effects"], (n_clusters,))
         return estimator
 
-    def summary(self):
+    def summary(self) -> GLMMSummary:
         """Return the table of fixed and random effects.
 
         Returns

@@ -1,6 +1,7 @@
 """The table of a fitted mixed model."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -35,21 +36,21 @@ class GLMMSummary:
     n_parties: int
 
     @property
-    def n_parameters(self):
+    def n_parameters(self) -> int:
         """Number of estimated parameters."""
         return len(self.names) + (self.scale is not None)
 
     @property
-    def aic(self):
+    def aic(self) -> float:
         """Akaike's criterion; smaller is better."""
         return 2 * self.n_parameters - 2 * self.log_likelihood
 
     @property
-    def bic(self):
+    def bic(self) -> float:
         """Schwarz' criterion; smaller is better."""
         return np.log(self.n_rows) * self.n_parameters - 2 * self.log_likelihood
 
-    def conf_int(self, level=0.95):
+    def conf_int(self, level: float = 0.95) -> np.ndarray:
         """Return Wald confidence intervals of the fixed effects.
 
         Parameters
@@ -72,7 +73,7 @@ class GLMMSummary:
             "Pr(>|z|)": 2 * norm.sf(np.abs(z)),
         }
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """Return the fixed effects as a pandas DataFrame."""
         from skprivbn.utils import import_optional
 

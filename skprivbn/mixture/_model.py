@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -15,6 +16,8 @@ from skprivbn.mixture._gaussian_steps import (
     log_likelihood,
     weighted_log_density,
 )
+from skprivbn.partition import RemoteResults
+from skprivbn.utils._typing import TableLike, WeightsLike
 
 __all__ = ["FittedMixtureMixin"]
 
@@ -78,7 +81,7 @@ class FittedMixtureMixin(DensityMixin):
     def _row_scores(self, X):
         return self.score_samples(X)
 
-    def predict(self, X):
+    def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return the most probable component of each row.
 
         Parameters
@@ -95,7 +98,7 @@ class FittedMixtureMixin(DensityMixin):
             return predict_at_sites(self, X, "predict", **_CHECKS)
         return weighted_log_density(self._check(X), self._mixture()).argmax(axis=1)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return the probability of each component, for each row.
 
         Parameters
@@ -112,7 +115,7 @@ class FittedMixtureMixin(DensityMixin):
             return predict_at_sites(self, X, "predict_proba", **_CHECKS)
         return e_step(self._check(X), self._mixture())[1]
 
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return the log-likelihood of each row.
 
         Parameters
@@ -127,7 +130,9 @@ class FittedMixtureMixin(DensityMixin):
         """
         return log_likelihood(self._check(X), self._mixture())
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(
+        self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
+    ) -> float:
         """Return the mean log-likelihood of rows.
 
         Parameters
@@ -149,7 +154,7 @@ class FittedMixtureMixin(DensityMixin):
             return total / n_samples
         return float(np.average(self.score_samples(X), weights=sample_weight))
 
-    def bic(self, X):
+    def bic(self, X: TableLike) -> float:
         """Return the Bayesian information criterion; lower is better.
 
         Parameters
@@ -165,7 +170,7 @@ class FittedMixtureMixin(DensityMixin):
         total, n_samples = self._log_likelihood(X)
         return -2 * total + self._n_parameters() * math.log(n_samples)
 
-    def aic(self, X):
+    def aic(self, X: TableLike) -> float:
         """Return Akaike's information criterion; lower is better.
 
         Parameters
@@ -198,7 +203,7 @@ class FittedMixtureMixin(DensityMixin):
         }[self.covariance_type]
         return n_covariances + n_components * n_features + n_components - 1
 
-    def sample(self, n_samples=1):
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the fitted mixture.
 
         Parameters

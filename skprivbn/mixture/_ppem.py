@@ -3,8 +3,10 @@
 import math
 import warnings
 from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -18,6 +20,7 @@ from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._progress import Progress
 from skprivbn.mixture._ranges import check_precision
 from skprivbn.partition import check_horizontal
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import (
@@ -28,6 +31,7 @@ from skprivbn.utils._sklearn import (
     _check_weights,
     _fit_context,
 )
+from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["PPEMGaussianMixture"]
 
@@ -188,30 +192,30 @@ default="kmeans"
 
     def __init__(
         self,
-        n_components=1,
+        n_components: int = 1,
         *,
-        covariance_type="full",
-        tol=1e-3,
-        reg_covar=1e-6,
-        max_iter=100,
-        n_init=1,
-        init_params="kmeans",
-        weights_init=None,
-        means_init=None,
-        precisions_init=None,
-        random_state=None,
-        warm_start=False,
-        verbose=0,
-        verbose_interval=10,
-        covariance_update="exact",
-        key_rotation="fit",
-        min_rows=5,
-        backend="ckks",
-        epsilon=None,
-        delta=0.0,
-        bounds=None,
-        accountant=None,
-    ):
+        covariance_type: str = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: int = 1,
+        init_params: str = "kmeans",
+        weights_init: ArrayLike | None = None,
+        means_init: ArrayLike | None = None,
+        precisions_init: ArrayLike | None = None,
+        random_state: RandomStateLike = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        verbose_interval: int = 10,
+        covariance_update: str = "exact",
+        key_rotation: str = "fit",
+        min_rows: int = 5,
+        backend: str | AdditiveBackend = "ckks",
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: tuple | None = None,
+        accountant: PrivacyAccountant | None = None,
+    ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
         self.tol = tol
@@ -236,7 +240,9 @@ default="kmeans"
         self.accountant = accountant
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, party=None):
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
         """Fit the mixture to the rows of all parties.
 
         Parameters
@@ -255,7 +261,9 @@ default="kmeans"
         """
         callback_context = self._init_callback_context(max_subtasks=self.n_init)
         callback_context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        checks = {} if hasattr(X, "federate") else {"ensure_min_samples": 2}
+        checks: dict[str, Any] = (
+            {} if hasattr(X, "federate") else {"ensure_min_samples": 2}
+        )
         partition = check_horizontal(
             self, X, party, dtype=[np.float64, np.float32], **checks
         )
@@ -275,7 +283,9 @@ default="kmeans"
         )
         return self
 
-    def fit_predict(self, X, y=None, *, party=None):
+    def fit_predict(
+        self, X: ArrayLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> np.ndarray:
         """Fit the mixture and return the most probable component of each row.
 
         Parameters

@@ -1,12 +1,18 @@
 """Rows that different parties hold."""
 
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import HostPolicy, InProcessFederation
 from skprivbn.federation._remote import RemoteRows
+from skprivbn.utils._typing import TableLike
 
 __all__ = ["HorizontalPartition", "check_horizontal"]
 
@@ -42,7 +48,12 @@ class HorizontalPartition:
     HorizontalPartition(north: 1 row, south: 2 rows; 2 features)
     """
 
-    def __init__(self, blocks, feature_names=None, **aligned):
+    def __init__(
+        self,
+        blocks: dict[str, ArrayLike],
+        feature_names: Sequence[str] | None = None,
+        **aligned: Any,
+    ) -> None:
         if not blocks:
             raise PartitionError("blocks is empty: give at least one party its rows")
         self._blocks = {}
@@ -75,14 +86,20 @@ class HorizontalPartition:
         self.names = tuple(self._blocks)
         self.n_features = next(iter(widths.values()))
         self.feature_names = None if feature_names is None else list(feature_names)
-        if feature_names is not None and len(self.feature_names) != self.n_features:
+        if feature_names is not None and len(feature_names) != self.n_features:
             raise PartitionError(
-                f"feature_names has {len(self.feature_names)} names for "
+                f"feature_names has {len(feature_names)} names for "
                 f"{self.n_features} features"
             )
 
     @classmethod
-    def from_rows(cls, X, party=None, feature_names=None, **aligned):
+    def from_rows(
+        cls,
+        X: ArrayLike,
+        party: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+        **aligned: Any,
+    ) -> Self:
         """Split rows by a label that says who holds each.
 
         Parameters
@@ -120,25 +137,25 @@ class HorizontalPartition:
         )
 
     @property
-    def n_parties(self):
+    def n_parties(self) -> int:
         """Number of parties."""
         return len(self.names)
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype:
         """Number type that holds the rows of all parties."""
         return np.result_type(*(block["X"].dtype for block in self._blocks.values()))
 
     @property
-    def aligned(self):
+    def aligned(self) -> tuple[str, ...]:
         """Names of the values that go with the rows, such as "y"."""
         return tuple(key for key in self._blocks[self.names[0]] if key != "X")
 
-    def n_rows(self):
+    def n_rows(self) -> dict[str, int]:
         """Return the number of rows of each party, by name."""
         return {name: len(block["X"]) for name, block in self._blocks.items()}
 
-    def map_rows(self, function):
+    def map_rows(self, function: Callable) -> "HorizontalPartition":
         """Apply a function to the rows of each party, where they are.
 
         Parameters
@@ -151,17 +168,22 @@ class HorizontalPartition:
         partition : HorizontalPartition
             With the same parties and the same values beside the rows.
         """
-        return HorizontalPartition(
-            {name: function(block["X"]) for name, block in self._blocks.items()},
-            **{
-                key: {name: block[key] for name, block in self._blocks.items()}
-                for key in self.aligned
-            },
-        )
+        aligned: dict[str, Any] = {
+            key: {name: block[key] for name, block in self._blocks.items()}
+            for key in self.aligned
+        }
+        rows = {name: function(block["X"]) for name, block in self._blocks.items()}
+        return HorizontalPartition(rows, **aligned)
 
     def federate(
-        self, party_class, settings, backend="plaintext", *, min_rows=1, **options
-    ):
+        self,
+        party_class: type,
+        settings: dict,
+        backend: str | AdditiveBackend = "plaintext",
+        *,
+        min_rows: int = 1,
+        **options: Any,
+    ) -> InProcessFederation:
         """Open a federation in this process that hands each party its own block.
 
         Parameters
@@ -231,8 +253,15 @@ def _rows_of_parties(party, n_samples):
 
 
 def check_horizontal(
-    estimator, X, party=None, *, reset=True, dtype="numeric", aligned=None, **checks
-):
+    estimator: Any,
+    X: TableLike,
+    party: ArrayLike | None = None,
+    *,
+    reset: bool = True,
+    dtype: Any = "numeric",
+    aligned: dict | None = None,
+    **checks: Any,
+) -> HorizontalPartition | RemoteRows:
     """Turn the arguments of ``fit`` into rows per party, or say what is wrong.
 
     Sets `n_features_in_` and `feature_names_in_` on the estimator, as scikit-learn's

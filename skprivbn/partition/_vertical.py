@@ -1,13 +1,19 @@
 """Columns that different parties hold."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import HostPolicy, InProcessFederation
 from skprivbn.federation._remote import RemoteColumns
 from skprivbn.utils._sklearn import _get_column_indices
+from skprivbn.utils._typing import TableLike
 
 __all__ = ["VerticalPartition", "check_vertical"]
 
@@ -49,7 +55,13 @@ class VerticalPartition:
     VerticalPartition(clinic: 2 columns, lab: 1 column; 2 rows)
     """
 
-    def __init__(self, blocks, columns=None, keys=None, order=None):
+    def __init__(
+        self,
+        blocks: dict[str, ArrayLike],
+        columns: dict[str, Sequence[str]] | None = None,
+        keys: dict[str, ArrayLike] | None = None,
+        order: Sequence[str] | None = None,
+    ) -> None:
         if not blocks:
             raise PartitionError("blocks is empty: give at least one party its columns")
         self._blocks, self.columns = {}, {}
@@ -106,22 +118,28 @@ class VerticalPartition:
             )
 
     @property
-    def n_parties(self):
+    def n_parties(self) -> int:
         """Number of parties."""
         return len(self.names)
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Number of columns of all parties together."""
         return len(self.feature_names)
 
-    def n_rows(self):
+    def n_rows(self) -> dict[str, int]:
         """Return the number of rows of each party, by name."""
         return {name: len(block["X"]) for name, block in self._blocks.items()}
 
     def federate(
-        self, party_class, settings, backend="plaintext", *, min_rows=1, **options
-    ):
+        self,
+        party_class: type,
+        settings: dict,
+        backend: str | AdditiveBackend = "plaintext",
+        *,
+        min_rows: int = 1,
+        **options: Any,
+    ) -> InProcessFederation:
         """Open a federation in this process that hands each party its own block.
 
         Parameters
@@ -157,7 +175,15 @@ class VerticalPartition:
         return f"VerticalPartition({sizes}; {max(self.n_rows().values())} rows)"
 
 
-def check_vertical(estimator, X, parties=None, *, reset=True, dtype=None, **checks):
+def check_vertical(
+    estimator: Any,
+    X: TableLike,
+    parties: Any = None,
+    *,
+    reset: bool = True,
+    dtype: Any = None,
+    **checks: Any,
+) -> Any:
     """Turn `X` and ``parties=`` into columns per party, or say what is wrong.
 
     Sets `n_features_in_` and `feature_names_in_` on the estimator, as scikit-learn's

@@ -1,23 +1,28 @@
 """Cut numeric features of several parties into the same bins."""
 
 from numbers import Integral
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.partition import check_horizontal
+from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
     find_quantiles,
     histogram_settings,
 )
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import TableLike
 
 __all__ = ["FederatedKBinsDiscretizer"]
 
@@ -80,15 +85,15 @@ class FederatedKBinsDiscretizer(
 
     def __init__(
         self,
-        n_bins=5,
+        n_bins: int = 5,
         *,
-        strategy="quantile",
-        backend="masking",
-        epsilon=None,
-        delta=0.0,
-        bounds=None,
-        accountant=None,
-    ):
+        strategy: str = "quantile",
+        backend: str | AdditiveBackend = "masking",
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: tuple | None = None,
+        accountant: PrivacyAccountant | None = None,
+    ) -> None:
         self.n_bins = n_bins
         self.strategy = strategy
         self.backend = backend
@@ -98,7 +103,9 @@ class FederatedKBinsDiscretizer(
         self.accountant = accountant
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, party=None):
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
         """Find the edges of the bins over all parties.
 
         Parameters
@@ -120,7 +127,8 @@ class FederatedKBinsDiscretizer(
         if self.strategy == "uniform" and bounds is not None:
             self.ledger_ = Ledger(parties=partition.names)
             self.ledger_.note("bins come from public bounds: no party was asked")
-            edges = np.linspace(*bounds, self.n_bins + 1, axis=-1)
+            low, high = bounds
+            edges = np.linspace(low, high, self.n_bins + 1, axis=-1)
         else:
             edges = self._find_edges(partition, bounds)
         self._set_edges(edges)
@@ -162,7 +170,7 @@ class FederatedKBinsDiscretizer(
             self.bin_edges_[feature] = distinct
         self.n_bins_ = np.array([len(values) - 1 for values in self.bin_edges_])
 
-    def transform(self, X):
+    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
         """Replace values by the numbers of their bins, locally.
 
         Parameters
@@ -198,7 +206,7 @@ class FederatedKBinsDiscretizer(
             estimator.bin_edges_[feature] = edges
         return estimator
 
-    def inverse_transform(self, X):
+    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
         """Replace bins by their centres, locally.
 
         Parameters

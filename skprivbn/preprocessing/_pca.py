@@ -1,8 +1,10 @@
 """Principal components of rows held by several parties."""
 
 from numbers import Integral
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -12,11 +14,14 @@ from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_told
-from skprivbn.partition import check_horizontal
+from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils._sklearn import Interval, RealNotInt, _fit_context
+from skprivbn.utils._typing import TableLike
 
 __all__ = ["FederatedPCA"]
 
@@ -97,15 +102,15 @@ class FederatedPCA(
 
     def __init__(
         self,
-        n_components=None,
+        n_components: float | None = None,
         *,
-        whiten=False,
-        backend="masking",
-        epsilon=None,
-        delta=0.0,
-        bounds=None,
-        accountant=None,
-    ):
+        whiten: bool = False,
+        backend: str | AdditiveBackend = "masking",
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: tuple | None = None,
+        accountant: PrivacyAccountant | None = None,
+    ) -> None:
         self.n_components = n_components
         self.whiten = whiten
         self.backend = backend
@@ -115,7 +120,9 @@ class FederatedPCA(
         self.accountant = accountant
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, party=None):
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
         """Learn the principal axes over all parties.
 
         Parameters
@@ -168,7 +175,7 @@ class FederatedPCA(
     def _n_features_out(self):
         return self.n_components_
 
-    def transform(self, X):
+    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
         """Project rows onto the components, locally.
 
         Parameters
@@ -207,7 +214,7 @@ class FederatedPCA(
         estimator.n_components_ = n_components
         return estimator
 
-    def inverse_transform(self, X):
+    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
         """Return to the space of the features, locally.
 
         Parameters

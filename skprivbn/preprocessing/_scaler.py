@@ -1,15 +1,21 @@
 """Standardise features of rows held by several parties."""
 
+from typing import Any, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_told
-from skprivbn.partition import check_horizontal
+from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils._sklearn import _fit_context
+from skprivbn.utils._typing import TableLike
 
 __all__ = ["FederatedStandardScaler"]
 
@@ -76,6 +82,9 @@ class FederatedStandardScaler(
            [ 1.225,  1.414]])
     """
 
+    mean_: Any
+    scale_: Any
+
     _parameter_constraints = {
         "with_mean": ["boolean"],
         "with_std": ["boolean"],
@@ -86,14 +95,14 @@ class FederatedStandardScaler(
     def __init__(
         self,
         *,
-        with_mean=True,
-        with_std=True,
-        backend="masking",
-        epsilon=None,
-        delta=0.0,
-        bounds=None,
-        accountant=None,
-    ):
+        with_mean: bool = True,
+        with_std: bool = True,
+        backend: str | AdditiveBackend = "masking",
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: tuple | None = None,
+        accountant: PrivacyAccountant | None = None,
+    ) -> None:
         self.with_mean = with_mean
         self.with_std = with_std
         self.backend = backend
@@ -103,7 +112,9 @@ class FederatedStandardScaler(
         self.accountant = accountant
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, party=None):
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
         """Learn means and standard deviations over all parties.
 
         Parameters
@@ -127,7 +138,7 @@ class FederatedStandardScaler(
             self.scale_ = _scale(moments)
         return self
 
-    def transform(self, X):
+    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
         """Standardise rows, locally.
 
         Parameters
@@ -164,7 +175,7 @@ class FederatedStandardScaler(
             raise ValueError("scales must be above zero")
         return estimator
 
-    def inverse_transform(self, X):
+    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
         """Undo the standardisation, locally.
 
         Parameters

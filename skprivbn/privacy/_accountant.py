@@ -6,6 +6,7 @@ import os
 import threading
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from os import PathLike
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.privacy._budget_file import BudgetFile
@@ -70,7 +71,12 @@ class PrivacyAccountant:
     skprivbn.exceptions.BudgetExceededError: ...
     """
 
-    def __init__(self, epsilon, delta=0.0, budget_file=None):
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float = 0.0,
+        budget_file: str | PathLike | None = None,
+    ) -> None:
         if not epsilon > 0:
             raise ValueError(f"epsilon must be positive, got {epsilon!r}")
         if not 0 <= delta < 1:
@@ -78,7 +84,7 @@ class PrivacyAccountant:
         self.epsilon, self.delta = float(epsilon), float(delta)
         self.budget_file = None if budget_file is None else os.fspath(budget_file)
         self._history = []
-        self._closed = None
+        self._closed: str | None = None
         self._start_here()
         if self._file is not None:
             self._file.create()
@@ -92,7 +98,13 @@ class PrivacyAccountant:
             else BudgetFile(self.budget_file, self.epsilon, self.delta)
         )
 
-    def spend(self, epsilon=None, delta=0.0, rho=None, what=""):
+    def spend(
+        self,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        rho: float | None = None,
+        what: str = "",
+    ) -> PrivacyCost:
         """Reserve the cost of one release. Call it before touching data.
 
         Parameters
@@ -133,18 +145,24 @@ class PrivacyAccountant:
             return total_cost([spend], self.delta)
         return PrivacyCost(spend.epsilon, spend.delta)
 
-    def check(self, epsilon=None, delta=0.0, rho=None, what=""):
+    def check(
+        self,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        rho: float | None = None,
+        what: str = "",
+    ) -> None:
         """Raise like :meth:`spend` would, without spending."""
         spend = _make_spend(epsilon, delta, rho, what)
         with self._counting() as spends:
             if not self._fits([*spends, spend]):
                 raise BudgetExceededError(self._refusal(spend, spends))
 
-    def spent(self):
+    def spent(self) -> PrivacyCost:
         """Return the :class:`PrivacyCost` of everything so far."""
         return total_cost(self.history, self.delta)
 
-    def remaining(self):
+    def remaining(self) -> PrivacyCost:
         """Return what a further pure release may cost, and the delta left over.
 
         Further releases counted by `rho` may cost less than their epsilon: use
@@ -153,14 +171,14 @@ class PrivacyAccountant:
         return self._remaining(self.history)
 
     @property
-    def history(self):
+    def history(self) -> tuple:
         """Every spend so far, oldest first."""
         if self._file is not None:
             with self._lock, self._file.locked():
                 self._history = self._file.read()
         return tuple(self._history)
 
-    def close(self):
+    def close(self) -> None:
         """Refuse every later spend of this object."""
         self._closed = "it was closed (its `with` block has ended)"
 
@@ -306,7 +324,13 @@ def _make_spend(epsilon, delta, rho, what):
     )
 
 
-def check_accountant(accountant, epsilon, delta=0.0, rho=None, what=""):
+def check_accountant(
+    accountant: PrivacyAccountant | None,
+    epsilon: float,
+    delta: float = 0.0,
+    rho: float | None = None,
+    what: str = "",
+) -> PrivacyAccountant:
     """Return the accountant that a fit is to charge, after checking that it can.
 
     For use at the start of ``fit``, before data are touched::

@@ -3,12 +3,18 @@
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import beta
 
 __all__ = ["audit_epsilon"]
 
 
-def audit_epsilon(releases, neighbour_releases, delta=0.0, confidence=0.999):
+def audit_epsilon(
+    releases: ArrayLike,
+    neighbour_releases: ArrayLike,
+    delta: float = 0.0,
+    confidence: float = 0.999,
+) -> float:
     """Return an epsilon that the mechanism provably exceeds, by attacking its releases.
 
     An attacker sees one number per release (for instance a log-likelihood ratio) and

@@ -63,12 +63,12 @@ class Spend:
             )
 
     @property
-    def is_pure(self):
+    def is_pure(self) -> bool:
         """Whether the guarantee holds without a delta."""
         return self.epsilon is not None and self.delta == 0
 
 
-def zcdp_epsilon(rho, delta):
+def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the epsilon that rho-zCDP implies at a given delta.
 
     dp-accounting's conversion of Renyi divergences, at orders around the best one.

@@ -11,6 +11,8 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import hyp2f1
 
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._composition import PrivacyCost
 from skprivbn.privacy._exact_sampling import polya_sampler
 from skprivbn.privacy._mechanisms import (
     CountMechanism,
@@ -34,7 +36,9 @@ __all__ = [
 MIN_SHARE_SIGMA = 2.0
 
 
-def discrete_laplace_share(shape, l1_sensitivity, epsilon, min_honest):
+def discrete_laplace_share(
+    shape: int | tuple[int, ...], l1_sensitivity: int, epsilon: float, min_honest: int
+) -> np.ndarray:
     """Return one party's share of discrete Laplace noise.
 
     The difference of two negative binomials of shape 1 / `min_honest`, sampled
@@ -70,7 +74,9 @@ def discrete_laplace_share(shape, l1_sensitivity, epsilon, min_honest):
     return (sampler.sample(size) - sampler.sample(size)).reshape(shape)
 
 
-def discrete_gaussian_share(shape, sigma, min_honest):
+def discrete_gaussian_share(
+    shape: int | tuple[int, ...], sigma: float, min_honest: int
+) -> np.ndarray:
     """Return one party's share of discrete Gaussian noise, sampled by OpenDP.
 
     The sum of `min_honest` shares is very nearly discrete Gaussian noise of parameter
@@ -168,24 +174,24 @@ class DistributedNoise:
     min_honest: int
 
     @property
-    def share_variance(self):
+    def share_variance(self) -> float:
         """Variance of one party's share on each count."""
         if self.kind == "laplace":
             return discrete_laplace_variance(self.scale) / self.min_honest
         return discrete_gaussian_variance(self.scale / math.sqrt(self.min_honest))
 
     @property
-    def variance(self):
+    def variance(self) -> float:
         """Variance of the noise on each total, when every party adds its share."""
         return self.n_parties * self.share_variance
 
     @property
-    def std(self):
+    def std(self) -> float:
         """Standard deviation of the noise on each total."""
         return math.sqrt(self.variance)
 
     @property
-    def rho(self):
+    def rho(self) -> float | None:
         """Cost as zCDP with `min_honest` honest parties; None for Laplace noise."""
         if self.kind == "laplace":
             return None
@@ -201,11 +207,11 @@ class DistributedNoise:
         share_sigma = self.scale / math.sqrt(self.min_honest)
         return sum_of_gaussians_gap(share_sigma, self.min_honest)
 
-    def spend(self, accountant, what=""):
+    def spend(self, accountant: PrivacyAccountant, what: str = "") -> PrivacyCost:
         """Charge one release to an accountant; call it before touching data."""
         return accountant.spend(self.epsilon, self.delta, self.rho, what)
 
-    def share(self, shape):
+    def share(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return one party's share, fresh at every call; called by the party."""
         if self.kind == "laplace":
             return discrete_laplace_share(
@@ -213,7 +219,7 @@ class DistributedNoise:
             )
         return discrete_gaussian_share(shape, self.scale, self.min_honest)
 
-    def check_survivors(self, n_survivors):
+    def check_survivors(self, n_survivors: int) -> None:
         """Raise if so few parties are left that the total must not be opened."""
         if n_survivors < self.min_honest:
             raise ValueError(
@@ -221,7 +227,7 @@ class DistributedNoise:
                 f"guarantee needs {self.min_honest}: the total must not be released"
             )
 
-    def epsilon_with_colluders(self):
+    def epsilon_with_colluders(self) -> np.ndarray:
         """Return epsilon for 0, 1, ..., `n_parties` colluding parties.
 
         Colluders pool what they know, so their shares protect nobody. At the same
@@ -249,7 +255,9 @@ class DistributedNoise:
         return 2 * slack + gaussian_epsilon(sigma, delta, self.sensitivity)
 
 
-def distribute(mechanism, n_parties, min_honest=None):
+def distribute(
+    mechanism: CountMechanism, n_parties: int, min_honest: int | None = None
+) -> DistributedNoise:
     """Let several parties make the noise of a mechanism together.
 
     Parameters

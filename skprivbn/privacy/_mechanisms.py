@@ -6,11 +6,17 @@ is no seed.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
+
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._composition import PrivacyCost
 
 __all__ = [
     "CountMechanism",
@@ -25,7 +31,7 @@ __all__ = [
 ]
 
 
-def laplace_scale(epsilon, l1_sensitivity):
+def laplace_scale(epsilon: float, l1_sensitivity: float) -> float:
     """Return the scale of the discrete Laplace noise that gives pure epsilon.
 
     Parameters
@@ -44,7 +50,7 @@ def laplace_scale(epsilon, l1_sensitivity):
     return l1_sensitivity / epsilon
 
 
-def discrete_laplace_variance(scale):
+def discrete_laplace_variance(scale: float) -> float:
     """Return the variance of discrete Laplace noise.
 
     Parameters
@@ -61,7 +67,7 @@ def discrete_laplace_variance(scale):
     return 0.5 / math.sinh(0.5 / scale) ** 2 if scale > 1e-3 else 0.0
 
 
-def discrete_gaussian_variance(sigma):
+def discrete_gaussian_variance(sigma: float) -> float:
     """Return the variance of discrete Gaussian noise.
 
     Parameters
@@ -82,7 +88,9 @@ def discrete_gaussian_variance(sigma):
     return float(weights @ k**2 / weights.sum())
 
 
-def add_discrete_laplace(counts, l1_sensitivity, epsilon):
+def add_discrete_laplace(
+    counts: ArrayLike, l1_sensitivity: int, epsilon: float
+) -> np.ndarray:
     """Add discrete Laplace noise of scale `l1_sensitivity` / `epsilon` to integers.
 
     Parameters
@@ -110,7 +118,9 @@ def add_discrete_laplace(counts, l1_sensitivity, epsilon):
     return _release("laplace", counts, scale)
 
 
-def add_discrete_gaussian(counts, l2_sensitivity, sigma):
+def add_discrete_gaussian(
+    counts: ArrayLike, l2_sensitivity: float, sigma: float
+) -> np.ndarray:
     """Add discrete Gaussian noise of parameter `sigma` to integers.
 
     Parameters
@@ -139,7 +149,9 @@ def add_discrete_gaussian(counts, l2_sensitivity, sigma):
     return _release("gaussian", counts, sigma)
 
 
-def discrete_gaussian_delta(sigma, epsilon, change=1):
+def discrete_gaussian_delta(
+    sigma: float, epsilon: float, change: int | Sequence[int] = 1
+) -> float:
     """Return the exact delta of discrete Gaussian noise for one change of the counts.
 
     Parameters
@@ -287,7 +299,7 @@ def gaussian_sigma(epsilon, delta, l2_sensitivity):
     return high
 
 
-def gaussian_epsilon(sigma, delta, l2_sensitivity):
+def gaussian_epsilon(sigma: float, delta: float, l2_sensitivity: float) -> float:
     """Return the epsilon that discrete Gaussian noise gives at a delta.
 
     Parameters
@@ -355,7 +367,13 @@ class CountMechanism:
     sensitivity: float
 
     @classmethod
-    def for_budget(cls, epsilon, delta=0.0, l1_sensitivity=1, l2_sensitivity=None):
+    def for_budget(
+        cls,
+        epsilon: float,
+        delta: float = 0.0,
+        l1_sensitivity: float = 1,
+        l2_sensitivity: float | None = None,
+    ) -> Self:
         """Calibrate to a budget: Laplace if delta is zero, else Gaussian.
 
         `l2_sensitivity` defaults to `l1_sensitivity`, its worst case.
@@ -369,29 +387,29 @@ class CountMechanism:
         return cls("gaussian", float(epsilon), float(delta), sigma, l2)
 
     @property
-    def rho(self):
+    def rho(self) -> float | None:
         """Cost as zCDP: None for Laplace noise, whose epsilon says it."""
         if self.kind == "laplace":
             return None
         return (self.sensitivity / self.scale) ** 2 / 2
 
     @property
-    def variance(self):
+    def variance(self) -> float:
         """Variance of the noise on each count."""
         if self.kind == "laplace":
             return discrete_laplace_variance(self.scale)
         return discrete_gaussian_variance(self.scale)
 
     @property
-    def std(self):
+    def std(self) -> float:
         """Standard deviation of the noise on each count."""
         return math.sqrt(self.variance)
 
-    def spend(self, accountant, what=""):
+    def spend(self, accountant: PrivacyAccountant, what: str = "") -> PrivacyCost:
         """Charge one release to an accountant; call it before touching data."""
         return accountant.spend(self.epsilon, self.delta, self.rho, what)
 
-    def release(self, counts):
+    def release(self, counts: np.ndarray) -> np.ndarray:
         """Return noisy counts. Charge the accountant first."""
         return _release(self.kind, counts, self.scale)
 

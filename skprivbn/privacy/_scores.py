@@ -1,14 +1,19 @@
 """Scores on private rows, released with noise: fixed point, clipped, counted."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils import column_or_1d
 
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._accountant import check_accountant
 from skprivbn.privacy._mechanisms import CountMechanism
+from skprivbn.utils._typing import WeightsLike
 
 __all__ = ["NoisyScores", "clipped_sum", "private_score", "row_scores"]
 
@@ -17,18 +22,18 @@ STEPS = 2**16
 
 
 def private_score(
-    estimator,
-    X,
-    y=None,
+    estimator: Any,
+    X: ArrayLike,
+    y: ArrayLike | None = None,
     *,
-    epsilon,
-    bounds,
-    delta=0.0,
-    accountant=None,
-    scoring=None,
-    sample_weight=None,
-    max_weight=1,
-):
+    epsilon: float,
+    bounds: tuple[float, float],
+    delta: float = 0.0,
+    accountant: PrivacyAccountant | None = None,
+    scoring: Callable | None = None,
+    sample_weight: WeightsLike | None = None,
+    max_weight: int = 1,
+) -> float:
     """Return the mean score of private rows, with noise.
 
     A score of rows tells something about them. Here each row's score is clipped to

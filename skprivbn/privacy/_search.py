@@ -1,10 +1,13 @@
 """Choosing parameters by private scores."""
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.model_selection import ParameterGrid
@@ -46,6 +49,7 @@ from skprivbn.utils._sklearn import (
     _num_samples,
     _safe_indexing,
 )
+from skprivbn.utils._typing import WeightsLike
 
 __all__ = ["PrivateSearchCV"]
 
@@ -165,20 +169,20 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def __init__(
         self,
-        estimator,
-        param_grid,
-        score_bounds,
+        estimator: Any,
+        param_grid: dict | list[dict],
+        score_bounds: tuple[float, float],
         *,
-        epsilon=1.0,
-        delta=0.0,
-        selection="noisy_scores",
-        scoring=None,
-        cv=0.25,
-        max_weight=1,
-        accountant=None,
-        refit=True,
-        n_jobs=None,
-    ):
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        selection: str = "noisy_scores",
+        scoring: Callable | None = None,
+        cv: Any = 0.25,
+        max_weight: int = 1,
+        accountant: PrivacyAccountant | None = None,
+        refit: bool = True,
+        n_jobs: int | None = None,
+    ) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
         self.score_bounds = score_bounds
@@ -193,7 +197,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None, **params):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Self:
         """Fit all candidates, choose one privately, and fit it on all rows.
 
         Parameters
@@ -291,7 +295,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         groups = params.pop("groups", None)
         return params, {} if groups is None else {"groups": groups}
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> Any:
         """Say which metadata go to the estimator and which to the splitter.
 
         Returns
@@ -330,7 +334,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         return self.best_estimator_
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+    ) -> float:
         """Return the score of the best estimator, without noise: for public rows.
 
         Parameters
@@ -376,19 +385,19 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self._best().sample(n_samples, **params)
 
     @property
-    def classes_(self):
+    def classes_(self) -> np.ndarray:
         """Class labels of the best estimator."""
         return self._best().classes_
 
     @property
-    def n_features_in_(self):
+    def n_features_in_(self) -> int:
         """Number of features seen by the best estimator."""
         if not hasattr(self, "best_estimator_"):
             raise AttributeError(f"{type(self).__name__} has no n_features_in_ yet")
         return self.best_estimator_.n_features_in_
 
     @property
-    def feature_names_in_(self):
+    def feature_names_in_(self) -> np.ndarray:
         """Names of the features seen by the best estimator."""
         if not hasattr(self, "best_estimator_"):
             raise AttributeError(f"{type(self).__name__} has no feature_names_in_ yet")

@@ -1,14 +1,18 @@
 """Linear Gaussian networks from one secure sum of moments."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from numbers import Real
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import (
@@ -17,6 +21,7 @@ from skprivbn.partition import (
     check_horizontal,
     check_vertical,
 )
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._columns_protocol import ColumnsParty, collect_column_moments
@@ -36,6 +41,7 @@ from skprivbn.structure._moments_protocol import (
     collect_noisy_moments,
 )
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["FederatedGaussianBayesianNetwork"]
 
@@ -160,21 +166,21 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
     def __init__(
         self,
-        search="equal_variance",
+        search: str = "equal_variance",
         *,
-        parties=None,
-        basis=None,
-        centre="pooled",
-        lambda1=0.1,
-        threshold=0.3,
-        alpha=0.01,
-        backend="masking",
-        random_state=None,
-        epsilon=None,
-        delta=1e-6,
-        bounds=None,
-        accountant=None,
-    ):
+        parties: Mapping | Sequence | str | None = None,
+        basis: str | None = None,
+        centre: str = "pooled",
+        lambda1: float = 0.1,
+        threshold: float = 0.3,
+        alpha: float = 0.01,
+        backend: str | AdditiveBackend = "masking",
+        random_state: RandomStateLike = None,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        bounds: tuple | None = None,
+        accountant: PrivacyAccountant | None = None,
+    ) -> None:
         self.search = search
         self.parties = parties
         self.basis = basis
@@ -190,7 +196,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         self.accountant = accountant
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, party=None):
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
         """Learn the network.
 
         Parameters

@@ -1,6 +1,7 @@
 """What the learners of continuous networks share once they are fitted."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import (
@@ -10,12 +11,16 @@ from sklearn.utils.validation import (
 
 from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.partition import RemoteResults
+from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["NetworkMixin", "warn_if_standardised"]
 
 
 class NetworkMixin:
     """Prediction, likelihood and sampling through the fitted `network_`."""
+
+    network_: Any
 
     def _node_names(self):
         names = getattr(self, "feature_names_in_", None)
@@ -49,7 +54,7 @@ class NetworkMixin:
     def _row_scores(self, X):
         return self.network_.log_likelihood(self._rows(X))
 
-    def predict(self, X):
+    def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Predict every variable from its parents.
 
         To fill in missing entries from all observed ones, use ``network_.predict``.
@@ -70,7 +75,9 @@ class NetworkMixin:
         X = self._rows(X)
         return X @ self.network_.weights + self.network_.intercepts
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(
+        self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
+    ) -> float:
         """Return the mean Gaussian log-likelihood per row of the fitted network.
 
         Parameters
@@ -93,7 +100,9 @@ class NetworkMixin:
             return total / n_rows
         return float(np.average(self._row_scores(X), weights=sample_weight))
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(
+        self, n_samples: int = 1, random_state: RandomStateLike = None
+    ) -> np.ndarray:
         """Draw rows from the fitted network.
 
         Parameters
@@ -111,7 +120,7 @@ class NetworkMixin:
         check_is_fitted(self)
         return self.network_.sample(n_samples, random_state=random_state)
 
-    def to_networkx(self):
+    def to_networkx(self) -> Any:
         """Return the learnt graph as a ``networkx.DiGraph``.
 
         Returns

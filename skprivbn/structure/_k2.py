@@ -1,6 +1,9 @@
 """K2 on pooled data: the reference for the private learner."""
 
+from typing import Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
@@ -87,12 +90,12 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        max_parents=3,
-        ordering=None,
-        criterion="k2",
-        equivalent_sample_size=10.0,
-        n_states=None,
-    ):
+        max_parents: int = 3,
+        ordering: ArrayLike | None = None,
+        criterion: str = "k2",
+        equivalent_sample_size: float = 10.0,
+        n_states: ArrayLike | None = None,
+    ) -> None:
         self.max_parents = max_parents
         self.ordering = ordering
         self.criterion = criterion
@@ -100,7 +103,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         self.n_states = n_states
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn structure and probabilities.
 
         Parameters

@@ -2,8 +2,10 @@
 
 import warnings
 from numbers import Integral, Real
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
@@ -76,19 +78,19 @@ class Notears(NetworkMixin, BaseEstimator):
 
     def __init__(
         self,
-        lambda1=0.1,
+        lambda1: float = 0.1,
         *,
-        threshold=0.3,
-        max_iter=100,
-        h_tol=1e-8,
-    ):
+        threshold: float = 0.3,
+        max_iter: int = 100,
+        h_tol: float = 1e-8,
+    ) -> None:
         self.lambda1 = lambda1
         self.threshold = threshold
         self.max_iter = max_iter
         self.h_tol = h_tol
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn the network.
 
         Parameters

@@ -1,9 +1,12 @@
 """K2 on columns that different parties hold and do not show."""
 
+from collections.abc import Mapping, Sequence
 from math import log2
 from numbers import Integral, Real
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from skprivbn.bayesian_network import BayesianNetwork
@@ -28,6 +31,7 @@ from skprivbn.structure._k2_base import (
 from skprivbn.structure._private_k2_party import K2Party, count_noise, run_private_k2
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, _fit_context
+from skprivbn.utils._typing import TableLike
 
 __all__ = ["PrivateK2StructureLearner"]
 
@@ -144,19 +148,19 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
 
     def __init__(
         self,
-        parties=None,
+        parties: Mapping | Sequence | str | None = None,
         *,
-        max_parents=3,
-        ordering=None,
-        criterion="k2",
-        equivalent_sample_size=10.0,
-        backend="ot",
-        n_states=None,
-        fit_parameters=True,
-        min_cell_count=0,
-        epsilon=None,
-        accountant=None,
-    ):
+        max_parents: int = 3,
+        ordering: ArrayLike | None = None,
+        criterion: str = "k2",
+        equivalent_sample_size: float = 10.0,
+        backend: str | OTBackend | PaillierCountBackend = "ot",
+        n_states: ArrayLike | None = None,
+        fit_parameters: bool = True,
+        min_cell_count: int = 0,
+        epsilon: float | None = None,
+        accountant: PrivacyAccountant | None = None,
+    ) -> None:
         self.parties = parties
         self.max_parents = max_parents
         self.ordering = ordering
@@ -170,7 +174,7 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
         self.accountant = accountant
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Learn the network together.
 
         Parameters

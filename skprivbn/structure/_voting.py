@@ -3,14 +3,17 @@
 from importlib import import_module
 from inspect import isclass
 from numbers import Real
+from typing import Any, Self
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import is_acyclic
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Party, PartyRefusal, operation
 from skprivbn.partition import check_horizontal
 from skprivbn.structure._acyclicity import acyclic_weights
@@ -18,6 +21,7 @@ from skprivbn.structure._gaussian_base import NetworkMixin
 from skprivbn.structure._moments import moment_sums, read_moments
 from skprivbn.structure._pooled_notears import Notears
 from skprivbn.utils._sklearn import HasMethods, Interval, _fit_context
+from skprivbn.utils._typing import TableLike
 
 __all__ = ["VotingStructureLearner"]
 
@@ -133,15 +137,22 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
     }
 
     def __init__(
-        self, estimator=None, *, min_votes=0.5, acyclic=False, backend="masking"
-    ):
+        self,
+        estimator: Any = None,
+        *,
+        min_votes: float = 0.5,
+        acyclic: bool = False,
+        backend: str | AdditiveBackend = "masking",
+    ) -> None:
         self.estimator = estimator
         self.min_votes = min_votes
         self.acyclic = acyclic
         self.backend = backend
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None, *, party=None):
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
         """Let every party learn and vote.
 
         Parameters

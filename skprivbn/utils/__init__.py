@@ -1,6 +1,7 @@
 """Small helpers without a home of their own."""
 
 from importlib import import_module
+from types import ModuleType
 
 from skprivbn.utils._progress import tell_progress
 from skprivbn.utils._warnings import warn_leak
@@ -14,7 +15,7 @@ _EXTRA_OF = {
 }
 
 
-def import_optional(module, user):
+def import_optional(module: str, user: str) -> ModuleType:
     """Import a package that is not a core dependency, or say how to get it.
 
     Parameters

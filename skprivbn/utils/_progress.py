@@ -1,7 +1,9 @@
 """What a user sees of a fit while it goes on."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
+from typing import Any
 
 __all__ = ["Progress", "tell_progress"]
 
@@ -9,7 +11,9 @@ _SOMETIMES = 10
 
 
 @contextmanager
-def tell_progress(estimator, X, y=None, *, step, max_steps):
+def tell_progress(
+    estimator: Any, X: object, y: object = None, *, step: str, max_steps: int
+) -> Iterator:
     """Watch one fit: print if the estimator is verbose, call its callbacks.
 
     Parameters

@@ -15,7 +15,7 @@ _INTERNAL = tuple(
 )
 
 
-def warn_leak(message):
+def warn_leak(message: str) -> None:
     """Issue a PrivacyLeakWarning that points at the first line of user code.
 
     Parameters

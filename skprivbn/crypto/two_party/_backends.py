@@ -1,5 +1,6 @@
 """How two parties share a count: hyper-parameters, and what the ledger says of them."""
 
+from collections.abc import Callable
 from numbers import Integral
 
 from sklearn.base import BaseEstimator, clone
@@ -34,15 +35,15 @@ class OTBackend(BaseEstimator):
     name = "ot"
     _parameter_constraints = {}
 
-    def validate(self):
+    def validate(self) -> None:
         """Raise ValueError unless the parameters make sense."""
         self._validate_params()
 
-    def make_counts(self, max_counts):
+    def make_counts(self, max_counts: float) -> Callable:
         """Return one party's function that shares up to `max_counts` counts."""
         return joint_counts
 
-    def describe(self):
+    def describe(self) -> str:
         """Return plain words for the ledger."""
         return (
             "counts are shared by oblivious transfer, at 128 bits less the log2 of "
@@ -85,12 +86,18 @@ class PaillierCountBackend(BaseEstimator):
         "insecure_test_key": ["boolean"],
     }
 
-    def __init__(self, key_size=2048, *, n_jobs=None, insecure_test_key=False):
+    def __init__(
+        self,
+        key_size: int = 2048,
+        *,
+        n_jobs: int | None = None,
+        insecure_test_key: bool = False,
+    ) -> None:
         self.key_size = key_size
         self.n_jobs = n_jobs
         self.insecure_test_key = insecure_test_key
 
-    def validate(self):
+    def validate(self) -> None:
         """Raise ValueError unless the key is long enough; warn of test keys."""
         self._validate_params()
         if self.key_size >= 2048:
@@ -104,11 +111,11 @@ class PaillierCountBackend(BaseEstimator):
             f"Paillier keys of {self.key_size} bits can be broken: for tests only"
         )
 
-    def make_counts(self, max_counts):
+    def make_counts(self, max_counts: float) -> Callable:
         """Return one party's function that shares up to `max_counts` counts."""
         return PackedCounts(self.key_size, self.n_jobs, max_counts)
 
-    def describe(self):
+    def describe(self) -> str:
         """Return plain words for the ledger."""
         return (
             f"counts of two holders are shared under Paillier keys of {self.key_size} "

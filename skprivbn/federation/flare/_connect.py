@@ -4,10 +4,14 @@ import json
 import tempfile
 import time
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from os import PathLike
 from pathlib import Path
+from typing import Any, Self
 
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation._federation import Federation
 from skprivbn.federation._remote import RemoteColumns, RemoteRows
@@ -43,14 +47,29 @@ class FlareFederation:
         Seconds that a site may take for one answer.
     """
 
-    def __init__(self, session, job_id, dataset, sites, timeout):
+    def __init__(
+        self,
+        session: Any,
+        job_id: str | None,
+        dataset: str,
+        sites: Sequence[str],
+        timeout: float,
+    ) -> None:
         self._session = session
         self.job_id, self.dataset, self.sites = job_id, dataset, tuple(sites)
         self.timeout = timeout
         self._schemas, self._limits = {}, {}
 
     @classmethod
-    def connect(cls, kit, dataset, *, sites=None, timeout=120.0, ready_within=60.0):
+    def connect(
+        cls,
+        kit: str | PathLike,
+        dataset: str,
+        *,
+        sites: Sequence[str] | None = None,
+        timeout: float = 120.0,
+        ready_within: float = 60.0,
+    ) -> Self:
         """Open a session with the sites of a project.
 
         Parameters
@@ -156,7 +175,7 @@ class FlareFederation:
             for rule in ("min_rows", "min_parties")
         }
 
-    def rows(self, columns=None):
+    def rows(self, columns: Sequence[str] | None = None) -> RemoteRows:
         """Return a handle on the rows of all sites.
 
         Parameters
@@ -192,7 +211,9 @@ class FlareFederation:
         }
         return RemoteRows(self, self.dataset, self.sites, common, columns)
 
-    def columns(self, columns=None, key=None):
+    def columns(
+        self, columns: Sequence[str] | None = None, key: str | None = None
+    ) -> RemoteColumns:
         """Return a handle on the columns of all sites.
 
         Parameters
@@ -225,7 +246,15 @@ class FlareFederation:
         held = {name: mine for name, mine in held.items() if mine}
         return RemoteColumns(self, self.dataset, held, schema, key)
 
-    def open(self, party_class, settings, backend, data, roster, **options):
+    def open(
+        self,
+        party_class: type,
+        settings: dict,
+        backend: str | AdditiveBackend,
+        data: dict,
+        roster: Sequence[str],
+        **options: Any,
+    ) -> Federation:
         """Open the federation of one fit; called by the remote partitions.
 
         Limits in `settings` are raised to the strictest of the sites', which would
@@ -267,7 +296,7 @@ class FlareFederation:
         replies = answer["replies"]
         return {name: b64decode(replies[name]) for name in messages if name in replies}
 
-    def close(self):
+    def close(self) -> None:
         """End the session at the server and at all sites."""
         if self._session is None:
             return

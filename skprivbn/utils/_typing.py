@@ -1,0 +1,30 @@
+"""Names for what arguments may be."""
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = ["Partition", "RandomStateLike", "TableLike", "WeightsLike"]
+
+
+class Partition(Protocol):
+    """Data that stay with the parties who hold them."""
+
+    @property
+    def n_parties(self) -> int:
+        """Number of parties."""
+
+    def n_rows(self) -> Any:
+        """Return the number of rows of each party, by name."""
+
+    def federate(
+        self, party_class: type, settings: dict, *args: Any, **options: Any
+    ) -> Any:
+        """Open a federation of the parties."""
+
+
+TableLike: TypeAlias = ArrayLike | Partition
+RandomStateLike: TypeAlias = int | np.random.RandomState | None
+# numpy averages with less than ArrayLike and has no public name for it
+WeightsLike: TypeAlias = Any
