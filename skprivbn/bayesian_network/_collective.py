@@ -319,6 +319,10 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         if model is None and self.states is not None:
             states = per_node(self.states, names, "states")
             states = [list(check_states(node, states[node])) for node in names]
+        schema = getattr(partition, "schema", {})
+        if states is None and all(isinstance(schema.get(v), list) for v in names):
+            # sites that declare categories have no need to read them off their data
+            states = [list(range(len(schema[v]))) for v in names]
         adjacency = None if model is None else model.adjacency
         if model is None and self.structure is not None:
             adjacency = _check_structure(self.structure, names)

@@ -122,9 +122,9 @@ def test_collective_network(session):
     split = VerticalPartition(
         {"north": table[:, :2], "south": table[:, 2:]}, columns.columns
     )
-    options = {"random_state": 0, "states": dict.fromkeys(PEOPLE, [0, 1])}
-    remote = CollectiveBayesianNetwork(**options).fit(columns)
-    local = CollectiveBayesianNetwork(**options).fit(split)
+    states = dict.fromkeys(PEOPLE, [0, 1])
+    remote = CollectiveBayesianNetwork(random_state=0).fit(columns)
+    local = CollectiveBayesianNetwork(random_state=0, states=states).fit(split)
     np.testing.assert_array_equal(
         remote.network_.adjacency_matrix, local.network_.adjacency_matrix
     )

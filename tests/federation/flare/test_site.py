@@ -11,6 +11,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import skprivbn
+from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.crypto.certificates import vouch
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import PartitionError, PartyError
@@ -110,6 +111,14 @@ def test_remote_columns_give_the_structure_in_process(open_federation, data):
     ).fit(np.column_stack(list(people.values())))
     # of equivalent networks, rounding chooses one
     np.testing.assert_array_equal(remote.cpdag_, local.cpdag_)
+
+
+def test_categories_that_no_record_has_are_known_all_the_same(tmp_path, data):
+    people = data[3] | {"asthma": np.zeros_like(data[3]["asthma"])}
+    write_tables(tmp_path, *data[:3], people)
+    columns = connect(make_sites(tmp_path, site_files()), "icu").columns(list(people))
+    model = CollectiveBayesianNetwork(random_state=0).fit(columns)
+    assert model.network_.states["asthma"] == (0, 1)
 
 
 def test_categories_and_columns_beside_the_rows(open_federation, data):
