@@ -1,19 +1,23 @@
 """DYNOTEARS by consensus ADMM over holders of time series."""
 
 from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import FederatedMixin, add_scores
 from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_told
 from skprivbn.partition import check_horizontal
 from skprivbn.structure._admm_protocol import lagged_rows
 from skprivbn.structure._notears_admm import ADMMMixin
 from skprivbn.utils._sklearn import Interval, _fit_context
+from skprivbn.utils._typing import TableLike, WeightsLike
 
 __all__ = ["FederatedDynotears"]
 
@@ -124,23 +128,23 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_lags=1,
+        n_lags: int = 1,
         *,
-        lambda1=0.02,
-        lambda_lagged=0.02,
-        threshold=0.3,
-        lagged_threshold=0.1,
-        acyclicity="logdet",
-        rho1=None,
-        rho2=None,
-        gamma1=1.75,
-        gamma2=None,
-        max_iter=200,
-        tol=1e-2,
-        h_tol=1e-5,
-        backend="masking",
-        verbose=0,
-    ):
+        lambda1: float = 0.02,
+        lambda_lagged: float = 0.02,
+        threshold: float = 0.3,
+        lagged_threshold: float = 0.1,
+        acyclicity: str = "logdet",
+        rho1: float | None = None,
+        rho2: float | None = None,
+        gamma1: float = 1.75,
+        gamma2: float | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-2,
+        h_tol: float = 1e-5,
+        backend: str | AdditiveBackend = "masking",
+        verbose: int = 0,
+    ) -> None:
         self.n_lags = n_lags
         self.lambda1 = lambda1
         self.lambda_lagged = lambda_lagged
@@ -158,7 +162,14 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, party=None, series=None):
+    def fit(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        series: Any = None,
+    ) -> Self:
         """Learn the dynamic network.
 
         Parameters
@@ -251,7 +262,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             )
         return Z
 
-    def predict(self, X, *, series=None):
+    def predict(self, X: ArrayLike, *, series: ArrayLike | None = None) -> np.ndarray:
         """Predict every variable from its parents, present and past.
 
         Parameters
@@ -277,7 +288,14 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         effect = past @ self._past.reshape(-1, d)
         return Z[:, :d] @ self.network_.weights + self.network_.intercepts + effect
 
-    def score(self, X, y=None, *, series=None, sample_weight=None):
+    def score(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        series: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+    ) -> float:
         """Return the mean Gaussian log-likelihood of rows given their past.
 
         Parameters

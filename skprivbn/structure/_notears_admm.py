@@ -3,8 +3,10 @@
 import warnings
 from dataclasses import asdict
 from numbers import Integral, Real
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -12,9 +14,10 @@ from sklearn.utils import check_random_state
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.crypto import resolve_backend
+from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PrivacyLeakWarning
-from skprivbn.partition import check_horizontal
+from skprivbn.partition import RemoteResults, check_horizontal
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._admm_protocol import (
@@ -37,6 +40,7 @@ from skprivbn.structure._moments_protocol import (
 )
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["FederatedNotearsADMM"]
 
@@ -263,28 +267,28 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     def __init__(
         self,
-        model="linear",
+        model: str = "linear",
         *,
-        lambda1=None,
-        lambda2=0.01,
-        n_hidden=10,
-        threshold=0.3,
-        acyclicity="logdet",
-        rho1=None,
-        rho2=None,
-        gamma1=1.75,
-        gamma2=None,
-        max_iter=200,
-        tol=1e-2,
-        h_tol=1e-5,
-        backend="masking",
-        random_state=None,
-        epsilon=None,
-        delta=1e-6,
-        bounds=None,
-        accountant=None,
-        verbose=0,
-    ):
+        lambda1: float | None = None,
+        lambda2: float = 0.01,
+        n_hidden: int = 10,
+        threshold: float = 0.3,
+        acyclicity: str = "logdet",
+        rho1: float | None = None,
+        rho2: float | None = None,
+        gamma1: float = 1.75,
+        gamma2: float | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-2,
+        h_tol: float = 1e-5,
+        backend: str | AdditiveBackend = "masking",
+        random_state: RandomStateLike = None,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        bounds: tuple | None = None,
+        accountant: PrivacyAccountant | None = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.lambda1 = lambda1
         self.lambda2 = lambda2
@@ -307,7 +311,9 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, party=None):
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
         """Learn the network.
 
         Parameters
@@ -417,7 +423,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         )
         self.privacy_spent_, self.ledger_ = spent, federation.ledger
 
-    def predict(self, X):
+    def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Predict every variable from its parents.
 
         To fill in missing entries of linear models from all observed ones, use
