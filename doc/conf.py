@@ -33,6 +33,8 @@ default_role = "literal"
 autosummary_generate = True
 autodoc_default_options = {"members": True, "inherited-members": True}
 autodoc_typehints = "none"
+# Names of methods without their class fit beside the page.
+toc_object_entries_show_parents = "hide"
 # Methods are shown by the class template; numpydoc would list them a second time.
 numpydoc_show_class_members = False
 
