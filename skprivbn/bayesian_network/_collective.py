@@ -1,8 +1,11 @@
 """One Bayesian network from columns that different sites hold."""
 
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
@@ -41,6 +44,7 @@ from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.partition import check_vertical
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["CollectiveBayesianNetwork"]
 
@@ -170,23 +174,23 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
 
     def __init__(
         self,
-        parties=None,
+        parties: Mapping | Sequence | str | None = None,
         *,
-        disclosure="private_counts",
-        selection="random",
-        fraction=0.1,
-        n_std=None,
-        structure=None,
-        ordering=None,
-        method="bic",
-        max_parents=4,
-        significance=0.01,
-        post_process=True,
-        alpha=1.0,
-        states=None,
-        backend="ot",
-        random_state=None,
-    ):
+        disclosure: str = "private_counts",
+        selection: str = "random",
+        fraction: float = 0.1,
+        n_std: float | None = None,
+        structure: Mapping[str, Sequence[str]] | None = None,
+        ordering: ArrayLike | None = None,
+        method: str = "bic",
+        max_parents: int = 4,
+        significance: float = 0.01,
+        post_process: bool = True,
+        alpha: float = 1.0,
+        states: Mapping[str, Sequence] | None = None,
+        backend: str | OTBackend | PaillierCountBackend = "ot",
+        random_state: RandomStateLike = None,
+    ) -> None:
         self.parties = parties
         self.disclosure = disclosure
         self.selection = selection
@@ -213,7 +217,7 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         return hasattr(self, "network_")
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Learn the collective network.
 
         Parameters
@@ -259,7 +263,7 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         return self._finish(federation)
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Update the probabilities with new rows; the structure stays.
 
         With ``selection="low_likelihood"`` as in the paper: rows that fit a site's own
