@@ -72,7 +72,7 @@ def _warn_of_roster(backend, partition):
         )
 
 
-def add_scores(estimator, X, **options):
+def add_scores(estimator, X, sample_weight=None, **options):
     """Return the sum of the scores of all parties' rows, and their number.
 
     One secure sum. It is entered in the estimator's ledger.
@@ -82,6 +82,8 @@ def add_scores(estimator, X, **options):
     estimator : estimator
         Fitted; one of the registry of :class:`~skprivbn.federation.ModelParty`.
     X : HorizontalPartition or RemoteRows
+    sample_weight : None
+        Anything else is refused.
     **options
         Of ``check_horizontal``.
 
@@ -90,6 +92,11 @@ def add_scores(estimator, X, **options):
     total : float
     n_rows : int
     """
+    if sample_weight is not None:
+        raise PartitionError(
+            "sample_weight goes with rows that are here: the rows of a partition all "
+            "count the same"
+        )
     partition = _rows_of(estimator, X, "score", options)
     if getattr(estimator, "epsilon", None) is not None:
         warn_leak(

@@ -89,7 +89,7 @@ class DiscreteNetworkMixin:
         """
         if hasattr(X, "federate"):
             check_is_fitted(self)
-            total, n_rows = add_scores(self, X, **_CHECKS)
+            total, n_rows = add_scores(self, X, sample_weight, **_CHECKS)
             return total / n_rows
         return float(np.average(self._row_scores(X), weights=sample_weight))
 

@@ -101,7 +101,7 @@ class RandomFieldQueries:
         """
         check_is_fitted(self)
         if hasattr(X, "federate"):
-            total, n_rows = add_scores(self, X, **_CHECKS)
+            total, n_rows = add_scores(self, X, sample_weight, **_CHECKS)
             return total / n_rows
         return float(np.average(self._row_scores(X), weights=sample_weight))
 

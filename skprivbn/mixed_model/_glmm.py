@@ -518,7 +518,9 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
             if y is None and "y" not in X.aligned:
                 raise PartitionError("the partition has no y to compare with")
             aligned = {"y": y, "cluster": cluster}
-            hits, n_rows = add_scores(self, X, dtype=_FLOATS, aligned=aligned)
+            hits, n_rows = add_scores(
+                self, X, sample_weight, dtype=_FLOATS, aligned=aligned
+            )
             return hits / n_rows
         predicted = self.predict(X, cluster=cluster)
         return accuracy_score(y, predicted, sample_weight=sample_weight)

@@ -150,7 +150,7 @@ class FittedMixtureMixin(DensityMixin):
             Mean log-likelihood.
         """
         if hasattr(X, "federate"):
-            total, n_samples = self._log_likelihood(X)
+            total, n_samples = self._log_likelihood(X, sample_weight)
             return total / n_samples
         return float(np.average(self.score_samples(X), weights=sample_weight))
 
@@ -186,10 +186,10 @@ class FittedMixtureMixin(DensityMixin):
         total, _ = self._log_likelihood(X)
         return -2 * total + 2 * self._n_parameters()
 
-    def _log_likelihood(self, X):
+    def _log_likelihood(self, X, sample_weight=None):
         if hasattr(X, "federate"):
             check_is_fitted(self)
-            return add_scores(self, X, **_CHECKS)
+            return add_scores(self, X, sample_weight, **_CHECKS)
         likelihoods = self.score_samples(X)
         return float(likelihoods.sum()), len(likelihoods)
 

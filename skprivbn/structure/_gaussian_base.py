@@ -96,7 +96,7 @@ class NetworkMixin:
         """
         check_is_fitted(self)
         if hasattr(X, "federate"):
-            total, n_rows = add_scores(self, X, dtype=np.float64)
+            total, n_rows = add_scores(self, X, sample_weight, dtype=np.float64)
             return total / n_rows
         return float(np.average(self._row_scores(X), weights=sample_weight))
 
