@@ -1,20 +1,21 @@
 """What a party sees can be made up from its own input and the result.
 
 Views of real runs on very regular data are compared with views in which everything
-but the opened results is replaced by uniform noise. A classifier must stay at chance;
-for every defence a twin without it must be told apart.
+but the opened results is replaced by uniform noise of the same public size. For every
+message a classifier learns on the blocks of some runs and is tried on those of others;
+that it does better than chance must have a probability of a millionth, for all messages
+together. For every defence a twin without it must be told apart.
 """
 
 import os
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from scipy.stats import binom
+from sklearn.linear_model import Ridge
 
 from skprivbn.crypto.two_party import Conversation, joint_counts, run_together
+from skprivbn.crypto.two_party import _garbling as garbling
 from skprivbn.crypto.two_party import _gmw as gmw
 from skprivbn.crypto.two_party import _lookup as lookup
 from skprivbn.crypto.two_party._garbling import Garbler
@@ -24,34 +25,36 @@ from skprivbn.structure import _private_k2_protocol as protocol
 from skprivbn.structure._private_k2_protocol import K2Plan, SharedK2
 from tests.crypto.two_party._sides import deal_links
 
-N_RUNS = 20
 # 255 records: shares fill whole bytes, so that uniform means uniform bytes
 N_SAMPLES = 255
+CONSTANT, VARYING = np.zeros(N_SAMPLES, dtype=int), np.arange(N_SAMPLES) % 2
+#: of a message, in a run
+MAX_BLOCKS = 64
+FALSE_ALARMS = 1e-6
+TWO, THREE = ("alice", "bob"), ("alice", "bob", "carol")
 
 
-def view_of(reader, roster, make_counts=lambda: joint_counts):
-    """Messages that one party gets while all learn from constant columns."""
-    session, view = os.urandom(16), []
-    links = deal_links(roster, session)
+def run_search(roster, links=None, column=CONSTANT):
+    """Messages that each party gets while all learn from columns that are the same."""
+    session, views = os.urandom(16), {name: [] for name in roster}
+    links = links or deal_links(roster, session)
     owners = tuple(roster[v % len(roster)] for v in range(len(roster) + 1))
     n = len(owners)
     n_steps = 2 if n == 3 else 1
     plan = K2Plan(owners, (2,) * n, tuple(range(n)), N_SAMPLES, n_steps)
-    zeros = np.zeros(N_SAMPLES, dtype=int)
 
     def side(name):
         talk = Conversation(name, roster, session)
-        columns = {v: zeros for v, owner in enumerate(owners) if owner == name}
-        search = SharedK2(talk, links[name], plan, columns, make_counts(), joint_counts)
+        columns = {v: column for v, owner in enumerate(owners) if owner == name}
+        search = SharedK2(talk, links[name], plan, columns, joint_counts, joint_counts)
         yield from search.learn()
         yield from talk.finish()
 
     def note(sender, receiver, payload):
-        if receiver == reader:
-            view.extend(payload["messages"])
+        views[receiver].extend(payload["messages"])
 
     run_together({name: side(name) for name in roster}, note)
-    return view
+    return views
 
 
 def made_up(message):
@@ -73,78 +76,109 @@ def is_result(message):
     return isinstance(message, np.ndarray) and message.size <= 8
 
 
-def features(view):
-    """Of every message, the share of ones and of repeated words."""
+def blocks(message):
+    """Bits of every block of 16 bytes of every part, beside those of the one before."""
+    for part in message.values() if isinstance(message, dict) else [message]:
+        data = part if isinstance(part, bytes) else part.tobytes()
+        data = np.frombuffer(data, dtype=np.uint8)
+        data = np.pad(data, (0, -len(data) % 16)).reshape(-1, 16)[:MAX_BLOCKS]
+        if len(data):
+            repeated = data ^ np.roll(data, 1, axis=0)
+            yield np.unpackbits(np.concatenate([data, repeated], axis=1), axis=1)
+
+
+def told_apart(reader, runs):
+    """Whether some classifier tells what `reader` got from what a simulator says."""
+    real = [[m for m in views[reader] if not is_result(m)] for views in runs]
+    simulated = [[made_up(m) for m in view] for view in real]
     found = []
-    for message in view:
-        if is_result(message):
-            continue
-        parts = message.values() if isinstance(message, dict) else [message]
-        for part in parts:
-            data = part if isinstance(part, bytes) else part.tobytes()
-            if not data:
-                continue
-            bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
-            words = np.frombuffer(data[: len(data) // 8 * 8], dtype=np.uint64)
-            repeated = 1 - len(set(words.tolist())) / max(1, len(words))
-            found += [bits.mean() * np.sqrt(bits.size), repeated]
-    return found
+    for kind in (real, simulated):
+        of_runs = [[part for m in view for part in blocks(m)] for view in kind]
+        found.append(list(zip(*of_runs, strict=True)))
+    chances = []
+    for one, other in zip(*found, strict=True):
+        half = len(runs) // 2
+        X, X_new = (
+            np.concatenate([*one[rows], *other[rows]]).astype(np.float32) - 0.5
+            for rows in (slice(half), slice(half, None))
+        )
+        y, y_new = (np.repeat([-1.0, 1.0], len(rows) // 2) for rows in (X, X_new))
+        guessed = Ridge(alpha=100.0).fit(X, y).predict(X_new)
+        # an undecided classifier guesses; half of its guesses are right
+        n_right = int((guessed * y_new > 0).sum()) + int((guessed == 0).sum()) // 2
+        chances.append(binom.sf(n_right - 1, len(y_new), 0.5))
+    return min(chances) < FALSE_ALARMS / len(chances)
 
 
-def told_apart(*arguments):
-    """Accuracy of a classifier between real and made-up views."""
-    real = [view_of(*arguments) for _ in range(N_RUNS)]
-    simulated = [
-        [m if is_result(m) else made_up(m) for m in view_of(*arguments)]
-        for _ in range(N_RUNS)
-    ]
-    X = np.array([features(view) for view in real + simulated])
-    y = np.repeat([1, 0], N_RUNS)
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01))
-    return cross_val_score(model, X, y, cv=4).mean()
+@pytest.fixture(scope="module")
+def honest_runs():
+    return [run_search(TWO) for _ in range(24)]
 
 
-TWO, THREE = ("alice", "bob"), ("alice", "bob", "carol")
+@pytest.mark.parametrize("reader", TWO)
+def test_views_are_those_of_the_simulator(reader, honest_runs):
+    assert not told_apart(reader, honest_runs)
 
 
-@pytest.mark.parametrize(
-    "reader, roster",
-    [
-        ("alice", TWO),
-        ("bob", TWO),
-        pytest.param("carol", THREE, marks=pytest.mark.slow),
-    ],
-)
-def test_views_are_those_of_the_simulator(reader, roster):
-    # 40 views at chance: four standard deviations are 0.32
-    assert told_apart(reader, roster) < 0.5 + 0.32
+@pytest.mark.slow
+def test_views_among_three_are_those_of_the_simulator():
+    runs = [run_search(THREE) for _ in range(12)]
+    assert not any(told_apart(reader, runs) for reader in THREE)
 
 
 def no_masks(self, x, first_tweak, n_blocks=1):
     return np.zeros((len(x), n_blocks, 2), dtype=np.uint64)
 
 
-@pytest.mark.parametrize("reader", TWO)
-def test_a_twin_without_masks_is_told_apart(reader, monkeypatch):
+def no_words(shape, dtype=np.uint64):
+    return np.zeros(shape, dtype=dtype)
+
+
+def test_a_twin_without_masks_is_told_apart(monkeypatch):
     monkeypatch.setattr(TweakableHash, "__call__", no_masks)
     # without masks the circuits break too, so only the counts are run
     monkeypatch.setattr(SharedK2, "_step", lambda self, *_: iter(()))
-    assert told_apart(reader, TWO) > 0.9
+    assert told_apart("bob", [run_search(TWO) for _ in range(8)])
 
 
-def test_a_twin_with_one_delta_and_no_labels_is_told_apart(monkeypatch):
+def test_a_twin_without_labels_is_told_apart(monkeypatch):
     monkeypatch.setattr(
-        Garbler, "fresh_wires", lambda self, shape: np.zeros((*shape, 2), np.uint64)
+        Garbler, "fresh_wires", lambda self, shape: no_words((*shape, 2))
     )
-    assert told_apart("bob", TWO) > 0.9
+    assert told_apart("bob", [run_search(TWO) for _ in range(8)])
 
 
 @pytest.mark.slow
 def test_a_twin_that_shares_bits_without_masks_is_told_apart(monkeypatch):
+    monkeypatch.setattr(gmw, "random_words", no_words)
+    assert told_apart("carol", [run_search(THREE) for _ in range(8)])
+
+
+def deltas_of_a_session(monkeypatch):
+    """Differences of labels of every circuit, and secrets of the transfers."""
+    links, made = deal_links(TWO, os.urandom(16)), []
+    found = [link.sender._secret for ends in links.values() for link in ends.values()]
+    start = Garbler.__init__
+
+    def spy(self, hash_):
+        start(self, hash_)
+        made.append(self.delta)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Garbler, "__init__", spy)
+        run_search(TWO, links, VARYING)
+    assert len(made) == 2  # a circuit for each step
+    return {words.tobytes() for words in found + made}
+
+
+def test_every_circuit_has_a_delta_of_its_own(monkeypatch):
+    assert len(deltas_of_a_session(monkeypatch)) == 4
+    # the twin that uses one delta again
+    monkeypatch.setattr(garbling, "random_words", lambda shape: no_words(shape) + 2)
     monkeypatch.setattr(
-        gmw, "random_words", lambda shape, dtype: np.zeros(shape, dtype=dtype)
+        Garbler, "fresh_wires", lambda self, shape: random_words((*shape, 2))
     )
-    assert told_apart("carol", THREE) > 0.9
+    assert len(deltas_of_a_session(monkeypatch)) == 3
 
 
 def test_the_random_index_hides_the_counts(monkeypatch):
@@ -177,9 +211,7 @@ def test_the_random_index_hides_the_counts(monkeypatch):
     opened = sums(8)
     assert len(set(opened.tolist())) > 100
     # the twin whose index is always 0 opens the counts themselves
-    monkeypatch.setattr(
-        lookup, "random_words", lambda shape, dtype: np.zeros(shape, dtype=dtype)
-    )
+    monkeypatch.setattr(lookup, "random_words", no_words)
     assert set(sums(1).tolist()) == {0}
 
 

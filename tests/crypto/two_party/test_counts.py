@@ -124,6 +124,22 @@ def test_groups_of_records_in_a_wide_ring(n_columns):
     np.testing.assert_array_equal(total, expected[:-1, :-1])
 
 
+@pytest.mark.parametrize("n_columns", [1, 2, 3, 6, 15])
+def test_one_leaf_of_every_tree_stays_unknown(monkeypatch, n_columns):
+    seen, stretch = [], trees._Shape.stretch
+
+    def spy(self, leaves, hash_):
+        seen.append(leaves[: self.n_leaves].copy())
+        return stretch(self, leaves, hash_)
+
+    monkeypatch.setattr(trees._Shape, "stretch", spy)
+    own = np.arange(100) % (n_columns + 1)
+    share([np.zeros(100, dtype=int), own], [1, n_columns], np.uint8)
+    known = (seen[0] == seen[1]).all(axis=-1)
+    expected = np.arange(n_columns + 1)[:, None] != own
+    np.testing.assert_array_equal(known, expected)
+
+
 def widened(numbers):
     rng = np.random.default_rng(0)
     shares = split(rng, numbers, 2, np.uint16)
