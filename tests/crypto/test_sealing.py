@@ -106,6 +106,20 @@ def test_the_same_message_never_looks_the_same():
     assert a.seal("op", b"x") != a.seal("op", b"x")
 
 
+def test_a_twin_that_uses_a_nonce_again_shows_how_messages_differ():
+    one, other = b"patient 17 is ill", b"patient 17 is well"[:17]
+    difference = bytes(x ^ y for x, y in zip(one, other))
+
+    def seen(a, again):
+        first = a.seal("op", one)
+        if again:
+            a._sent -= 1
+        return bytes(x ^ y for x, y in zip(first, a.seal("op", other)))[: len(one)]
+
+    assert seen(channels()[0], again=True) == difference
+    assert seen(channels()[0], again=False) != difference
+
+
 def replay(a, b):
     first = a.seal("op", b"x")
     b.open("op", first)
