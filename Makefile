@@ -9,7 +9,8 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help demo demo-federation test test-slow test-browser lint format doc bench clean
+.PHONY: help demo demo-federation test test-slow test-browser fuzz soak lint audit format
+.PHONY: doc bench check-package clean
 
 help:
 	@echo "make demo       fit the headline estimators on shipped data, in two minutes"
@@ -17,9 +18,13 @@ help:
 	@echo "make test       lint, doctests and tests"
 	@echo "make test-slow  the tests that take longer than CI allows"
 	@echo "make test-browser  the privacy report in headless Chromium, if installed"
+	@echo "make fuzz       random inputs, for minutes; make test has seconds of it"
+	@echo "make soak       hundreds of fits with failing parties: does anything pile up?"
 	@echo "make doc        user guide, gallery and API reference, in doc/_build/html"
-	@echo "make bench      compare with peers, in benchmarks/"
-	@echo "make lint       check style; make format repairs it"
+	@echo "make bench      compare with peers and write benchmarks/REPORT.md"
+	@echo "make lint       check style, types and known weaknesses; make format repairs style"
+	@echo "make audit      known vulnerabilities of installed packages; needs the internet"
+	@echo "make check-package  build, install and test what would be published"
 	@echo "make clean      remove everything made by the above"
 
 $(BIN)/python:
@@ -40,6 +45,12 @@ demo-federation: $(VENV)/.installed-nvflare
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive skprivbn
+	$(BIN)/python .ci/audit.py --report-only
+
+audit: $(VENV)/.installed-lint
+	$(BIN)/python .ci/audit.py
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
@@ -56,14 +67,24 @@ test-slow: $(VENV)/.installed-test
 test-browser: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m browser tests/inspection
 
+fuzz: $(VENV)/.installed-test
+	FUZZ_PROFILE=fuzz $(BIN)/python -m pytest -n $(JOBS) tests/fuzz
+
+soak: $(VENV)/.installed-test
+	$(BIN)/python -m tests.soak
+
 doc: $(VENV)/.installed-doc
 	$(BIN)/python -m sphinx -E -W --keep-going -b html doc doc/_build/html
 
 bench: $(VENV)/.installed-bench
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/report.py
+
+check-package: $(VENV)/.installed-package
+	$(BIN)/python .ci/check_package.py
 	$(BIN)/python benchmarks/headline.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
 	rm -rf doc/_build doc/auto_examples doc/api/generated doc/sg_execution_times.rst
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -53,7 +53,9 @@ class TweakableHash:
 
     def __init__(self, session, domain):
         key = hashlib.sha256(b"skprivbn fixed-key permutation" + session).digest()[:16]
-        self._encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+        # Single blocks: AES as a permutation, not as an encryption of data.
+        permutation = Cipher(algorithms.AES(key), modes.ECB())  # nosec B305
+        self._encryptor = permutation.encryptor()
         digest = hashlib.sha256(b"skprivbn tweak domain" + session + domain).digest()
         self._domain = np.uint64(int.from_bytes(digest[:8], "little"))
         self.n_calls = 0
