@@ -48,7 +48,8 @@ def check_codes(X):
         )
     if X.dtype.kind == "f" and not np.isfinite(X).all():
         raise ValueError("X must be complete: it contains NaN or infinity")
-    codes = X.astype(np.int64, copy=False)
+    # integers stay as they are: a byte per entry is a lot less than eight
+    codes = X if np.can_cast(X.dtype, np.int64) else X.astype(np.int64)
     if X.dtype.kind == "f" and (codes != X).any():
         raise ValueError(
             "X must hold codes 0, 1, 2, ..., but has non-integer values; discretise "
