@@ -130,10 +130,10 @@ def predict_at_sites(estimator, X, method, **options):
     results : RemoteResults
         Says where the sites keep them.
     """
-    if not isinstance(X, RemoteRows):
+    if isinstance(X, HorizontalPartition):
         raise PartitionError(
-            f"{method} needs rows: those of a {type(X).__name__} are not in one place. "
-            "Let every holder call it on its own rows"
+            f"{method} on a HorizontalPartition would pool the parties' rows: let every "
+            "holder call it on its own"
         )
     rows = _rows_of(estimator, X, method, options)
     results = rows.keep_results(describe_model(estimator), method)

@@ -253,6 +253,18 @@ def test_exact_fits_are_counted_per_state_of_the_data(tmp_path, data):
     FederatedStandardScaler().fit(rows)
 
 
+def test_alignments_of_records_are_counted(tmp_path, data):
+    # who may align again and again, with keys of its choice, finds out who is there
+    write_tables(tmp_path, *data)
+    sites = make_sites(tmp_path, site_files(max_exact_fits=1))
+    sites = {name: sites[name] for name in ("north", "south")}
+    columns = connect(sites, "icu").columns(["smoker", "cough"], key="person")
+    learner = PrivateK2StructureLearner(max_parents=1).fit(columns)
+    assert learner.n_samples_ == 60
+    with pytest.raises(PartyError, match="used up"):
+        learner.fit(columns)
+
+
 def noisy_estimators():
     bounds = ([-5, -5], [15, 15])
     return [
