@@ -132,8 +132,8 @@ def predict_at_sites(estimator, X, method, **options):
     """
     if isinstance(X, HorizontalPartition):
         raise PartitionError(
-            f"{method} on a HorizontalPartition would pool the parties' rows: let every "
-            "holder call it on its own"
+            f"{method} on a HorizontalPartition would pool the parties' rows: let "
+            "every holder call it on its own"
         )
     rows = _rows_of(estimator, X, method, options)
     results = rows.keep_results(describe_model(estimator), method)
