@@ -171,35 +171,34 @@ def empirical_bayes(tables, max_iter=6, min_signal=2.0):
         Updates of weights and prior variance.
     min_signal : float, default=2.0
         If the tables are fewer standard errors away from those of a uniform field,
-        the estimate is the uniform field.
+        the estimate is the uniform field. Above, potentials are multiplied by 1 -
+        (min_signal / signal)^2: noise may look like a signal of some standard errors,
+        and the prior variance fitted to it would be far too large.
 
     Returns
     -------
     theta : ndarray of shape (n_parameters,)
     """
     layout, n_records = tables.layout, tables.n_records()
-    if signal_strength(tables) < min_signal:
+    signal = signal_strength(tables)
+    if signal <= min_signal:
         return np.zeros(layout.n_parameters)
     theta = _ridge_start(tables, n_records)
     # From above: starting below the fixed point can collapse to a uniform field.
     prior_variance = 1.0
-    for n_iter in range(1, max_iter + 1):
-        expected = n_records * layout.marginals(theta)[1]
-        # the one keeps empty cells of exact tables from having infinite weight
-        variance = tables.variance + expected + 1.0
-        if n_iter == max_iter:
-            return _weighted_least_squares(
-                tables, n_records, variance, _LOOSEN * prior_variance, theta, 40
-            )[0]
+    for _ in range(max_iter - 1):
         theta, misfit = _weighted_least_squares(
-            tables, n_records, variance, prior_variance, theta, 12
+            tables, n_records, prior_variance, theta, 12
         )
         effective = max(tables.n_cells - misfit, 1.0)
         update = theta @ theta / effective
         prior_variance = min(
             np.clip(update, prior_variance / 4, prior_variance * 2), 10.0
         )
-    return theta
+    theta, _ = _weighted_least_squares(
+        tables, n_records, _LOOSEN * prior_variance, theta, 40
+    )
+    return theta * (1 - (min_signal / signal) ** 2)
 
 
 def _ridge_start(tables, n_records):
@@ -215,16 +214,17 @@ def _ridge_start(tables, n_records):
     )[0]
 
 
-def _weighted_least_squares(
-    tables, n_records, variance, prior_variance, theta, n_steps
-):
+def _weighted_least_squares(tables, n_records, prior_variance, theta, n_steps):
     """Fit expected counts to the tables, with a Gaussian prior on potentials.
 
-    Returns the potentials and the weighted sum of squared residuals.
+    Weights are those of the potentials to start from. Returns the potentials and the
+    weighted sum of squared residuals.
     """
     layout = tables.layout
-    # Curvature if cells were independent; without this scaling convergence is slow.
     marginals = layout.marginals(theta)[1]
+    # the one keeps empty cells of exact tables from having infinite weight
+    variance = tables.variance + n_records * marginals + 1.0
+    # Curvature if cells were independent; without this scaling convergence is slow.
     curvature = (n_records * marginals) ** 2 / variance + 1 / prior_variance
     scale = 1 / np.sqrt(curvature)
     misfit = None

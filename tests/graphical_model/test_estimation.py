@@ -123,6 +123,29 @@ def test_pure_noise_gives_the_uniform_field():
     assert not empirical_bayes(tables).any()
 
 
+@pytest.mark.parametrize("potentials", ["flat", "normal", "peaked", "sticky"])
+def test_auto_is_not_worse_than_the_uniform_field_when_noise_drowns_the_tables(
+    potentials,
+):
+    layout, _ = random_field(10, 10)
+    rng = np.random.default_rng(0)
+    theta = {
+        "flat": lambda: 0.1 * rng.normal(size=layout.n_parameters),
+        "normal": lambda: rng.normal(size=layout.n_parameters),
+        "peaked": lambda: np.log(rng.gamma(0.2, size=layout.n_parameters) + 1e-12),
+        "sticky": lambda: np.tile(2 * np.eye(10).ravel(), len(layout.cliques)),
+    }[potentials]()
+    uniform = divergence(layout, theta, np.zeros_like(theta))
+    signals = []
+    for seed in range(12):
+        # what epsilon 0.01 needs for 17 tables
+        tables = noisy_tables(layout, theta, 10_000, 1700.0, seed=seed)
+        signals.append(signal_strength(tables))
+        found = divergence(layout, theta, empirical_bayes(tables))
+        assert found <= 1.02 * uniform + 0.1
+    assert min(signals) < 2
+
+
 def test_divergence_without_noise_is_the_parameters_over_twice_the_rows():
     layout, theta = random_field(4, 3, spread=0.5)
     free = sum(2 * 2 for _ in layout.cliques) + 4 * 2
