@@ -1,15 +1,14 @@
 """Linear NOTEARS-ADMM against a straightforward torch version of Algorithm 1.
 
-Run with ``python benchmarks/bench_notears.py`` (needs ``skprivbn[bench]``; several
-minutes, most of them in torch). Both sides run in one process with the coordinator
+Run with ``python benchmarks/bench_notears.py`` (needs ``skprivbn[bench]``; half an
+hour, nearly all of it in torch). Both sides run in one process with the coordinator
 reading sums in the clear, so that what is compared is the optimisation; the cost of
-masking is a column of its own. One thread.
+masking is a column of its own. One thread. ``results/notears.json`` keeps every graph.
 
-``--quick`` runs one graph of each kind, ``--torch-rounds`` stops torch early (its time
-is then a lower bound), ``--simulation`` prints the table of the guide (mean distances
-over fresh graphs), ``--growth`` times growing problems and counts bytes, ``--backends``
-compares distances in the clear and under masks, ``--nonlinear`` networks with basis
-functions and votes, ``--sachs`` measures distances on the data of Sachs.
+``--growth`` times growing problems and counts bytes, ``--simulation`` prints mean
+distances over fresh graphs, ``--backends`` those in the clear and under masks,
+``--nonlinear`` those of networks, basis functions and votes. Distances behind the
+paper's figures are in ``bench_notears_figures.py``.
 """
 
 import argparse
@@ -17,9 +16,10 @@ import time
 import warnings
 
 import numpy as np
+from _record import read, record
 from sklearn.base import clone
 
-from skprivbn.datasets import load_sachs, make_linear_sem, make_mlp_sem
+from skprivbn.datasets import make_linear_sem, make_mlp_sem
 from skprivbn.metrics import (
     false_discovery_rate,
     structural_hamming_distance,
@@ -28,7 +28,6 @@ from skprivbn.metrics import (
 from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
-    Notears,
     VotingStructureLearner,
 )
 from skprivbn.structure._acyclicity import acyclic_weights
@@ -36,6 +35,7 @@ from skprivbn.structure._acyclicity import acyclic_weights
 warnings.simplefilter("ignore")
 
 SIMULATION = [(10, 10, 30), (20, 10, 60), (20, 64, 256), (50, 10, 150), (50, 16, 256)]
+SIMULATION += [(100, 10, 300)]
 GROWTH = [(10, 8), (50, 8), (100, 8), (200, 8), (20, 16), (20, 64), (20, 256)]
 
 
@@ -92,70 +92,52 @@ def timed(function):
     return time.process_time() - start, result
 
 
-def against_torch(n_graphs, rounds):
-    print(
-        "CPU seconds per fit (mean distance to the true graph), torch with "
-        f"{rounds} rounds"
-    )
-    print(
-        f"{'d, K, n':>14} {'torch':>16} {'ours':>16} {'ratio':>7} "
-        f"{'masked':>8} {'one sum':>14}"
-    )
-    for d, n_parties, n in [(10, 10, 30), (20, 64, 256), (50, 10, 150)]:
-        rows = []
-        for seed in range(n_graphs):
-            X, truth, party = problem(d, n_parties, n, 10_000 + seed)
+def against_torch(n_graphs):
+    """Time torch's 200 rounds and ours on the same graphs, and keep every graph."""
+    for seed in range(10_000, 10_000 + n_graphs):
+        for d, n_parties, n in [(10, 10, 30), (20, 64, 256), (50, 10, 150)]:
+            X, truth, party = problem(d, n_parties, n, seed)
             blocks = [X[party == k] for k in range(n_parties)]
-            plain = FederatedNotearsADMM(backend="plaintext")
-            seconds, graph = timed(lambda b=blocks: torch_admm(b, max_iter=rounds))
-            ours, _ = timed(lambda m=plain, X=X, p=party: m.fit(X, party=p))
-            masked, _ = timed(
-                lambda X=X, p=party: FederatedNotearsADMM().fit(X, party=p)
-            )
-            once = FederatedGaussianBayesianNetwork(backend="plaintext")
-            one, _ = timed(lambda m=once, X=X, p=party: m.fit(X, party=p))
-            distances = [
-                structural_hamming_distance(truth, found)
-                for found in (graph, plain.adjacency_matrix_, once.adjacency_matrix_)
-            ]
-            rows.append([seconds, ours, masked, one, *distances])
-        seconds, ours, masked, one, *shd = np.mean(rows, axis=0)
-        print(
-            f"{d:4} {n_parties:3} {n:5} {seconds:9.2f} ({shd[0]:4.1f}) {ours:9.2f} "
-            f"({shd[1]:4.1f}) {seconds / ours:7.1f} {masked:8.2f} {one:7.2f} "
-            f"({shd[2]:4.1f})",
-            flush=True,
-        )
+            seconds, graph = timed(lambda b=blocks: torch_admm(b))
+            distance = structural_hamming_distance(truth, graph)
+            row = {"d": d, "K": n_parties, "n": n, "seed": seed}
+            row |= {"torch seconds": seconds, "torch SHD": distance}
+            row |= our_side(X, truth, party)
+            row["ratio"] = seconds / row["rounds seconds"]
+            print(row, flush=True)
+            case = (d, n_parties, n, seed)
+            stored = (read("notears") or {"rows": []})["rows"]
+            rows = [r for r in stored if (r["d"], r["K"], r["n"], r["seed"]) != case]
+            record("notears", sorted([*rows, row], key=lambda r: (r["d"], r["seed"])))
 
 
-def best_alone(X, party, truth):
-    """Distance of the best graph any party learns alone: needs the truth."""
-    distances = []
-    for name in np.unique(party):
-        rows = X[party == name]
-        found = np.zeros_like(truth)
-        if len(rows) > 1:
-            found = Notears().fit(rows).adjacency_matrix_
-        distances.append(structural_hamming_distance(truth, found))
-    return min(distances)
+def our_side(X, truth, party):
+    """CPU seconds and distances of our estimators."""
+    models = {
+        "rounds": FederatedNotearsADMM(backend="plaintext"),
+        "masked rounds": FederatedNotearsADMM(),
+        "masked one sum": FederatedGaussianBayesianNetwork(),
+    }
+    row = {}
+    for name, model in models.items():
+        seconds, _ = timed(lambda m=model: m.fit(X, party=party))
+        row[f"{name} seconds"] = seconds
+        found = model.adjacency_matrix_
+        row[f"{name} SHD"] = structural_hamming_distance(truth, found)
+    return row
 
 
-def simulation(n_graphs, baselines):
-    print("mean SHD / TPR / FDR over graphs, edges as many as variables")
+def simulation(n_graphs):
+    """Distances on the paper's settings, over fresh graphs."""
+    print("mean SHD (standard error) / TPR / FDR, edges as many as variables")
     for d, n_parties, n in SIMULATION:
-        results = {"admm": [], "one sum": []}
-        if baselines:
-            results |= {"voting": [], "best alone": []}
-        for seed in range(n_graphs if d < 50 else max(n_graphs // 2, 1)):
+        results = {"rounds": [], "one sum": []}
+        for seed in range(n_graphs):
             X, truth, party = problem(d, n_parties, n, 20_000 + seed)
             models = {
-                "admm": FederatedNotearsADMM(backend="plaintext"),
+                "rounds": FederatedNotearsADMM(backend="plaintext"),
                 "one sum": FederatedGaussianBayesianNetwork(backend="plaintext"),
             }
-            if baselines:
-                models["voting"] = VotingStructureLearner(backend="plaintext")
-                alone = best_alone(X, party, truth)
-                results["best alone"].append((alone, np.nan, np.nan))
             for name, model in models.items():
                 found = model.fit(X, party=party).adjacency_matrix_
                 results[name].append(
@@ -167,8 +149,11 @@ def simulation(n_graphs, baselines):
                 )
         for name, values in results.items():
             shd, tpr, fdr = np.mean(values, axis=0)
+            error = np.std(values, axis=0)[0] / np.sqrt(n_graphs - 1)
             print(
-                f"{d:4} {n_parties:3} {n:5}  {name:10} {shd:5.2f} {tpr:.2f} {fdr:.2f}"
+                f"{d:4} {n_parties:3} {n:5}  {name:10} {shd:5.2f} ({error:.2f}) "
+                f"{tpr:.2f} {fdr:.2f}",
+                flush=True,
             )
 
 
@@ -178,14 +163,7 @@ def growth():
     All parties and the coordinator share one core here; a party of a real federation
     pays for its own masks only, one K-th of it. The bytes are those of the ledger.
     """
-    print(
-        "all parties on one core: CPU seconds of a fit in the clear and its rounds; "
-        "masked, seconds to begin and per round; bytes per party and round"
-    )
-    print(
-        f"{'d':>4} {'K':>4} {'clear':>8} {'rounds':>6} {'begin':>8} {'round':>8} "
-        f"{'one party':>9} {'sent':>8} {'received':>8}"
-    )
+    rows = []
     for d, n_parties in GROWTH:
         X, _, party = problem(d, n_parties, max(3 * d, 4 * n_parties), 0)
         clear = FederatedNotearsADMM(backend="plaintext")
@@ -198,11 +176,12 @@ def growth():
         sent, received = bytes_of_a_round(longer.ledger_)
         # one round takes two proposals: the second tells how far parties are apart
         begin = max(first - 2 * per_round, 0.0)
-        print(
-            f"{d:4} {n_parties:4} {seconds:8.2f} {clear.n_iter_:6} {begin:8.2f} "
-            f"{per_round:8.3f} {per_round / n_parties:9.4f} {sent:8} {received:8}",
-            flush=True,
-        )
+        row = {"d": d, "K": n_parties, "rounds": clear.n_iter_}
+        row |= {"clear fit seconds": seconds, "masked begin seconds": begin}
+        row |= {"masked round seconds": per_round, "bytes sent": sent}
+        rows.append(row | {"bytes received": received})
+        print(rows[-1], flush=True)
+        record("notears_growth", rows, what="all parties on one core; bytes per party")
 
 
 def bytes_of_a_round(ledger):
@@ -271,56 +250,21 @@ def nonlinear(n_graphs, sizes=((10, 200), (20, 512)), n_parties=8):
             )
 
 
-def sachs(n_permutations):
-    print("Sachs, 512 of 853 cells: mean distance (standard error)")
-    data = load_sachs()
-    truth = data.adjacency_matrix
-    for n_parties in (2, 16, 64):
-        distances = []
-        for seed in range(n_permutations):
-            rows = np.random.RandomState(seed).permutation(853)[:512]
-            models = (
-                FederatedNotearsADMM(backend="plaintext"),
-                FederatedGaussianBayesianNetwork(backend="plaintext"),
-                FederatedGaussianBayesianNetwork(
-                    "auto", random_state=0, backend="plaintext"
-                ),
-            )
-            party = np.arange(512) % n_parties
-            distances.append(
-                [
-                    structural_hamming_distance(
-                        truth, model.fit(data.data[rows], party=party).adjacency_matrix_
-                    )
-                    for model in models
-                ]
-            )
-        mean = np.mean(distances, axis=0)
-        error = np.std(distances, axis=0, ddof=1) / np.sqrt(n_permutations)
-        for name, m, e in zip(("admm", "equal_variance", "auto"), mean, error):
-            print(f"{n_parties:4}  {name:15} {m:5.2f} ({e:.2f})", flush=True)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one graph of each kind")
-    parser.add_argument("--torch-rounds", type=int, metavar="ROUNDS", default=200)
+    parser.add_argument("--graphs", type=int, default=3, help="for torch")
     parser.add_argument("--simulation", type=int, metavar="GRAPHS", default=0)
-    parser.add_argument("--baselines", action="store_true")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--backends", type=int, metavar="GRAPHS", default=0)
     parser.add_argument("--nonlinear", type=int, metavar="GRAPHS", default=0)
-    parser.add_argument("--sachs", type=int, metavar="PERMUTATIONS", default=0)
     arguments = parser.parse_args()
     if arguments.simulation:
-        simulation(arguments.simulation, arguments.baselines)
+        simulation(arguments.simulation)
     elif arguments.growth:
         growth()
     elif arguments.backends:
         backends(arguments.backends)
     elif arguments.nonlinear:
         nonlinear(arguments.nonlinear)
-    elif arguments.sachs:
-        sachs(arguments.sachs)
     else:
-        against_torch(1 if arguments.quick else 5, arguments.torch_rounds)
+        against_torch(arguments.graphs)

@@ -10,16 +10,17 @@ from itertools import combinations
 
 import numpy as np
 
-from skprivbn.crypto.two_party import Conversation, open_links
+from skprivbn.crypto.two_party import open_links
 from skprivbn.crypto.two_party._products import (
     multiply_by_my_bits,
     multiply_by_their_bits,
 )
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation._columns import ColumnsParty
 from skprivbn.structure._moments import Moments
 
-__all__ = ["ColumnsParty", "collect_column_moments"]
+__all__ = ["ColumnMomentsParty", "collect_column_moments"]
 
 #: fixed point of scaled columns: units of 2**-13 standard deviations, up to +-16
 FRACTION_BITS, BITS = 13, 18
@@ -41,15 +42,23 @@ def bit_weights():
     return weights
 
 
-class ColumnsParty(Party):
+class ColumnMomentsParty(ColumnsParty):
     """A holder of columns."""
 
     def prepare(self):
-        """Scale own columns; refuse what does not fit the number format."""
+        """Refuse columns that are not finite numbers."""
         X = self.block["X"]
         if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
             raise PartyRefusal("invalid-data")
-        X = X.astype(np.float64)
+        if not self.settings["has_keys"]:
+            self._scale(X.astype(np.float64))
+
+    def keep(self, records):
+        """Keep the records that all parties have."""
+        self._scale(self.block["X"][records].astype(np.float64))
+
+    def _scale(self, X):
+        """Scale own columns; refuse what does not fit the number format."""
         self.mean, self.scale = X.mean(axis=0), X.std(axis=0)
         if not (self.scale > 1e-6 * np.abs(self.mean)).all() or len(X) < 2:
             raise PartyRefusal("invalid-data")
@@ -61,6 +70,8 @@ class ColumnsParty(Party):
 
     def schedule(self):
         """Own moments, the products, their shares."""
+        if self.settings["has_keys"]:
+            yield "align"
         yield "summary"
         yield "products"
         yield "shares"
@@ -82,7 +93,7 @@ class ColumnsParty(Party):
     @operation(peers="hidden choices and masked numbers of oblivious transfers")
     def products(self):
         """Share the cross-products with every other party's columns."""
-        talk = Conversation(self.name, self.context.roster, self.context.session)
+        talk = self.talk()
         links = yield from open_links(talk)
         self.cross = {}
         for one, other in combinations(self.context.roster, 2):
@@ -129,7 +140,7 @@ def collect_column_moments(federation, columns, feature_names):
     Parameters
     ----------
     federation : Federation
-        Of :class:`ColumnsParty`.
+        Of :class:`ColumnMomentsParty`.
     columns : dict of str to list of str
         Names of every party's columns.
     feature_names : list of str
@@ -140,12 +151,15 @@ def collect_column_moments(federation, columns, feature_names):
     Moments
         Of all columns.
     """
+    if federation.settings["has_keys"]:
+        federation.converse("align")
     summaries = federation.call("summary")
     n_rows, *others = {summary["n_rows"] for summary in summaries.values()}
     if others:
         # Remote parties' numbers of records are not known before.
         raise PartitionError(
-            "parties hold different numbers of records, which are aligned by order"
+            "parties hold different numbers of records, which are aligned by order: "
+            "give keys to align them by"
         )
     federation.converse("products")
     replies = federation.call("shares")

@@ -24,7 +24,10 @@ from skprivbn.partition import (
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.structure._basis import BASES, basis_features
-from skprivbn.structure._columns_protocol import ColumnsParty, collect_column_moments
+from skprivbn.structure._columns_protocol import (
+    ColumnMomentsParty,
+    collect_column_moments,
+)
 from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
 from skprivbn.structure._gaussian_search import (
     EQUAL_VARIANCE_SEARCHES,
@@ -205,7 +208,8 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         ----------
         X : array-like of shape (n_samples, n_features), HorizontalPartition or \
                 VerticalPartition
-            The rows, or columns, of all parties.
+            The rows, or columns, of all parties. Columns with keys are first aligned
+            by private set intersection.
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
@@ -330,20 +334,21 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
             ensure_min_features=2,
             ensure_min_samples=2,
         )
-        if partition.has_keys:
-            raise PartitionError(
-                "records are aligned by order here: join on the keys first and give a "
-                "partition without keys"
-            )
         charge(self, "moments")
         settings = {
             "n_columns": {name: len(held) for name, held in partition.columns.items()},
+            "has_keys": partition.has_keys,
         }
-        with partition.federate(ColumnsParty, settings, NoSumsBackend()) as federation:
+        with partition.federate(
+            ColumnMomentsParty, settings, NoSumsBackend()
+        ) as federation:
             moments = collect_column_moments(
                 federation, partition.columns, partition.feature_names
             )
             self.ledger_ = federation.ledger
+        if partition.has_keys:
+            who = "all parties"
+            self.ledger_.learns(who, "which records all of them have", "public")
         self.ledger_.note(
             "products across parties by oblivious transfer, safe against parties that "
             "follow the protocol; only the coordinator sees both shares"

@@ -10,7 +10,7 @@ from skprivbn.partition import VerticalPartition
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.structure._columns_protocol import (
     BITS,
-    ColumnsParty,
+    ColumnMomentsParty,
     bit_weights,
     collect_column_moments,
     to_bits,
@@ -32,9 +32,9 @@ def federate(X, parties):
     )
     settings = {
         "n_columns": {name: len(held) for name, held in parties.items()},
-        "n_rows": len(X),
+        "has_keys": False,
     }
-    return partition, partition.federate(ColumnsParty, settings)
+    return partition, partition.federate(ColumnMomentsParty, settings)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,26 @@ def test_estimator_finds_the_graph_across_owners():
     rows = FederatedGaussianBayesianNetwork().fit(X, party=np.arange(400) % 3)
     np.testing.assert_allclose(model.weights_, rows.weights_, atol=1e-3)
     assert model.score(X) == pytest.approx(rows.score(X), abs=1e-3)
+
+
+def test_records_are_aligned_by_keys():
+    """Each party has records of its own, in an order of its own."""
+    X, _ = make_linear_sem(120, 4, random_state=1)
+    rng = np.random.default_rng(0)
+    held = {"a": rng.permutation(100), "b": rng.permutation(np.arange(10, 120))}
+    columns = {"a": [0, 3], "b": [1, 2]}
+    partition = VerticalPartition(
+        {name: X[np.ix_(held[name], columns[name])] for name in held},
+        {name: [f"x{j}" for j in columns[name]] for name in held},
+        keys={name: [f"patient {i}" for i in held[name]] for name in held},
+        order=[f"x{j}" for j in range(4)],
+    )
+    model = FederatedGaussianBayesianNetwork().fit(partition)
+    joined = FederatedGaussianBayesianNetwork(parties=columns).fit(X[10:100])
+    assert model.n_rows_ == 90
+    np.testing.assert_array_equal(model.adjacency_matrix_, joined.adjacency_matrix_)
+    np.testing.assert_allclose(model.weights_, joined.weights_, atol=1e-3)
+    assert "which records all of them have" in str(model.ledger_.who_learns_what())
 
 
 def test_bad_input():
