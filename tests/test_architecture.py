@@ -222,6 +222,51 @@ def test_nothing_depends_on_one_machine():
     assert not wrong
 
 
+def public_callables():
+    """Yield (name, function) of public functions and of public classes' methods."""
+    parts = [*LAYERS, *FAMILIES, *TOOLS]
+    for module in [import_module(f"skprivbn.{name}") for name in parts]:
+        for name in getattr(module, "__all__", ()):
+            found = getattr(module, name)
+            if inspect.isfunction(found):
+                yield f"{module.__name__}.{name}", inspect.unwrap(found)
+            elif inspect.isclass(found):
+                yield from (
+                    (f"{module.__name__}.{name}.{key}", function)
+                    for key, function in methods(found)
+                )
+
+
+def methods(found):
+    """Yield (name, function) of the public methods that this package defines."""
+    for key in dir(found):
+        member = inspect.getattr_static(found, key)
+        member = getattr(member, "fget", None) or getattr(member, "__func__", member)
+        if inspect.isfunction(member) and (key == "__init__" or key[0] != "_"):
+            function = inspect.unwrap(member)
+            # not of scikit-learn's mixins, nor an __init__ made by dataclasses
+            if function.__code__.co_filename.startswith(str(PACKAGE)):
+                yield key, function
+
+
+def test_public_functions_are_annotated():
+    found = dict(public_callables())
+    assert len(found) > 300
+    wrong = [
+        f"{name}: {parameter.name}"
+        for name, function in found.items()
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.annotation is parameter.empty
+        and parameter.name not in ("self", "cls")
+    ]
+    wrong += [
+        f"{name}: what it returns"
+        for name, function in found.items()
+        if "return" not in function.__annotations__
+    ]
+    assert not wrong
+
+
 def test_noisy_answers_are_declared_as_noisy():
     """What the ledger says of an operation must match the words it uses."""
     parties = []

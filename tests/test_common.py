@@ -19,6 +19,10 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
+from skprivbn.federation import Ledger
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV
+from skprivbn.structure import K2StructureLearner, Notears
 from tests.estimators import expected_failures, public_estimators
 
 # scikit-learn's checks know no parties: all their rows are one party's.
@@ -28,6 +32,9 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 ESTIMATORS = public_estimators()
+ONE_HOLDER = (K2StructureLearner, Notears, PrivateSearchCV)
+#: talk to the parties once and then compute for a second
+QUICK = (DPCGMLearner,)
 
 
 def each(estimators):
@@ -152,6 +159,53 @@ def test_leaving_one_party_out(estimator):
             error_score="raise",
         )
     assert scores.shape == (3,) and np.all(np.isfinite(scores))
+
+
+@each([e for e in ESTIMATORS if not isinstance(e, ONE_HOLDER)])
+def test_a_fit_says_who_learnt_what(estimator):
+    X, y, party = fit_arguments(estimator)
+    given = {"party": party} if takes_party(estimator) else {}
+    fitted = ready(estimator).fit(X, y, **given)
+    assert isinstance(fitted.ledger_, Ledger)
+    assert fitted.ledger_.who_learns_what().rows
+
+
+@each([e for e in HORIZONTAL if "epsilon" in e.get_params(deep=False)])
+def test_a_private_fit_says_what_it_spent(estimator):
+    X, y, party = fit_arguments(estimator)
+    accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
+    options = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5.0, 5.0)}
+    private = ready(estimator)
+    known = options.keys() & private.get_params(deep=False).keys()
+    private.set_params(accountant=accountant, **{name: options[name] for name in known})
+    private.fit(X, y, party=party)
+    assert 0 < private.privacy_spent_.epsilon <= 1.0
+    # an accountant may know a tighter bound of what was charged
+    assert 0 < accountant.spent().epsilon <= 1.000001 * private.privacy_spent_.epsilon
+
+
+def verbose_estimators():
+    for estimator in HORIZONTAL:
+        if "verbose" in estimator.get_params(deep=False):
+            yield estimator
+
+
+@each(list(verbose_estimators()))
+def test_verbose_prints_progress_and_nothing_else_does(estimator, capsys):
+    X, y, party = fit_arguments(estimator)
+    ready(estimator).fit(X, y, party=party)
+    assert capsys.readouterr().out == ""
+    # mixtures print every `verbose_interval` iterations, 10 as in scikit-learn
+    short = {"verbose_interval"} & estimator.get_params(deep=False).keys()
+    ready(estimator).set_params(verbose=2, **dict.fromkeys(short, 1)).fit(
+        X, y, party=party
+    )
+    assert capsys.readouterr().out.count("\n") >= 2
+
+
+@each([estimator for estimator in HORIZONTAL if "max_iter" in estimator.get_params()])
+def test_long_fits_can_tell_of_progress(estimator):
+    assert hasattr(estimator, "set_callbacks") or isinstance(estimator, QUICK)
 
 
 @each([estimator for estimator in HORIZONTAL if hasattr(estimator, "set_callbacks")])
