@@ -1,15 +1,18 @@
 """What private K2 costs: counts against plain phe, whole fits, growth with records.
 
-Run as ``python benchmarks/bench_k2.py [paillier] [ot] [asia] [alarm]``; all parts but
-``alarm`` by default. CPU time of all parties together, one run each.
+Run as ``python benchmarks/bench_k2.py [paillier] [ot] [asia] [alarm]``; all parts by
+default. CPU time of all parties together, one run each.
 """
 
+import io
+import json
 import os
-import resource
+import subprocess
 import sys
 import time
 
 import numpy as np
+from _record import read, record
 from phe import paillier
 
 from skprivbn.crypto.two_party import (
@@ -24,10 +27,13 @@ from skprivbn.datasets import load_alarm, load_asia
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
 
 NAMES = ("alice", "bob")
+NETWORKS = {"Asia": load_asia, "ALARM": load_alarm}
 
 
 def n_bytes(message):
     """Size of a message without the frame around it."""
+    if isinstance(message, dict):
+        return sum(map(n_bytes, message.values()))
     if isinstance(message, np.ndarray):
         return message.nbytes
     return len(message) if isinstance(message, bytes) else 0
@@ -69,32 +75,52 @@ def phe_counts(codes, n_columns):
     for column in range(n_columns[0]):
         for row in range(n_columns[1]):
             total = public.encrypt(0)
-            for record, b in zip(encrypted, codes[1]):
+            for indicators, b in zip(encrypted, codes[1]):
                 if b == row:
-                    total = total + record[column]
+                    total = total + indicators[column]
             table[column, row] = private.decrypt(total)
     return table, time.process_time() - start
 
 
-def bench_paillier(n=10_000, n_phe=40):
-    """256 counts with keys of 2048 bits."""
+def bench_paillier(n=10_000, shape=(16, 16), n_phe=(100, 200)):
+    """256 counts with keys of 2048 bits, by this package and by phe as it comes."""
     rng = np.random.default_rng(0)
-    shape = (32, 8)
     codes = [rng.integers(0, size, n) for size in shape]
 
     def make_counts():
-        return PaillierCountBackend().make_counts(max_counts=256)
+        return PaillierCountBackend().make_counts(max_counts=shape[0] * shape[1])
 
     table, seconds, size = share_counts(make_counts, codes, shape, np.uint16)
-    expected = np.bincount(codes[0] * shape[1] + codes[1], minlength=256)
-    assert (table.ravel() == expected).all()
-    _, phe_seconds = phe_counts([c[:n_phe] for c in codes], shape)
-    # what does not grow with n is measured apart
-    _, fixed_seconds = phe_counts([c[:0] for c in codes], shape)
-    per_record = (phe_seconds - fixed_seconds) / n_phe
-    phe_seconds = fixed_seconds + n * per_record
-    print(f"packed Paillier, n={n}, 256 counts: {seconds:.1f} s, {size / 1e6:.1f} MB")
-    print(f"  phe, from n={n_phe}: {phe_seconds:.0f} s, {phe_seconds / seconds:.0f}x")
+    assert (table == plain_counts(codes, shape)).all()
+    # what does not grow with n is measured apart; the rest must be proportional to n
+    _, fixed = phe_counts([c[:0] for c in codes], shape)
+    per_record = []
+    for m in n_phe:
+        found, taken = phe_counts([c[:m] for c in codes], shape)
+        assert (found == plain_counts([c[:m] for c in codes], shape)).all()
+        per_record.append((taken - fixed) / m)
+        print(f"phe, n={m}: {per_record[-1] * 1000:.1f} ms per record")
+    phe_seconds = fixed + n * min(per_record)
+    print(f"packed Paillier, n={n}: {seconds:.1f} s, {size / 1e6:.1f} MB")
+    print(f"  phe, extrapolated: {phe_seconds:.0f} s, {phe_seconds / seconds:.0f}x")
+    return {
+        "series": "256 counts by Paillier",
+        "n": n,
+        "seconds": seconds,
+        "MB": size / 1e6,
+        "phe seconds, extrapolated": phe_seconds,
+        **{
+            f"phe ms per record at n={m}": 1000 * value
+            for m, value in zip(n_phe, per_record)
+        },
+        "phe / packed": phe_seconds / seconds,
+    }
+
+
+def plain_counts(codes, shape):
+    """Count in the clear."""
+    joint = codes[0] * shape[1] + codes[1]
+    return np.bincount(joint, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def bench_ot(n=1_000_000):
@@ -103,40 +129,91 @@ def bench_ot(n=1_000_000):
     table, seconds, size = share_counts(lambda: joint_counts, codes, [1, 1], np.uint32)
     assert table == (codes == 0).all(axis=0).sum()
     print(f"OT, n={n}, one count: {seconds:.2f} s, {size / n:.2f} bytes per record")
+    return {
+        "series": "one count by transfers",
+        "n": n,
+        "seconds": seconds,
+        "MB": size / 1e6,
+        "bytes per record": size / n,
+    }
 
 
-def fit_both(network, n, **parameters):
-    """Fit privately, check against pooled K2, report."""
-    X = network.encode(network.sample(n, random_state=0))
+def memory(entry):
+    """Return a number of megabytes that Linux keeps about this process."""
+    with open("/proc/self/status") as status:
+        (line,) = (line for line in status if line.startswith(entry))
+    return int(line.split()[1]) / 1024
+
+
+def fit(name, n, max_parents):
+    """Fit privately, check against pooled K2; print a row for the process above."""
+    network = NETWORKS[name]()
+    X = np.load(io.BytesIO(sys.stdin.buffer.read()))
     columns = np.arange(X.shape[1])
     parties = {"hospital": columns[::2].tolist(), "lab": columns[1::2].tolist()}
-    parameters["ordering"] = network.topological_order
-    start = time.process_time()
+    parameters = {
+        "ordering": network.topological_order,
+        "max_parents": int(max_parents),
+    }
+    before, start = memory("VmRSS"), time.process_time()
     private = PrivateK2StructureLearner(parties, **parameters).fit(X)
-    seconds = time.process_time() - start
-    assert private.network_ == K2StructureLearner(**parameters).fit(X).network_
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"  n={n}: {seconds:.1f} s, {private.ledger_.total_bytes / 1e6:.1f} MB in "
-        f"{private.ledger_.n_rounds} rounds, peak memory {memory:.0f} MB",
-        flush=True,
+    seconds, peak = time.process_time() - start, memory("VmHWM")
+    start = time.process_time()
+    pooled = K2StructureLearner(**parameters).fit(X)
+    row = {
+        "series": name,
+        "n": int(n),
+        "max_parents": int(max_parents),
+        "seconds": seconds,
+        "MB": private.ledger_.total_bytes / 1e6,
+        "rounds": private.ledger_.n_rounds,
+        "peak memory MB": peak,
+        "memory of the fit MB": peak - before,
+        "seconds of pooled K2": time.process_time() - start,
+        "same as pooled K2": private.network_ == pooled.network_,
+    }
+    print(json.dumps(row))
+
+
+def fit_apart(name, n, max_parents=3):
+    """Fit in a process of its own, so that its memory is the fit's."""
+    network = NETWORKS[name]()
+    table = io.BytesIO()
+    np.save(table, network.encode(network.sample(n, random_state=0)).astype(np.uint8))
+    command = [sys.executable, __file__, "fit", name, str(n), str(max_parents)]
+    done = subprocess.run(
+        command, input=table.getvalue(), capture_output=True, check=True
     )
+    row = json.loads(done.stdout)
+    assert row["same as pooled K2"]
+    print(row, flush=True)
+    return row
 
 
 def bench_asia():
     """Whole fits of Asia, and how they grow."""
-    print("Asia, two parties, max_parents=3")
-    for n in (1000, 10_000, 100_000, 1_000_000):
-        fit_both(load_asia(), n)
+    sizes = (1000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+    return [fit_apart("Asia", n) for n in sizes]
 
 
 def bench_alarm():
     """A network of 37 columns."""
-    for max_parents in (2, 3):
-        print(f"ALARM, two parties, max_parents={max_parents}")
-        fit_both(load_alarm(), 100_000, max_parents=max_parents)
+    return [fit_apart("ALARM", 100_000, max_parents) for max_parents in (2, 3)]
+
+
+def main(parts):
+    """Run some parts; keep the rows that others have left."""
+    kept = (read("k2") or {"rows": []})["rows"]
+    for part in parts or ["paillier", "ot", "asia", "alarm"]:
+        rows = globals()[f"bench_{part}"]()
+        rows = rows if isinstance(rows, list) else [rows]
+        names = {row["series"] for row in rows}
+        kept = [row for row in kept if row["series"] not in names] + rows
+        record("k2", kept, parties=2, backend="ot")
 
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or ["paillier", "ot", "asia"]:
-        globals()[f"bench_{part}"]()
+    if sys.argv[1:2] == ["fit"]:
+        fit(*sys.argv[2:])
+    else:
+        main(sys.argv[1:])

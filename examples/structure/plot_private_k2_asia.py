@@ -16,12 +16,14 @@ shares of the counts.
 # We draw 5,000 patients from the Asia network, so that the truth is known. In a real
 # application each institution would only ever load its own columns.
 
-import time
+import json
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
+import skprivbn
 from skprivbn.datasets import load_asia
 from skprivbn.inspection import DAGDisplay
 from skprivbn.metrics import structural_hamming_distance
@@ -78,23 +80,27 @@ print("                     with noise:", noisy.round(3))
 # %%
 # What it costs
 # -------------
-# Time and traffic grow in proportion to the number of patients: about a kilobyte per
-# patient for all counts of the search together. From 65,536 patients on, shares of
-# counts no longer fit in two bytes, which is the kink. Lookups and circuits add a
-# little that hardly depends on the number of patients.
+# Time and traffic of a whole fit grow in proportion to the number of patients;
+# ``benchmarks/bench_k2.py`` measured it up to a million of them. Memory beyond what
+# Python and its libraries take is that of the columns, a byte per entry, and of the
+# tables of logarithms: records pass in pieces.
 
-n_patients = np.array([1000, 32_000, 64_000, 128_000])
-seconds, megabytes = [], []
-for n in n_patients:
-    start = time.process_time()
-    fitted = PrivateK2StructureLearner(parties, ordering=ordering).fit(draw(n))
-    seconds.append(time.process_time() - start)
-    megabytes.append(fitted.ledger_.total_bytes / 1e6)
+# In a checkout, results of benchmarks lie beside the package.
+root = Path(skprivbn.__file__).resolve().parents[1]
+stored = json.loads((root / "benchmarks" / "results" / "k2.json").read_text())
+rows = [row for row in stored["rows"] if row["series"] == "Asia"]
+n_patients = np.array([row["n"] for row in rows])
+costs = {
+    "CPU seconds, both parties": [row["seconds"] for row in rows],
+    "megabytes of messages": [row["MB"] for row in rows],
+    "megabytes of memory": [row["memory of the fit MB"] for row in rows],
+}
 
-fig, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-for ax, values, label in zip(axes, (seconds, megabytes), ("CPU seconds", "megabytes")):
-    ax.plot(n_patients / 1000, values, "o-", color="#0072B2")
-    ax.set(xlabel="thousand patients", ylabel=label, xlim=(0, None), ylim=(0, None))
+fig, axes = plt.subplots(1, 3, figsize=(9, 2.8), layout="constrained")
+for ax, (label, values) in zip(axes, costs.items()):
+    ax.plot(n_patients / 1000, values, "o-", color="#0072B2", markersize=4)
+    ax.set(xlabel="thousand patients", title=label, xlim=(0, None), ylim=(0, None))
+    ax.title.set_fontsize("medium")
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 

@@ -5,7 +5,12 @@ Two parties use a garbled circuit (three messages); more use shared bits.
 
 import numpy as np
 
-from skprivbn.crypto.two_party._circuits import add, index_width, pick_largest
+from skprivbn.crypto.two_party._circuits import (
+    add,
+    add_all,
+    index_width,
+    pick_largest,
+)
 from skprivbn.crypto.two_party._garbling import Evaluator, Garbler
 from skprivbn.crypto.two_party._gmw import SharedBits
 from skprivbn.crypto.two_party._products import (
@@ -103,8 +108,6 @@ def _as_evaluator(talk, links, bits, index, sizes):
 def _by_shared_bits(talk, links, bits, index, sizes):
     engine = SharedBits(talk, links, talk.roster)
     inputs = yield from engine.share(bits)
-    values = inputs[0]
-    for other in inputs[1:]:
-        values = yield from add(engine, values, other)
+    values = yield from add_all(engine, inputs)
     winner = yield from pick_largest(engine, values, engine.constant(index), sizes)
     return (yield from engine.open(winner))

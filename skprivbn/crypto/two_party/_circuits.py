@@ -7,7 +7,7 @@ axis 1. `engine` offers ``conjunction`` (AND, a generator) and ``invert`` (NOT);
 
 import numpy as np
 
-__all__ = ["add", "index_width", "is_greater", "pick_largest"]
+__all__ = ["add", "add_all", "index_width", "is_greater", "pick_largest"]
 
 
 def add(engine, a, b):
@@ -33,6 +33,20 @@ def add(engine, a, b):
     total = half_sum.copy()
     total[1:] = half_sum[1:] ^ carry[:-1]
     return total
+
+
+def add_all(engine, numbers):
+    """Sum of several numbers modulo 2^width; carries run once only."""
+    numbers = list(numbers)
+    while len(numbers) > 2:
+        a, b, c = (numbers.pop() for _ in range(3))
+        # the majority of three bits is what they carry over
+        majority = a ^ (yield from engine.conjunction(a ^ b, a ^ c))
+        carry = np.concatenate([majority[:1] ^ majority[:1], majority[:-1]])
+        numbers[:0] = [a ^ b ^ c, carry]
+    if len(numbers) == 1:
+        return numbers[0]
+    return (yield from add(engine, *numbers))
 
 
 def is_greater(engine, a, b):

@@ -28,7 +28,7 @@ __all__ = ["tree_counts"]
 _NARROW = np.dtype(np.uint16)
 _GROUP = (1 << 15) - 1
 #: of a message; and of the masks made at a time, which should stay in the cache
-_MESSAGE_BYTES = 1 << 21
+_MESSAGE_BYTES = 1 << 20
 _WORK_BYTES = 1 << 18
 
 

@@ -12,7 +12,7 @@ def plain_argmax(values, sizes):
     return [int(values[end - size : end].argmax()) for size, end in zip(sizes, ends)]
 
 
-@pytest.mark.parametrize("n_parties", [2, 3])
+@pytest.mark.parametrize("n_parties", [2, 3, 4])
 @pytest.mark.parametrize("width", [2, 7, 41, 64])
 def test_equals_numpy(n_parties, width):
     rng = np.random.default_rng(width)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skprivbn.crypto.two_party import _gmw as gmw
-from skprivbn.crypto.two_party._circuits import add, is_greater
+from skprivbn.crypto.two_party._circuits import add_all, is_greater
 from skprivbn.crypto.two_party._gmw import SharedBits, open_numbers
 from tests.crypto.two_party._sides import run_sides, split
 
@@ -18,7 +18,7 @@ def test_circuits_on_everybodys_inputs(n_parties):
         engine = SharedBits(talk, links, talk.roster)
         bits = ((numbers[i] >> np.arange(8)[:, None]) & 1).astype(np.uint8)
         inputs = yield from engine.share(bits)
-        total = yield from add(engine, inputs[0], inputs[1])
+        total = yield from add_all(engine, inputs)
         greater = yield from is_greater(engine, inputs[0], inputs[1])
         wires = np.concatenate([total, greater, engine.invert(greater)])
         wires = np.concatenate([wires, engine.constant(np.ones((1, 50)))])
@@ -26,7 +26,7 @@ def test_circuits_on_everybodys_inputs(n_parties):
 
     for bits in run_sides(side, n_parties):
         total = (bits[:8].astype(int) << np.arange(8)[:, None]).sum(axis=0)
-        np.testing.assert_array_equal(total, numbers[0] + numbers[1])
+        np.testing.assert_array_equal(total, numbers.sum(axis=0))
         np.testing.assert_array_equal(bits[8], numbers[0] > numbers[1])
         np.testing.assert_array_equal(bits[9], numbers[0] <= numbers[1])
         assert bits[10].all()
