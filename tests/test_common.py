@@ -174,7 +174,7 @@ def test_a_fit_says_who_learnt_what(estimator):
 def test_a_private_fit_says_what_it_spent(estimator):
     X, y, party = fit_arguments(estimator)
     accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
-    options = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5.0, 5.0)}
+    options = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5.0, 5.0), "max_iter": 2}
     private = ready(estimator)
     known = options.keys() & private.get_params(deep=False).keys()
     private.set_params(accountant=accountant, **{name: options[name] for name in known})
