@@ -16,9 +16,9 @@ __all__ = ["OTBackend", "PaillierCountBackend", "resolve_count_backend"]
 class OTBackend(BaseEstimator):
     """Count by oblivious transfer: symmetric cryptography only, fast.
 
-    128 base transfers over ed25519 are extended to one transfer per record and
-    configuration [1]_; about 20 bytes per record and count, and millions of records
-    per second.
+    128 base transfers over ed25519 are extended to millions [1]_. A record takes as
+    many as the number of one party's configurations has bits, and two bytes for each
+    configuration of the other party: 18 bytes for a single count.
 
     References
     ----------

@@ -142,19 +142,25 @@ def _as_first(talk, link, peer, indicators, shape, messages):
         sent = np.stack(masks).reshape(2, shape.depth, m, 2)
         numbers = np.empty((m, shape.n_numbers), dtype=shape.dtype)
         for piece in shape.pieces(m):
-            # the keys of the first transfer are the nodes of the first level
-            nodes = sent[:, 0, piece]
-            for level in range(1, shape.depth):
-                nodes = _children(nodes[: shape.n_parents(level)], hash_)
-                for side in (0, 1):
-                    sent[side, level, piece] ^= np.bitwise_xor.reduce(nodes[side::2])
+            leaves = _grow(sent[:, :, piece], shape, hash_)
             filled = numbers[piece]
-            for part, masks in shape.stretch(nodes, hash_):
+            for part, masks in shape.stretch(leaves, hash_):
                 total = total + _sum_rows(masks)
                 filled[part] = _sum_leaves(masks)[:, : shape.n_numbers]
         _add_indicators(numbers, indicators.codes(rows))
         talk.send(peer, {"keys": sent[:, 1:], "numbers": numbers})
     return -total[:-1, : shape.n_numbers].T
+
+
+def _grow(sent, shape, hash_):
+    """Return leaves; mask the sums of each level's left and right nodes in `sent`."""
+    # the keys of the first transfer are the nodes of the first level
+    nodes = sent[:, 0]
+    for level in range(1, shape.depth):
+        nodes = _children(nodes[: shape.n_parents(level)], hash_)
+        for side in (0, 1):
+            sent[side, level] ^= np.bitwise_xor.reduce(nodes[side::2])
+    return nodes
 
 
 def _add_indicators(numbers, blocks):
@@ -172,9 +178,9 @@ def _as_second(talk, link, peer, indicators, shape, messages):
         own = indicators.single(rows)
         own = np.where((own >= 0) & (own < shape.n_columns), own, shape.n_columns)
         m = len(own)
-        levels = np.arange(shape.depth)[::-1, None]
-        turns = (own >> levels) & 1
-        message, keys = link.receiver.choose(1 - turns.ravel(), 1)
+        # node of every level on the way to the own leaf; keys are of its siblings
+        path = own >> np.arange(shape.depth)[::-1, None]
+        message, keys = link.receiver.choose(1 - path.ravel() % 2, 1)
         talk.send(peer, message)
         keys = keys.reshape(shape.depth, m, 2)
         answer = yield from talk.receive(peer)
@@ -187,22 +193,11 @@ def _as_second(talk, link, peer, indicators, shape, messages):
         ):
             raise ProtocolError("masked numbers have the wrong shape")
         for piece in shape.pieces(m):
-            path = own[piece] >> levels
-            record = np.arange(path.shape[1])
-            nodes = np.zeros((2, len(record), 2), dtype=np.uint64)
-            nodes[path[0] ^ 1, record] = keys[0, piece]
-            for level in range(1, shape.depth):
-                nodes = _children(nodes[: shape.n_parents(level)], hash_)
-                # of the unknown node's children one is the rest of a sum; the other
-                # stays unknown
-                step, sibling = turns[level, piece], path[level] ^ 1
-                nodes[path[level], record] = nodes[sibling, record] = 0
-                sums = np.stack([np.bitwise_xor.reduce(nodes[i::2]) for i in (0, 1)])
-                rest = keys[level, piece] ^ sums[step ^ 1, record]
-                rest ^= sent[:, level - 1, piece][step ^ 1, record]
-                nodes[sibling, record] = rest
+            leaves = _grow_all_but_one(
+                path[:, piece], keys[:, piece], sent[:, :, piece], shape, hash_
+            )
             configurations, received = own[piece], numbers[piece]
-            for part, masks in shape.stretch(nodes, hash_):
+            for part, masks in shape.stretch(leaves, hash_):
                 unknown = configurations[part], np.arange(masks.shape[1])
                 masks[unknown] = 0
                 found = -_sum_leaves(masks)
@@ -210,6 +205,22 @@ def _as_second(talk, link, peer, indicators, shape, messages):
                 masks[unknown] = found
                 total = total + _sum_rows(masks)
     return total[:-1, : shape.n_numbers].T
+
+
+def _grow_all_but_one(path, keys, sent, shape, hash_):
+    """Return leaves, zero for the one at the end of the path."""
+    record = np.arange(path.shape[1])
+    nodes = np.zeros((2, len(record), 2), dtype=np.uint64)
+    nodes[path[0] ^ 1, record] = keys[0]
+    for level in range(1, shape.depth):
+        nodes = _children(nodes[: shape.n_parents(level)], hash_)
+        # of the unknown node's children one is the rest of a sum, one stays unknown
+        sibling = path[level] ^ 1
+        nodes[path[level], record] = nodes[sibling, record] = 0
+        sums = np.stack([np.bitwise_xor.reduce(nodes[side::2]) for side in (0, 1)])
+        sums ^= sent[:, level - 1]
+        nodes[sibling, record] = keys[level] ^ sums[sibling % 2, record]
+    return nodes
 
 
 def _widen(talk, links, holders, shares, dtype):
