@@ -34,6 +34,8 @@ def check_combinations(learner, several, aligned):
             "method='psgd' takes fixed, untied cliques and one record per person, "
             "without weights"
         )
+    if psgd and learner.missing == "skip":
+        raise ValueError("method='psgd' needs complete rows, without missing='skip'")
     if mst and (learner.tied or learner.contribution):
         raise ValueError("cliques='mst' takes untied tables and one record per person")
     if several and learner.domain is None:

@@ -74,6 +74,8 @@ def null_codes(states, null_state):
     """Return the code of each column's null state, -1 for columns without one."""
     if null_state is None:
         return None
+    if not any(null_state in labels for labels in states.values()):
+        raise ValueError(f"null_state={null_state!r} is a state of no column")
     return tuple(
         labels.index(null_state) if null_state in labels else -1
         for labels in states.values()

@@ -347,21 +347,20 @@ class DPCGMLearner(
         cliques, ties = resolve_ties(
             resolve_cliques(self.cliques, self._nodes()), self.tied
         )
-        contribution = self._contribution()
+        # Mistakes that show without the rows must not cost budget.
+        plan = None if self.domain is None else self._plan(cliques, ties)
         noise: Any  # of one holder, or made by several
         if self.method == "non_private":
             noise, spent = None, self._announce_exact_release()
         else:
             noise = CountMechanism.for_budget(
-                self.epsilon, self.delta, *sensitivities(ties, contribution)
+                self.epsilon, self.delta, *sensitivities(ties, self._contribution())
             )
             if several:
                 noise = distribute(noise, partition.n_parties, self.min_honest)
             spent = self._spend(noise.rho, "contingency tables of cliques")
         # Nothing above has looked at the values of the rows.
-        states = self._states(partition)
-        contribution = self._contribution(states)
-        layout = self._layout(cliques, ties, states)
+        states, contribution, layout = plan or self._plan(cliques, ties, partition)
         if several:
             settings = tables_settings(
                 layout, self._nodes(), states, contribution, self.missing, noise
@@ -393,6 +392,8 @@ class DPCGMLearner(
             raise ValueError("cliques='mst' is a private choice; give the cliques")
         if several:
             return self._fit_shared_mst(partition, nodes, contribution)
+        if self.domain is not None:
+            self._pair_sizes(self._states())  # may raise, before budget is spent
         budget = TreeBudget(self.epsilon, self.delta, n, contribution.per_clique)
         spent = self._spend(budget.rho, "one-way tables, a tree and two-way tables")
         states = self._states(partition)
@@ -416,9 +417,9 @@ class DPCGMLearner(
             self.epsilon, self.delta, len(nodes), contribution.per_clique
         )
         noise = distribute(budget.noise, partition.n_parties, self.min_honest)
-        spent = self._spend(noise.rho, "all two-way tables, and those of a tree")
-        states = self._states(partition)
+        states = self._states()
         sizes, unit = self._pair_sizes(states), budget.edge_unit
+        spent = self._spend(noise.rho, "all two-way tables, and those of a tree")
         settings = tables_settings(
             all_pairs(sizes),
             nodes,
@@ -445,11 +446,12 @@ class DPCGMLearner(
         return sizes
 
     def _fit_psgd(self, partition):
-        options = PSGDOptions(**(self.psgd_params or {}))
+        options = PSGDOptions.from_dict(self.psgd_params or {})
         cliques = resolve_cliques(self.cliques, self._nodes())
+        ties = np.arange(len(cliques))
+        plan = None if self.domain is None else self._plan(cliques, ties)
         spent = self._spend(None, "noisy gradients")
-        states = self._states(partition)
-        layout = self._layout(cliques, np.arange(len(cliques)), states)
+        states, _, layout = plan or self._plan(cliques, ties, partition)
         (block,) = partition._blocks.values()
         codes, _, _ = check_rows(
             block, self._nodes(), states, self._contribution(), "error"
@@ -470,7 +472,12 @@ class DPCGMLearner(
             None if states is None else null_codes(states, self.null_state),
         )
 
-    def _states(self, partition):
+    def _plan(self, cliques, ties, partition=None):
+        """States, contribution and layout; from the rows if there is no domain."""
+        states = self._states(partition)
+        return states, self._contribution(states), self._layout(cliques, ties, states)
+
+    def _states(self, partition=None):
         if self.domain is not None:
             return check_domain(self.domain, self._nodes())
         (block,) = partition._blocks.values()

@@ -7,7 +7,7 @@ Deep learning with differential privacy. CCS.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -42,6 +42,15 @@ class PSGDOptions:
     n_steps: int = 200
     clip: float | None = None
     learning_rate: float = 0.1
+
+    @classmethod
+    def from_dict(cls, options):
+        """Make options of what a user gives."""
+        known = [field.name for field in fields(cls)]
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise ValueError(f"psgd_params takes {known}, not {unknown}")
+        return cls(**options)
 
     def __post_init__(self):
         if not 0 < self.sampling_rate <= 1:

@@ -317,6 +317,8 @@ class MarkovRandomField:
         """
         if self.inference != "exact":
             raise ValueError("sampling needs inference='exact'")
+        if n_samples < 0:
+            raise ValueError(f"n_samples must not be negative, got {n_samples}")
         rng = check_random_state(random_state)
         engine, _, tape = self._forward
         return self.decode(engine.sample(tape, n_samples, rng))

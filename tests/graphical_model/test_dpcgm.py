@@ -395,6 +395,18 @@ BAD = {
         {},
         "sampling_rate",
     ),
+    "psgd, unknown option": (
+        {"method": "psgd", "delta": 1e-5, "psgd_params": {"momentum": 0.9}},
+        {},
+        "takes .*clip.*, not .*momentum",
+    ),
+    "psgd, missing": (
+        {"method": "psgd", "delta": 1e-5, "missing": "skip"},
+        {},
+        "complete rows",
+    ),
+    "null state of no column": ({"null_state": 9}, {}, "state of no column"),
+    "mst, tables too large": ({"cliques": "mst", "max_cells": 50}, {}, "max_cells"),
     "tables too large": ({"cliques": [(0, 1, 2, 3)], "max_cells": 50}, {}, "max_cells"),
     "party without domain": (
         {"domain": None},
@@ -425,8 +437,12 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(X, name):
     parameters, arguments, message = BAD[name]
+    accountant = PrivacyAccountant(epsilon=10.0, delta=1e-4)
     with pytest.raises(ValueError, match=message):
-        learner(**parameters).fit(X, **arguments)
+        learner(**{"accountant": accountant, **parameters}).fit(X, **arguments)
+    # mistakes that show without the rows cost nothing
+    if "contribution" not in name and "value" not in name:
+        assert accountant.spent().epsilon == 0
 
 
 def test_clone_and_pickle(X):
