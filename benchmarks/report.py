@@ -16,7 +16,7 @@ REPORT, PLOTS = HERE / "REPORT.md", HERE / "plots"
 
 #: columns that say which case a row is, beside all columns that hold text
 CASE = ["k", "d", "n", "K", "parties", "sites", "clusters", "values", "epsilon"]
-CASE += ["fraction", "bytes_to_each_site"]
+CASE += ["fraction", "bytes_to_each_site", "max_parents", "nodes", "states"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,17 @@ SECTIONS = {
         "Unknown structure: `CollectiveBayesianNetwork` on Asia",
         curves=(Curve("fraction", "wrong edges", "selection", log=False),),
     ),
-    "k2": Section("Columns of two holders: `PrivateK2StructureLearner`"),
+    "k2": Section(
+        "Columns of two holders: `PrivateK2StructureLearner`",
+        ratios={
+            "CPU time, ratio to pooled K2": ("seconds", "seconds of pooled K2"),
+            "CPU time, ratio to phe one by one": (
+                "seconds",
+                "phe seconds, extrapolated",
+            ),
+        },
+        curves=(Curve("n", "seconds", "series"), Curve("n", "MB", "series")),
+    ),
     "notears": Section("Rows, NOTEARS: `FederatedNotearsADMM`"),
     "notears_growth": Section(
         "Growth of `FederatedNotearsADMM` with variables and parties"
@@ -80,9 +90,19 @@ SECTIONS = {
             )
             for n in (300, 1000, 4000)
             for what, unit in (("divergence", ""), ("CPU time", " seconds"))
+        }
+        | {
+            "CPU time, ratio to a textbook junction tree": (
+                "ours milliseconds",
+                "textbook milliseconds",
+            )
         },
     ),
-    "flare": Section("NVIDIA FLARE against one process"),
+    "flare": Section(
+        "NVIDIA FLARE against one process",
+        "Elapsed seconds.",
+        ratios={"seconds, ratio to one process": ("seconds", "seconds_in_process")},
+    ),
 }
 
 
@@ -108,7 +128,7 @@ def add_reference(rows, backend, measure, within):
     base = {row[within]: row[measure] for row in rows if row.get("backend") == backend}
     return [
         {**row, f"ratio to {backend}": row[measure] / base[row[within]]}
-        if row[within] in base
+        if row[within] in base and row["backend"] != backend
         else row
         for row in rows
     ]
@@ -116,8 +136,8 @@ def add_reference(rows, backend, measure, within):
 
 def over_seeds(rows):
     """Return one row per case, medians over the seeds; as they are without seeds."""
-    if not any("seed" in row for row in rows):
-        return rows
+    alone = [row for row in rows if "seed" not in row]
+    rows = [row for row in rows if "seed" in row]
     names = [n for n in dict.fromkeys(n for row in rows for n in row) if n != "seed"]
     case = [name for name in names if is_case(name, rows)]
     groups = {}
@@ -131,7 +151,7 @@ def over_seeds(rows):
             if name not in case and values:
                 line[name] = median(values)
         summary.append(line)
-    return summary
+    return [*alone, *summary]
 
 
 def words(value):
@@ -143,6 +163,15 @@ def words(value):
     return str(value)
 
 
+def tables(rows):
+    """Return Markdown tables, one for all rows that were measured alike."""
+    groups = {}
+    for row in rows:
+        filled = {key: value for key, value in row.items() if value is not None}
+        groups.setdefault(tuple(sorted(filled)), []).append(filled)
+    return "\n\n".join(table(group) for group in groups.values())
+
+
 def table(rows):
     """Return a Markdown table; numbers are aligned to the right."""
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -152,10 +181,11 @@ def table(rows):
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def against_peers(results):
+def against_peers(results, peers):
     """Return the rows of the first table: every stored ratio, with its case."""
     found = []
     for name, rows in results.items():
+        peer = peers.get(name, "peer")
         for row in rows:
             case = [
                 f"{row[key]}" if isinstance(row[key], str) else f"{key}={row[key]}"
@@ -166,11 +196,11 @@ def against_peers(results):
                 {
                     "benchmark": name,
                     "case": ", ".join(case),
-                    "what": key,
+                    "what": key.replace("to peer", f"to {peer}"),
                     "ratio": value,
                 }
                 for key, value in row.items()
-                if (key.startswith("ratio") or ", ratio to " in key)
+                if "ratio to " in key
                 and key != "ratio to plaintext"  # ours, not a peer
                 and value is not None
             ]
@@ -238,7 +268,7 @@ def section(name, stored, rows):
     }
     if more:
         parts.append("; ".join(f"{key}: {value}" for key, value in more.items()) + ".")
-    parts.append(table(rows))
+    parts.append(tables(rows))
     for number, curve in enumerate(words_of.curves):
         path = draw(name, number, rows, curve)
         if path is not None:
@@ -263,6 +293,7 @@ def main():
             rows = add_reference(rows, **known.reference)
         results[name] = over_seeds(rows)
     results = {name: results[name] for name in names if name in results}
+    peers = {name: stored[name]["peer"] for name in results if "peer" in stored[name]}
     parts = [
         "# Benchmarks",
         "Made by `make bench` from `benchmarks/results/`; every part names the command "
@@ -270,7 +301,7 @@ def main():
         "with all parties on one core.",
         "## Against peers",
         "Below 1 is better than the peer.",
-        table(against_peers(results)),
+        table(against_peers(results, peers)),
         *(section(name, stored[name], rows) for name, rows in results.items()),
     ]
     REPORT.write_text("\n\n".join(parts) + "\n")
