@@ -1,9 +1,9 @@
 """Private random fields: how far from the truth, how fast, against whom.
 
-Run with ``python benchmarks/bench_graphical_model.py`` (half an hour of CPU time with
-mbi; ``--seeds 1 --mbi-seeds 0`` for some minutes). Results are kept seed by seed in
-``benchmarks/results/random_fields.json``: ``--resume`` computes what is not there yet,
-``--show`` prints the medians of what is.
+Run with ``python benchmarks/bench_graphical_model.py`` (half an hour of CPU time, most
+of it for mbi and the naive path; ``--seeds 1 --mbi-seeds 0`` for minutes). Results are
+kept seed by seed in ``benchmarks/results/random_fields.json``: ``--resume`` computes
+what is not there yet, ``--show`` prints the medians of what is.
 
 Random pairwise fields with ten variables of ten states and Dirichlet(1) edge
 potentials, N = 100,000 rows: third-order chains and connected Erdos-Renyi graphs with
@@ -23,14 +23,12 @@ from random tables instead of the data's; "non-private" from the exact tables.
 """
 
 import argparse
-import json
-import os
 import time
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
+from _record import read, record
 from scipy.special import logsumexp
 
 from skprivbn.datasets import make_markov_random_field
@@ -45,7 +43,6 @@ from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._noisy_tables import NoisyTables
 from skprivbn.privacy import CountMechanism
 
-RESULTS = Path(__file__).parent / "results" / "random_fields.json"
 MBI_ITERATIONS = (300, 1000, 4000)
 GRAPHS = {
     "chain": {"graph": "chain", "order": 3},
@@ -64,8 +61,8 @@ class Instance:
         tables, _ = self.layout.potentials(self.truth)
         _, tape = self.layout.inference.forward(tables)
         rng = np.random.RandomState(1000 + seed)
-        codes = self.layout.inference.sample(tape, n_rows, rng)
-        self.counts = count_tables(codes, self.layout, Contribution())
+        self.codes = self.layout.inference.sample(tape, n_rows, rng)
+        self.counts = count_tables(self.codes, self.layout, Contribution())
 
     def release(self, epsilon, delta=0.0):
         n = len(self.layout.cliques)
@@ -164,7 +161,7 @@ def learn(graph, epsilon, seed, n_rows, penalties, mbi_iterations):
         for iterations, (divergence, seconds) in peers.items():
             row[f"mbi {iterations}"] = divergence
             row[f"mbi {iterations} seconds"] = seconds
-    return {name: float(f"{value:.5g}") for name, value in row.items()}
+    return row
 
 
 def ratios(rows):
@@ -183,32 +180,43 @@ def ratios(rows):
         yield f"seconds, auto / {peer}", ratio("auto seconds", f"{peer} seconds")
 
 
+COMMAND = "python benchmarks/bench_graphical_model.py --mbi-seeds 3 [--inference]"
+SETTING = ("experiment", "graph", "epsilon", "records", "seed")
+
+
 def load():
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    stored = read("random_fields")
+    return [] if stored is None else stored["rows"]
 
 
-def store(setting, seed, row):
-    """Keep one row, a line each, so that an interrupted run loses nothing."""
-    results = load()
-    results.setdefault(setting, {})[str(seed)] = row
-    blocks = []
-    for name, rows in sorted(results.items()):
-        lines = [f"    {json.dumps(key)}: {json.dumps(rows[key])}" for key in rows]
-        blocks.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n  }")
-    RESULTS.parent.mkdir(exist_ok=True)
-    written = RESULTS.with_suffix(f".{os.getpid()}")
-    written.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
-    written.replace(RESULTS)  # at once: another run may be reading
+def store(row):
+    """Keep one row at once, so that an interrupted run loses nothing."""
+    rows = [other for other in load() if not same_setting(row, other)] + [row]
+    rows.sort(key=lambda row: [str(row.get(name)) for name in SETTING])
+    record("random_fields", rows, command=COMMAND)
+
+
+def same_setting(row, other):
+    names = (*SETTING, "nodes", "states")
+    return all(row.get(name) == other.get(name) for name in names)
 
 
 def show():
     """Print medians and ranges over the stored seeds."""
-    for setting, rows in load().items():
-        print(f"\n{setting}: median [smallest, largest] (seeds)")
-        rows = list(rows.values())
-        names = dict.fromkeys(name for row in rows for name in row)
-        columns = {n: [row[n] for row in rows if n in row] for n in names}
-        for name, values in [*columns.items(), *ratios(rows)]:
+    rows = [row for row in load() if row["experiment"] == "learning"]
+    settings = dict.fromkeys((r["graph"], r["epsilon"], r["records"]) for r in rows)
+    for graph, epsilon, records in settings:
+        print(f"\n{graph}, epsilon {epsilon}, {records} records")
+        print("  median [smallest, largest] (seeds)")
+        own = [
+            row
+            for row in rows
+            if (row["graph"], row["epsilon"], row["records"])
+            == (graph, epsilon, records)
+        ]
+        names = dict.fromkeys(n for row in own for n in row if n not in SETTING)
+        columns = {n: [row[n] for row in own if n in row] for n in names}
+        for name, values in [*columns.items(), *ratios(own)]:
             if values:
                 print(
                     f"  {name:26} {np.median(values):10.4g}   "
@@ -264,13 +272,21 @@ def compare_inference():
         )
         (_, fast), (_, slow) = ours(), theirs()
         assert np.allclose(fast, layout.flatten(slow), atol=1e-10)
-        seconds = []
-        for function, repeats in ((ours, 30), (theirs, 3)):
-            _, total = timed(lambda f=function, n=repeats: [f() for _ in range(n)])
-            seconds.append(1000 * total / repeats)
-        ratio = seconds[1] / seconds[0]
-        print(
-            f"{n_nodes:6} {n_states:6} {seconds[0]:9.2f} {seconds[1]:9.2f} {ratio:7.1f}"
+        mine, other = (
+            1000 * min(timed(function)[1] for _ in range(repeats))
+            for function, repeats in ((ours, 30), (theirs, 3))
+        )
+        print(f"{n_nodes:6} {n_states:6} {mine:9.2f} {other:9.2f} {other / mine:7.1f}")
+        store(
+            {
+                "experiment": "inference",
+                "graph": "chain",
+                "nodes": n_nodes,
+                "states": n_states,
+                "ours milliseconds": mine,
+                "textbook milliseconds": other,
+                "textbook / ours": other / mine,
+            }
         )
 
 
@@ -294,14 +310,19 @@ def main():
     penalties = 10.0 ** -np.arange(2, 9.5, 1.0 if options.coarse else 0.5)
     names = [] if options.show else list(product(options.graphs, options.epsilons))
     for number, (graph, epsilon) in product(range(options.seeds), names):
-        setting = f"{graph}, epsilon {epsilon:g}, {options.rows} rows"
-        seed = options.first_seed + number
-        if options.resume and str(seed) in load().get(setting, {}):
+        setting = {
+            "experiment": "learning",
+            "graph": graph,
+            "epsilon": epsilon,
+            "records": options.rows,
+            "seed": options.first_seed + number,
+        }
+        if options.resume and any(same_setting(setting, row) for row in load()):
             continue
         counts = options.mbi_iterations if number < options.mbi_seeds else ()
-        row = learn(graph, epsilon, seed, options.rows, penalties, counts)
-        store(setting, seed, row)
-        print(setting, seed, row, flush=True)
+        row = learn(graph, epsilon, setting["seed"], options.rows, penalties, counts)
+        store({**setting, **row})
+        print({**setting, **row}, flush=True)
     show()
 
 

@@ -81,17 +81,27 @@ import skprivbn
 # In a checkout, results of benchmarks lie beside the package.
 root = Path(skprivbn.__file__).resolve().parents[1]
 stored = root / "benchmarks" / "results" / "holdout_likelihood.json"
+rows = json.loads(stored.read_text())["rows"]
 fig, axes = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
-for ax, (name, found) in zip(axes, sorted(json.loads(stored.read_text()).items())):
-    curves = {
-        method: (found["epsilon"], np.mean(scores, axis=1), np.std(scores, axis=1))
-        for method, scores in found["scores"].items()
-    }
+for ax, name in zip(axes, ("Adult", "MSNBC")):
+    own = [row for row in rows if row["dataset"] == name.lower()]
+    curves = {}
+    for method in ("auto", "cgm", "naive", "psgd"):
+        scores = {}
+        for row in own:
+            if row["method"] == method:
+                scores.setdefault(row["epsilon"], []).append(row["score"])
+        curves[method] = (
+            list(scores),
+            [np.mean(found) for found in scores.values()],
+            [np.std(found) for found in scores.values()],
+        )
+    (exact,) = (row["score"] for row in own if row["method"] == "non-private")
     PrivacyUtilityDisplay(
         curves,
-        baselines={"non-private": found["non-private"]},
+        baselines={"non-private": exact},
         metric="log-likelihood of a holdout row",
     ).plot(ax=ax)
-    ax.set_title({"adult": "Adult", "msnbc": "MSNBC"}[name])
+    ax.set_title(name)
 axes[0].get_legend().remove()
 plt.show()
