@@ -73,7 +73,10 @@ SECTIONS = {
                 "phe seconds, extrapolated",
             ),
         },
-        curves=(Curve("n", "seconds", "series"), Curve("n", "MB", "series")),
+        curves=(
+            Curve("n", "seconds", "series", {"series": "Asia"}),
+            Curve("n", "MB", "series", {"series": "Asia"}),
+        ),
     ),
     "notears": Section("Rows, NOTEARS: `FederatedNotearsADMM`"),
     "notears_growth": Section(
@@ -207,6 +210,14 @@ def against_peers(results, peers):
     return found
 
 
+def short(number):
+    """Return a number as an axis shows it, such as 30k."""
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"
+
+
 def draw(name, number, rows, curve):
     """Draw one picture and return its path."""
     import matplotlib
@@ -231,7 +242,7 @@ def draw(name, number, rows, curve):
     if curve.log:
         ax.set(xscale="log", yscale="log")
         ticks = sorted({row[curve.x] for row in chosen})
-        ax.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
+        ax.set_xticks(ticks, [short(tick) for tick in ticks], minor=False)
         ax.minorticks_off()
     ax.set(xlabel=curve.x, ylabel=curve.y)
     ax.grid(alpha=0.3)
