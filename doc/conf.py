@@ -52,7 +52,9 @@ sphinx_gallery_conf = {
     "filename_pattern": r"plot_",
     "ignore_pattern": r"__init__\.py|demo\w*\.py",
     "plot_gallery": "True",
-    "doc_module": "skprivbn",
+    "doc_module": ("skprivbn",),
+    # Headline estimators are at the top as well; their pages are in their families.
+    "prefer_full_module": {r"^skprivbn\."},
     "backreferences_dir": "api/generated/backreferences",
     "reference_url": {"skprivbn": None},
     "download_all_examples": False,
