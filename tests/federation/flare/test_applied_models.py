@@ -259,6 +259,25 @@ def test_a_prediction_that_fails_is_not_told(tmp_path):
         network.score(federation.rows(["ward", "died"]))
 
 
+def test_attack_a_transformation_that_overflows_on_one_row(tmp_path):
+    # whether it does would tell, at no charge, whether somebody holds such a row
+    write_tables(tmp_path, X, WARD, PARTY, PEOPLE)
+    rows = connect(make_sites(tmp_path, allow_results()), "icu").rows(["a", "b"])
+    scaler = FederatedStandardScaler().fit(X, party=PARTY)
+    model = fitted(mixture(), scaler.transform(scaler.transform(X)))
+    twice = scaler.transform(scaler.transform(rows))
+    model.feature_names_in_ = np.array(twice.feature_names, dtype=object)
+    assert (tmp_path / "west" / "results" / model.predict(twice).file).exists()
+    scaler.mean_, scaler.scale_ = X[7], np.full(2, 1e-308)
+    twice = scaler.transform(scaler.transform(rows))
+    with np.errstate(all="ignore"):
+        assert not (tmp_path / "west" / "results" / model.predict(twice).file).exists()
+        with pytest.raises(PartyError, match="do not fit"):
+            model.score(twice)
+    said = [e["results"] for e in audit(tmp_path, "west") if "results" in e]
+    assert said[1:] == ["failed: ValueError"]
+
+
 def test_sites_transform_rows_whenever_they_use_them(federation):
     rows = federation.rows(["a", "b"])
     options = {"covariance_type": "diag", "max_iter": 5}

@@ -5,7 +5,7 @@ import pytest
 from skprivbn.crypto import PaillierBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._session import Agreement
-from skprivbn.federation._site import has_weak_keys
+from skprivbn.federation._site_host import has_weak_keys
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables

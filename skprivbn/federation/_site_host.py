@@ -1,0 +1,288 @@
+"""What stands between the coordinator and the data of a site: its site file.
+
+Terms of a session are checked first, then what it costs is written down, and only then
+are data read.
+"""
+
+import math
+from datetime import UTC, datetime
+
+import numpy as np
+
+from skprivbn.exceptions import BudgetExceededError, ProtocolError
+from skprivbn.federation._host import HostPolicy, PartyHost, find_installed_protocol
+from skprivbn.federation._models import TRANSFORMERS, rebuild_model
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation._remote import KEY_ROLES, name_results
+from skprivbn.federation._results import check_room, write_results
+from skprivbn.federation._session import Agreement
+from skprivbn.privacy import PrivacyAccountant, Spend
+from skprivbn.privacy._budget_file import BudgetFile
+
+__all__ = ["SiteHost"]
+
+_DATA_TYPES = {
+    "dataset": str,
+    "X": dict,
+    "aligned": dict,
+    "steps": list,
+    "float": bool,
+    "finite": bool,
+    "min_rows": int,
+}
+
+
+class SiteHost(PartyHost):
+    """The host of a party whose data are what the site file says.
+
+    Parameters
+    ----------
+    name : str
+    site_file : SiteFile
+    identity : Identity
+    """
+
+    def __init__(self, name, site_file, identity):
+        super().__init__(name, {}, find_installed_protocol, identity=identity)
+        self._site_file = site_file
+        self.asked, self.details = "", {}
+
+    def pin(self, identities):
+        """Accept only these identities from now on."""
+        self._pins = identities
+
+    def _answer(self, request):
+        self.asked = request["operation"]
+        return super()._answer(request)
+
+    def _join(self, terms):
+        """Check the site file, charge the budget, then read the data."""
+        agreement = Agreement(terms)
+        if self._pins is None or set(agreement.roster) - set(self._pins):
+            raise PartyRefusal("not-authentic")
+        columns, dataset = self._find_data(agreement.data)
+        self.details = {"dataset": dataset.name, "protocol": agreement.protocol}
+        party_class = None
+        if agreement.protocol in dataset.protocols:
+            party_class = self._find_protocol(agreement.protocol)
+        if party_class is None:
+            raise PartyRefusal("not-allowed")
+        self._check_terms(party_class, agreement, dataset)
+        self._policy = HostPolicy(
+            self._site_file.min_parties,
+            max(dataset.min_rows, agreement.data["min_rows"]),
+            dataset.allow_rows,
+        )
+        if len(agreement.roster) < self._policy.min_parties:
+            raise PartyRefusal("too-few-parties")
+        steps, n_features = rebuild_steps(agreement.data["steps"], len(columns))
+        self._dataset, self._columns = dataset, columns
+        keeps_results = party_class.keeps_results(agreement.settings)
+        if keeps_results:
+            check_room(self._site_file.results)
+        else:
+            noise = None
+            if "privacy_noise" in vars(party_class):
+                noise = party_class.privacy_noise(
+                    agreement.settings, n_features, len(agreement.roster)
+                )
+            check_individual(dataset, noise, agreement.data["aligned"])
+            charge(dataset, noise, agreement.protocol)
+            self.details["epsilon"] = None if noise is None else noise.epsilon
+        self._block = read_block(dataset, columns, agreement.data)
+        X = transform_rows(self._block["X"], steps)
+        self._transformed = X is not None
+        if not self._transformed and not keeps_results:
+            raise PartyRefusal("invalid-data")
+        # Where nothing is charged, nothing is told of what becomes of the rows.
+        missing = np.full((len(self._block["X"]), n_features), np.nan)
+        self._block["X"] = X if self._transformed else missing
+        return super()._join(terms)
+
+    def _check_terms(self, party_class, agreement, dataset):
+        """Refuse what the site file does not allow, whatever the data are."""
+        settings, backend = agreement.settings, agreement.backend["name"]
+        if backend not in (*dataset.backends, "no sums") or has_weak_keys(agreement):
+            raise PartyRefusal("not-allowed")
+        if party_class.shows_rows(settings) and not dataset.allow_rows:
+            raise PartyRefusal("not-allowed")
+        steps = agreement.data["steps"]
+        if not all(name in TRANSFORMERS for name in map(_estimator_name, steps)):
+            raise PartyRefusal("not-allowed")
+        applied = [*steps, *party_class.models(settings)]
+        if not all(
+            name in dataset.estimators for name in map(_estimator_name, applied)
+        ):
+            raise PartyRefusal("not-allowed")
+        # The same at all sites: a session in which they differed could not agree.
+        limits = {
+            "min_rows": dataset.min_rows,
+            "min_parties": self._site_file.min_parties,
+        }
+        if any(settings.get(rule, least) < least for rule, least in limits.items()):
+            raise PartyRefusal("not-allowed")
+
+    def _operate(self, name, payload):
+        reply = super()._operate(name, payload)
+        if self._party.keeps_results(self._agreement.settings):
+            self._keep(self._party.kept, self._agreement)
+        return reply
+
+    def _keep(self, results, agreement):
+        """Write results down; whether that works is nobody else's business."""
+        name = name_results(self._dataset.name, agreement.settings, agreement.session)
+        named = [c for c, kind in self._dataset.columns.items() if kind == "key"]
+        try:
+            if results is None or not self._transformed:
+                raise ValueError("the model cannot be applied")
+            write_results(
+                self._site_file.results / name,
+                agreement.settings["method"],
+                results,
+                self._columns,
+                self._dataset.read(named),
+            )
+        except Exception as error:
+            name = f"failed: {type(error).__name__}"
+        self.details["results"] = name
+
+    def _find_data(self, data):
+        """Return this site's columns and the dataset that they are in."""
+        if {key: type(value) for key, value in data.items()} != _DATA_TYPES:
+            raise ProtocolError("malformed description of data")
+        dataset = self._site_file.datasets.get(data["dataset"])
+        columns = data["X"].get(self.name)
+        if dataset is None or not isinstance(columns, list) or not columns:
+            raise PartyRefusal("unknown-dataset")
+        named = [*columns, *data["aligned"].values()]
+        if not all(isinstance(c, str) and c in dataset.columns for c in named):
+            raise PartyRefusal("unknown-dataset")
+        # Keys name people: they are joined in private or stay here, and never become
+        # features, outcomes or the names of clusters.
+        shown = [c for role, c in data["aligned"].items() if role not in KEY_ROLES]
+        if any(dataset.columns[column] == "key" for column in [*columns, *shown]):
+            raise PartyRefusal("unknown-dataset")
+        # Names of clusters are told. Of a column of numbers they would be its values.
+        cluster = data["aligned"].get("cluster")
+        if cluster is not None and not isinstance(dataset.columns[cluster], list):
+            raise PartyRefusal("unknown-dataset")
+        return columns, dataset
+
+
+def has_weak_keys(agreement):
+    """Tell whether a session asks for keys that can be broken, as tests do.
+
+    Parameters of sums and of counts come from the coordinator, who would break them.
+    """
+    parameters = [agreement.backend["parameters"]]
+    parameters.append(agreement.settings.get("backend_parameters", {}))
+    return any(chosen.get("insecure_test_key", False) for chosen in parameters)
+
+
+def _estimator_name(model):
+    name = model.get("estimator") if isinstance(model, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def rebuild_steps(steps, n_features):
+    """Return the fitted transformers of a session and the features that come out."""
+    made = []
+    for step in steps:
+        made.append(rebuild_model(step, n_features))
+        n_features = len(made[-1].get_feature_names_out())
+    return made, n_features
+
+
+def transform_rows(X, steps):
+    """Return rows after all steps, or None if they cannot be transformed."""
+    try:
+        for step in steps:
+            X = step.transform(np.asarray(X, dtype=np.float64))
+    except (TypeError, ValueError):
+        return None
+    return X
+
+
+def check_individual(dataset, noise, aligned):
+    """Refuse noise that protects rows where the site wants it to protect persons.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    noise : DistributedNoise or None
+    aligned : dict of str to str
+        Columns that go with the rows.
+    """
+    if noise is None or dataset.individual is None:
+        return
+    if aligned.get("individual") != dataset.individual:
+        raise PartyRefusal("not-allowed")
+
+
+def charge(dataset, noise, what):
+    """Reserve what a fit costs, on disk, before any data are touched.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    noise : DistributedNoise or None
+        None is a fit without differential privacy. Of these, every state of the data
+        allows a fixed number.
+    what : str
+        For the record.
+    """
+    if noise is not None:
+        if dataset.budget is None:
+            raise PartyRefusal("budget-exceeded")
+        path = f"{dataset.state_file}.budget.json"
+        accountant = PrivacyAccountant(*dataset.budget, budget_file=path)
+        noise.spend(accountant, what)
+        return
+    try:
+        snapshot = dataset.fingerprint()[:16]
+    except OSError:
+        raise PartyRefusal("invalid-data") from None
+    record = BudgetFile(f"{dataset.state_file}.{snapshot}.exact.json", math.inf, 0.0)
+    record.create()
+    with record.locked():
+        fits = record.read()
+        if len(fits) >= dataset.max_exact_fits:
+            raise BudgetExceededError("no exact fit is left")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        record.write([*fits, Spend(math.inf, 0.0, None, what, now)])
+
+
+def read_block(dataset, columns, data):
+    """Return a party's block.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    columns : list of str
+        Which make up X, in this order.
+    data : dict
+        The session's description of data.
+
+    Returns
+    -------
+    block : dict of str to ndarray
+    """
+    aligned = data["aligned"]
+    try:
+        values = dataset.read({*columns, *aligned.values()})
+    except (OSError, ValueError, KeyError, IndexError, StopIteration, EOFError):
+        # A parser's message quotes the cell it stumbled over: it must not travel on.
+        raise PartyRefusal("invalid-data") from None
+    block = {"X": np.column_stack([values[column] for column in columns])}
+    if data["float"]:
+        block["X"] = block["X"].astype(np.float64)
+    if data["finite"] and not np.all(np.isfinite(block["X"])):
+        raise PartyRefusal("invalid-data")
+    for key, column in aligned.items():
+        block[key] = values[column]
+        labels = dataset.columns[column]
+        if isinstance(labels, list):
+            if block[key].dtype.kind == "f":
+                raise PartyRefusal("invalid-data")
+            block[key] = np.array(labels)[block[key]]
+    return block
