@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 FRACTION_BITS = 24
+_CHUNK = 1 << 16
 
 
 def _log_factorial(counts):
@@ -42,7 +43,7 @@ def _stirling(counts):
     return 0.5 * np.log(2 * np.pi * number) + number * np.log(number) - number
 
 
-def _k2(counts, n_states, n_configurations, sample_size):
+def _k2(counts, n_samples, n_states, n_configurations, sample_size):
     return (
         _log_factorial(counts),
         -_log_factorial(counts + n_states - 1),
@@ -50,7 +51,7 @@ def _k2(counts, n_states, n_configurations, sample_size):
     )
 
 
-def _stirling_k2(counts, n_states, n_configurations, sample_size):
+def _stirling_k2(counts, n_samples, n_states, n_configurations, sample_size):
     return (
         _stirling(counts),
         -_stirling(counts + n_states - 1),
@@ -58,7 +59,7 @@ def _stirling_k2(counts, n_states, n_configurations, sample_size):
     )
 
 
-def _bdeu(counts, n_states, n_configurations, sample_size):
+def _bdeu(counts, n_samples, n_states, n_configurations, sample_size):
     per_configuration = sample_size / n_configurations
     per_cell = per_configuration / n_states
     return (
@@ -68,8 +69,7 @@ def _bdeu(counts, n_states, n_configurations, sample_size):
     )
 
 
-def _bic(counts, n_states, n_configurations, sample_size):
-    n_samples = counts[-1]
+def _bic(counts, n_samples, n_states, n_configurations, sample_size):
     penalty = 0.5 * np.log(max(n_samples, 1)) * (n_states - 1)
     return xlogy(counts, counts), -xlogy(counts, counts), -penalty
 
@@ -117,9 +117,12 @@ class ScoreTerms:
         total = 0
         for table in (self.cell, self.configuration):
             # counts add up to n_samples: at most the steepest slope times that
-            n_samples = len(table) - 1
-            rise = np.abs(table[1:] - table[0]) / np.arange(1, n_samples + 1)
-            total += n_samples * int(np.ceil(rise.max(initial=0)))
+            n_samples, steepest = len(table) - 1, 0.0
+            for start in range(1, len(table), _CHUNK):
+                rise = np.abs(table[start : start + _CHUNK] - table[0])
+                slope = rise / np.arange(start, start + len(rise))
+                steepest = max(steepest, slope.max())
+            total += n_samples * int(np.ceil(steepest))
         return total
 
 
@@ -147,16 +150,17 @@ def score_terms(
     -------
     terms : ScoreTerms
     """
-    counts = np.arange(n_samples + 1, dtype=float)
-    cell, configuration, constant = CRITERIA[criterion](
-        counts, n_states, n_configurations, equivalent_sample_size
-    )
     scale = 1 << FRACTION_BITS
-    tables = [
-        np.rint(table * scale).astype(np.int64) for table in (cell, configuration)
-    ]
-    for table in tables:
-        table.setflags(write=False)
+    tables = np.empty((2, n_samples + 1), dtype=np.int64)
+    for start in range(0, n_samples + 1, _CHUNK):
+        part = slice(start, min(start + _CHUNK, n_samples + 1))
+        counts = np.arange(part.start, part.stop, dtype=float)
+        *entries, constant = CRITERIA[criterion](
+            counts, n_samples, n_states, n_configurations, equivalent_sample_size
+        )
+        for table, values in zip(tables, entries):
+            table[part] = np.rint(values * scale)
+    tables.setflags(write=False)
     return ScoreTerms(*tables, round(float(constant) * scale))
 
 

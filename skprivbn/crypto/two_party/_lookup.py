@@ -76,7 +76,7 @@ def shared_lookup(talk, links, group, shares, tables, which):
     if tables.shape[1] != 1 << k:
         raise ValueError("a table must have a power of two entries")
     lowest = tables.min(axis=1)
-    tables = (tables - lowest[:, None]).astype(np.uint64)
+    tables = (tables - lowest[:, None]).view(np.uint64)
     width = max(1, int(tables.max()).bit_length())
     # vector and row of equal size, an entry of the row being 64 bits long
     n_low = max(0, (k - 6) // 2)
