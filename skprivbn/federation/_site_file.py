@@ -47,7 +47,7 @@ ESTIMATORS = {
     "FederatedDynotears": ["skprivbn.structure._admm_protocol:ADMMParty", _MODEL],
     "FederatedGaussianBayesianNetwork": [
         "skprivbn.structure._moments_protocol:GaussianMomentsParty",
-        "skprivbn.structure._columns_protocol:ColumnsParty",
+        "skprivbn.structure._columns_protocol:ColumnMomentsParty",
         _MODEL,
     ],
     "FederatedKBinsDiscretizer": ["skprivbn.preprocessing._histogram:CountingParty"],
