@@ -7,6 +7,7 @@ is left out.
 
 import json
 from pathlib import Path
+from statistics import mean
 
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parents[1] / "README.md"
@@ -37,6 +38,40 @@ def packing(results):
     )
 
 
+def tables(results):
+    rows = [r for r in results["holdout_likelihood"]["rows"] if r["dataset"] == "adult"]
+
+    def score(method, epsilon=None):
+        found = [r for r in rows if r["method"] == method]
+        return mean(r["score"] for r in found if r.get("epsilon") == epsilon)
+
+    return (
+        f"Adult census, {rows[0]['records']:,} people, one release with epsilon = 1",
+        f"log-likelihood of a held-out person {score('auto', 1.0):.2f}, "
+        f"{score('non-private'):.2f} without noise, {score('uniform'):.2f} knowing "
+        "nothing",
+        "bench_holdout_likelihood.py",
+    )
+
+
+def random_fields(results):
+    rows = [
+        row
+        for row in results["random_fields"]["rows"]
+        if row["experiment"] == "learning"
+        and (row["graph"], row["epsilon"]) == ("chain", 1.0)
+        and "mbi 1000" in row
+    ]
+    ours, theirs = (mean(row[name] for row in rows) for name in ("auto", "mbi 1000"))
+    share = mean(row["auto seconds"] / row["mbi 1000 seconds"] for row in rows)
+    return (
+        f"Random chains of 10 variables, {rows[0]['records']:,} rows, epsilon = 1",
+        f"divergence {ours:.2f} untuned; {theirs:.2f} by `mbi` with 1,000 steps. Takes "
+        f"{share:.2f} of its time ({len(rows)} chains)",
+        "bench_graphical_model.py",
+    )
+
+
 def collective(results):
     rows = {
         (row["selection"], row["fraction"]): row
@@ -64,10 +99,25 @@ def mixed_model(results):
     )
 
 
+def private_k2(results):
+    rows = results["k2"]["rows"]
+    row = next(r for r in rows if r["series"] == "Asia" and r["n"] == 100_000)
+    same = "the network of" if row["same as pooled K2"] else "another network than"
+    return (
+        f"Private K2 on Asia, columns at two parties, {row['n']:,} records",
+        f"{same} K2 on the joined table, in {row['seconds']:.1f} s of CPU and "
+        f"{row['MB']:.0f} MB of messages",
+        "bench_k2.py",
+    )
+
+
 LINES = {
     "ppem": mixture,
+    "k2": private_k2,
     "glmm": mixed_model,
     "backends": packing,
+    "holdout_likelihood": tables,
+    "random_fields": random_fields,
     "collective_asia": collective,
 }
 

@@ -47,12 +47,16 @@ class Results(Directive):
         chosen = [
             row
             for row in stored["rows"]
-            if all(str(row[name]) == value for name, value in where.items())
+            if all(str(row.get(name)) == value for name, value in where.items())
         ]
         if not chosen:
             raise self.error(f"no rows of {path.name} with {where}")
         columns = self.options.get("columns", list(chosen[0]))
-        rows = [[text(rounded(row[name])) for name in columns] for row in chosen]
+        if unknown := set(columns) - {n for row in stored["rows"] for n in row}:
+            raise self.error(f"{path.name} has no columns {sorted(unknown)}")
+        rows = [
+            [text(rounded(row.get(name, "-"))) for name in columns] for row in chosen
+        ]
         shown = [table(columns, rows, widths=[1] * len(columns))]
         if "no-command" not in self.options:
             command = nodes.literal(stored["command"], stored["command"])

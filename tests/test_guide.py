@@ -65,6 +65,7 @@ def test_dp_options_in_the_threat_model():
         "mixture.rst": ["PPEMGaussianMixture"],
         "mixed_model.rst": ["PrivateGLMM"],
         "collective.rst": ["CollectiveBayesianNetwork"],
+        "graphical_model.rst": ["DPCGMLearner"],
         "structure_k2.rst": ["PrivateK2StructureLearner"],
         "structure_federated.rst": [
             "FederatedGaussianBayesianNetwork",
