@@ -1,6 +1,6 @@
 """Figures 1 and 2 of the paper on private learning of random fields.
 
-Run with ``python benchmarks/bench_graphical_model_figures.py`` (some ten minutes of CPU
+Run with ``python benchmarks/bench_graphical_model_figures.py`` (some minutes of CPU
 time). The results go to ``benchmarks/results/random_field_figures.json``; the gallery
 plots them. Third-order chains and connected Erdos-Renyi graphs with twenty edges, ten
 variables of ten states, Dirichlet(1) edge potentials.
@@ -70,7 +70,7 @@ def errors_of_marginals(n_repeats=3):
         }
 
 
-def effect_of_projection(n_repeats=2):
+def effect_of_projection(n_repeats=1):
     """Figure 1b."""
     for records, repeat in product(RECORDS[1:], range(n_repeats)):
         instance = Instance("erdos_renyi", 200 + repeat, records)
@@ -110,7 +110,7 @@ def effect_of_penalty(records=100_000, epsilon=0.1):
         }
 
 
-def divergences(n_repeats=2):
+def divergences(n_repeats=1):
     """Figure 2."""
     settings = product(("chain", "erdos_renyi"), RECORDS[1:], range(n_repeats))
     for graph, records, repeat in settings:
@@ -124,7 +124,7 @@ def divergences(n_repeats=2):
         }
         for epsilon in (0.01, 0.1, 0.5, 1.0):
             tables = instance.release(epsilon)
-            path = penalty_path(instance, projected_marginals(tables), PENALTIES, 300)
+            path = penalty_path(instance, projected_marginals(tables), PENALTIES, 200)
             row = {
                 "figure": "2",
                 "graph": graph,
@@ -140,7 +140,11 @@ def divergences(n_repeats=2):
             # as in the paper, where small epsilons were out of its reach
             if epsilon >= 0.5 and records <= 100_000 and repeat == 0:
                 theta = private_gradient_descent(
-                    instance.codes, layout, epsilon, 1 / records, PSGDOptions()
+                    instance.codes,
+                    layout,
+                    epsilon,
+                    1 / records,
+                    PSGDOptions(n_steps=60),
                 )
                 row["psgd"] = instance.divergence(theta)
             yield row

@@ -34,14 +34,14 @@ class PSGDOptions:
     clip : float, default=None
         Bound on the norm of a row's gradient; by default the square root of the
         number of cliques, which clips little.
-    learning_rate : float, default=0.1
+    learning_rate : float, default=0.4
         Of Adam.
     """
 
     sampling_rate: float = 0.02
     n_steps: int = 200
     clip: float | None = None
-    learning_rate: float = 0.1
+    learning_rate: float = 0.4
 
     @classmethod
     def from_dict(cls, options):

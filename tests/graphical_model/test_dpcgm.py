@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from skprivbn.exceptions import BudgetExceededError, PartyError, PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing import FederatedKBinsDiscretizer
 from skprivbn.privacy import CountMechanism, PrivacyAccountant, distribute
 
 SIZES = [3, 4, 2, 3]
@@ -450,3 +452,34 @@ def test_clone_and_pickle(X):
     copy = pickle.loads(pickle.dumps(found))
     assert_allclose(copy.score_samples(X[:5]), found.score_samples(X[:5]))
     assert clone(found).get_params()["accountant"] is found.accountant
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_mixed_frames_through_public_bins(several):
+    rng = np.random.default_rng(0)
+    age = rng.uniform(18, 90, size=3000)
+    work = np.where(age > 66, "retired", rng.choice(["clerk", "nurse"], size=3000))
+    frame = pd.DataFrame(
+        {"age": age, "work": work, "sex": rng.choice(["f", "m"], 3000)}
+    )
+    bins = FederatedKBinsDiscretizer(6, strategy="uniform", bounds=([18], [90]))
+    transformer = make_column_transformer(
+        (bins, ["age"]), remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    impossible = np.zeros((6, 3), dtype=bool)
+    impossible[:3, 2] = True  # nobody retires before 54
+    found = learner(
+        cliques=[("age", "work"), ("work", "sex")],
+        domain={"age": 6, "work": ["clerk", "nurse", "retired"], "sex": ["f", "m"]},
+        structural_zeros={("age", "work"): impossible},
+        epsilon=50.0,
+    )
+    party = np.arange(3000) % 3 if several else None
+    found.fit(transformer.fit_transform(frame), party=party)
+    rows = pd.DataFrame(found.sample(3000, random_state=0), columns=frame.columns)
+    assert not ((rows["age"] < 3) & (rows["work"] == "retired")).any()
+    # noise of scale 2 / 50 per cell; the rest is the spread of two samples of 3000
+    shares = rows["work"].value_counts(normalize=True)
+    assert abs(shares["retired"] - (work == "retired").mean()) < 0.07
+    missing = pd.DataFrame({"age": [5.0], "work": [None], "sex": ["f"]})
+    assert found.predict(missing)[0, 1] == "retired"
