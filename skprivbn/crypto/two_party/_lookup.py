@@ -14,6 +14,7 @@ number of parties.
 """
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from skprivbn.crypto.two_party._gmw import open_numbers
 from skprivbn.crypto.two_party._hash import bit_length_dtype, random_words
@@ -135,11 +136,12 @@ def _sum_of_rows(table, vectors, distance):
     by_rows, by_entries = np.divmod(distance.astype(np.int64), length)
     if n_rows >= 8:
         # move the bits by whole rows: byte by byte, then within pairs of bytes
-        n_bytes, shift = vectors.shape[1], (by_rows % 8).astype(np.uint16)[:, None]
-        place = np.arange(n_bytes) - by_rows[:, None] // 8
-        high = np.take_along_axis(vectors, place % n_bytes, axis=1).astype(np.uint16)
-        low = np.take_along_axis(vectors, (place - 1) % n_bytes, axis=1)
-        selected = ((high << 8 | low) << shift >> 8).astype(np.uint8)
+        n_bytes, by_bytes = vectors.shape[1], by_rows // 8
+        pairs = sliding_window_view(np.tile(vectors, 2), n_bytes + 1, axis=1)
+        pairs = pairs[np.arange(len(vectors)), (-by_bytes - 1) % n_bytes]
+        pairs = pairs[:, 1:].astype(np.uint16) << 8 | pairs[:, :-1]
+        shift = (by_rows % 8).astype(np.uint16)[:, None]
+        selected = (pairs << shift >> 8).astype(np.uint8)
     else:
         bits = np.unpackbits(vectors, axis=1, bitorder="little", count=n_rows)
         place = (np.arange(n_rows) - by_rows[:, None]) % n_rows
@@ -151,7 +153,7 @@ def _sum_of_rows(table, vectors, distance):
     total = np.zeros((len(vectors), length), dtype=np.uint64)
     # all sums of up to eight rows at a time, as in the method of four Russians
     sums = np.zeros((256, 2 * length), dtype=np.uint64)
-    windows = np.lib.stride_tricks.sliding_window_view(sums, length, axis=1)
+    windows = sliding_window_view(sums, length, axis=1)
     for group, chosen in enumerate(np.ascontiguousarray(selected.T)):
         for i, row in enumerate(rows[8 * group : 8 * group + 8]):
             np.bitwise_xor(sums[: 1 << i], row, out=sums[1 << i : 2 << i])
