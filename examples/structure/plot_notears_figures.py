@@ -1,0 +1,88 @@
+"""
+==========================================
+How far graphs of many parties are off
+==========================================
+
+Figures 1, 2 and 5 of Ng and Zhang (2022), with the methods of this package: linear
+networks with as many edges as variables, rows spread evenly over parties.
+``benchmarks/bench_notears_figures.py`` made the numbers, which takes an hour, and here
+they are only drawn. (Figure 3 is in
+:ref:`sphx_glr_auto_examples_structure_plot_notears_sachs.py`.)
+"""
+
+# %%
+# What is compared
+# ----------------
+# *Rounds* is :class:`~skprivbn.structure.FederatedNotearsADMM`, with its defaults and
+# with the penalties of the authors' runs; *one sum* is
+# :class:`~skprivbn.structure.FederatedGaussianBayesianNetwork`. *Voting* keeps edges
+# that more than half of the parties find alone, *best alone* is the best of their
+# graphs (which one it is, only the truth tells), *pooled* is one party with all rows.
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+import skprivbn
+
+# In a checkout, results of benchmarks lie beside the package.
+root = Path(skprivbn.__file__).resolve().parents[1]
+stored = root / "benchmarks" / "results" / "notears_figures.json"
+rows = json.loads(stored.read_text())["rows"]
+
+STYLES = {
+    "rounds": ("#0072B2", "o-", "rounds"),
+    "authors": ("#56B4E9", "s--", "rounds, authors' penalties"),
+    "one sum": ("#009E73", "D-", "one sum"),
+    "pooled": ("0.4", ":", "pooled rows"),
+    "voting": ("#D55E00", "^-", "voting"),
+    "best alone": ("#CC79A7", "v-", "best alone"),
+}
+LABELS = {"d": "variables", "K": "parties"}
+
+
+def draw(axes, x, **wanted):
+    """One row of panels: distance, true positives, false discoveries."""
+    for ax, measure in zip(axes, ("SHD", "TPR", "FDR")):
+        for method, (color, style, label) in STYLES.items():
+            case = {**wanted, "method": method}
+            found = [row for row in rows if case.items() <= row.items()]
+            found.sort(key=lambda row: row[x])
+            ax.errorbar(
+                [row[x] for row in found],
+                [row[measure] for row in found],
+                [row[f"{measure} error"] or 0.0 for row in found],
+                fmt=style,
+                color=color,
+                markersize=4,
+                label=label,
+            )
+        ax.set_xscale("log", base=2 if x == "K" else 10)
+        ticks = sorted({row[x] for row in found})
+        ax.set_xticks(ticks, [str(tick) for tick in ticks])
+        ax.minorticks_off()
+        ax.set(xlabel=LABELS[x], ylabel=measure)
+    print("graphs:", min(row["graphs"] for row in found))
+
+
+# %%
+# More variables
+# --------------
+# Figure 1: ten parties, three rows per variable in total.
+
+fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
+draw(axes, "d", figure=1)
+fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+
+# %%
+# More parties
+# ------------
+# Figures 5 and 2: 256 rows, and 10, 20 or 50 variables. The more parties, the fewer
+# rows each has. Votes fall apart; one sum is the same for any number of parties.
+
+for figure, d in ((5, 10), (5, 20), (2, 50)):
+    fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
+    draw(axes, "K", figure=figure, d=d)
+    fig.suptitle(f"{d} variables")
+fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
