@@ -92,7 +92,16 @@ class VerticalPartition:
         self.feature_names = list(self.owners) if order is None else list(order)
         if sorted(self.feature_names) != sorted(self.owners):
             raise PartitionError("order does not list every column exactly once")
+        self._sort_columns()
         self._attach_keys(keys)
+
+    def _sort_columns(self):
+        """Bring each party's columns into the order in which estimators see them."""
+        place = {column: i for i, column in enumerate(self.feature_names)}
+        for name, held in self.columns.items():
+            by_place = sorted(range(len(held)), key=lambda i: place[held[i]])
+            self.columns[name] = [held[i] for i in by_place]
+            self._blocks[name]["X"] = self._blocks[name]["X"][:, by_place]
 
     def _attach_keys(self, keys):
         self.has_keys = keys is not None

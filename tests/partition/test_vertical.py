@@ -1,11 +1,16 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.compose import make_column_selector
 
+from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_vertical
+from skprivbn.structure import (
+    FederatedGaussianBayesianNetwork,
+    PrivateK2StructureLearner,
+)
 
 X = np.arange(12).reshape(3, 4)
 FRAME = pd.DataFrame(X, columns=["age", "sex", "crp", "ldl"])
@@ -107,3 +112,33 @@ def test_a_given_partition_is_taken_as_it_is():
         check_vertical(estimator, given, {"a": ["age"], "c": ["sex"]})
     with pytest.raises(PartitionError, match="columns held by different parties"):
         check_vertical(estimator, HorizontalPartition({"a": [[1]]}))
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        PrivateK2StructureLearner(max_parents=1),
+        CollectiveBayesianNetwork(random_state=0),
+        FederatedGaussianBayesianNetwork("bic"),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_columns_keep_their_names_in_whatever_order_parties_list_them(learner):
+    rng = np.random.default_rng(0)
+    cause, noise = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
+    effect = np.where(rng.random(300) < 0.9, cause, 1 - cause)
+    X = np.column_stack([cause, effect, noise, (rng.random(300) < 0.2).astype(int)])
+    for parties in ({"a": [0, 3], "b": [1, 2]}, {"b": [2, 1], "a": [3, 0]}):
+        model = clone(learner).set_params(parties=parties).fit(X)
+        # of equivalent directions, rounding chooses one
+        assert [set(edge) for edge in model.network_.edges] == [{"x0", "x1"}]
+
+
+def test_blocks_follow_the_given_order():
+    partition = VerticalPartition(
+        {"a": [[1, 2], [3, 4]], "b": [[5], [6]]},
+        {"a": ["late", "early"], "b": ["middle"]},
+        order=["early", "middle", "late"],
+    )
+    assert partition.columns == {"a": ["early", "late"], "b": ["middle"]}
+    assert partition._blocks["a"]["X"].tolist() == [[2, 1], [4, 3]]
