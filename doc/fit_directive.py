@@ -95,6 +95,7 @@ def who_learns_what(ledger):
             kind = seen_as.partition(":")[0].removesuffix(" values")
             kind = kind.replace("sums over rows, in the clear", "exact")
             kind = kind.replace("values with differentially private noise", "noisy")
+            kind = kind.replace("noisy (", "noisy, ").rstrip(")")
             reads[f"{what} ({kind})"] = True
     head = ("who", "can read", "gets and cannot read")
     rows = [

@@ -156,10 +156,13 @@ def _loops(steps):
 
 
 def _sums(ledger):
-    """Return who can read the sum of what."""
+    """Return who can read which kind of sum of what."""
     return {
-        what.removeprefix(SUM): "parties" if "parties" in who else COORDINATOR
-        for who, what, *_ in ledger.who_learns_what()
+        what.removeprefix(SUM): (
+            "parties" if "parties" in who else COORDINATOR,
+            "noisy sum" if kind_of(seen_as)[0] == "noisy release" else "sum",
+        )
+        for who, what, _, seen_as, *_ in ledger.who_learns_what()
         if what.startswith(SUM)
     }
 
@@ -245,7 +248,8 @@ def _arrows(step, ledger, sums, peers):
                 everybody = len(senders) == len(ledger.parties)
                 below += " from each" if everybody else " from one of them"
             if direction == "up" and words in sums:
-                below += f"; the {sums[words]} can read the sum"
+                reader, which = sums[words]
+                below += f"; the {reader} can read the {which}"
             yield direction, words or "what was added up, still hidden", kind, below
 
 

@@ -97,6 +97,16 @@ def test_readable_messages_have_another_colour_than_hidden_ones(ledger):
     assert len(shown - hidden) == 1
 
 
+@pytest.mark.parametrize(
+    "kind, which", [("masked", "sum"), ("noisy release", "noisy sum")]
+)
+def test_who_can_read_a_sum(ledger, kind, which):
+    ask(ledger, "sums", tells="its sums")
+    ledger.learns("coordinator", "sum over parties of: its sums", kind)
+    words = " ".join(texts(message_diagram(ledger)))
+    assert f"; the coordinator can read the {which}" in words
+
+
 def test_names_are_escaped():
     ledger = Ledger(parties=("<script>", "a&b"))
     ask(ledger, "sums", tells="sums < 3")
