@@ -192,8 +192,45 @@ def load():
 def store(row):
     """Keep one row at once, so that an interrupted run loses nothing."""
     rows = [other for other in load() if not same_setting(row, other)] + [row]
+    rows = [row for row in rows if row["experiment"] != "medians"]
     rows.sort(key=lambda row: [str(row.get(name)) for name in SETTING])
-    record("random_fields", rows, command=COMMAND)
+    record("random_fields", [*rows, *medians(rows)], command=COMMAND)
+
+
+def by_setting(rows):
+    """Rows of learning, by graph, epsilon and number of records."""
+    groups = {}
+    for row in rows:
+        if row["experiment"] == "learning":
+            key = row["graph"], row["epsilon"], row["records"]
+            groups.setdefault(key, []).append(row)
+    return groups
+
+
+def medians(rows):
+    """One row per setting: medians over seeds, and against mbi's best choice."""
+    for (graph, epsilon, records), own in by_setting(rows).items():
+        found = {"experiment": "medians", "graph": graph, "epsilon": epsilon}
+        found |= {"records": records, "seeds": len(own)}
+        for name in ("naive", "cgm", "auto", "oracle"):
+            found[name] = np.median([row[name] for row in own])
+        for name, values in ratios(own):
+            if values and "mbi" not in name:
+                found[name] = np.median(values)
+        choices = {
+            n: np.median(values)
+            for n in MBI_ITERATIONS
+            if (values := [row[f"mbi {n}"] for row in own if f"mbi {n}" in row])
+        }
+        if choices:
+            best = f"mbi {min(choices, key=choices.get)}"
+            compared = dict(ratios(own))
+            found["best of mbi"] = best
+            found["auto / best of mbi"] = np.median(compared[f"auto / {best}"])
+            found["CPU as share of mbi's"] = np.median(
+                compared[f"seconds, auto / {best}"]
+            )
+        yield found
 
 
 def same_setting(row, other):
@@ -203,17 +240,9 @@ def same_setting(row, other):
 
 def show():
     """Print medians and ranges over the stored seeds."""
-    rows = [row for row in load() if row["experiment"] == "learning"]
-    settings = dict.fromkeys((r["graph"], r["epsilon"], r["records"]) for r in rows)
-    for graph, epsilon, records in settings:
+    for (graph, epsilon, records), own in by_setting(load()).items():
         print(f"\n{graph}, epsilon {epsilon}, {records} records")
         print("  median [smallest, largest] (seeds)")
-        own = [
-            row
-            for row in rows
-            if (row["graph"], row["epsilon"], row["records"])
-            == (graph, epsilon, records)
-        ]
         names = dict.fromkeys(n for row in own for n in row if n not in SETTING)
         columns = {n: [row[n] for row in own if n in row] for n in names}
         for name, values in [*columns.items(), *ratios(own)]:
