@@ -148,14 +148,14 @@ def _sum_of_rows(table, vectors, distance):
         bits = np.take_along_axis(bits, place, axis=1)
         selected = np.packbits(bits, axis=1, bitorder="little")
     rows = table.reshape(n_rows, length)
-    # with the following row, to begin in the middle of one
-    rows = np.concatenate([rows, np.roll(rows, -1, axis=0)], axis=1)
     total = np.zeros((len(vectors), length), dtype=np.uint64)
-    # all sums of up to eight rows at a time, as in the method of four Russians
+    # all sums of up to eight rows at a time, as in the method of four Russians, each
+    # with the row that follows it, to begin in the middle of one
     sums = np.zeros((256, 2 * length), dtype=np.uint64)
     windows = sliding_window_view(sums, length, axis=1)
     for group, chosen in enumerate(np.ascontiguousarray(selected.T)):
-        for i, row in enumerate(rows[8 * group : 8 * group + 8]):
-            np.bitwise_xor(sums[: 1 << i], row, out=sums[1 << i : 2 << i])
+        for i, row in enumerate(range(8 * group, min(n_rows, 8 * group + 8))):
+            both = rows[[row, (row + 1) % n_rows]].ravel()
+            np.bitwise_xor(sums[: 1 << i], both, out=sums[1 << i : 2 << i])
         total ^= windows[chosen, by_entries]
     return total
