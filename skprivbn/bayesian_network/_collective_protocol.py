@@ -249,6 +249,10 @@ class CollectiveParty(ColumnsParty):
                 self.shares.append(share)
         yield from talk.finish()
 
+    def _ring(self):
+        """Return the type of shares: counts up to the number of rows fit."""
+        return bit_length_dtype(len(self.codes).bit_length())
+
     def _share(self, talk, variables, holders, n_states):
         owners = self.settings["owners"]
         held = [[v for v in variables if owners[v] == name] for name in holders]
@@ -257,7 +261,7 @@ class CollectiveParty(ColumnsParty):
         own = np.zeros(len(self.codes), dtype=np.int64)
         for v in held[mine]:
             own = own * n_states[v] + self.codes[:, self.variables.index(v)]
-        ring = bit_length_dtype(len(self.codes).bit_length())
+        ring = self._ring()
         # of two holders, the last configuration of each follows from the margins
         two = len(holders) == 2
         n_columns = [size - two for size in sizes]

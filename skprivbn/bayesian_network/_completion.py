@@ -5,7 +5,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import add_scores, predict_at_sites
+from skprivbn.bayesian_network._column_scores import add_column_scores
 from skprivbn.bayesian_network._discrete import BayesianNetwork
+from skprivbn.exceptions import PartitionError
+from skprivbn.partition import RemoteColumns, VerticalPartition
 
 __all__ = ["DiscreteNetworkMixin"]
 
@@ -53,6 +56,13 @@ class DiscreteNetworkMixin:
     def _row_scores(self, X):
         return self.score_samples(X)
 
+    def _add_scores(self, X, sample_weight):
+        if not isinstance(X, VerticalPartition | RemoteColumns):
+            return add_scores(self, X, sample_weight, **_CHECKS)
+        if sample_weight is not None:
+            raise PartitionError("records of a partition all count the same")
+        return add_column_scores(self, X)
+
     @available_if(_has_parameters)
     def score_samples(self, X):
         """Return the log-likelihood of each row.
@@ -76,8 +86,8 @@ class DiscreteNetworkMixin:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Values of the states; NaN or None where missing. Whole rows of several
-            parties are summed under masks.
+            Values of the states; NaN or None where missing. Those of a partition, by
+            rows or by columns, are added up without showing them.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -89,7 +99,7 @@ class DiscreteNetworkMixin:
         """
         if hasattr(X, "federate"):
             check_is_fitted(self)
-            total, n_rows = add_scores(self, X, sample_weight, **_CHECKS)
+            total, n_rows = self._add_scores(X, sample_weight)
             return total / n_rows
         return float(np.average(self._row_scores(X), weights=sample_weight))
 

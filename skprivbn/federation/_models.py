@@ -16,6 +16,7 @@ import numpy as np
 from skprivbn.federation._party import Party, PartyRefusal, operation
 
 __all__ = [
+    "MADE_UP",
     "MODELS",
     "TRANSFORMERS",
     "ModelParty",
@@ -42,6 +43,11 @@ MODELS = TRANSFORMERS | {
     "PrivateK2StructureLearner": "skprivbn.structure",
     "VotingStructureLearner": "skprivbn.structure",
 }
+#: what the ledger says of a score
+MADE_UP = (
+    "the parties were told the parameters of the model: parameters made up to fit one "
+    "row would tell whether somebody holds it"
+)
 #: methods whose results a party keeps for itself
 KEPT = ("predict", "predict_proba")
 
@@ -173,8 +179,5 @@ def sum_scores(federation):
     n_rows : int
     """
     total, n_impossible, n_rows = federation.secure_sum("score")
-    federation.ledger.note(
-        "the parties were told the parameters of the model: parameters made up to fit "
-        "one row would tell whether somebody holds it"
-    )
+    federation.ledger.note(MADE_UP)
     return (-np.inf if n_impossible > 0.5 else float(total)), int(n_rows)

@@ -37,6 +37,7 @@ _MODEL = "skprivbn.federation._models:ModelParty"
 ESTIMATORS = {
     "CollectiveBayesianNetwork": [
         "skprivbn.bayesian_network._collective_protocol:CollectiveParty",
+        "skprivbn.bayesian_network._column_scores:ColumnScoreParty",
         _MODEL,
     ],
     "DPCGMLearner": [
@@ -66,6 +67,7 @@ ESTIMATORS = {
     "PrivateGLMM": ["skprivbn.mixed_model._protocol:GLMMParty", _MODEL],
     "PrivateK2StructureLearner": [
         "skprivbn.structure._private_k2_party:K2Party",
+        "skprivbn.bayesian_network._column_scores:ColumnScoreParty",
         _MODEL,
     ],
     "VotingStructureLearner": ["skprivbn.structure._voting:VotingParty", _MODEL],

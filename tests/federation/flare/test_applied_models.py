@@ -152,16 +152,20 @@ def test_a_row_that_cannot_be_makes_the_score_minus_infinity(federation):
     assert network.score(federation.rows(["ward", "died"])) == -np.inf
 
 
-def test_columns_of_several_parties_have_no_score(federation):
+def test_columns_of_several_sites_are_scored_but_not_completed(federation):
     table = np.column_stack(list(PEOPLE.values()))
     parties = {"north": [0, 1], "south": [2]}
     model = PrivateK2StructureLearner(parties=parties, max_parents=1).fit(table)
     columns = federation.columns(list(PEOPLE))
     split = VerticalPartition({"north": table[:, :2], "south": table[:, 2:]})
     for given in (columns, split):
-        for method in (model.score, model.predict, model.predict_proba):
+        for method in (model.predict, model.predict_proba):
             with pytest.raises(PartitionError, match="needs whole rows"):
                 method(given)
+    model.fit(columns)
+    assert model.score(columns) == pytest.approx(model.score(table), abs=1e-6)
+    aligned = federation.columns(list(PEOPLE), key="person")
+    assert model.score(aligned) == pytest.approx(model.score(table), abs=1e-6)
 
 
 def test_a_score_counts_as_a_fit(tmp_path):

@@ -1,0 +1,117 @@
+"""Scores of records whose columns several parties hold."""
+
+import numpy as np
+import pytest
+
+from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
+from skprivbn.datasets import load_asia
+from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.federation import InProcessFederation
+from skprivbn.partition import VerticalPartition
+from skprivbn.structure import PrivateK2StructureLearner
+
+ASIA = load_asia()
+X = ASIA.encode(ASIA.sample(200, random_state=0))
+NAMES = [f"v{i}" for i in range(8)]
+
+
+def split(table, groups, **options):
+    return VerticalPartition(
+        {f"p{i}": table[:, group] for i, group in enumerate(groups)},
+        {f"p{i}": [NAMES[v] for v in group] for i, group in enumerate(groups)},
+        **options,
+    )
+
+
+HALVES, THIRDS = [[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+@pytest.fixture(scope="module")
+def learner():
+    learner = PrivateK2StructureLearner(max_parents=2).fit(split(X, HALVES))
+    crossing = [(u, v) for u, v in learner.network_.edges if (u < "v4") != (v < "v4")]
+    assert crossing, "no node has parents at another party"
+    return learner
+
+
+@pytest.mark.parametrize("groups", [HALVES, THIRDS, [[3, 0, 6, 2], [5, 1, 7, 4]]])
+def test_the_score_is_that_of_the_joined_records(learner, groups):
+    new = ASIA.encode(ASIA.sample(150, random_state=1))
+    partition = split(new, groups, order=NAMES)
+    # logarithms are rounded to 2**-24, one for each of eight nodes
+    expected = learner.network_.log_likelihood(new).mean()
+    assert learner.score(partition) == pytest.approx(expected, abs=8 * 2.0**-24)
+
+
+def test_collective_networks_too():
+    partition = split(X[:, :4], [[0, 1], [2, 3]])
+    model = CollectiveBayesianNetwork(random_state=0).fit(partition)
+    expected = model.network_.log_likelihood(X[:, :4]).mean()
+    assert model.score(partition) == pytest.approx(expected, abs=4 * 2.0**-24)
+
+
+def test_only_the_sum_and_the_number_of_records_become_known(learner, monkeypatch):
+    seen = []
+    call = InProcessFederation.call
+
+    def watched(self, operation, *arguments, **options):
+        replies = call(self, operation, *arguments, **options)
+        seen.append((operation, replies))
+        return replies
+
+    monkeypatch.setattr(InProcessFederation, "call", watched)
+    before = len(learner.ledger_.entries)
+    learner.score(split(X, HALVES))
+    told = {
+        (entry.operation, entry.kind)
+        for entry in learner.ledger_.entries[before:]
+        if entry.receiver == "coordinator" and entry.tells
+    }
+    assert told == {
+        ("session.join", "public"),
+        ("n_records", "public"),
+        ("score", "masked"),
+    }
+    (shares,) = [replies for operation, replies in seen if operation == "score"]
+    assert {reply["vector"]["length"] for reply in shares.values()} == {4}
+
+
+def test_records_are_aligned_by_keys(learner):
+    keys = np.array([f"k{i}" for i in range(len(X))])
+    shuffled = np.random.default_rng(0).permutation(len(X))[:120]
+    partition = VerticalPartition(
+        {"p0": X[:, :4], "p1": X[shuffled, 4:]},
+        {"p0": NAMES[:4], "p1": NAMES[4:]},
+        keys={"p0": keys, "p1": keys[shuffled]},
+    )
+    expected = learner.network_.log_likelihood(X[shuffled]).mean()
+    assert learner.score(partition) == pytest.approx(expected, abs=8 * 2.0**-24)
+
+
+def test_an_impossible_record_makes_the_score_minus_infinity():
+    learner = PrivateK2StructureLearner(max_parents=1).fit(split(X, HALVES))
+    network = learner.network_
+    tables = dict(network.cpts)
+    node = next(v for v in NAMES if network.parents[v])
+    table = np.array(tables[node])
+    table[0] = [1.0, 0.0]
+    learner.network_ = BayesianNetwork(
+        NAMES, network.states, network.parents, tables | {node: table}
+    )
+    impossible = np.isneginf(learner.network_.log_likelihood(X))
+    assert 0 < impossible.sum() < len(X)
+    assert learner.score(split(X, HALVES)) == -np.inf
+    possible = split(X[~impossible], HALVES)
+    expected = learner.network_.log_likelihood(X[~impossible]).mean()
+    assert learner.score(possible) == pytest.approx(expected, abs=8 * 2.0**-24)
+
+
+def test_what_does_not_fit_is_said(learner):
+    with pytest.raises(ValueError, match="in this order"):
+        learner.score(split(X, [[1, 0, 2, 3], [4, 5, 6, 7]]))
+    with pytest.raises(PartitionError, match="count the same"):
+        learner.score(split(X, HALVES), sample_weight=np.ones(len(X)))
+    unknown = X.copy()
+    unknown[0, 0] = 7
+    with pytest.raises(PartyError, match="'p0'.*do not fit"):
+        learner.score(split(unknown, HALVES))
