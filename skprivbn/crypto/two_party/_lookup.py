@@ -134,19 +134,7 @@ def _sum_of_rows(table, vectors, distance):
     n_rows = min(8 * vectors.shape[1], len(table))
     length = len(table) // n_rows
     by_rows, by_entries = np.divmod(distance.astype(np.int64), length)
-    if n_rows >= 8:
-        # move the bits by whole rows: byte by byte, then within pairs of bytes
-        n_bytes, by_bytes = vectors.shape[1], by_rows // 8
-        pairs = sliding_window_view(np.tile(vectors, 2), n_bytes + 1, axis=1)
-        pairs = pairs[np.arange(len(vectors)), (-by_bytes - 1) % n_bytes]
-        pairs = pairs[:, 1:].astype(np.uint16) << 8 | pairs[:, :-1]
-        shift = (by_rows % 8).astype(np.uint16)[:, None]
-        selected = (pairs << shift >> 8).astype(np.uint8)
-    else:
-        bits = np.unpackbits(vectors, axis=1, bitorder="little", count=n_rows)
-        place = (np.arange(n_rows) - by_rows[:, None]) % n_rows
-        bits = np.take_along_axis(bits, place, axis=1)
-        selected = np.packbits(bits, axis=1, bitorder="little")
+    selected = _move_bits(vectors, by_rows, n_rows)
     rows = table.reshape(n_rows, length)
     total = np.zeros((len(vectors), length), dtype=np.uint64)
     # all sums of up to eight rows at a time, as in the method of four Russians, each
@@ -159,3 +147,19 @@ def _sum_of_rows(table, vectors, distance):
             np.bitwise_xor(sums[: 1 << i], both, out=sums[1 << i : 2 << i])
         total ^= windows[chosen, by_entries]
     return total
+
+
+def _move_bits(vectors, distance, n_bits):
+    """Rotate packed vectors of `n_bits` bits, a power of two, to higher positions."""
+    if n_bits < 8:
+        bits = np.unpackbits(vectors, axis=1, bitorder="little", count=n_bits)
+        place = (np.arange(n_bits) - distance[:, None]) % n_bits
+        bits = np.take_along_axis(bits, place, axis=1)
+        return np.packbits(bits, axis=1, bitorder="little")
+    # byte by byte, then within pairs of bytes
+    n_bytes, first = vectors.shape[1], -(distance // 8) - 1
+    pairs = sliding_window_view(np.tile(vectors, 2), n_bytes + 1, axis=1)
+    pairs = pairs[np.arange(len(vectors)), first % n_bytes]
+    pairs = pairs[:, 1:].astype(np.uint16) << 8 | pairs[:, :-1]
+    shift = (distance % 8).astype(np.uint16)[:, None]
+    return (pairs << shift >> 8).astype(np.uint8)
