@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skprivbn.federation import Ledger
 from skprivbn.graphical_model._cgm import collective_em
-from skprivbn.graphical_model._counting import resolve_cliques
+from skprivbn.graphical_model._counting import resolve_cliques, resolve_ties
 from skprivbn.graphical_model._domain import check_domain
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._estimation import empirical_bayes, naive_mle
@@ -50,8 +50,9 @@ class RandomFieldLearning(RandomFieldQueries):
         Parameters
         ----------
         noisy_tables : mapping of clique to array-like
-            Noisy counts of each clique; a clique is a tuple of column names (the keys
-            of `domain`) or positions, in the order of the table's axes.
+            Noisy counts of each clique, in records; a clique is a tuple of column names
+            (the keys of `domain`) or positions, in the order of the table's axes. Tied
+            tables under their first clique, as in `noisy_tables_`.
         std : float or sequence of float
             Standard deviation of the noise, one for all or one per table.
         noise : {"laplace", "gaussian"}, default="laplace"
@@ -73,14 +74,27 @@ class RandomFieldLearning(RandomFieldQueries):
         self.n_features_in_ = n_columns
         states = check_domain(self.domain, nodes)
         cliques = resolve_cliques(list(noisy_tables), nodes)
-        layout = self._layout(cliques, np.arange(len(cliques)), states)
+        ties = np.arange(len(cliques))
+        if self.tied is not None:
+            measured = cliques
+            cliques, ties = resolve_ties(
+                resolve_cliques(self.cliques, nodes), self.tied
+            )
+            firsts = [cliques[i] for i in np.unique(ties, return_index=True)[1]]
+            if measured != firsts:
+                raise ValueError(
+                    f"with tied={self.tied!r} there must be one table for each of "
+                    f"{[tuple(nodes[i] for i in first) for first in firsts]}, in this "
+                    "order: the sum over all cliques tied to it"
+                )
+        layout = self._layout(cliques, ties, states)
         values = [np.asarray(table, dtype=float) for table in noisy_tables.values()]
         for clique, table, shape in zip(noisy_tables, values, layout.shapes):
             if table.shape != shape or not np.all(np.isfinite(table)):
                 raise ValueError(
                     f"the table of clique {clique!r} must be finite, of shape {shape}"
                 )
-        std = np.broadcast_to(np.asarray(std, dtype=float), len(cliques)).copy()
+        std = np.broadcast_to(np.asarray(std, dtype=float), len(values)).copy()
         if not np.all(std >= 0):
             raise ValueError("std must not be negative")
         counts = layout.flatten(values)

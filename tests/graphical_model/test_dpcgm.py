@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
+from skprivbn.datasets import make_wifi_sessions
 from skprivbn.exceptions import BudgetExceededError, PartyError, PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.partition import HorizontalPartition
@@ -347,6 +348,26 @@ def test_one_fit_per_estimator_does_not_warn(X):
     # PrivacyLeakWarning is an error here
     for epsilon in (0.5, 1.0):
         learner(epsilon=epsilon, accountant=None).fit(X)
+
+
+def test_tied_tables_can_be_learnt_from_again():
+    X, person = make_wifi_sessions(300, 3, random_state=0)
+    found = learner(
+        domain=[4] * 6, tied="time", contribution="normalize", null_state=0
+    ).fit(X, individual=person)
+    unit = found.table_unit_
+    assert unit == 1024
+    tables = {
+        tuple(int(name[1:]) for name in clique): table / unit
+        for clique, table in found.noisy_tables_.items()
+    }
+    assert list(tables) == [(0,), (0, 1)]
+    again = learner(domain=[4] * 6, tied="time", accountant=None)
+    again.fit_marginals(tables, found.noise_.std / unit)
+    for clique, potential in found.potentials_.items():
+        assert_allclose(again.potentials_[clique], potential)
+    with pytest.raises(ValueError, match="one table for each"):
+        again.fit_marginals({(0, 1): tables[0, 1]}, 1.0)
 
 
 def test_a_second_fit_without_an_accountant_is_pointed_out(X):
