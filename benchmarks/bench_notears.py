@@ -5,7 +5,7 @@ hour, nearly all of it in torch). Both sides run in one process with the coordin
 reading sums in the clear, so that what is compared is the optimisation; the cost of
 masking is a column of its own. One thread. ``results/notears.json`` keeps every graph.
 
-``--growth`` times growing problems and counts bytes, ``--simulation`` prints mean
+``--growth`` times growing problems and counts bytes, ``--simulation`` keeps mean
 distances over fresh graphs, ``--backends`` those in the clear and under masks,
 ``--nonlinear`` those of networks, basis functions and votes. Distances behind the
 paper's figures are in ``bench_notears_figures.py``.
@@ -132,7 +132,7 @@ def our_side(X, truth, party):
 
 def simulation(n_graphs):
     """Distances on the paper's settings, over fresh graphs."""
-    print("mean SHD (standard error) / TPR / FDR, edges as many as variables")
+    rows = []
     for d, n_parties, n in SIMULATION:
         results = {"authors": [], "rounds": [], "one sum": []}
         share = 1 if d < 50 else 2 if d < 100 else 4
@@ -155,11 +155,11 @@ def simulation(n_graphs):
         for name, values in results.items():
             shd, tpr, fdr = np.mean(values, axis=0)
             error = np.std(values, axis=0)[0] / np.sqrt(len(values))
-            print(
-                f"{d:4} {n_parties:3} {n:5}  {name:10} {shd:5.2f} ({error:.2f}) "
-                f"{tpr:.2f} {fdr:.2f} over {len(values)} graphs",
-                flush=True,
-            )
+            row = {"d": d, "K": n_parties, "n": n, "method": name}
+            row |= {"graphs": len(values), "SHD": shd, "SHD error": error}
+            rows.append(row | {"TPR": tpr, "FDR": fdr})
+            print(rows[-1], flush=True)
+            record("notears_simulation", rows)
 
 
 def growth():
