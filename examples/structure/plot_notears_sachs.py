@@ -69,8 +69,8 @@ print("choices of cells:", found[0]["graphs"])
 # %%
 # All are far from the accepted graph. Those that add something up do not get worse with
 # more laboratories; graphs learnt alone, and votes over them, do. The penalties of the
-# authors' runs do better on these data than the defaults, which were chosen on simulated
-# data with unit noise.
+# authors' runs do better on these data than the defaults, which were chosen on
+# simulated data with unit noise.
 # %%
 # The graph
 # ---------
