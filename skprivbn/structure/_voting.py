@@ -59,7 +59,8 @@ class VotingParty(Party):
         """One vote per edge of the own graph; none if the rows do not suffice."""
         X = self.X
         votes = np.zeros((X.shape[1], X.shape[1]), dtype=np.int64)
-        if len(X) > 1 and (X.std(axis=0) > 0.0).all():
+        # what is left of a constant column after cancellation is not variation
+        if len(X) > 1 and (X.var(axis=0) > 1e-12 * np.square(X).mean(axis=0)).all():
             with catch_warnings():
                 # few rows of one party make every learner warn
                 simplefilter("ignore")

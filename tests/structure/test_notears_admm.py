@@ -331,6 +331,19 @@ def test_voting_counts_votes(linear):
     assert is_acyclic(everything.fit(X, party=party).adjacency_matrix_)
 
 
+def test_a_party_whose_rows_are_all_alike_does_not_vote(linear):
+    X, _, party = linear
+    # the mean of equal numbers is not always that number
+    alike = np.full((8, X.shape[1]), 0.1)
+    assert (alike.std(axis=0) > 0.0).all()
+    model = VotingStructureLearner().fit(
+        np.vstack([X, alike]), party=np.append(party, [4] * 8)
+    )
+    np.testing.assert_allclose(
+        model.votes_, VotingStructureLearner().fit(X, party=party).votes_ * 4 / 5
+    )
+
+
 def test_voting_runs_no_foreign_code(linear):
     from sklearn.linear_model import LinearRegression
 
