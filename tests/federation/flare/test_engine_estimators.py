@@ -131,6 +131,7 @@ def test_collective_network(session):
     tables = zip(remote.network_.cpts.values(), local.network_.cpts.values())
     for mine, theirs in tables:
         np.testing.assert_allclose(mine, theirs)
+    assert remote.score(columns) == pytest.approx(local.score(table), abs=1e-6)
 
 
 def test_noisy_tables_are_charged_at_the_sites(session):
