@@ -1,0 +1,126 @@
+"""
+=====================================
+How far private random fields are off
+=====================================
+
+Figures 1 and 2 of Bernstein et al. (2017), with the methods of this package. Ten
+variables of ten states, Dirichlet potentials, third-order chains and connected
+Erdos-Renyi graphs; ``benchmarks/bench_graphical_model_figures.py`` made the numbers,
+which takes minutes, and here they are only drawn. (Figure 3 is in
+:ref:`sphx_glr_auto_examples_graphical_model_plot_noisy_marginals.py` and
+:ref:`sphx_glr_auto_examples_graphical_model_plot_wifi.py`.)
+"""
+
+# %%
+# Why learning from noisy tables is hard
+# --------------------------------------
+# (a) The error of a noisy marginal has a part due to sampling, which falls as 1/N, and
+# one due to privacy, which falls as 1/N\ :sup:`2` but is larger until N is large. Dots
+# are measured, lines are what Proposition 4 of the paper predicts.
+# (b) Projecting each noisy table onto the simplex first helps.
+# (c) Exact tables need no regularisation. Noisy ones do: with a small penalty, naive
+# maximum likelihood takes negative counts for impossible events.
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import skprivbn
+
+# In a checkout, results of benchmarks lie beside the package.
+root = Path(skprivbn.__file__).resolve().parents[1]
+stored = root / "benchmarks" / "results" / "random_field_figures.json"
+rows = json.loads(stored.read_text())["rows"]
+
+
+def select(**wanted):
+    """Rows with these values, by number of records."""
+    found = [row for row in rows if wanted.items() <= row.items()]
+    return sorted(found, key=lambda row: row["records"])
+
+
+def median_curve(found, name):
+    """Numbers of records, and medians over seeds."""
+    values = {}
+    for row in found:
+        if name in row:
+            values.setdefault(row["records"], []).append(row[name])
+    return list(values), [np.median(v) for v in values.values()]
+
+
+fig, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+for epsilon, color in ((0.1, "#D55E00"), (1.0, "#0072B2")):
+    found = select(figure="1a", epsilon=epsilon)
+    records = [row["records"] for row in found]
+    axes[0].plot(records, [row["predicted"] for row in found], color=color)
+    axes[0].plot(
+        records,
+        [row["squared error"] for row in found],
+        "o",
+        color=color,
+        label=f"epsilon = {epsilon:g}",
+    )
+axes[0].plot(
+    records,
+    [row["sampling part"] for row in found],
+    "--",
+    color="0.5",
+    label="sampling",
+)
+axes[0].set(title="(a)", xlabel="records", ylabel="squared error of marginals")
+for name, color in (("raw", "#D55E00"), ("projected", "#0072B2")):
+    axes[1].plot(
+        *median_curve(select(figure="1b"), name), "o-", color=color, label=name
+    )
+axes[1].set(title="(b)", xlabel="records", ylabel="divergence from the truth")
+found = select(figure="1c")
+for name, color in (("noisy", "#D55E00"), ("exact", "0.3")):
+    axes[2].plot(
+        [row["penalty"] for row in found],
+        [row[name] for row in found],
+        ".-",
+        color=color,
+        label=f"{name} tables",
+    )
+axes[2].set(title="(c)", xlabel="ridge penalty", ylabel="divergence from the truth")
+for ax in axes:
+    ax.set(xscale="log", yscale="log")
+    ax.legend(frameon=False)
+
+# %%
+# Divergence against the number of records
+# ----------------------------------------
+# Third-order chains above, Erdos-Renyi graphs below; one random field each. "cgm" is
+# better than "naive" everywhere. "auto" is better than "naive" with the best of eight
+# penalties, chosen knowing the truth (dotted), and better than "cgm" but for the
+# smallest data with the smallest epsilon: there it sees nothing but noise and returns
+# the uniform field. Private gradient descent has the weaker guarantee, delta = 1/N, and
+# is not tuned.
+
+styles = {
+    "random": {"color": "0.7", "linestyle": "-"},
+    "naive": {"color": "#E69F00", "marker": "o"},
+    "naive, best penalty": {"color": "#E69F00", "linestyle": ":"},
+    "cgm": {"color": "#009E73", "marker": "o"},
+    "auto": {"color": "#0072B2", "marker": "o"},
+    "psgd": {"color": "#CC79A7", "marker": "s"},
+    "non-private": {"color": "0.3", "linestyle": "--"},
+}
+fig, axes = plt.subplots(
+    2, 4, figsize=(11, 5.6), sharex=True, sharey=True, layout="constrained"
+)
+for row_of_axes, graph in zip(axes, ("chain", "erdos_renyi")):
+    for ax, epsilon in zip(row_of_axes, (0.01, 0.1, 0.5, 1.0)):
+        found = select(figure="2", graph=graph, epsilon=epsilon)
+        for name, style in styles.items():
+            ax.loglog(*median_curve(found, name), markersize=4, label=name, **style)
+        ax.set_title(f"epsilon = {epsilon:g}" if graph == "chain" else "")
+for ax in axes[1]:
+    ax.set_xlabel("records")
+for ax in axes[:, 0]:
+    ax.set_ylabel("divergence from the truth")
+handles, labels = axes[0, 2].get_legend_handles_labels()
+fig.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False)
+plt.show()
