@@ -5,9 +5,8 @@ How far graphs of many parties are off
 
 Figures 1, 2 and 5 of Ng and Zhang (2022), with the methods of this package: linear
 networks with as many edges as variables, rows spread evenly over parties.
-``benchmarks/bench_notears_figures.py`` made the numbers, which takes an hour, and here
-they are only drawn. (Figure 3 is in
-:ref:`sphx_glr_auto_examples_structure_plot_notears_sachs.py`.)
+``benchmarks/bench_notears_figures.py`` made the numbers, here they are only drawn.
+(Figure 3 is in :ref:`sphx_glr_auto_examples_structure_plot_notears_sachs.py`.)
 """
 
 # %%
@@ -48,6 +47,8 @@ def draw(axes, x, **wanted):
         for method, (color, style, label) in STYLES.items():
             case = {**wanted, "method": method}
             found = [row for row in rows if case.items() <= row.items()]
+            if not found:
+                continue
             found.sort(key=lambda row: row[x])
             ax.errorbar(
                 [row[x] for row in found],
@@ -63,6 +64,8 @@ def draw(axes, x, **wanted):
         ax.set_xticks(ticks, [str(tick) for tick in ticks])
         ax.minorticks_off()
         ax.set(xlabel=LABELS[x], ylabel=measure)
+    handles = axes[0].get_legend_handles_labels()
+    axes[0].figure.legend(*handles, loc="outside lower center", ncols=6)
     print("graphs:", min(row["graphs"] for row in found))
 
 
@@ -73,7 +76,6 @@ def draw(axes, x, **wanted):
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 draw(axes, "d", figure=1)
-fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
 
 # %%
 # More parties
@@ -85,4 +87,3 @@ for figure, d in ((5, 10), (5, 20), (2, 50)):
     fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
     draw(axes, "K", figure=figure, d=d)
     fig.suptitle(f"{d} variables")
-fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
