@@ -1,0 +1,145 @@
+"""
+==========================================
+Where people go, without following anybody
+==========================================
+
+Phones connect to the access points of a building all day long, and one person leaves
+many records. How do people move through the building? A time-homogeneous Markov chain
+is learnt from one table of transitions, released with noise that hides everything one
+person did on one day.
+"""
+
+# %%
+# People and their days
+# ---------------------
+# Simulated: 20,000 people-days of 144 ten-minute slots, cut into 24 records of one
+# hour. State 0, by far the most frequent, means that the phone is not connected.
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import ListedColormap, LogNorm
+
+from skprivbn.datasets import make_wifi_sessions
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.inspection import PrivacyUtilityDisplay
+from skprivbn.privacy import PrivacyAccountant
+
+n_points = 12
+X, person = make_wifi_sessions(20_000, n_points, random_state=0)
+days = X.reshape(-1, 144)
+
+colors = ["white", *plt.get_cmap("viridis")(np.linspace(0, 0.95, n_points))]
+fig, ax = plt.subplots(figsize=(9, 3), layout="constrained")
+image = ax.imshow(
+    days[:40],
+    cmap=ListedColormap(colors),
+    vmin=-0.5,
+    vmax=n_points + 0.5,
+    aspect="auto",
+    interpolation="nearest",
+    extent=(0, 24, 40, 0),
+)
+ax.set(
+    xlabel="hour of the day",
+    ylabel="person",
+    xticks=range(0, 25, 3),
+    title="Access points of forty people",
+)
+fig.colorbar(image, ax=ax, ticks=[1, 4, 8, 12], label="access point")
+
+# %%
+# One table of transitions
+# ------------------------
+# ``tied="time"`` gives all pairs of neighbouring time steps the same potentials, so
+# that one table of transitions is released, and one of first states. A person adds 24
+# records to five pairs of steps, which would need 24 times the noise of one record.
+# ``contribution="normalize"`` scales every person's records to add up to one record
+# instead; transitions from nothing to nothing, ``null_state``, do not count.
+#
+# With epsilon 0.1 the table still shows that people stay where they are (the diagonal)
+# and which access points are popular (small numbers). Naive learning takes some of the
+# rare transitions, lost in the noise, for nearly impossible.
+
+
+def learn(**parameters):
+    learner = DPCGMLearner(
+        "chain",
+        tied="time",
+        contribution="normalize",
+        null_state=0,
+        domain=[n_points + 1] * 6,
+        accountant=PrivacyAccountant(epsilon=np.inf),
+        **parameters,
+    )
+    return learner.fit(X, individual=person)
+
+
+def transitions(learner):
+    """Probability of the next state, given that people are connected now."""
+    joint = learner.marginal(["x2", "x3"])[1:]
+    return joint / joint.sum(axis=1, keepdims=True)
+
+
+import warnings
+
+from skprivbn.exceptions import PrivacyLeakWarning
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", PrivacyLeakWarning)  # the exact tables, to compare
+    exact = learn(method="non_private", max_iter=300)
+learners = {
+    "exact tables": exact,
+    '"naive", epsilon = 0.1': learn(method="naive", epsilon=0.1),
+    '"auto", epsilon = 0.1': learn(method="auto", epsilon=0.1),
+}
+
+fig, axes = plt.subplots(1, 3, figsize=(11, 3.8), sharey=True, layout="constrained")
+for ax, (name, learner) in zip(axes, learners.items()):
+    image = ax.imshow(
+        np.maximum(transitions(learner), 1e-4),
+        norm=LogNorm(1e-4, 1),
+        extent=(-0.5, n_points + 0.5, n_points + 0.5, 0.5),
+        cmap="viridis",
+    )
+    ax.set(title=name, xlabel="next state", xticks=range(0, n_points + 1, 3))
+axes[0].set(ylabel="access point now", yticks=range(1, n_points + 1, 3))
+fig.colorbar(image, ax=axes, label="probability", shrink=0.9)
+
+# %%
+# The price of privacy
+# --------------------
+# As in figure 3(b) of the paper: log-likelihood of people who were held out, against
+# epsilon. Tables without the transitions from nothing to nothing are not those of any
+# chain, so that this is about hours in which people are never unconnected for two time
+# steps in a row, with nothing-to-nothing as a structural zero. 60,000 simulated
+# people-days and twenty access points; ``benchmarks/bench_holdout_likelihood.py`` made
+# the numbers.
+
+import json
+from pathlib import Path
+
+import skprivbn
+
+# In a checkout, results of benchmarks lie beside the package.
+root = Path(skprivbn.__file__).resolve().parents[1]
+stored = root / "benchmarks" / "results" / "holdout_likelihood.json"
+rows = json.loads(stored.read_text())["rows"]
+rows = [row for row in rows if row["dataset"] == "wifi"]
+curves = {}
+for method in ("auto", "cgm", "naive"):
+    scores = {}
+    for row in rows:
+        if row["method"] == method:
+            scores.setdefault(row["epsilon"], []).append(row["score"])
+    curves[method] = (
+        list(scores),
+        [np.mean(found) for found in scores.values()],
+        [np.std(found) for found in scores.values()],
+    )
+(exact_score,) = (row["score"] for row in rows if row["method"] == "non-private")
+PrivacyUtilityDisplay(
+    curves,
+    baselines={"non-private": exact_score},
+    metric="log-likelihood of a holdout hour",
+).plot()
+plt.show()
