@@ -21,6 +21,9 @@ from skprivbn.exceptions import ProtocolError
 
 __all__ = ["shared_argmax"]
 
+#: numbers in a garbled circuit, unless one list has more; a circuit is one message
+_BATCH = 128
+
 
 def shared_argmax(talk, links, shares, sizes, width):
     """Open the index of the largest number of each list; the first of equals.
@@ -48,13 +51,29 @@ def shared_argmax(talk, links, shares, sizes, width):
         lists = np.split(shares.astype(np.int64), ends[:-1])
         return np.array([values.argmax() for values in lists])
     if len(talk.roster) > 2:
-        protocol = _by_shared_bits
-    elif talk.name == talk.roster[0]:
-        protocol = _as_garbler
+        # every round costs the same for many lists: all at once
+        winner = yield from _by_shared_bits(talk, links, bits, index, sizes)
     else:
-        protocol = _as_evaluator
-    winner = yield from protocol(talk, links, bits, index, sizes)
+        first = talk.name == talk.roster[0]
+        protocol = _as_garbler if first else _as_evaluator
+        winners = []
+        for part, some in _batches(sizes):
+            winners.append(
+                (yield from protocol(talk, links, bits[:, part], index[:, part], some))
+            )
+        winner = np.concatenate(winners, axis=1)
     return (winner.astype(np.int64) << np.arange(len(winner))[:, None]).sum(axis=0)
+
+
+def _batches(sizes):
+    """Yield lists that go into one circuit: (slice of items, sizes)."""
+    start, batch = 0, []
+    for size in sizes:
+        if batch and sum(batch) + size > _BATCH:
+            yield slice(start, start + sum(batch)), batch
+            start, batch = start + sum(batch), []
+        batch.append(size)
+    yield slice(start, start + sum(batch)), batch
 
 
 def _to_bits(numbers, width):

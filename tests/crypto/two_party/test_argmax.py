@@ -28,6 +28,23 @@ def test_equals_numpy(n_parties, width):
         assert winners.tolist() == plain_argmax(values, sizes)
 
 
+def test_many_circuits(monkeypatch):
+    monkeypatch.setattr("skprivbn.crypto.two_party._argmax._BATCH", 5)
+    rng = np.random.default_rng(0)
+    sizes = [3, 2, 1, 9, 1, 1, 4]
+    values = rng.integers(-100, 100, sum(sizes))
+    shares, transcript = split(rng, values, 2), []
+
+    def side(talk, links, i):
+        return shared_argmax(talk, links, shares[i], sizes, 9)
+
+    for winners in run_sides(side, transcript=transcript):
+        assert winners.tolist() == plain_argmax(values, sizes)
+    messages = [m for _, _, payload in transcript for m in payload["messages"]]
+    circuits = [m["inputs"] for m in messages if isinstance(m, dict)]
+    assert [inputs.shape[1] for inputs in circuits] == [5, 1, 9, 2, 4]
+
+
 def test_message_sizes_depend_on_the_shape_only():
     sizes = []
     for values in (np.zeros(9), np.arange(9)):
