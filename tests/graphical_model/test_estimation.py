@@ -96,7 +96,7 @@ def test_empirical_bayes_beats_naive_and_uniform(kind):
         layout, theta = random_field(seed=seed)
         tables = noisy_tables(layout, theta, 20_000, 150.0, kind, seed)
         bayes = divergence(layout, theta, empirical_bayes(tables))
-        naive = divergence(layout, theta, naive_mle(tables, 1e-6)[0])
+        naive = divergence(layout, theta, naive_mle(tables, 1e-6, 100)[0])
         assert bayes < divergence(layout, theta, np.zeros_like(theta))
         ratios.append(bayes / naive)
     assert np.median(ratios) < 0.7
