@@ -1,12 +1,14 @@
 """One Bayesian network from columns that different sites hold."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._checks import (
@@ -42,14 +44,16 @@ from skprivbn.crypto.two_party import (
 )
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.partition import check_vertical
-from skprivbn.utils import warn_leak
+from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["CollectiveBayesianNetwork"]
 
 
-class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
+class CollectiveBayesianNetwork(
+    CallbackSupportMixin, DiscreteNetworkMixin, BaseEstimator
+):
     """Learn a discrete Bayesian network from columns of several sites.
 
     Every site learns a network of its own columns. A centre learns the links that
@@ -100,6 +104,8 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         How two sites count together, with ``disclosure="private_counts"``.
     random_state : int, RandomState instance or None, default=None
         Chooses random rows, by key: where a site's file holds them does not matter.
+    verbose : int, default=0
+        1 prints every hundredth turn of the sites' conversations, 2 every one.
 
     Attributes
     ----------
@@ -170,6 +176,7 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         "states": [HasMethods("items"), None],
         "backend": [str, OTBackend, PaillierCountBackend],
         "random_state": ["random_state"],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -190,6 +197,7 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         states: Mapping[str, Sequence] | None = None,
         backend: str | OTBackend | PaillierCountBackend = "ot",
         random_state: RandomStateLike = None,
+        verbose: int = 0,
     ) -> None:
         self.parties = parties
         self.disclosure = disclosure
@@ -206,6 +214,7 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         self.states = states
         self.backend = backend
         self.random_state = random_state
+        self.verbose = verbose
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -236,12 +245,12 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         settings = self._settings(partition)
         _check_values(X, settings["names"], settings["states"])
         self._warn(partition)
-        with self._federate(partition, settings) as federation:
+        with self._federate(X, partition, settings) as (federation, progress):
             local = learn_locally(federation)
             adjacency, cross, removed, cuts = local.adjacency, {}, [], {}
             n_sent = 0
             if partition.n_parties > 1:
-                tables, n_sent, cuts = self._central_tables(federation, local)
+                tables, n_sent, cuts = self._central_tables(federation, local, progress)
                 adjacency, removed = self._learn_graph(local, tables, settings)
                 cross = CollectiveModel.count_across(
                     adjacency, settings["owners"], tables
@@ -290,13 +299,13 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         settings = self._settings(partition, model)
         _check_values(X, model.names, model.states)
         self._warn(partition)
-        with self._federate(partition, settings) as federation:
+        with self._federate(X, partition, settings) as (federation, progress):
             fitting = self.disclosure == "rows" and self.selection == "low_likelihood"
             local = learn_locally(federation, model.site_models(with_cuts=fitting))
             cross, n_sent = {}, 0
             if partition.n_parties > 1:
                 tables, n_sent, _ = self._central_tables(
-                    federation, local, model.cuts if fitting else None
+                    federation, local, progress, model.cuts if fitting else None
                 )
                 cross = model.count_across(model.adjacency, model.owners, tables)
         model.add(local.counts, cross)
@@ -304,8 +313,15 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
         self._n_sent += n_sent
         return self._finish(federation)
 
-    def _federate(self, partition, settings):
-        return partition.federate(CollectiveParty, settings, NoSumsBackend())
+    @contextmanager
+    def _federate(self, X, partition, settings):
+        with (
+            tell_progress(self, X, step="turn", every=100) as progress,
+            partition.federate(
+                CollectiveParty, settings, NoSumsBackend()
+            ) as federation,
+        ):
+            yield federation, progress
 
     def _finish(self, federation):
         self.communicated_fraction_ = self._n_sent / self.n_samples_
@@ -377,7 +393,7 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
                 'centre, which joins them; disclosure="private_counts" sends none'
             )
 
-    def _central_tables(self, federation, local, cuts=None):
+    def _central_tables(self, federation, local, progress, cuts=None):
         """Return tables for the centre, the rows it was sent and what they cut."""
         n_states = [len(labels) for labels in local.states]
         ledger = federation.ledger
@@ -391,7 +407,8 @@ class CollectiveBayesianNetwork(DiscreteNetworkMixin, BaseEstimator):
                 "broken by: nobody short of all sites; all of them but one may pool "
                 "what they see, with the centre, and learn no row beyond the tables"
             )
-            return shared_tables(federation, n_states, local.n_samples), 0, {}
+            tables = shared_tables(federation, n_states, local.n_samples, progress)
+            return tables, 0, {}
         sample = collect_rows(federation, local.n_samples, cuts)
         n_sent = len(sample.codes)
         if n_sent == 0 and cuts is None:

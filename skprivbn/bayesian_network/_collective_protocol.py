@@ -420,7 +420,7 @@ def collect_rows(federation, n_samples, cuts=None):
     return Sample(codes, weights, {name: r["cut"] for name, r in replies.items()})
 
 
-def shared_tables(federation, n_states, n_samples):
+def shared_tables(federation, n_states, n_samples, progress):
     """Return tables over all sites' columns that are counted when asked for.
 
     Every table asked for becomes known to the centre. Tables within one site are
@@ -431,6 +431,8 @@ def shared_tables(federation, n_states, n_samples):
     federation : Federation
     n_states : list of int
     n_samples : int
+    progress : Progress
+        Told of every turn of the sites' conversations.
 
     Returns
     -------
@@ -450,7 +452,7 @@ def shared_tables(federation, n_states, n_samples):
                 found.update(zip(own, reply["counts"]))
         if across:
             payload = {"tables": [list(v) for v in across], "n_states": n_states}
-            federation.converse("share_counts", payload)
+            federation.converse("share_counts", payload, progress=progress)
             replies = federation.call("open_counts")
             shares = {name: iter(reply["shares"]) for name, reply in replies.items()}
             for v in across:

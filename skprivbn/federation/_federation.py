@@ -4,6 +4,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import COORDINATOR, Ledger
 from skprivbn.federation._party import Operation
 from skprivbn.federation._wire import decode, encode
+from skprivbn.utils._progress import Progress
 
 __all__ = ["Federation", "InProcessFederation"]
 
@@ -257,6 +259,7 @@ class Federation(ABC):
         payload: dict | None = None,
         *,
         between: Sequence[str] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Let parties talk to each other, sealed, until all have what they want.
 
@@ -268,10 +271,13 @@ class Federation(ABC):
             Its arguments.
         between : sequence of str, default=None
             Which parties; all active ones if None.
+        progress : Progress, default=None
+            Told of every turn.
         """
-        self._relay(operation, self.call(operation, payload, to=between))
+        step = nullcontext if progress is None else progress.step
+        self._relay(operation, self.call(operation, payload, to=between), step)
 
-    def _relay(self, operation, replies):
+    def _relay(self, operation, replies, step=nullcontext):
         """Carry sealed messages until every party in the conversation is done."""
         words = self._operations[operation]
         waiting = dict.fromkeys(replies)
@@ -298,7 +304,8 @@ class Federation(ABC):
             # With nothing to deliver, let those go on who expect no answer.
             silent = not inbox
             each = {name: {"sealed": inbox.get(name, {})} for name in inbox or waiting}
-            replies = self.call("session.talk", each=each)
+            with step():
+                replies = self.call("session.talk", each=each)
 
     def _request(self, name, operation, payload):
         message = encode(

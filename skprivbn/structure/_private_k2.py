@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.crypto._no_sums import NoSumsBackend
@@ -29,14 +30,14 @@ from skprivbn.structure._k2_base import (
     check_table_sizes,
 )
 from skprivbn.structure._private_k2_party import K2Party, count_noise, run_private_k2
-from skprivbn.utils import warn_leak
+from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike
 
 __all__ = ["PrivateK2StructureLearner"]
 
 
-class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
+class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstimator):
     """Learn a discrete Bayesian network from columns of several parties by K2.
 
     Two or more institutions hold different columns about the same records. They find
@@ -77,6 +78,8 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
         tables only. The structure itself is not differentially private.
     accountant : PrivacyAccountant, default=None
         Charged with `epsilon` before any record is touched.
+    verbose : int, default=0
+        1 prints every hundredth turn of the parties' conversation, 2 every one.
 
     Attributes
     ----------
@@ -144,6 +147,7 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
         "epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "accountant": [PrivacyAccountant, None],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -160,6 +164,7 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
         min_cell_count: int = 0,
         epsilon: float | None = None,
         accountant: PrivacyAccountant | None = None,
+        verbose: int = 0,
     ) -> None:
         self.parties = parties
         self.max_parents = max_parents
@@ -172,6 +177,7 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
         self.min_cell_count = min_cell_count
         self.epsilon = epsilon
         self.accountant = accountant
+        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: TableLike, y: object = None) -> Self:
@@ -199,10 +205,15 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
                 "all columns are taken to be one party's: this is plain K2 with "
                 "nobody to hide anything from; pass parties= to say who holds what"
             )
-        self._spend()
+        spent = self._spend()
         federation = partition.federate(K2Party, settings, NoSumsBackend())
-        with federation:
-            result = run_private_k2(federation)
+        with (
+            tell_progress(self, X, step="turn", every=100) as progress,
+            federation,
+        ):
+            result = run_private_k2(federation, progress)
+        if spent is not None:
+            self.privacy_spent_ = spent
         self.n_samples_ = result["n_samples"]
         self.ledger_ = federation.ledger
         self._describe(partition, backend, result)
@@ -265,9 +276,9 @@ class PrivateK2StructureLearner(K2NetworkMixin, BaseEstimator):
 
     def _spend(self):
         if self.epsilon is None:
-            return
+            return None
         accountant = check_accountant(self.accountant, self.epsilon)
-        self.privacy_spent_ = accountant.spend(
+        return accountant.spend(
             self.epsilon, what="tables of a network (the structure is not private)"
         )
 

@@ -127,9 +127,9 @@ class K2Party(ColumnsParty):
         }
 
 
-def run_private_k2(federation):
+def run_private_k2(federation, progress):
     """Coordinator's side: let the parties talk, take the result."""
     if federation.settings["has_keys"]:
         federation.converse("align")
-    federation.converse("learn")
+    federation.converse("learn", progress=progress)
     return federation.call("release", to=federation.first)[federation.first]

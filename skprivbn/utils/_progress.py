@@ -7,12 +7,16 @@ from typing import Any
 
 __all__ = ["Progress", "tell_progress"]
 
-_SOMETIMES = 10
-
 
 @contextmanager
 def tell_progress(
-    estimator: Any, X: object, y: object = None, *, step: str, max_steps: int
+    estimator: Any,
+    X: object,
+    y: object = None,
+    *,
+    step: str,
+    max_steps: int | None = None,
+    every: int = 10,
 ) -> Iterator:
     """Watch one fit: print if the estimator is verbose, call its callbacks.
 
@@ -24,8 +28,10 @@ def tell_progress(
         What `fit` was given, for callbacks.
     step : str
         Name of a step, such as "round".
-    max_steps : int
-        Most steps there may be.
+    max_steps : int, default=None
+        Most steps there may be, if that is known.
+    every : int, default=10
+        Steps between two prints with ``verbose=1``.
 
     Yields
     ------
@@ -33,7 +39,7 @@ def tell_progress(
     """
     context = estimator._init_callback_context(max_subtasks=max_steps)
     context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
-    progress = Progress(estimator, context, step)
+    progress = Progress(estimator, context, step, every)
     yield progress
     progress.close()
     context.call_on_fit_task_end(
@@ -51,12 +57,15 @@ class Progress:
         Of the whole fit.
     name : str
         Name of a step.
+    every : int
+        Steps between two prints.
     """
 
-    def __init__(self, estimator, context, name):
+    def __init__(self, estimator, context, name, every):
         self.estimator = estimator
         self.context = context
         self.name = name
+        self.every = every
         self.n_steps = 0
         self.began = perf_counter()
 
@@ -68,7 +77,7 @@ class Progress:
         numbers = {}
         yield numbers.update
         self.n_steps += 1
-        every = 1 if self.estimator.verbose >= 2 else _SOMETIMES
+        every = 1 if self.estimator.verbose >= 2 else self.every
         if self.estimator.verbose and self.n_steps % every == 0:
             known = "".join(f", {name} {value:.3g}" for name, value in numbers.items())
             self._print(f"{self.name} {self.n_steps}{known}")

@@ -1,7 +1,10 @@
+import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
+from skprivbn.bayesian_network import CollectiveBayesianNetwork
+from skprivbn.structure import PrivateK2StructureLearner
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import _fit_context
 
@@ -70,3 +73,14 @@ def test_a_failed_fit_ends_no_step(capsys):
         Counter(2, verbose=2).set_callbacks(recorder).fit("fails")
     assert recorder.seen == ["setup", "begin fit", "begin round", "teardown"]
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "learner", [PrivateK2StructureLearner, CollectiveBayesianNetwork]
+)
+def test_conversations_of_column_holders_are_counted_in_turns(learner, capsys):
+    X = np.random.default_rng(0).integers(2, size=(50, 4))
+    learner({"a": [0, 1], "b": [2, 3]}, verbose=2).fit(X)
+    *turns, last = capsys.readouterr().out.splitlines()
+    assert turns[0].startswith(f"[{learner.__name__}] turn 1, ")
+    assert last.startswith(f"[{learner.__name__}] {len(turns)} turns, ")
