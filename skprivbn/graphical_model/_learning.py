@@ -35,7 +35,9 @@ _EXACT_PENALTY = 1e-9
 class RandomFieldLearning(RandomFieldQueries):
     """The part of the learner that never sees a row: it works on released tables."""
 
+    cliques: Any
     domain: Any
+    tied: str | None
     noise_: Any
 
     @_fit_context(prefer_skip_nested_validation=True)

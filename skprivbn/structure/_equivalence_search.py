@@ -143,7 +143,7 @@ def ges(covariance, n_rows, *, penalty, max_subset=6):
         cpdag = to_cpdag(extend_to_dag(cpdag))
 
 
-def pc(covariance, n_rows, *, alpha=0.01, max_condition=None):
+def pc(covariance, n_rows, *, significance=0.01, max_condition=None):
     """PC through partial correlations and Fisher's z, the order-independent variant.
 
     Parameters
@@ -152,7 +152,7 @@ def pc(covariance, n_rows, *, alpha=0.01, max_condition=None):
         Covariance of the variables.
     n_rows : float
         Rows behind it.
-    alpha : float, default=0.01
+    significance : float, default=0.01
         Level of the independence tests.
     max_condition : int, default=None
         Bound on the size of conditioning sets.
@@ -183,7 +183,7 @@ def pc(covariance, n_rows, *, alpha=0.01, max_condition=None):
                 combinations([v for v in np.flatnonzero(before[y]) if v != x], size),
             ):
                 p = _fisher_z(correlation, x, y, list(given), n_rows)
-                if p > alpha:
+                if p > significance:
                     adjacent[x, y] = adjacent[y, x] = False
                     separators[x, y] = set(given)
                     break

@@ -92,7 +92,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         Sparsity of "notears".
     threshold : float, default=0.3
         Size up to which weights of "notears" and "golem" are no edge.
-    alpha : float, default=0.01
+    significance : float, default=0.01
         Level of the tests of "pc".
     backend : str or AdditiveBackend, default="masking"
         How the sum is hidden. The coordinator learns the sum: with key-holder
@@ -161,7 +161,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         "centre": [StrOptions({"pooled", "party"})],
         "lambda1": [Interval(Real, 0, None, closed="left")],
         "threshold": [Interval(Real, 0, None, closed="left")],
-        "alpha": [Interval(Real, 0, 1, closed="neither")],
+        "significance": [Interval(Real, 0, 1, closed="neither")],
         "backend": BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
@@ -176,7 +176,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         centre: str = "pooled",
         lambda1: float = 0.1,
         threshold: float = 0.3,
-        alpha: float = 0.01,
+        significance: float = 0.01,
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
         epsilon: float | None = None,
@@ -190,7 +190,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         self.centre = centre
         self.lambda1 = lambda1
         self.threshold = threshold
-        self.alpha = alpha
+        self.significance = significance
         self.backend = backend
         self.random_state = random_state
         self.epsilon = epsilon
@@ -364,7 +364,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
             moments,
             lambda1=self.lambda1,
             threshold=self.threshold,
-            alpha=self.alpha,
+            significance=self.significance,
             **options,
         )
 

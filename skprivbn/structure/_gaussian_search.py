@@ -65,7 +65,9 @@ def _ges(moments, options):
 
 
 def _pc(moments, options):
-    pdag = pc(moments.covariance, moments.effective_rows, alpha=options["alpha"])
+    pdag = pc(
+        moments.covariance, moments.effective_rows, significance=options["significance"]
+    )
     return FoundGraph(extend_to_dag(pdag), pdag)
 
 
@@ -101,7 +103,7 @@ def search(method, moments, **options):
     moments : Moments
         Number of rows, mean and covariance.
     **options
-        ``lambda1``, ``threshold``, ``alpha`` and ``features`` (basis functions), as
+        ``lambda1``, ``threshold``, ``significance``, ``features`` (basis functions), as
         far as the method uses them.
 
     Returns
