@@ -30,7 +30,7 @@ def test_ges_finds_the_class_of_the_population(seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_pc_finds_the_class_of_the_population(seed):
     truth, covariance = population(seed, 6)
-    found = pc(covariance, N, alpha=1e-6)
+    found = pc(covariance, N, significance=1e-6)
     np.testing.assert_array_equal(found, to_cpdag(truth))
 
 
