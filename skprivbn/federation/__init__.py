@@ -22,6 +22,7 @@ from skprivbn.federation._party import (
     PartyRefusal,
     check_noise,
     check_told,
+    check_told_bounds,
     operation,
 )
 from skprivbn.federation._wire import decode, encode
@@ -45,6 +46,7 @@ __all__ = [
     "PartyRefusal",
     "check_noise",
     "check_told",
+    "check_told_bounds",
     "collect_moments",
     "declare_noise",
     "decode",

@@ -18,6 +18,7 @@ from skprivbn.federation._party import (
     PartyRefusal,
     check_noise,
     check_told,
+    check_told_bounds,
     operation,
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
@@ -107,8 +108,7 @@ class MomentsParty(Party):
         given, bounds = settings["noise"], settings["bounds"]
         if given is None:
             return None
-        if np.shape(bounds) != (2, n_features):
-            raise PartyRefusal("refused")
+        check_told_bounds(bounds, n_features)
         budget = given["epsilon"], given["delta"]
         expected = moments_settings(
             settings["second"], bounds=bounds, noise=budget, n_parties=n_parties

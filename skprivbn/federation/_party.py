@@ -21,6 +21,7 @@ from skprivbn.crypto._base import PartyContext
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._ledger import KINDS
 from skprivbn.privacy import DistributedNoise
+from skprivbn.privacy._options import check_bounds
 
 __all__ = [
     "Operation",
@@ -28,6 +29,7 @@ __all__ = [
     "PartyRefusal",
     "check_noise",
     "check_told",
+    "check_told_bounds",
     "operation",
 ]
 
@@ -149,6 +151,25 @@ def check_told(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if not np.all(np.isfinite(value)):
         raise PartyRefusal("refused")
     return value
+
+
+def check_told_bounds(bounds: ArrayLike, n_features: int) -> None:
+    """Refuse bounds, told by the coordinator, that would make noise hide too little.
+
+    Rows are put on a grid between the bounds. Bounds without a proper width would make
+    numbers of some rows that are none, which no noise hides.
+
+    Parameters
+    ----------
+    bounds : array-like of shape (2, n_features)
+    n_features : int
+    """
+    if np.shape(bounds) != (2, n_features):
+        raise PartyRefusal("refused")
+    try:
+        check_bounds(bounds, n_features)
+    except ValueError:
+        raise PartyRefusal("refused") from None
 
 
 class Party(ABC):

@@ -16,10 +16,15 @@ from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._results import check_room, write_results
 from skprivbn.federation._session import Agreement
+from skprivbn.federation._wire import decode
 from skprivbn.privacy import PrivacyAccountant, Spend
 from skprivbn.privacy._budget_file import BudgetFile
 
 __all__ = ["SiteHost"]
+
+#: noisy fits on one state of the data that may end in a refusal. What is refused tells
+#: one bit without noise, at an epsilon as small as the coordinator likes
+MAX_REFUSALS = 20
 
 _DATA_TYPES = {
     "dataset": str,
@@ -45,11 +50,25 @@ class SiteHost(PartyHost):
     def __init__(self, name, site_file, identity):
         super().__init__(name, {}, find_installed_protocol, identity=identity)
         self._site_file = site_file
+        self._is_noisy = False
         self.asked, self.details = "", {}
 
     def pin(self, identities):
         """Accept only these identities from now on."""
         self._pins = identities
+
+    def close(self):
+        """End the session and forget its keys and state."""
+        super().close()
+        self._is_noisy = False
+
+    def handle(self, message):
+        """Answer one request; a noisy fit that ends in a refusal is written down."""
+        reply = super().handle(message)
+        if self._is_noisy and not decode(reply)["ok"]:
+            self._is_noisy = False
+            count_use(self._dataset, "refused", self.asked)
+        return reply
 
     def _answer(self, request):
         self.asked = request["operation"]
@@ -68,16 +87,19 @@ class SiteHost(PartyHost):
         if party_class is None:
             raise PartyRefusal("not-allowed")
         self._check_terms(party_class, agreement, dataset)
+        keeps_results = party_class.keeps_results(agreement.settings)
+        # Nothing is charged for results that stay here, so nothing is answered: not
+        # whether there are as many rows as the coordinator likes to know, either.
+        wanted = 1 if keeps_results else agreement.data["min_rows"]
         self._policy = HostPolicy(
             self._site_file.min_parties,
-            max(dataset.min_rows, agreement.data["min_rows"]),
+            max(dataset.min_rows, wanted),
             dataset.allow_rows,
         )
         if len(agreement.roster) < self._policy.min_parties:
             raise PartyRefusal("too-few-parties")
         steps, n_features = rebuild_steps(agreement.data["steps"], len(columns))
         self._dataset, self._columns = dataset, columns
-        keeps_results = party_class.keeps_results(agreement.settings)
         if keeps_results:
             check_room(self._site_file.results)
         else:
@@ -88,15 +110,20 @@ class SiteHost(PartyHost):
                 )
             check_individual(dataset, noise, agreement.data["aligned"])
             charge(dataset, noise, agreement.protocol)
-            self.details["epsilon"] = None if noise is None else noise.epsilon
-        self._block = read_block(dataset, columns, agreement.data)
-        X = transform_rows(self._block["X"], steps)
-        self._transformed = X is not None
-        if not self._transformed and not keeps_results:
-            raise PartyRefusal("invalid-data")
-        # Where nothing is charged, nothing is told of what becomes of the rows.
-        missing = np.full((len(self._block["X"]), n_features), np.nan)
-        self._block["X"] = X if self._transformed else missing
+            self._is_noisy = noise is not None
+            self.details["epsilon"] = noise.epsilon if self._is_noisy else None
+        try:
+            block = read_block(dataset, columns, agreement.data)
+            block["X"] = transform_rows(block["X"], steps)
+        except Exception:
+            if not keeps_results:
+                raise
+            # Nor what is missing, what cannot be read, and what becomes of the rows.
+            block = {"X": np.full((self._policy.min_rows, n_features), np.nan)}
+            self._readable = False
+        else:
+            self._readable = True
+        self._block = block
         return super()._join(terms)
 
     def _check_terms(self, party_class, agreement, dataset):
@@ -119,8 +146,11 @@ class SiteHost(PartyHost):
             "min_rows": dataset.min_rows,
             "min_parties": self._site_file.min_parties,
         }
-        if any(settings.get(rule, least) < least for rule, least in limits.items()):
-            raise PartyRefusal("not-allowed")
+        for rule, least in limits.items():
+            asked = settings.get(rule, least)
+            # no number at all is not less than any
+            if type(asked) is not int or asked < least:
+                raise PartyRefusal("not-allowed")
 
     def _operate(self, name, payload):
         reply = super()._operate(name, payload)
@@ -133,7 +163,7 @@ class SiteHost(PartyHost):
         name = name_results(self._dataset.name, agreement.settings, agreement.session)
         named = [c for c, kind in self._dataset.columns.items() if kind == "key"]
         try:
-            if results is None or not self._transformed:
+            if results is None or not self._readable:
                 raise ValueError("the model cannot be applied")
             write_results(
                 self._site_file.results / name,
@@ -194,12 +224,12 @@ def rebuild_steps(steps, n_features):
 
 
 def transform_rows(X, steps):
-    """Return rows after all steps, or None if they cannot be transformed."""
+    """Return rows after all steps."""
     try:
         for step in steps:
             X = step.transform(np.asarray(X, dtype=np.float64))
     except (TypeError, ValueError):
-        return None
+        raise PartyRefusal("invalid-data") from None
     return X
 
 
@@ -232,24 +262,52 @@ def charge(dataset, noise, what):
         For the record.
     """
     if noise is not None:
-        if dataset.budget is None:
+        if dataset.budget is None or n_uses(dataset, "refused") >= MAX_REFUSALS:
             raise PartyRefusal("budget-exceeded")
         path = f"{dataset.state_file}.budget.json"
         accountant = PrivacyAccountant(*dataset.budget, budget_file=path)
         noise.spend(accountant, what)
         return
+    count_use(dataset, "exact", what, dataset.max_exact_fits)
+
+
+def _uses(dataset, kind):
+    """Return the record of what was done with the present state of the data."""
     try:
         snapshot = dataset.fingerprint()[:16]
     except OSError:
         raise PartyRefusal("invalid-data") from None
-    record = BudgetFile(f"{dataset.state_file}.{snapshot}.exact.json", math.inf, 0.0)
+    record = BudgetFile(f"{dataset.state_file}.{snapshot}.{kind}.json", math.inf, 0.0)
     record.create()
+    return record
+
+
+def n_uses(dataset, kind):
+    """Return how often the present state of the data was used in some way."""
+    record = _uses(dataset, kind)
     with record.locked():
-        fits = record.read()
-        if len(fits) >= dataset.max_exact_fits:
-            raise BudgetExceededError("no exact fit is left")
+        return len(record.read())
+
+
+def count_use(dataset, kind, what, most=math.inf):
+    """Write down one more use of the data, unless there were as many as allowed.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    kind : {"exact", "refused"}
+        A fit without differential privacy, or one with it that ended in a refusal.
+    what : str
+        For the record.
+    most : int
+    """
+    record = _uses(dataset, kind)
+    with record.locked():
+        uses = record.read()
+        if len(uses) >= most:
+            raise BudgetExceededError("no use of this kind is left")
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        record.write([*fits, Spend(math.inf, 0.0, None, what, now)])
+        record.write([*uses, Spend(math.inf, 0.0, None, what, now)])
 
 
 def read_block(dataset, columns, data):

@@ -5,6 +5,7 @@ rounded down to multiples of ``2 ** -FRACTION_BITS`` and counted in these units.
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
@@ -119,8 +120,9 @@ class Contribution:
         # a bound of nothing, a person's records would count beyond the noise.
         if self.kind not in ("record", "normalize", "clip"):
             raise ValueError(f"unknown kind of contribution {self.kind!r}")
-        if self.max_records < 1 or self.max_weight < 1:
-            raise ValueError("max_records and max_weight must be at least 1")
+        for bound in (self.max_records, self.max_weight):
+            if not isinstance(bound, Integral) or bound < 1:
+                raise ValueError("max_records, max_weight: integers of at least 1")
         if self.kind != "clip" and self.max_records != 1:
             raise ValueError("max_records is for contribution='clip' only")
 

@@ -9,11 +9,18 @@ post-processing.
 
 import math
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation import Party, PartyRefusal, declare_noise, operation
+from skprivbn.federation import (
+    Party,
+    PartyRefusal,
+    check_told_bounds,
+    declare_noise,
+    operation,
+)
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     e_step,
@@ -105,6 +112,11 @@ def noise_of(settings, n_features, n_parties):
         and costs about one per cent of it.
     """
     kind = settings["covariance_type"]
+    for number in ("max_iter", "n_components"):
+        # Settings come from the coordinator: half a release would be paid for with
+        # half of the noise, and made all the same.
+        if not isinstance(settings[number], Integral) or settings[number] < 1:
+            raise ValueError(f"{number} must be a positive integer")
     n_releases = settings["max_iter"] + uses_cells(settings)
     length = n_statistics(kind, settings["n_components"], n_features)
     grid = 2.0 ** math.ceil(math.log2(100 * math.sqrt(length)))
@@ -140,7 +152,10 @@ def exact_statistics(rows, responsibilities, frame):
     sums : ndarray of int64 of shape (n_statistics,)
         In units of 2^-34, equal to the sum of what the single rows give.
     """
-    shares = np.floor(responsibilities * 2**_SHARE_BITS) / 2**_SHARE_BITS
+    # A row so far from every component that it has no responsibilities counts for
+    # nothing; a single such row must not spoil the sums, which noise would not hide.
+    shares = np.where(np.isfinite(responsibilities), responsibilities, 0.0)
+    shares = np.floor(shares * 2**_SHARE_BITS) / 2**_SHARE_BITS
     # Sums of this many multiples of the unit are integers that floats hold exactly.
     n_block = max(2 ** (52 - _SUM_BITS) // rows.shape[1], 1)
     total = np.zeros(
@@ -183,8 +198,7 @@ class PrivateEMParty(Party):
     @classmethod
     def privacy_noise(cls, settings, n_features, n_parties):
         """Return the noise of all releases together, as every party calibrates it."""
-        if np.shape(settings["bounds"]) != (2, n_features):
-            raise PartyRefusal("refused")
+        check_told_bounds(settings["bounds"], n_features)
         return noise_of(settings, n_features, n_parties)[0]
 
     def prepare(self):

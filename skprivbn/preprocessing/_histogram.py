@@ -13,6 +13,7 @@ from skprivbn.federation import (
     Party,
     PartyRefusal,
     check_noise,
+    check_told_bounds,
     declare_noise,
     operation,
 )
@@ -65,8 +66,7 @@ class CountingParty(Party):
         given, bounds = settings["noise"], settings["bounds"]
         if given is None:
             return None
-        if np.shape(bounds) != (2, n_features):
-            raise PartyRefusal("refused")
+        check_told_bounds(bounds, n_features)
         budget = given["epsilon"], given["delta"]
         expected = histogram_settings(2, bounds, budget, n_parties)["noise"]
         return check_noise(given, DistributedNoise(**expected))

@@ -47,6 +47,10 @@ def check_bounds(bounds, n_features):
         ) from None
     if not np.all(np.isfinite(table)) or not np.all(table[0] < table[1]):
         raise ValueError("bounds must be finite, each lower bound below its upper one")
+    # Beyond these, squares of widths vanish or overflow, and so would rows on a grid.
+    half = table[1] / 2 - table[0] / 2
+    if not np.all((half > 1e-100) & (half < 1e100)):
+        raise ValueError("bounds must be more than 1e-100 and less than 1e100 apart")
     return table
 
 

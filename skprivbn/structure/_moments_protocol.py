@@ -7,6 +7,7 @@ from skprivbn.federation import (
     PartyRefusal,
     check_noise,
     check_told,
+    check_told_bounds,
     declare_noise,
     operation,
 )
@@ -27,8 +28,7 @@ class GaussianMomentsParty(Party):
         if given is None:
             return None
         grid = RowGrid(settings["low"], settings["high"])
-        if grid.low.shape != (n_features,) or grid.high.shape != (n_features,):
-            raise PartyRefusal("refused")
+        check_told_bounds([grid.low, grid.high], n_features)
         budget = given["epsilon"], given["delta"]
         return check_noise(given, calibrate(grid, *budget, n_parties))
 

@@ -1,5 +1,6 @@
 """What coordinators tell must not pick out single rows, or run foreign code."""
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,14 +20,20 @@ from skprivbn.federation import (
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixed_model._protocol import GLMMParty
 from skprivbn.mixed_model._survey import take_survey
-from skprivbn.mixture._dp_protocol import PrivateEMParty
+from skprivbn.mixture._dp_protocol import (
+    _INTEGER_UNIT,
+    PrivateEMParty,
+    sensitivities,
+)
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
     histogram_settings,
 )
 from skprivbn.privacy import DistributedNoise
+from skprivbn.privacy._options import check_bounds
 from skprivbn.structure._moments import RowGrid
+from skprivbn.structure._moments_protocol import GaussianMomentsParty, calibrate
 from skprivbn.structure._voting import VotingParty
 
 
@@ -194,3 +201,67 @@ def test_other_sums_do_so_too():
     context = SimpleNamespace(name="a", roster=("a", "b", "c"))
     party = PrivateEMParty({"X": np.full((1, 2), 9.0)}, settings, context)
     assert np.abs(party.rows).max() <= 1
+
+
+# half of their distance is no number above zero: rows at the lower one would be 0 / 0
+NO_WIDTH = np.array([[0.0], [5e-324]])
+
+
+def test_attack_bounds_without_a_width():
+    em = {"bounds": NO_WIDTH, **EM}
+    noise = asdict(calibrate(RowGrid(*NO_WIDTH), 1.0, 1e-6, 3))
+    low, high = NO_WIDTH
+    told = {
+        MomentsParty: moments_settings(
+            "full", bounds=NO_WIDTH, noise=(1.0, 1e-6), n_parties=3
+        ),
+        CountingParty: histogram_settings(2, NO_WIDTH, (1.0, 1e-6), 3),
+        PrivateEMParty: em,
+        GaussianMomentsParty: {"low": low, "high": high, "noise": noise},
+    }
+    for party_class, settings in told.items():
+        with pytest.raises(PartyRefusal):
+            party_class.privacy_noise(settings, 1, 3)
+    with pytest.raises(ValueError, match="apart"):
+        check_bounds(NO_WIDTH, 1)
+
+
+EM = {
+    "covariance_type": "diag",
+    "n_components": 256,
+    "max_iter": 1,
+    "init_params": "kmeans",
+    "given": {},
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "seeds": [0],
+}
+
+
+@pytest.mark.parametrize(
+    "change", [{"max_iter": 1 / 256 - 1}, {"max_iter": -1}, {"n_components": 2.0}]
+)
+def test_attack_a_fraction_of_a_release(change):
+    # noise of a 256th of one release, for which the start alone is made
+    settings = {"bounds": np.array([[-1.0, -1.0], [1.0, 1.0]]), **EM}
+    assert PrivateEMParty.privacy_noise(settings, 2, 3).epsilon == 1.0
+    with pytest.raises(ValueError, match="positive integer"):
+        PrivateEMParty.privacy_noise(settings | change, 2, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+def test_attack_a_start_that_has_no_responsibilities_for_one_row(monkeypatch):
+    monkeypatch.setattr(
+        DistributedNoise, "share", lambda self, shape: np.zeros(shape, dtype=int)
+    )
+    given = {"means": np.full((2, 1), -1.0), "precisions": np.full((2, 1), 1.7e308)}
+    settings = {**EM, "bounds": np.array([[-1.0], [1.0]]), "given": given}
+    settings |= {"n_components": 2, "init_params": "random"}
+    context = SimpleNamespace(name="a", roster=("a", "b", "c"))
+    sums = []
+    for last in (-0.9, 0.9):
+        rows = np.array([[-1.0], [-1.0], [last]])
+        party = PrivateEMParty({"X": rows}, settings, context)
+        party.hide = lambda vector: vector
+        sums.append(party.noisy_statistics()["vector"] / _INTEGER_UNIT / party.grid)
+    assert np.abs(sums[0] - sums[1]).sum() <= sensitivities("diag", 1)[0]

@@ -137,6 +137,9 @@ def test_normalised_contributions():
         ({"kind": "all"}, "unknown kind"),
         ({"kind": "clip", "max_records": 0}, "at least 1"),
         ({"max_weight": 0}, "at least 1"),
+        # two rows of a person come before the 1.01st, for the noise of one
+        ({"kind": "clip", "max_records": 1.01}, "integers"),
+        ({"max_weight": float("nan")}, "integers"),
         ({"kind": "normalize", "max_records": 5}, "'clip' only"),
     ],
 )

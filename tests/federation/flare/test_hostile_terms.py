@@ -3,11 +3,15 @@
 import pytest
 
 from skprivbn.crypto import PaillierBackend
+from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartyError
+from skprivbn.federation._models import ModelParty, describe_model
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._site_host import has_weak_keys
+from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.mixture._em_protocol import EMParty
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.flare.loopback import connect, make_sites
 
@@ -45,3 +49,57 @@ def test_values_of_a_column_are_not_told_as_names_of_clusters(tmp_path):
     with pytest.raises(PartyError) as caught:
         PrivateGLMM().fit(rows, y="died", cluster="died")
     assert caught.value.code == "unknown-dataset"
+
+
+def test_no_number_is_no_limit(tmp_path):
+    write_tables(tmp_path, *make_rows())
+    federation = connect(make_sites(tmp_path, site_files()), "icu")
+    federation._limits = {}
+    settings = {"init_params": "random", "min_rows": float("nan")}
+    with pytest.raises(PartyError) as caught:
+        federation.rows(["a", "b"]).federate(EMParty, settings).__enter__()
+    assert caught.value.code == "not-allowed"
+
+
+def test_results_that_stay_answer_no_question(tmp_path):
+    X, *beside = make_rows()
+    write_tables(tmp_path, X, *beside)
+    texts = {n: 'results = "results"\n' + t for n, t in site_files().items()}
+    model = PPEMGaussianMixture(2, backend="masking", random_state=0)
+    model.fit(X, party=beside[1])
+    settings = {"model": describe_model(model), "task": "keep", "method": "predict"}
+
+    def made(min_rows):
+        rows = connect(make_sites(tmp_path, texts), "icu").rows(["a", "b"])
+        session = rows.federate(
+            ModelParty, settings, NoSumsBackend(), min_rows=min_rows
+        )
+        with session as federation:
+            federation.call("keep")
+        return len(list((tmp_path / "west" / "results").glob("*.csv")))
+
+    assert made(min_rows=1) == 1
+    # how many rows a site has, and whether an entry is missing, is told neither way
+    assert made(min_rows=10**6) == 2
+    path = tmp_path / "west" / "stays.csv"
+    header, first, *others = path.read_text().splitlines()
+    cells = first.split(",")
+    cells[header.split(",").index("a")] = ""
+    path.write_text("\n".join([header, ",".join(cells), *others]) + "\n")
+    assert made(min_rows=1) == 2
+
+
+def test_refusals_of_noisy_fits_are_limited(tmp_path, monkeypatch):
+    # at whatever epsilon: each says whether somebody has a label that is not named
+    monkeypatch.setattr("skprivbn.federation._site_host.MAX_REFUSALS", 2)
+    write_tables(tmp_path, *make_rows())
+    texts = site_files(budget="budget = {epsilon = 1.0}")
+    rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward"])
+    codes = []
+    for domain in [(0, 1), (0,), (0, 1), (0,), (0, 1)]:
+        model = DPCGMLearner(epsilon=1e-3, cliques=[(0,)], domain=[domain])
+        try:
+            codes.append(model.fit(rows) and None)
+        except PartyError as error:
+            codes.append(error.code)
+    assert codes == [None, "invalid-data", None, "invalid-data", "budget-exceeded"]
