@@ -12,7 +12,7 @@ import numpy as np
 
 from skprivbn.bayesian_network._collective_protocol import CollectiveParty
 from skprivbn.bayesian_network._tables import count_rows
-from skprivbn.crypto.two_party import joint_counts, open_links
+from skprivbn.crypto.two_party import joint_counts, open_links, refresh_numbers
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
 from skprivbn.federation._models import MADE_UP, describe_model, rebuild_model
@@ -97,6 +97,9 @@ class ColumnScoreParty(CollectiveParty):
                 counts = yield from self._share(talk, family, holders, self.sizes)
             weights = _weights(self.network.cpts[node], len(self.codes))
             self.total += (weights * counts.astype(_RING).ravel()).sum(axis=1)
+        # halves of shares are added up below, with carries that must not tell shares
+        # of the columns of one party alone
+        self.total = yield from refresh_numbers(talk, talk.roster, self.total)
         yield from talk.finish()
 
     @operation(tells="its shares of the log-likelihood of all records", exact=True)

@@ -67,8 +67,18 @@ def _columns(method, values, features):
             for state, column in enumerate(np.asarray(table).T)
         }
     values = np.asarray(values)
+    if values.dtype.kind not in "fiub":
+        # labels, which the model may have from somebody else
+        values = np.vectorize(_as_text, otypes=[object])(values)
     if values.ndim == 1:
         return {method: values}
     if method == "predict" and values.shape[1] == len(features):
         return dict(zip(features, values.T))
     return {f"{method}_{i}": column for i, column in enumerate(values.T)}
+
+
+def _as_text(label):
+    """Return a label such that no spreadsheet takes it for a formula."""
+    if isinstance(label, str) and len(label) > 1 and label[0] in "=+-@\t\r":
+        return f"'{label}"
+    return label

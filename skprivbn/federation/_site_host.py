@@ -87,34 +87,35 @@ class SiteHost(PartyHost):
         if party_class is None:
             raise PartyRefusal("not-allowed")
         self._check_terms(party_class, agreement, dataset)
+        if len(agreement.roster) < self._site_file.min_parties:
+            raise PartyRefusal("too-few-parties")
+        steps, n_features = rebuild_steps(agreement.data["steps"], len(columns))
         keeps_results = party_class.keeps_results(agreement.settings)
-        # Nothing is charged for results that stay here, so nothing is answered: not
-        # whether there are as many rows as the coordinator likes to know, either.
-        wanted = 1 if keeps_results else agreement.data["min_rows"]
+        noise = None
+        if not keeps_results and "privacy_noise" in vars(party_class):
+            noise = party_class.privacy_noise(
+                agreement.settings, n_features, len(agreement.roster)
+            )
+        # Where answers cost nothing, or next to nothing, the coordinator does not get
+        # to ask whether there are so many rows.
+        is_free = keeps_results or noise is not None
+        wanted = 1 if is_free else agreement.data["min_rows"]
         self._policy = HostPolicy(
             self._site_file.min_parties,
             max(dataset.min_rows, wanted),
             dataset.allow_rows,
         )
-        if len(agreement.roster) < self._policy.min_parties:
-            raise PartyRefusal("too-few-parties")
-        steps, n_features = rebuild_steps(agreement.data["steps"], len(columns))
         self._dataset, self._columns = dataset, columns
         if keeps_results:
             check_room(self._site_file.results)
         else:
-            noise = None
-            if "privacy_noise" in vars(party_class):
-                noise = party_class.privacy_noise(
-                    agreement.settings, n_features, len(agreement.roster)
-                )
             check_individual(dataset, noise, agreement.data["aligned"])
             charge(dataset, noise, agreement.protocol)
             self._is_noisy = noise is not None
             self.details["epsilon"] = noise.epsilon if self._is_noisy else None
         try:
             block = read_block(dataset, columns, agreement.data)
-            block["X"] = transform_rows(block["X"], steps)
+            block["X"] = transform_rows(block["X"], steps, noise is not None)
         except Exception:
             if not keeps_results:
                 raise
@@ -223,11 +224,19 @@ def rebuild_steps(steps, n_features):
     return made, n_features
 
 
-def transform_rows(X, steps):
-    """Return rows after all steps."""
+def transform_rows(X, steps, is_noisy):
+    """Return rows after all steps.
+
+    Steps are the coordinator's: they can be such that one row overflows. To refuse
+    then would answer without noise, so that noisy fits take the largest number.
+    """
     try:
         for step in steps:
-            X = step.transform(np.asarray(X, dtype=np.float64))
+            X = np.asarray(X, dtype=np.float64)
+            finite = np.all(np.isfinite(X), axis=1)
+            X = step.transform(X)
+            if is_noisy:
+                X = np.where(finite[:, None], np.nan_to_num(X), X)
     except (TypeError, ValueError):
         raise PartyRefusal("invalid-data") from None
     return X

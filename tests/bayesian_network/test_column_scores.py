@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
+from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import InProcessFederation
@@ -74,6 +75,21 @@ def test_only_the_sum_and_the_number_of_records_become_known(learner, monkeypatc
     }
     (shares,) = [replies for operation, replies in seen if operation == "score"]
     assert {reply["vector"]["length"] for reply in shares.values()} == {4}
+
+
+def test_shares_of_columns_of_one_party_alone_are_random_too(monkeypatch):
+    # sums of halves have carries, which say something of shares that are not
+    opened, score = [], ColumnScoreParty.score
+
+    def watched(self):
+        opened.append(self.total)
+        return score(self)
+
+    monkeypatch.setattr(ColumnScoreParty, "score", watched)
+    model = PrivateK2StructureLearner(max_parents=0).fit(split(X, HALVES))
+    assert model.score(split(X, HALVES)) == model.score(split(X, HALVES))
+    first, second = opened[:2], opened[2:]
+    assert not any(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_records_are_aligned_by_keys(learner):

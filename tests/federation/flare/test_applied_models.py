@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
-from skprivbn.federation import ModelParty, decode
+from skprivbn.federation import ModelParty, MomentsParty, decode, moments_settings
 from skprivbn.federation._models import (
     MODELS,
     TRANSFORMERS,
@@ -19,6 +19,7 @@ from skprivbn.federation._models import (
     rebuild_model,
 )
 from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation._results import write_results
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
@@ -280,6 +281,31 @@ def test_attack_a_transformation_that_overflows_on_one_row(tmp_path):
             model.score(twice)
     said = [e["results"] for e in audit(tmp_path, "west") if "results" in e]
     assert said[1:] == ["failed: ValueError"]
+
+
+def test_attack_an_overflow_is_not_told_at_a_small_epsilon_either(tmp_path):
+    write_tables(tmp_path, X, WARD, PARTY, PEOPLE)
+    files = site_files(max_exact_fits=0, budget="budget = {epsilon = 1.0}")
+    rows = connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
+    scaler = FederatedStandardScaler().fit(X, party=PARTY)
+    scaler.mean_, scaler.scale_ = X[7], np.full(2, 1e-308)
+    twice = scaler.transform(scaler.transform(rows))
+    with np.errstate(all="ignore"):
+        FederatedStandardScaler(epsilon=1e-3, bounds=(-1, 1)).fit(twice)
+        # nor is the number of rows, by the least that the coordinator wants
+        told = moments_settings(
+            bounds=np.array([[-1.0] * 2, [1.0] * 2]), noise=(1e-3, 0.0), n_parties=3
+        )
+        with rows.federate(MomentsParty, told, min_rows=10**6) as session:
+            session.secure_sum("noisy_moments")
+
+
+def test_no_label_is_a_formula(tmp_path):
+    labels = np.array(["=WEBSERVICE(A2)", "-", "yes", "@SUM(1)"])
+    write_results(tmp_path / "made.csv", "predict", labels, ["a"], {})
+    with open(tmp_path / "made.csv", newline="") as handle:
+        cells = [row[0] for row in csv.reader(handle)][1:]
+    assert cells == ["'=WEBSERVICE(A2)", "-", "yes", "'@SUM(1)"]
 
 
 def test_sites_transform_rows_whenever_they_use_them(federation):
