@@ -1,6 +1,5 @@
 """Parameters of a random field as one flat vector, and the tables that measure it."""
 
-import warnings
 from math import prod
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from skprivbn.graphical_model._counting import resolve_cliques
 from skprivbn.graphical_model._elimination import EliminationPlan, elimination_order
 from skprivbn.graphical_model._loopy import LoopyPropagation
+from skprivbn.utils import warn_user
 
 __all__ = ["TableLayout", "check_table_sizes", "choose_inference", "support_of"]
 
@@ -137,11 +137,7 @@ def choose_inference(inference, cliques, sizes, max_cells):
     )
     if inference == "exact":
         raise ValueError(f"{message}: use fewer cliques, or inference='loopy'")
-    warnings.warn(
-        f"{message}; loopy belief propagation is used, which is approximate",
-        UserWarning,
-        stacklevel=4,
-    )
+    warn_user(f"{message}; loopy belief propagation is used, which is approximate")
     return LoopyPropagation(cliques, sizes)
 
 

@@ -1,6 +1,5 @@
 """From released tables to a fitted field: which method, and what is kept of it."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from skprivbn.graphical_model._noisy_tables import NoisyTables
 from skprivbn.graphical_model._queries import RandomFieldQueries
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.privacy import PrivacyCost
+from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import _fit_context
 
 __all__ = ["RandomFieldLearning"]
@@ -135,11 +135,10 @@ class RandomFieldLearning(RandomFieldQueries):
                 tables, e_step, self.discrepancy, self.max_iter
             )
             if not converged:
-                warnings.warn(
+                warn_user(
                     f"'cgm' has not converged after {self.n_iter_} iterations; raise "
                     "max_iter",
                     ConvergenceWarning,
-                    stacklevel=4,
                 )
         else:
             theta = empirical_bayes(tables)

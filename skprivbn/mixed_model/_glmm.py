@@ -1,6 +1,5 @@
 """Logistic regression with random effects over rows of several parties."""
 
-import warnings
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -29,7 +28,7 @@ from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
 from skprivbn.mixed_model._summary import GLMMSummary
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.partition import RemoteResults, check_horizontal
-from skprivbn.utils import tell_progress
+from skprivbn.utils import tell_progress, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
@@ -246,11 +245,9 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         """
         partition, mixed = self._check_data(X, y, cluster, party)
         if not mixed:
-            warnings.warn(
+            warn_user(
                 "no cluster was given: this is a plain logistic regression; pass "
-                "cluster= to say which rows share a random effect",
-                UserWarning,
-                stacklevel=3,
+                "cluster= to say which rows share a random effect"
             )
         settings = self._settings(mixed)
         with (
@@ -348,11 +345,9 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
     def _warn_of_estimates(self, estimates, survey, converged):
         if np.any(survey.constant):
             names = self._feature_names()
-            warnings.warn(
+            warn_user(
                 f"features {some(names, survey.constant)} do not vary: their "
-                "coefficients are set to 0",
-                UserWarning,
-                stacklevel=4,
+                "coefficients are set to 0"
             )
         if not estimates.determined:
             problem = (
@@ -365,7 +360,7 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
             problem = f"EM did not converge: increase max_iter, or tol={self.tol}"
         else:
             return
-        warnings.warn(problem, ConvergenceWarning, stacklevel=4)
+        warn_user(problem, ConvergenceWarning)
 
     def _keep(self, estimates, release, survey):
         errors = np.sqrt(np.diag(estimates.covariance))

@@ -1,7 +1,6 @@
 """A Gaussian mixture fitted to rows that several parties hold."""
 
 import math
-import warnings
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -22,7 +21,7 @@ from skprivbn.mixture._ranges import check_precision
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
-from skprivbn.utils import warn_leak
+from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import (
     Interval,
     StrOptions,
@@ -427,18 +426,16 @@ default="kmeans"
 
     def _warn_of_outcome(self, partition, settings, outcome):
         if outcome.stopped:
-            warnings.warn(
+            warn_user(
                 f"EM was stopped after {self.n_iter_} iterations, before "
                 + small_component_message(settings),
                 ConvergenceWarning,
-                stacklevel=2,
             )
         elif not self.converged_ and self.max_iter > 0:
-            warnings.warn(
+            warn_user(
                 "The best start did not converge. Try another start, increase "
                 "max_iter or tol, or check for degenerate data.",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         n_values = outcome.n_rows * partition.n_features
         if partition.n_parties > 1 and outcome.n_values_seen > n_values:

@@ -1,14 +1,13 @@
 """Candidates of a search: made, charged to one accountant, listed."""
 
 import math
-import warnings
 
 import numpy as np
 from sklearn.base import clone
 
-from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.privacy._accountant import PrivacyAccountant
 from skprivbn.privacy._composition import PrivacyCost
+from skprivbn.utils import warn_leak
 
 __all__ = [
     "cost_of_fit",
@@ -68,12 +67,10 @@ def warn_of_exact_fits(estimator, accountant):
     name = type(estimator).__name__
     if accountant is not None:
         accountant.spend(math.inf, what=f"fits of {name} without a stated cost")
-    warnings.warn(
+    warn_leak(
         f"{name} does not say what its fit costs (privacy_spent_), so its fits are "
         "taken to be exact: the choice among candidates is noisy, but the fitted "
-        "models still tell about their rows",
-        PrivacyLeakWarning,
-        stacklevel=4,
+        "models still tell about their rows"
     )
 
 

@@ -1,7 +1,6 @@
 """Splitting private rows so that one row does not move the others."""
 
 import os
-import warnings
 from numbers import Integral, Real
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.model_selection import (
     check_cv,
 )
 
-from skprivbn.exceptions import PrivacyLeakWarning
+from skprivbn.utils import warn_leak
 
 __all__ = ["private_splits"]
 
@@ -51,12 +50,10 @@ def private_splits(cv, X, y, n_rows, **split_params):
         return [(rows[~held_out], rows[held_out])]
     splitter = check_cv(cv, y)
     if not isinstance(splitter, _ROW_BY_ROW):
-        warnings.warn(
+        warn_leak(
             f"the folds of {type(cv).__name__} may move other rows when one is "
             "added, which the privacy guarantee does not cover; use cv=5, cv=0.25, "
-            "PredefinedSplit or LeaveOneGroupOut",
-            PrivacyLeakWarning,
-            stacklevel=3,
+            "PredefinedSplit or LeaveOneGroupOut"
         )
     splits = list(splitter.split(X, y, **split_params))
     times_tested = np.zeros(n_rows, dtype=int)

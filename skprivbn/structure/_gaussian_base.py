@@ -1,6 +1,5 @@
 """What the learners of continuous networks share once they are fitted."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.utils.validation import (
 from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.partition import RemoteResults
+from skprivbn.utils import warn_user
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["NetworkMixin", "warn_if_standardised"]
@@ -135,12 +135,10 @@ class NetworkMixin:
 def warn_if_standardised(variances):
     """Warn if all variables have the same spread, which hides the directions."""
     if len(variances) > 1 and variances.max() <= 1.02 * variances.min():
-        warnings.warn(
+        warn_user(
             "all variables have nearly the same variance, as after standardising: "
             "methods that assume equal noise variances read directions off unequal "
             "marginal variances and fail on such data; give the variables in their "
             "own units, or use FederatedGaussianBayesianNetwork(search='bic'), 'ges' "
-            "or 'pc'",
-            UserWarning,
-            stacklevel=3,
+            "or 'pc'"
         )

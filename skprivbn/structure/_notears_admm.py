@@ -1,6 +1,5 @@
 """NOTEARS by consensus ADMM over parties."""
 
-import warnings
 from dataclasses import asdict
 from numbers import Integral, Real
 from typing import Self
@@ -15,7 +14,6 @@ from sklearn.utils import check_random_state
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
-from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.partition import RemoteResults, check_horizontal
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
@@ -38,7 +36,7 @@ from skprivbn.structure._moments_protocol import (
     calibrate,
     collect_noisy_moments,
 )
-from skprivbn.utils import tell_progress
+from skprivbn.utils import tell_progress, warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
@@ -119,12 +117,11 @@ class ADMMMixin(CallbackSupportMixin):
         self.consensus_distance_ = result.distance
         self.converged_ = result.converged
         if not result.converged:
-            warnings.warn(
+            warn_user(
                 f"no consensus after {result.n_iter} rounds: distance "
                 f"{result.distance:.2g} (tol={self.tol}), cycles {result.h:.2g} "
                 f"(h_tol={self.h_tol}); increase max_iter, or tol and h_tol",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _warn_of_trajectory(self, n_parties, n_unknown, n_equations):
@@ -132,13 +129,11 @@ class ADMMMixin(CallbackSupportMixin):
         known = resolve_backend(self.backend).kind == "plaintext"
         if n_parties < 3 or known or n_equations < n_parties * n_unknown:
             return
-        warnings.warn(
+        warn_leak(
             f"the sums of {self.n_iter_} rounds are {n_equations} equations for the "
             f"{n_parties * n_unknown} entries of the {n_parties} parties' covariances: "
             "whoever knows all sums can in principle solve for them, although every "
-            "single sum is hidden; FederatedGaussianBayesianNetwork discloses one sum",
-            PrivacyLeakWarning,
-            stacklevel=4,
+            "single sum is hidden; FederatedGaussianBayesianNetwork discloses one sum"
         )
 
 

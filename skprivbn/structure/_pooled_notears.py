@@ -1,6 +1,5 @@
 """Linear NOTEARS on one desk: the reference that federated learners approach."""
 
-import warnings
 from numbers import Integral, Real
 from typing import Self
 
@@ -14,6 +13,7 @@ from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
 from skprivbn.structure._notears import notears
+from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval, _fit_context
 
 __all__ = ["Notears"]
@@ -120,11 +120,10 @@ class Notears(NetworkMixin, BaseEstimator):
             h_tol=self.h_tol,
         )
         if self.h_ > max(self.h_tol, 1e-6):
-            warnings.warn(
+            warn_user(
                 f"cycles of measure {self.h_:.2g} are left (h_tol={self.h_tol}); "
                 "increase max_iter",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         kept = acyclic_weights(self.weights_, self.threshold)
         self.adjacency_matrix_ = kept != 0

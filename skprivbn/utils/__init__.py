@@ -4,9 +4,9 @@ from importlib import import_module
 from types import ModuleType
 
 from skprivbn.utils._progress import tell_progress
-from skprivbn.utils._warnings import warn_leak
+from skprivbn.utils._warnings import warn_leak, warn_user
 
-__all__ = ["import_optional", "tell_progress", "warn_leak"]
+__all__ = ["import_optional", "tell_progress", "warn_leak", "warn_user"]
 
 _EXTRA_OF = {
     "matplotlib": "plot",

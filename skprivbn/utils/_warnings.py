@@ -8,21 +8,32 @@ import sklearn
 
 from skprivbn.exceptions import PrivacyLeakWarning
 
-__all__ = ["warn_leak"]
+__all__ = ["warn_leak", "warn_user"]
 
 _INTERNAL = tuple(
     str(Path(path).parent) for path in (Path(__file__).parent, sklearn.__file__)
 )
 
 
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning that points at the first line of user code.
+
+    Parameters
+    ----------
+    message : str
+    category : type of Warning, default=UserWarning
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
 def warn_leak(message: str) -> None:
-    """Issue a PrivacyLeakWarning that points at the first line of user code.
+    """Issue a PrivacyLeakWarning, like :func:`warn_user`.
 
     Parameters
     ----------
     message : str
     """
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=level)
+    warn_user(message, PrivacyLeakWarning)
