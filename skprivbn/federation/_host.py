@@ -185,6 +185,11 @@ class PartyHost:
             raise PartyRefusal("refused")
         backend = resolve_backend(agreement.backend["name"])
         self._backend = backend.set_params(**agreement.backend["parameters"])
+        if isinstance(backend, MaskingBackend):
+            # so few may be left in a sum
+            n_needed = backend.n_needed(len(agreement.roster))
+            if n_needed < self._policy.min_parties:
+                raise PartyRefusal("too-few-parties")
         self._agreement = agreement
         self._session = PartySession(self.name, agreement, self._identity, self._pins)
         return {"hello": self._session.hello()}
@@ -204,6 +209,13 @@ class PartyHost:
         return self._begin("session.keys", self._backend.setup(self._session))
 
     def _control_backend(self, step, **payload):
+        agreement = self._agreement
+        survivors = payload.get("survivors", agreement.roster)
+        if set(survivors) != set(agreement.roster):
+            # The difference of two sums, one with and one without a party, is what
+            # that party told.
+            if not self._party.survives_losses(agreement.settings):
+                raise PartyRefusal("refused")
         return self._sums.control(step, payload)
 
     def _operate(self, name, payload):

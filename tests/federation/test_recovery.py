@@ -5,7 +5,7 @@ import pytest
 
 from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning, ProtocolError
-from skprivbn.federation import InProcessFederation, decode
+from skprivbn.federation import HostPolicy, InProcessFederation, decode
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedPCA
 from skprivbn.structure import FederatedGaussianBayesianNetwork
@@ -17,14 +17,22 @@ BLOCKS = {
 }
 
 
+class LosableParty(MeanParty):
+    """Goes on without others, though it adds up more than once."""
+
+    @classmethod
+    def survives_losses(cls, settings):
+        return True
+
+
 class Losing(InProcessFederation):
     """Loses the given parties, for good, when they are asked something."""
 
-    def __init__(self, losses, **options):
+    def __init__(self, losses, party_class=LosableParty, **options):
         self.losses = losses
         options.setdefault("on_dropout", "continue")
         backend = MaskingBackend(recovery=True)
-        super().__init__(BLOCKS, MeanParty, {}, backend, **options)
+        super().__init__(BLOCKS, party_class, {}, backend, **options)
 
     def _exchange(self, requests, timeout):
         replies = super()._exchange(requests, timeout)
@@ -112,3 +120,26 @@ def test_estimators_of_one_sum_go_on_without_a_lost_party(monkeypatch):
     # means over all parties and squares over some would be neither's
     with pytest.raises(PartyError, match="'b'"):
         FederatedPCA(backend=backend).fit(partition)
+
+
+@pytest.mark.parametrize("step", ["keys", "deliver", "moments"])
+def test_attack_a_party_left_out_of_the_second_sum(step):
+    # what the parties tell is the same in both: the difference would be b's
+    with Losing({}, party_class=MeanParty) as federation:
+        total = federation.secure_sum("moments")
+        federation.agree("update", {"total": total})
+        federation.losses = {step: ["b"]}
+        with pytest.raises(ProtocolError, match="only 0 parties are left at .surv"):
+            federation.secure_sum("moments")
+
+
+@pytest.mark.parametrize("min_parties, joins", [(5, True), (6, False)])
+def test_so_few_as_a_sum_may_be_over_are_enough_for_the_parties(min_parties, joins):
+    policy = HostPolicy(min_parties=min_parties)
+    federation = Losing({}, policy=policy)
+    if joins:
+        with federation:
+            federation.secure_sum("moments")
+    else:
+        with pytest.raises(PartyError, match="roster is smaller"):
+            federation.__enter__()
