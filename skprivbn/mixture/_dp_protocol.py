@@ -30,6 +30,7 @@ from skprivbn.mixture._gaussian_steps import (
     uniform_frame,
 )
 from skprivbn.mixture._seeding import merge_centroids, nearest
+from skprivbn.mixture._start_protocol import check_given
 from skprivbn.privacy import CountMechanism, distribute
 
 __all__ = [
@@ -206,6 +207,7 @@ class PrivateEMParty(Party):
         if not np.all(np.isfinite(X)):
             raise PartyRefusal("invalid-data")
         settings = self.settings
+        check_given(settings, X.shape[1])
         low, high = settings["bounds"]
         self.middle, self.half = box(low, high, settings["covariance_type"])
         # twice: bounds a hair apart have no middle that is between them

@@ -15,6 +15,7 @@ __all__ = [
     "Frame",
     "IllDefinedCovarianceError",
     "Mixture",
+    "covariance_shape",
     "e_step",
     "frame_of",
     "local_statistics",
@@ -286,6 +287,16 @@ def local_statistics(X, responsibilities, frame):
         second = np.sum(second, axis=0)[np.triu_indices(n_features)]
     counts = responsibilities.sum(axis=0)
     return np.concatenate([counts, first.ravel(), np.ravel(second)])
+
+
+def covariance_shape(covariance_type, n_components, n_features):
+    """Return the shape of the covariances of a mixture, or of its precisions."""
+    return {
+        "full": (n_components, n_features, n_features),
+        "tied": (n_features, n_features),
+        "diag": (n_components, n_features),
+        "spherical": (n_components,),
+    }[covariance_type]
 
 
 def n_statistics(covariance_type, n_components, n_features):

@@ -12,6 +12,7 @@ from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.federation import check_told
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
+    covariance_shape,
     e_step,
     log_likelihood,
     weighted_log_density,
@@ -55,12 +56,7 @@ class FittedMixtureMixin(DensityMixin):
     def _from_public_model(cls, model, n_features):
         """Make a fitted mixture of public parameters, all of which are checked."""
         k, d = len(model["weights"]), n_features
-        shape = {
-            "full": (k, d, d),
-            "tied": (d, d),
-            "diag": (k, d),
-            "spherical": (k,),
-        }[model["covariance_type"]]
+        shape = covariance_shape(model["covariance_type"], k, d)
         mixture = Mixture.from_covariances(
             model["covariance_type"],
             check_told(model["weights"], (k,)),

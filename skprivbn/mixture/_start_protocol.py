@@ -10,10 +10,11 @@ from abc import abstractmethod
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation import Party, PartyRefusal, check_told, operation
 from skprivbn.mixture._gaussian_steps import (
     IllDefinedCovarianceError,
     Mixture,
+    covariance_shape,
     local_statistics,
     maximise,
     uniform_frame,
@@ -30,7 +31,7 @@ from skprivbn.mixture._seeding import (
     random_responsibilities,
 )
 
-__all__ = ["StartParty", "start", "survey"]
+__all__ = ["StartParty", "check_given", "start", "survey"]
 
 GO_ON, CONVERGED = "go on", "converged"
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
@@ -54,6 +55,7 @@ class StartParty(Party):
         self.X = np.asarray(self.block["X"], dtype=np.float64)
         if not np.all(np.isfinite(self.X)):
             raise PartyRefusal("invalid-data")
+        check_given(self.settings, self.X.shape[1])
         self.n_runs = 0
 
     def _survey_operations(self):
@@ -317,6 +319,25 @@ class StartParty(Party):
         return maximise(
             self.reveal(total) / self.unit, self.frame, self.settings["reg_covar"]
         )
+
+
+def check_given(settings, n_features):
+    """Refuse a start whose arrays have other shapes than those of a mixture.
+
+    Weights for every row of a party, for instance, could pick out one of them.
+    """
+    n_components = settings["n_components"]
+    covariances = covariance_shape(
+        settings["covariance_type"], n_components, n_features
+    )
+    shapes = {
+        "weights": (n_components,),
+        "means": (n_components, n_features),
+        "precisions": covariances,
+        "covariances": covariances,
+    }
+    for name, value in settings["given"].items():
+        check_told(value, shapes[name])
 
 
 def given_or(settings, weights, means, covariances, middle):

@@ -25,6 +25,7 @@ from skprivbn.mixture._dp_protocol import (
     PrivateEMParty,
     sensitivities,
 )
+from skprivbn.mixture._em_protocol import EMParty
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
@@ -265,3 +266,18 @@ def test_attack_a_start_that_has_no_responsibilities_for_one_row(monkeypatch):
         party.hide = lambda vector: vector
         sums.append(party.noisy_statistics()["vector"] / _INTEGER_UNIT / party.grid)
     assert np.abs(sums[0] - sums[1]).sum() <= sensitivities("diag", 1)[0]
+
+
+@pytest.mark.parametrize("party_class", [EMParty, PrivateEMParty])
+def test_attack_weights_for_every_row(party_class):
+    # all of one component but the fourth row of everybody
+    weights = np.tile([0.0, 1.0], (10, 1))
+    weights[3] = 1.0, 0.0
+    given = {"weights": weights, "means": np.zeros((2, 2)), "precisions": np.ones(2)}
+    settings = EM | {"n_components": 2, "covariance_type": "spherical", "given": given}
+    settings |= {"bounds": np.array([[-1.0, -1.0], [1.0, 1.0]])}
+    context = SimpleNamespace(name="a", roster=("a", "b", "c"))
+    with pytest.raises(PartyRefusal):
+        party_class({"X": np.zeros((10, 2))}, settings, context)
+    given["weights"] = np.array([0.5, 0.5])
+    party_class({"X": np.zeros((10, 2))}, settings, context)
