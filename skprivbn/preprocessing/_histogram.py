@@ -83,6 +83,7 @@ class CountingParty(Party):
             raise PartyRefusal("refused")
         rows = np.asarray(self.block["X"], dtype=np.float64)
         if self.settings["bounds"] is not None:
+            check_told_bounds(self.settings["bounds"], rows.shape[1])
             rows = np.clip(rows, *self.settings["bounds"])
         self.ordered = np.sort(rows, axis=0).T
 

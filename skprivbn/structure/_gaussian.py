@@ -37,6 +37,7 @@ from skprivbn.structure._gaussian_search import (
 )
 from skprivbn.structure._moments import Moments, RowGrid, nearest_covariance
 from skprivbn.structure._moments_protocol import (
+    HOLDOUT,
     GaussianMomentsParty,
     calibrate,
     collect_basis_moments,
@@ -268,7 +269,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         return {
             "centre": self.centre,
             "basis": self.basis,
-            "holdout": 0.3 if self.search == "auto" else 0.0,
+            "holdout": HOLDOUT if self.search == "auto" else 0.0,
             "seed": int(seed),
             "noise": None,
             **changes,

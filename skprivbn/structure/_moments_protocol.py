@@ -15,7 +15,15 @@ from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.structure._basis import expand
 from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
 
-__all__ = ["GaussianMomentsParty", "collect_moments", "collect_noisy_moments"]
+__all__ = [
+    "HOLDOUT",
+    "GaussianMomentsParty",
+    "collect_moments",
+    "collect_noisy_moments",
+]
+
+#: part of the rows that searches are compared by
+HOLDOUT = 0.3
 
 
 class GaussianMomentsParty(Party):
@@ -89,6 +97,9 @@ class GaussianMomentsParty(Party):
         return {"vector": self.hide(sums + noise.share(sums.shape))}
 
     def _held_out(self):
+        # Any other part could be one row, of the party with the most of them.
+        if self.settings["holdout"] not in (0.0, HOLDOUT):
+            raise PartyRefusal("refused")
         n = len(self.X)
         held_out = np.zeros(n, dtype=bool)
         n_held_out = int(self.settings["holdout"] * n)

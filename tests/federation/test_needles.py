@@ -34,7 +34,11 @@ from skprivbn.preprocessing._histogram import (
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
 from skprivbn.structure._moments import RowGrid
-from skprivbn.structure._moments_protocol import GaussianMomentsParty, calibrate
+from skprivbn.structure._moments_protocol import (
+    HOLDOUT,
+    GaussianMomentsParty,
+    calibrate,
+)
 from skprivbn.structure._voting import VotingParty
 
 
@@ -281,3 +285,26 @@ def test_attack_weights_for_every_row(party_class):
         party_class({"X": np.zeros((10, 2))}, settings, context)
     given["weights"] = np.array([0.5, 0.5])
     party_class({"X": np.zeros((10, 2))}, settings, context)
+
+
+def test_attack_bounds_for_every_row():
+    # all rows but the first would be clipped to a constant
+    bounds = np.zeros((2, 10, 1))
+    bounds[:, 0, 0] = -9, 9
+    settings = histogram_settings(bounds=bounds)
+    with pytest.raises(PartyRefusal):
+        CountingParty({"X": np.ones((10, 1))}, settings, None)
+
+
+@pytest.mark.parametrize("holdout, fine", [(HOLDOUT, True), (1 / 12, False)])
+def test_attack_one_row_held_out(holdout, fine):
+    # of the party with 12 rows one, of the others none
+    blocks = {f"p{i}": {"X": np.ones((n, 2))} for i, n in enumerate((10, 11, 12))}
+    settings = {"noise": None, "basis": None, "centre": "pooled", "seed": 0}
+    settings["holdout"] = holdout
+    with InProcessFederation(blocks, GaussianMomentsParty, settings, "masking") as f:
+        if fine:
+            assert f.secure_sum("moments")[6] == 9
+        else:
+            with pytest.raises(PartyError, match="refuses"):
+                f.secure_sum("moments")
