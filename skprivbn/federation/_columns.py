@@ -42,6 +42,7 @@ class ColumnsParty(Party):
             records = yield from align_records(self.talk(), self.block["keys"])
         except ValueError:
             raise PartyRefusal("invalid-data") from None
-        if len(records) == 0:
+        # A peer with the key of one person would else be told of that person.
+        if len(records) < max(1, self.min_rows):
             raise PartyRefusal("too-few-rows")
         self.keep(records)

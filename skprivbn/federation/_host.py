@@ -200,6 +200,7 @@ class PartyHost:
         self._session.meet(hellos)
         party_class = self._find_protocol(self._agreement.protocol)
         self._party = party_class(self._block, self._agreement.settings, self._session)
+        self._party.min_rows = self._policy.min_rows
         self._schedule = self._party.schedule()
         self._expected = _as_names(next(self._schedule, ()))
         return self._rotate()
@@ -211,11 +212,11 @@ class PartyHost:
     def _control_backend(self, step, **payload):
         agreement = self._agreement
         survivors = payload.get("survivors", agreement.roster)
-        if set(survivors) != set(agreement.roster):
-            # The difference of two sums, one with and one without a party, is what
-            # that party told.
-            if not self._party.survives_losses(agreement.settings):
-                raise PartyRefusal("refused")
+        everybody = set(survivors) == set(agreement.roster)
+        # The difference of two sums, one with and one without a party, is what that
+        # party told.
+        if not everybody and not self._party.survives_losses(agreement.settings):
+            raise PartyRefusal("refused")
         return self._sums.control(step, payload)
 
     def _operate(self, name, payload):

@@ -183,7 +183,14 @@ class Party(ABC):
         Public parameters of the protocol, the same at every party.
     context : PartyContext
         Name, roster and pair keys of the session.
+
+    Attributes
+    ----------
+    min_rows : int
+        Fewest rows with which the party's host takes part, set by the host.
     """
+
+    min_rows: int = 1
 
     def __init__(
         self, block: dict[str, ArrayLike], settings: dict, context: PartyContext

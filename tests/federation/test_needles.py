@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import (
     HostPolicy,
@@ -26,6 +27,7 @@ from skprivbn.mixture._dp_protocol import (
     sensitivities,
 )
 from skprivbn.mixture._em_protocol import EMParty
+from skprivbn.partition import VerticalPartition
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
@@ -39,6 +41,7 @@ from skprivbn.structure._moments_protocol import (
     GaussianMomentsParty,
     calibrate,
 )
+from skprivbn.structure._private_k2_party import K2Party
 from skprivbn.structure._voting import VotingParty
 
 
@@ -308,3 +311,21 @@ def test_attack_one_row_held_out(holdout, fine):
         else:
             with pytest.raises(PartyError, match="refuses"):
                 f.secure_sum("moments")
+
+
+@pytest.mark.parametrize("min_rows, told", [(3, True), (4, False)])
+def test_attack_a_peer_that_has_the_keys_of_a_few(min_rows, told):
+    columns = {"clinic": np.arange(20) % 2, "lab": np.arange(20) % 3}
+    keys = {"clinic": [f"k{i}" for i in range(20)], "lab": [f"k{i}" for i in range(3)]}
+    keys["lab"] += [f"made up {i}" for i in range(17)]
+    partition = VerticalPartition(
+        {name: values[:, None] for name, values in columns.items()}, keys=keys
+    )
+    settings = {"owners": ["clinic", "lab"], "has_keys": True, "n_states": None}
+    session = partition.federate(K2Party, settings, NoSumsBackend(), min_rows=min_rows)
+    with session as federation:
+        if told:
+            federation.converse("align")
+        else:
+            with pytest.raises(PartyError, match="fewer rows"):
+                federation.converse("align")
