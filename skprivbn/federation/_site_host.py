@@ -36,6 +36,9 @@ _DATA_TYPES = {
     "min_rows": int,
 }
 
+#: settings that bound the rounds of a session, and their least values
+_ROUNDS = {"max_iter": 0, "n_init": 1}
+
 
 class SiteHost(PartyHost):
     """The host of a party whose data are what the site file says.
@@ -147,9 +150,9 @@ class SiteHost(PartyHost):
             "min_rows": dataset.min_rows,
             "min_parties": self._site_file.min_parties,
         }
-        for rule, least in limits.items():
+        for rule, least in (limits | _ROUNDS).items():
             asked = settings.get(rule, least)
-            # no number at all is not less than any
+            # what is no number is less than none, and no number of rounds equals it
             if type(asked) is not int or asked < least:
                 raise PartyRefusal("not-allowed")
 

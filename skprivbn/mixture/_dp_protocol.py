@@ -113,11 +113,11 @@ def noise_of(settings, n_features, n_parties):
         and costs about one per cent of it.
     """
     kind = settings["covariance_type"]
-    for number in ("max_iter", "n_components"):
+    for name, least in [("max_iter", 0), ("n_components", 1)]:
         # Settings come from the coordinator: half a release would be paid for with
         # half of the noise, and made all the same.
-        if not isinstance(settings[number], Integral) or settings[number] < 1:
-            raise ValueError(f"{number} must be a positive integer")
+        if not isinstance(settings[name], Integral) or settings[name] < least:
+            raise ValueError(f"{name} must be an integer of at least {least}")
     n_releases = settings["max_iter"] + uses_cells(settings)
     length = n_statistics(kind, settings["n_components"], n_features)
     grid = 2.0 ** math.ceil(math.log2(100 * math.sqrt(length)))

@@ -253,7 +253,7 @@ def test_attack_a_fraction_of_a_release(change):
     # noise of a 256th of one release, for which the start alone is made
     settings = {"bounds": np.array([[-1.0, -1.0], [1.0, 1.0]]), **EM}
     assert PrivateEMParty.privacy_noise(settings, 2, 3).epsilon == 1.0
-    with pytest.raises(ValueError, match="positive integer"):
+    with pytest.raises(ValueError, match="an integer of at least"):
         PrivateEMParty.privacy_noise(settings | change, 2, 3)
 
 

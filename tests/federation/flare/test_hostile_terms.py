@@ -51,11 +51,12 @@ def test_values_of_a_column_are_not_told_as_names_of_clusters(tmp_path):
     assert caught.value.code == "unknown-dataset"
 
 
-def test_no_number_is_no_limit(tmp_path):
+@pytest.mark.parametrize("rule", ["min_rows", "max_iter", "n_init"])
+def test_no_number_is_no_limit(tmp_path, rule):
     write_tables(tmp_path, *make_rows())
     federation = connect(make_sites(tmp_path, site_files()), "icu")
     federation._limits = {}
-    settings = {"init_params": "random", "min_rows": float("nan")}
+    settings = {"init_params": "random", rule: float("nan")}
     with pytest.raises(PartyError) as caught:
         federation.rows(["a", "b"]).federate(EMParty, settings).__enter__()
     assert caught.value.code == "not-allowed"
