@@ -5,6 +5,7 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._models import ModelParty, describe_model, sum_scores
 from skprivbn.partition import HorizontalPartition, RemoteRows, check_horizontal
 from skprivbn.utils import warn_leak
+from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._sklearn import StrOptions
 
 __all__ = ["BACKEND_CONSTRAINT", "FederatedMixin"]
@@ -12,7 +13,7 @@ __all__ = ["BACKEND_CONSTRAINT", "FederatedMixin"]
 BACKEND_CONSTRAINT = [StrOptions(set(BACKENDS)), AdditiveBackend]
 
 
-class FederatedMixin:
+class FederatedMixin(DocLinkMixin):
     """Routes `party` through scikit-learn and opens federations.
 
     Mix into estimators with ``fit(X, y=None, *, party=None)``. The class attribute

@@ -9,6 +9,7 @@ from skprivbn.bayesian_network._column_scores import add_column_scores
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import RemoteColumns, VerticalPartition
+from skprivbn.utils._doc_link import DocLinkMixin
 
 __all__ = ["DiscreteNetworkMixin"]
 
@@ -20,7 +21,7 @@ def _has_parameters(estimator):
     return getattr(estimator, "fit_parameters", True)
 
 
-class DiscreteNetworkMixin:
+class DiscreteNetworkMixin(DocLinkMixin):
     """Likelihood, completion and sampling through the fitted `network_`."""
 
     def __sklearn_tags__(self):

@@ -39,6 +39,7 @@ from skprivbn.privacy._scores import (
     row_scores,
 )
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
+from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._sklearn import (
     HasMethods,
     Interval,
@@ -65,7 +66,7 @@ def _best_has(name):
     return available_if(check)
 
 
-class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
+class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
     """Grid search whose choice is differentially private.
 
     Choosing parameters by scores on private rows tells something about these rows.

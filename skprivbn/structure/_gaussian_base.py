@@ -12,12 +12,13 @@ from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.partition import RemoteResults
 from skprivbn.utils import warn_user
+from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["NetworkMixin", "warn_if_standardised"]
 
 
-class NetworkMixin:
+class NetworkMixin(DocLinkMixin):
     """Prediction, likelihood and sampling through the fitted `network_`."""
 
     network_: Any
