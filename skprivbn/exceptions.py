@@ -55,6 +55,7 @@ class PartyError(RuntimeError):
         "invalid-data": "its data do not fit what the estimator needs",
         "too-few-rows": "it holds fewer rows than its minimum",
         "too-few-parties": "the roster is smaller than its minimum",
+        "too-many-rounds": "the fit takes more rounds than its site file allows",
         "not-authentic": "a message was not signed or sealed by whom it names",
         "out-of-range": "a value is too large for the secure sum's number format",
         "budget-exceeded": "its privacy budget for these data is used up",

@@ -46,11 +46,15 @@ class HostPolicy:
     allow_rows : bool
         Whether operations that show rows of data, to the coordinator or to other
         parties, are answered.
+    max_rounds : int or None
+        Most operations of one session: a coordinator that departs from the protocol
+        asks one question in each.
     """
 
     min_parties: int = 1
     min_rows: int = 1
     allow_rows: bool = False
+    max_rounds: int | None = None
 
 
 class PartyHost:
@@ -99,6 +103,7 @@ class PartyHost:
         self._schedule, self._expected = None, ()
         self._conversation = None
         self._heard = bytes(32)
+        self._n_rounds = 0
         self._last_sequence, self._last_digest, self._last_reply = -1, None, None
         self._closed = False
 
@@ -222,6 +227,10 @@ class PartyHost:
     def _operate(self, name, payload):
         if self._party is None or name not in self._expected:
             raise PartyRefusal("refused")
+        self._n_rounds += 1
+        most = self._policy.max_rounds
+        if most is not None and self._n_rounds > most:
+            raise PartyRefusal("too-many-rounds")
         words = self._party.operations()[name]
         shows_rows = "raw rows" in (words.kind, words.peers_kind)
         if shows_rows and not self._policy.allow_rows:

@@ -11,6 +11,7 @@ dataset; nothing about them is read off the data::
     min_rows = 20
     estimators = ["PPEMGaussianMixture", "FederatedGaussianBayesianNetwork"]
     max_exact_fits = 50
+    max_rounds = 1000
     budget = {epsilon = 1.0, delta = 1e-6}
 
     [datasets.icu.columns]
@@ -86,6 +87,7 @@ _DATASET_KEYS = {
     "estimators",
     "backends",
     "max_exact_fits",
+    "max_rounds",
     "budget",
     "individual",
     "allow_rows",
@@ -114,6 +116,8 @@ class Dataset:
         How sums may be hidden.
     max_exact_fits : int
         How many fits without differential privacy one state of the file allows.
+    max_rounds : int
+        Most rounds of one fit.
     budget : tuple of (epsilon, delta) or None
         Privacy budget. None means that no noisy release is allowed.
     individual : str or None
@@ -130,6 +134,7 @@ class Dataset:
     estimators: frozenset
     backends: tuple
     max_exact_fits: int
+    max_rounds: int
     budget: tuple | None
     individual: str | None = None
     allow_rows: bool = False
@@ -268,7 +273,7 @@ def _dataset(name, entry, folder):
     backends = tuple(entry.get("backends", _BACKENDS))
     if not set(backends) <= set(_BACKENDS):
         raise PartitionError(f"{where}: backends must be some of {list(_BACKENDS)}")
-    for key, least in [("min_rows", 1), ("max_exact_fits", 0)]:
+    for key, least in [("min_rows", 1), ("max_exact_fits", 0), ("max_rounds", 1)]:
         _check_count(entry.get(key, least), f"{where}: {key}", least)
     budget = entry.get("budget")
     if budget is not None:
@@ -288,6 +293,7 @@ def _dataset(name, entry, folder):
         estimators=frozenset(entry["estimators"]),
         backends=backends,
         max_exact_fits=entry.get("max_exact_fits", 0),
+        max_rounds=entry.get("max_rounds", 2000),
         budget=budget,
         individual=individual,
         allow_rows=entry.get("allow_rows", False) is True,

@@ -107,6 +107,7 @@ class SiteHost(PartyHost):
             self._site_file.min_parties,
             max(dataset.min_rows, wanted),
             dataset.allow_rows,
+            dataset.max_rounds,
         )
         self._dataset, self._columns = dataset, columns
         if keeps_results:

@@ -253,6 +253,20 @@ def test_exact_fits_are_counted_per_state_of_the_data(tmp_path, data):
     FederatedStandardScaler().fit(rows)
 
 
+def test_rounds_of_a_fit_are_limited(tmp_path, data):
+    write_tables(tmp_path, *data)
+    limited = "max_exact_fits = 9\nmax_rounds = 6"
+    files = {
+        name: text.replace("max_exact_fits = 9", limited)
+        for name, text in site_files(max_exact_fits=9).items()
+    }
+    rows = connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
+    FederatedStandardScaler().fit(rows)
+    mixture = PPEMGaussianMixture(2, tol=0, max_iter=10, backend="masking")
+    with pytest.raises(PartyError, match="more rounds"):
+        mixture.fit(rows)
+
+
 def test_alignments_of_records_are_counted(tmp_path, data):
     # who may align again and again, with keys of its choice, finds out who is there
     write_tables(tmp_path, *data)
