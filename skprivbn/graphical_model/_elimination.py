@@ -186,7 +186,11 @@ class EliminationPlan:
         Elimination order.
     n_cells : int
         Cells of the largest bucket, what time and (in part) memory grow with.
+    converged : bool
+        True: the answers are exact.
     """
+
+    converged = True
 
     def __init__(self, cliques, sizes):
         self.cliques = [tuple(clique) for clique in cliques]

@@ -130,6 +130,8 @@ def naive_mle(tables, penalty, max_iter=1000):
     theta : ndarray of shape (n_parameters,)
     n_iter : int
         Total over penalties.
+    converged : bool
+        False if the iterations for the last penalty ran out.
     """
     marginals = projected_marginals(tables)
     n_steps = max(int(np.ceil(np.log10(1e-2 / penalty) - 1e-9)), 0)
@@ -138,7 +140,7 @@ def naive_mle(tables, penalty, max_iter=1000):
     for value in path:
         theta, n = maximise_likelihood(tables.layout, marginals, value, theta, max_iter)
         n_iter += n
-    return theta, n_iter
+    return theta, n_iter, n < max_iter
 
 
 def signal_strength(tables):

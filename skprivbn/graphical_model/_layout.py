@@ -127,7 +127,7 @@ def choose_inference(inference, cliques, sizes, max_cells):
     engine : EliminationPlan or LoopyPropagation
     """
     if inference == "loopy":
-        return LoopyPropagation(cliques, sizes)
+        return LoopyPropagation(cliques, sizes, warm_start=True)
     _, largest = elimination_order(cliques, sizes)
     if largest <= max_cells:
         return EliminationPlan(cliques, sizes)
@@ -138,7 +138,7 @@ def choose_inference(inference, cliques, sizes, max_cells):
     if inference == "exact":
         raise ValueError(f"{message}: use fewer cliques, or inference='loopy'")
     warn_user(f"{message}; loopy belief propagation is used, which is approximate")
-    return LoopyPropagation(cliques, sizes)
+    return LoopyPropagation(cliques, sizes, warm_start=True)
 
 
 def support_of(layout, structural_zeros, nodes):

@@ -30,6 +30,8 @@ __all__ = ["RandomFieldLearning"]
 
 #: penalty that keeps the maximum likelihood of exact tables finite
 _EXACT_PENALTY = 1e-9
+#: a distance between learnt and released marginals that is worth a warning
+_FAR = 0.02
 
 
 class RandomFieldLearning(RandomFieldQueries):
@@ -124,24 +126,24 @@ class RandomFieldLearning(RandomFieldQueries):
         n_records, self.table_unit_ = tables.n_records(), unit
         if self.missing == "skip":
             tables = tables.rescaled()
-        self.n_iter_ = 0
-        if tables.kind == "none" or not tables.std.any():
-            theta, self.n_iter_ = naive_mle(tables, _EXACT_PENALTY, self.max_iter)
-        elif self.method == "naive":
-            theta, self.n_iter_ = naive_mle(tables, self.regularization, self.max_iter)
+        self.n_iter_, converged = 0, True
+        exact = tables.kind == "none" or not tables.std.any()
+        if exact or self.method == "naive":
+            penalty = _EXACT_PENALTY if exact else self.regularization
+            theta, self.n_iter_, converged = naive_mle(tables, penalty, self.max_iter)
         elif self.method == "cgm":
             e_step = "nlbp" if self.inference == "nlbp" else "dual"
             theta, self.n_iter_, converged = collective_em(
                 tables, e_step, self.discrepancy, self.max_iter
             )
-            if not converged:
-                warn_user(
-                    f"'cgm' has not converged after {self.n_iter_} iterations; raise "
-                    "max_iter",
-                    ConvergenceWarning,
-                )
         else:
             theta = empirical_bayes(tables)
+        if not converged:
+            warn_user(
+                f"method={self.method!r} has not converged after {self.n_iter_} "
+                "iterations; raise max_iter",
+                ConvergenceWarning,
+            )
         self._set_model(tables.layout, theta, states)
         self.n_records_ = n_records
         self._set_tables(tables, counts)
@@ -166,7 +168,7 @@ class RandomFieldLearning(RandomFieldQueries):
         values = layout.split(tables.values)
         fitted = self.model_.marginals()
         self.noisy_tables_, self.noisy_marginals_, self.marginal_std_ = {}, {}, {}
-        first = set()
+        first, miss = set(), 0.0
         for clique, table in zip(self.cliques_, layout.ties):
             multiplicity = layout.multiplicity[table]
             if table not in first:
@@ -176,3 +178,12 @@ class RandomFieldLearning(RandomFieldQueries):
             noise = tables.std[table] / (multiplicity * n_records)
             self.noisy_marginals_[clique] = values[table] / (multiplicity * n_records)
             self.marginal_std_[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)
+            distance = np.abs(p - self.noisy_marginals_[clique])
+            miss = max(miss, (distance - 6 * self.marginal_std_[clique]).max())
+        if miss > _FAR and self.model_.inference == "loopy":
+            warn_user(
+                f"the learnt marginals miss the tables by {miss:.2g} more than noise "
+                "explains: learning with loopy belief propagation failed; use fewer or "
+                "smaller cliques, or raise max_cells for exact inference",
+                ConvergenceWarning,
+            )

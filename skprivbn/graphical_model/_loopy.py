@@ -1,24 +1,33 @@
-"""Approximate inference where the exact one is too large: loopy belief propagation."""
+"""Approximate inference where the exact one is too large: belief propagation.
 
-import warnings
+Plain belief propagation on cycles has several fixed points, between which learning
+would jump. Here every clique is weighted by the share of forests that it belongs to,
+out of a few that together cover all cliques (tree-reweighted belief propagation,
+Wainwright, Jaakkola and Willsky, 2005): then there is one solution, it varies smoothly
+with the tables, and its log-partition function is an upper bound.
+"""
+
+from math import prod
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["LoopyPropagation"]
+__all__ = ["LoopyPropagation", "forest_weights"]
 
 _TINY = 1e-300
-#: change of messages in the last round above which a warning is due
+#: change of messages in the last round up to which they count as converged
 _ROUGH = 1e-3
+#: fewest forests: with few of them the shares are uneven
+_MIN_FORESTS = 10
 
 
 class LoopyPropagation:
     """Sum-product on the factor graph of cliques and variables, with damping.
 
-    Exact if the factor graph has no cycle. Otherwise the marginals are those of a
-    stationary point of the Bethe free energy and the log-partition function is its
-    Bethe approximation; then marginals of different cliques still agree on single
-    variables.
+    Exact if the factor graph has no cycle. Otherwise the log-partition function is an
+    upper bound, and the marginals are its derivatives; those of different cliques
+    still agree on single variables.
+
+    Cliques whose tables have the same shape are handled as one stack.
 
     Parameters
     ----------
@@ -26,112 +35,208 @@ class LoopyPropagation:
         Scope of each table.
     sizes : sequence of int
         Number of states of each variable.
-    damping : float, default=0.3
+    damping : float, default=0.1
         Weight of the previous messages.
-    max_iter : int, default=100
+    max_iter : int, default=200
         Most rounds of messages.
     tol : float, default=1e-9
         Stop when no message changes by more.
+    warm_start : bool, default=False
+        Start from the messages of the last call, whose tables were similar.
+
+    Attributes
+    ----------
+    n_cells : int
+        Number of cells of all tables and beliefs.
+    converged : bool
+        Whether the messages of the last call had come to rest.
     """
 
-    def __init__(self, cliques, sizes, damping=0.3, max_iter=100, tol=1e-9):
+    def __init__(
+        self, cliques, sizes, damping=0.1, max_iter=200, tol=1e-9, warm_start=False
+    ):
         self.cliques = [tuple(clique) for clique in cliques]
         self.sizes = tuple(int(size) for size in sizes)
         self.damping, self.max_iter, self.tol = damping, max_iter, tol
-        self._last = None
+        self.warm_start = warm_start
+        by_shape = {}
+        for c, clique in enumerate(self.cliques):
+            by_shape.setdefault(tuple(self.sizes[i] for i in clique), []).append(c)
+        weights = forest_weights(self.cliques, len(self.sizes))
+        self._stacks = [
+            _Stack(self.cliques, weights, *stack) for stack in by_shape.items()
+        ]
+        self.n_cells = sum(self.sizes) + sum(
+            prod(stack.shape) * len(stack) for stack in self._stacks
+        )
+        #: weights of the entropies of single variables
+        self._counting = np.ones(len(self.sizes))
+        for clique, weight in zip(self.cliques, weights):
+            self._counting[list(clique)] -= weight
+        n_states = np.asarray(self.sizes, dtype=int)[:, None, None]
+        self._padding = np.arange(n_states.max(initial=1)) >= n_states
+        self.converged, self._last = True, None
 
     def forward(self, tables):
         """Same as in :class:`EliminationPlan`, approximately."""
         n_batch = max((len(t) for t in tables), default=1)
+        stacked = [stack.gather(tables, n_batch) for stack in self._stacks]
         messages = self._start(n_batch)
+        change = 0.0
         for _ in range(self.max_iter):
-            beliefs = self._variable_beliefs(messages, n_batch)
+            beliefs = self._beliefs(messages, n_batch)
             change = 0.0
-            updated = {}
-            for c, clique in enumerate(self.cliques):
-                incoming = self._incoming(c, messages, beliefs)
-                product = _times(tables[c], incoming)
-                for axis, i in enumerate(clique):
-                    others = tuple(a + 1 for a in range(len(clique)) if a != axis)
+            for stack, table, old in zip(self._stacks, stacked, messages):
+                incoming = stack.incoming(old, beliefs)
+                product = _times(table, incoming)
+                for axis, sent in enumerate(old):
+                    others = tuple(a + 2 for a in range(len(old)) if a != axis)
                     message = product.sum(axis=others)
-                    message = message / np.maximum(incoming[axis], _TINY)
-                    message = _normalise(message)
-                    old = messages[c, i]
-                    change = max(change, np.abs(message - old).max())
-                    updated[c, i] = self.damping * old + (1 - self.damping) * message
-            messages = updated
+                    message = _normalise(message / np.maximum(incoming[axis], _TINY))
+                    change = max(change, np.abs(message - sent).max(initial=0.0))
+                    # geometric mean: beliefs are products of powers of messages
+                    log = self.damping * _log(sent) + (1 - self.damping) * _log(message)
+                    np.exp(log - log.max(axis=-1, keepdims=True), out=sent)
+                    sent /= sent.sum(axis=-1, keepdims=True)
             if change <= self.tol:
                 break
-        else:
-            if messages and change > _ROUGH:
-                warnings.warn(
-                    f"loopy belief propagation has not converged after {self.max_iter} "
-                    f"rounds (last change {change:.1e}): marginals are approximate",
-                    ConvergenceWarning,
-                    stacklevel=2,
-                )
+        self.converged = change <= max(self.tol, _ROUGH)
         self._last = n_batch, messages
-        beliefs = self._variable_beliefs(messages, n_batch)
+        beliefs = self._beliefs(messages, n_batch)
         marginals = [
-            _normalise(_times(table, self._incoming(c, messages, beliefs)))
-            for c, table in enumerate(tables)
+            _normalise(_times(table, stack.incoming(sent, beliefs)))
+            for stack, table, sent in zip(self._stacks, stacked, messages)
         ]
-        return self._bethe(tables, marginals, beliefs), marginals
+        tape = [None] * len(self.cliques)
+        for stack, marginal in zip(self._stacks, marginals):
+            for c, one in zip(stack.members, marginal):
+                tape[c] = one
+        return self._bound(stacked, marginals, beliefs), tape
 
     def backward(self, tape):
         """Marginals of all cliques, in their own axis order."""
         return tape
 
     def _start(self, n_batch):
-        """Uniform messages, or those of the last call: its tables were similar."""
-        if self._last is not None and self._last[0] == n_batch:
+        """Messages of each stack along each axis: uniform, or of the last call."""
+        if self.warm_start and self._last is not None and self._last[0] == n_batch:
             return self._last[1]
-        return {
-            (c, i): np.full((n_batch, self.sizes[i]), 1 / self.sizes[i])
-            for c, clique in enumerate(self.cliques)
-            for i in clique
-        }
-
-    def _variable_beliefs(self, messages, n_batch):
-        logs = [np.zeros((n_batch, size)) for size in self.sizes]
-        for (_, i), message in messages.items():
-            logs[i] += np.log(np.maximum(message, _TINY))
-        return [_normalise(np.exp(b - b.max(axis=1, keepdims=True))) for b in logs]
-
-    def _incoming(self, c, messages, beliefs):
-        """Messages from variables to clique c: beliefs without its own message."""
         return [
-            _normalise(beliefs[i] / np.maximum(messages[c, i], _TINY))
-            for i in self.cliques[c]
+            [np.full((len(stack), n_batch, size), 1 / size) for size in stack.shape]
+            for stack in self._stacks
         ]
 
-    def _bethe(self, tables, marginals, beliefs):
-        """Bethe log-partition: expected log-potentials plus Bethe entropy."""
-        degree = np.bincount(
-            [i for clique in self.cliques for i in clique], minlength=len(self.sizes)
-        )
-        total = np.zeros(len(beliefs[0]) if beliefs else 1)
-        for table, marginal in zip(tables, marginals):
-            axes = tuple(range(1, marginal.ndim))
-            ratio = np.log(np.maximum(table, _TINY)) - np.log(
-                np.maximum(marginal, _TINY)
+    def _beliefs(self, messages, n_batch):
+        """Beliefs of variables, padded with zeros to the same number of states."""
+        logs = np.zeros((len(self.sizes), n_batch, self._padding.shape[-1]))
+        for stack, sent in zip(self._stacks, messages):
+            for variables, message in zip(stack.scopes, sent):
+                own_states = logs[..., : message.shape[-1]]
+                np.add.at(own_states, variables, stack.weights * _log(message))
+        np.copyto(logs, -np.inf, where=self._padding)
+        return _normalise(np.exp(logs - logs.max(axis=-1, keepdims=True)))
+
+    def _bound(self, stacked, marginals, beliefs):
+        """Expected log-potentials plus the weighted entropies."""
+        total = np.zeros(beliefs.shape[1])
+        for stack, table, marginal in zip(self._stacks, stacked, marginals):
+            # the tables are already taken to the power of one over the weight
+            ratio = _log(table) - _log(marginal)
+            within = (marginal * ratio).sum(axis=tuple(range(2, marginal.ndim)))
+            total += stack.weights[:, 0, 0] @ within
+        entropy = -(beliefs * _log(beliefs)).sum(axis=-1)
+        return total + self._counting @ entropy
+
+
+class _Stack:
+    """Cliques whose tables have the same shape.
+
+    Parameters
+    ----------
+    cliques : list of tuple of int
+        All cliques.
+    weights : ndarray of shape (n_cliques,)
+        Their weights.
+    shape : tuple of int
+        Of their tables.
+    members : list of int
+        Which cliques.
+    """
+
+    def __init__(self, cliques, weights, shape, members):
+        self.shape, self.members = shape, members
+        # variables along each axis of the tables
+        self.scopes = np.array([cliques[c] for c in members], dtype=int).T
+        self.weights = weights[members, None, None]
+
+    def __len__(self):
+        return len(self.members)
+
+    def gather(self, tables, n_batch):
+        """Tables of all members as one array, to the power of one over the weight."""
+        stacked = np.empty((len(self), n_batch, *self.shape))
+        for place, c in enumerate(self.members):
+            stacked[place] = tables[c]
+        exponent = 1 / self.weights.reshape(-1, *[1] * (stacked.ndim - 1))
+        return stacked if (exponent == 1).all() else stacked**exponent
+
+    def incoming(self, sent, beliefs):
+        """Messages from variables along each axis: beliefs without the own message."""
+        return [
+            _normalise(
+                beliefs[variables, :, : message.shape[-1]] / np.maximum(message, _TINY)
             )
-            total += (marginal * ratio).sum(axis=axes)
-        for i, belief in enumerate(beliefs):
-            entropy = -(belief * np.log(np.maximum(belief, _TINY))).sum(axis=1)
-            total += (1 - degree[i]) * entropy
-        return total
+            for variables, message in zip(self.scopes, sent)
+        ]
+
+
+def forest_weights(cliques, n_variables):
+    """Share of forests that each clique belongs to; one if there are no cycles.
+
+    Forests are sets of cliques whose factor graph has no cycle. Each is filled with
+    the cliques that were in the fewest so far, which makes the shares even.
+
+    Parameters
+    ----------
+    cliques : list of tuple of int
+        Scopes.
+    n_variables : int
+        Number of variables.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_cliques,)
+        In (0, 1].
+    """
+    times, n_forests = np.zeros(len(cliques), dtype=int), 0
+    while n_forests < _MIN_FORESTS or not times.all():
+        tree = np.arange(n_variables)  # which tree of the forest each variable is in
+        for c in np.argsort(times, kind="stable"):
+            scope = list(cliques[c])
+            joined = tree[scope]
+            if len(set(joined.tolist())) == len(scope):
+                tree[np.isin(tree, joined)] = tree[scope[0]] if scope else 0
+                times[c] += 1
+        n_forests += 1
+        if times.all() and n_forests == 1:
+            break
+    return times / n_forests
 
 
 def _times(table, incoming):
     product = table
     for axis, message in enumerate(incoming):
-        shape = [len(message)] + [1] * len(incoming)
-        shape[axis + 1] = -1
+        shape = [*message.shape[:2]] + [1] * len(incoming)
+        shape[axis + 2] = -1
         product = product * message.reshape(shape)
     return product
 
 
+def _log(table):
+    return np.log(np.maximum(table, _TINY))
+
+
 def _normalise(table):
-    axes = tuple(range(1, table.ndim))
+    """Divide by the sum over all but the first two axes."""
+    axes = tuple(range(2, table.ndim))
     return table / np.maximum(table.sum(axis=axes, keepdims=True), _TINY)

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._base import check_names
 from skprivbn.bayesian_network._labels import MISSING, decode, encode
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._loopy import LoopyPropagation
-from skprivbn.utils import import_optional
+from skprivbn.utils import import_optional, warn_user
 from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["MarkovRandomField"]
@@ -147,7 +148,7 @@ class MarkovRandomField:
     @cached_property
     def _forward(self):
         engine = self._engine(self._scopes, self._sizes)
-        log_partition, tape = engine.forward([table[None] for table in self._linear])
+        log_partition, tape = _propagate(engine, [t[None] for t in self._linear])
         if not np.isfinite(log_partition[0]):
             raise ValueError("the potentials exclude every configuration")
         return engine, float(log_partition[0] + sum(self._peaks)), tape
@@ -410,8 +411,7 @@ class MarkovRandomField:
         posteriors = [
             np.empty([len(codes)] + [self._sizes[i] for i in group]) for group in asked
         ]
-        largest = getattr(engine, "n_cells", max(map(len, scopes), default=1))
-        size = max(_CHUNK_CELLS // largest, 1)
+        size = max(_CHUNK_CELLS // engine.n_cells, 1)
         for start in range(0, len(codes), size):
             rows = slice(start, start + size)
             batch = [
@@ -419,13 +419,25 @@ class MarkovRandomField:
                 for table, index in tables
             ]
             with np.errstate(divide="ignore"):
-                mass, tape = engine.forward(batch + ones)
+                mass, tape = _propagate(engine, batch + ones)
             log_mass[rows] += mass
             if asked:
                 marginals = engine.backward(tape)
                 for posterior, place_of in zip(posteriors, where):
                     posterior[rows] = marginals[place_of]
         return log_mass, posteriors
+
+
+def _propagate(engine, tables):
+    result = engine.forward(tables)
+    if not engine.converged:
+        warn_user(
+            f"loopy belief propagation has not converged after {engine.max_iter} "
+            "rounds: probabilities may be far off; use fewer or smaller cliques, or "
+            "inference='exact'",
+            ConvergenceWarning,
+        )
+    return result
 
 
 def _missing_patterns(codes):

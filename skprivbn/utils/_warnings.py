@@ -1,5 +1,7 @@
 """Warn where the user can do something about it."""
 
+import contextlib
+import functools
 import sys
 import warnings
 from pathlib import Path
@@ -10,8 +12,12 @@ from skprivbn.exceptions import PrivacyLeakWarning
 
 __all__ = ["warn_leak", "warn_user"]
 
-_INTERNAL = tuple(
-    str(Path(path).parent) for path in (Path(__file__).parent, sklearn.__file__)
+#: frames to pass over, with what stands between them
+_INTERNAL = (
+    str(Path(__file__).parents[1]),
+    str(Path(sklearn.__file__).parent),
+    contextlib.__file__,
+    functools.__file__,
 )
 
 

@@ -82,7 +82,7 @@ def test_stopping_by_discrepancy_beats_the_limit_and_naive():
         assert converged and n_iter < 40
         # far enough on the way to the limit to have learnt the noise
         limit, _, _ = collective_em(tables, discrepancy=0.0, max_iter=80)
-        naive, _ = naive_mle(tables, 1e-7, max_iter=300)
+        naive, _, _ = naive_mle(tables, 1e-7, max_iter=300)
         kl = [divergence(layout, truth, theta) for theta in (stopped, limit, naive)]
         assert kl[0] < kl[1]
         ratios.append(kl[0] / kl[2])

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -316,6 +317,24 @@ def test_large_treewidth_falls_back_to_loopy_propagation():
     assert_allclose(found.marginal((0, 1)), truth, atol=0.02)
     with pytest.raises(ValueError, match="inference='loopy'"):
         learner(inference="exact", **cycle).fit(rows)
+
+
+@pytest.mark.parametrize("method", ["auto", "naive"])
+def test_dense_fields_learn_their_marginals_by_loopy_propagation(method):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(4, size=(4000, 7))
+    for j in range(1, 7):  # a strong tree, measured by all pairs
+        kept = rng.random(4000) < 0.8
+        rows[:, j] = np.where(kept, rng.permutation(4)[rows[:, j // 2]], rows[:, j])
+    found = learner(
+        cliques=list(combinations(range(7), 2)),
+        epsilon=20.0,
+        method=method,
+        domain=[4] * 7,
+        inference="loopy",
+    ).fit(rows)
+    truth = np.histogram2d(rows[:, 0], rows[:, 1], bins=np.arange(5))[0] / 4000
+    assert_allclose(found.marginal((0, 1)), truth, atol=0.01)
 
 
 def test_budget_is_charged_before_the_rows_are_looked_at(X):

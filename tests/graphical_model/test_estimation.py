@@ -64,7 +64,7 @@ def test_ridge_satisfies_its_stationarity_condition():
     layout, theta = random_field()
     tables = noisy_tables(layout, theta, 2000, 20.0)
     penalty = 1e-3
-    found, _ = naive_mle(tables, penalty)
+    found, _, _ = naive_mle(tables, penalty)
     gap = layout.marginals(found)[1] - projected_marginals(tables)
     assert_allclose(gap, -2 * penalty * found, atol=1e-6)
 
