@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SUBPACKAGES = sorted(
     path.parent.name for path in (ROOT / "skprivbn").glob("*/__init__.py")
 )
-#: a part of the tests that touches every dependency, in about two minutes
+#: a part of the tests that touches every dependency
 TESTS = ["test_architecture.py", "federation/test_federation.py", "metrics"]
 TESTS += ["crypto/test_backends.py", "crypto/test_psi.py", "partition"]
 TESTS += ["privacy/test_mechanisms.py", "privacy/test_composition.py"]
@@ -46,7 +46,7 @@ EXTRAS = {
     "doc": "import numpydoc, pandas, pydata_sphinx_theme, sphinx, sphinx_gallery",
     "bench": "import matplotlib, networkx, pandas, pgmpy",
 }
-#: gigabytes, and fetched by ``make bench`` anyway
+#: large, and fetched by ``make bench`` anyway
 HEAVY = {"torch", "mbi==2.0.0", "jax"}
 
 
@@ -82,7 +82,7 @@ def oldest():
     """Return dependencies and peers at the oldest versions that are allowed."""
     tools = PROJECT["optional-dependencies"]["test"]
     peers = [each for each in tools if re.split("[<>=]", each)[0] in PEERS]
-    # All of them fixed: what is left open, pip may try in hundreds of versions.
+    # All of them fixed: pip searches long among what is left open.
     return [
         re.sub(r">=([\w.]+).*", r"==\1", each)
         for each in PROJECT["dependencies"] + peers
