@@ -229,7 +229,7 @@ def test_progress_can_be_shown(estimator, capsys):
 @each(HORIZONTAL)
 def test_the_wrong_number_of_labels_is_said(estimator):
     X, y, party = fit_arguments(estimator)
-    with pytest.raises(ValueError, match="party has 59 labels for 60 rows"):
+    with pytest.raises(ValueError, match="party has 59 values for 60 rows"):
         ready(estimator).fit(X, y, party=party[:-1])
 
 

@@ -410,7 +410,9 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
             return log_odds
         cluster = column_or_1d(cluster)
         if len(cluster) != len(X):
-            raise ValueError(f"cluster has {len(cluster)} labels for {len(X)} rows")
+            raise ValueError(
+                f"cluster has {len(cluster)} values for {len(X)} rows: give one per row"
+            )
         known = dict(zip(self.clusters_.tolist(), np.nan_to_num(self.random_effects_)))
         return log_odds + [known.get(label, 0.0) for label in cluster.tolist()]
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from skprivbn.crypto import AdditiveBackend
@@ -122,11 +122,10 @@ class HorizontalPartition:
         X = check_array(X, dtype=None, ensure_all_finite=False)
         rows = _rows_of_parties(party, len(X))
         aligned = {
-            key: column_or_1d(values)
+            key: _one_per_row(key, values, len(X))
             for key, values in aligned.items()
             if values is not None
         }
-        check_consistent_length(X, *aligned.values())
         return cls(
             {name: X[index] for name, index in rows.items()},
             feature_names,
@@ -227,15 +226,25 @@ class HorizontalPartition:
         return f"HorizontalPartition({sizes}; {self.n_features} features)"
 
 
+def _one_per_row(name, values, n_samples):
+    shape = np.shape(values)
+    if len(shape) != 1 and not (len(shape) == 2 and shape[1] == 1):
+        raise ValueError(
+            f"{name} should be a 1d array with one value per row, got an array of "
+            f"shape {shape}"
+        )
+    if shape[0] != n_samples:
+        raise ValueError(
+            f"{name} has {shape[0]} values for {n_samples} rows: give one per row"
+        )
+    return column_or_1d(values)
+
+
 def _rows_of_parties(party, n_samples):
     """Return the row numbers of each party, in sorted order of the labels."""
     if party is None:
         return {ONE_PARTY: np.arange(n_samples)}
-    labels = column_or_1d(party)
-    if len(labels) != n_samples:
-        raise ValueError(
-            f"party has {len(labels)} labels for {n_samples} rows: give one per row"
-        )
+    labels = _one_per_row("party", party, n_samples)
     if labels.dtype == object:
         missing = [label is None or label != label for label in labels]
     else:

@@ -240,7 +240,7 @@ def spoil(**changes):
         (spoil(y=STUDY.cluster % 3), "Only binary"),
         (spoil(y=np.ones(len(STUDY.y))), "1 class"),
         (spoil(y=None), "requires y"),
-        (spoil(cluster=STUDY.cluster[:-1]), "inconsistent numbers"),
+        (spoil(cluster=STUDY.cluster[:-1]), "cluster has .* give one per row"),
     ],
     ids=["X", "y", "cluster", "three classes", "one class", "no y", "length"],
 )
@@ -310,7 +310,7 @@ def test_prediction_uses_the_clusters_effects(fitted):
         fitted.decision_function(X, cluster=["unheard of"] * 50),
         fitted.decision_function(X),
     )
-    with pytest.raises(ValueError, match="49 labels for 50 rows"):
+    with pytest.raises(ValueError, match="49 values for 50 rows"):
         fitted.predict(X, cluster=cluster[:-1])
 
 

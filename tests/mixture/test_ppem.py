@@ -255,7 +255,7 @@ def test_bad_rows_are_named(three_blobs):
     hole[3, 1] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         masked().fit(hole, party=party)
-    with pytest.raises(ValueError, match="239 labels for 240 rows"):
+    with pytest.raises(ValueError, match="239 values for 240 rows"):
         masked().fit(X, party=party[1:])
     with pytest.raises(ValueError, match="n_components = 9, n_samples = 8"):
         masked(9).fit(X[:8], party=party[:8])

@@ -34,9 +34,16 @@ def test_blocks_are_copies():
     )
 
 
+@pytest.mark.parametrize("name", ["party", "series"])
+@pytest.mark.parametrize("values", ["a", [["a", "b"]] * 6])
+def test_wrong_shape_names_the_argument(name, values):
+    with pytest.raises(ValueError, match=f"^{name} should be a 1d array"):
+        HorizontalPartition.from_rows(X, **{name: values})
+
+
 @pytest.mark.parametrize("party", [["a"] * 5, ["a"] * 7])
 def test_wrong_length_of_party(party):
-    with pytest.raises(ValueError, match=r"party has \d labels for 6 rows"):
+    with pytest.raises(ValueError, match=r"party has \d values for 6 rows"):
         HorizontalPartition.from_rows(X, party)
 
 
