@@ -78,9 +78,21 @@ SECTIONS = {
             Curve("n", "MB", "series", {"series": "Asia"}),
         ),
     ),
-    "notears": Section("Rows, NOTEARS: `FederatedNotearsADMM`"),
+    "notears": Section(
+        "Rows, NOTEARS: `FederatedNotearsADMM`",
+        ratios={
+            "CPU time, ratio to the paper's rounds in torch": (
+                "rounds seconds",
+                "torch seconds",
+            )
+        },
+    ),
     "notears_growth": Section(
-        "Growth of `FederatedNotearsADMM` with variables and parties"
+        "Growth of `FederatedNotearsADMM` with variables and parties",
+        curves=(
+            Curve("d", "masked round seconds", "K", {"K": 8}),
+            Curve("K", "masked round seconds", "d", {"d": 20}),
+        ),
     ),
     "random_fields": Section(
         "Differentially private random fields: `DPCGMLearner`",
@@ -238,7 +250,8 @@ def draw(name, number, rows, curve):
         line = sorted(
             (row[curve.x], row[curve.y]) for row in chosen if row[curve.by] == label
         )
-        ax.plot(*zip(*line), marker="o", markersize=4, label=label)
+        name_of_line = label if isinstance(label, str) else f"{curve.by} = {label}"
+        ax.plot(*zip(*line), marker="o", markersize=4, label=name_of_line)
     if curve.log:
         ax.set(xscale="log", yscale="log")
         ticks = sorted({row[curve.x] for row in chosen})
