@@ -6,6 +6,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import joblib
 import sklearn
 
 from skprivbn.exceptions import PrivacyLeakWarning
@@ -16,6 +17,7 @@ __all__ = ["warn_leak", "warn_user"]
 _INTERNAL = (
     str(Path(__file__).parents[1]),
     str(Path(sklearn.__file__).parent),
+    str(Path(joblib.__file__).parent),
     contextlib.__file__,
     functools.__file__,
 )
