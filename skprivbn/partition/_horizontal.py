@@ -227,7 +227,7 @@ class HorizontalPartition:
 
 
 def _one_per_row(name, values, n_samples):
-    shape = np.shape(values)
+    shape = np.asarray(values).shape
     if len(shape) != 1 and not (len(shape) == 2 and shape[1] == 1):
         raise ValueError(
             f"{name} should be a 1d array with one value per row, got an array of "
