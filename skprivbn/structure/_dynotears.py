@@ -15,6 +15,7 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_told
 from skprivbn.partition import check_horizontal
 from skprivbn.structure._admm_protocol import lagged_rows
+from skprivbn.structure._gaussian_base import public_network
 from skprivbn.structure._notears_admm import ADMMMixin
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -333,15 +334,8 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         return -0.5 * terms.sum(axis=1)
 
     def _public_model(self):
-        network = self.network_
-        return {
-            "nodes": list(network.nodes),
-            "weights": network.weights,
-            "intercepts": network.intercepts,
-            "variances": network.variances,
-            "mean": self.mean_,
-            "past": self._past,
-        }
+        own = {"mean": self.mean_, "past": self._past}
+        return public_network(self.network_) | own
 
     @classmethod
     def _from_public_model(cls, model, n_features):

@@ -15,7 +15,17 @@ from skprivbn.utils import warn_user
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
-__all__ = ["NetworkMixin", "warn_if_standardised"]
+__all__ = ["NetworkMixin", "public_network", "warn_if_standardised"]
+
+
+def public_network(network):
+    """Return the parameters of a Gaussian network, as a site is told them."""
+    return {
+        "nodes": list(network.nodes),
+        "weights": network.weights,
+        "intercepts": network.intercepts,
+        "variances": network.variances,
+    }
 
 
 class NetworkMixin(DocLinkMixin):
@@ -34,13 +44,7 @@ class NetworkMixin(DocLinkMixin):
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _public_model(self):
-        network = self.network_
-        return {
-            "nodes": list(network.nodes),
-            "weights": network.weights,
-            "intercepts": network.intercepts,
-            "variances": network.variances,
-        }
+        return public_network(self.network_)
 
     @classmethod
     def _from_public_model(cls, model, n_features):
