@@ -142,14 +142,16 @@ class RowGrid:
         )
 
     def read(self, total, noise=0.0):
-        """Turn a noisy sum into moments in the columns' units, positive definite.
+        """Turn a noisy sum into moments in the columns' units.
 
-        `noise` is the standard deviation of the noise on every entry of `total`.
+        However large the noise, the mean is within the bounds and the covariance
+        positive definite. `noise` is its standard deviation on every entry of `total`.
         """
         q, levels = len(self.low), self.levels
         total = np.asarray(total, dtype=float)
         n = max(total[0] / levels**2, 2.0)
-        mean = total[1 : q + 1] / (levels * n)
+        half = 0.5 * (self.high - self.low) / self.step
+        mean = np.clip(total[1 : q + 1] / (levels * n), -half, half)
         covariance = _symmetric(total[q + 1 :], q) / n - np.outer(mean, mean)
         covariance = nearest_covariance(covariance * self.step**2)
         noise = noise * self.step**2 / n
@@ -157,9 +159,12 @@ class RowGrid:
 
 
 def nearest_covariance(matrix, floor=1e-4):
-    """Raise the eigenvalues to at least `floor` times the mean variance."""
+    """Raise the eigenvalues to at least `floor` times their mean size.
+
+    Size, not value: noise can leave more negative eigenvalues than positive ones.
+    """
     eigenvalues, vectors = np.linalg.eigh(matrix)
-    least = floor * max(np.trace(matrix) / len(matrix), np.finfo(float).tiny)
+    least = floor * np.abs(eigenvalues).mean()
     if eigenvalues[0] >= least:
         return matrix
     return (vectors * np.maximum(eigenvalues, least)) @ vectors.T

@@ -107,6 +107,8 @@ def notears(
     def smooth(W):
         residual = covariance @ (W - np.eye(d))
         h, slope = trace_expm(W * W)
+        if not np.isfinite(h):
+            return np.inf, np.zeros_like(W)
         loss = 0.5 * np.vdot(W - np.eye(d), residual)
         value = loss + 0.5 * rho * h * h + alpha * h
         return value, residual + (rho * h + alpha) * 2.0 * slope * W

@@ -13,7 +13,7 @@ from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure._gaussian_search import SEARCHES, held_out
+from skprivbn.structure._gaussian_search import SEARCHES, held_out, search
 from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
 
 
@@ -192,6 +192,21 @@ def test_grid_moments_without_noise():
     assert read.n_rows == pytest.approx(500)
     np.testing.assert_allclose(read.mean, X.mean(axis=0), atol=2e-3)
     np.testing.assert_allclose(read.covariance, np.cov(X.T, bias=True), atol=5e-3)
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+def test_searches_survive_moments_that_are_nothing_but_noise(method):
+    """Even if more variances come out negative than positive."""
+    d, rng = 4, np.random.default_rng(0)
+    grid = RowGrid.from_bounds((-5, 5), d)
+    totals = rng.normal(size=(20, 1 + d + d * (d + 1) // 2)) * 1e4 * grid.levels**2
+    totals[0, 1 + d :] = -abs(totals[0, 1 + d :])
+    for total in totals:
+        moments = grid.read(total, 1e4 * grid.levels**2)
+        assert np.linalg.eigvalsh(moments.covariance)[0] > 0
+        assert np.all(np.abs(moments.mean) <= 5.0)
+        found = search(method, moments, lambda1=0.1, threshold=0.3, significance=0.05)
+        assert found.adjacency.shape == (d, d)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
