@@ -30,6 +30,9 @@ __all__ = [
     "laplace_scale",
 ]
 
+#: widest noise: of exact samplers of shares, and that sums of 64-bit counts hold
+MAX_SCALES = {"laplace": 2.0**40, "gaussian": 2.0**50}
+
 
 def laplace_scale(epsilon: float, l1_sensitivity: float) -> float:
     """Return the scale of the discrete Laplace noise that gives pure epsilon.
@@ -365,6 +368,14 @@ class CountMechanism:
     delta: float
     scale: float
     sensitivity: float
+
+    def __post_init__(self) -> None:
+        if self.scale > MAX_SCALES[self.kind]:
+            raise ValueError(
+                f"epsilon={self.epsilon:g} and delta={self.delta:g} are too small: "
+                f"counts that change by up to {self.sensitivity:.3g} would need noise "
+                f"of scale {self.scale:.3g}, which does not fit 64-bit integers"
+            )
 
     @classmethod
     def for_budget(

@@ -100,6 +100,8 @@ def test_noise_keeps_shape_type_and_value():
         (lambda: gaussian_sigma(1.0, 0.0, 1), ValueError, "delta"),
         (lambda: gaussian_sigma(1.0, 1.0, 1), ValueError, "delta"),
         (lambda: gaussian_sigma(1.0, 1e-6, 0.5), ValueError, "at least 1"),
+        (lambda: CountMechanism.for_budget(1e-13), ValueError, "too small"),
+        (lambda: CountMechanism.for_budget(1e-12, 1e-14, 9999), ValueError, "64-bit"),
         (
             lambda: add_discrete_laplace(np.array([2**63], np.uint64), 1, 1.0),
             OverflowError,
