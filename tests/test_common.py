@@ -240,3 +240,25 @@ def test_predict_after_fit_predict(estimator):
     np.testing.assert_array_equal(
         labels, ready(estimator).fit(X, party=party).predict(X)
     )
+
+
+@each([e for e in HORIZONTAL if "min_honest" in e.get_params(deep=False)])
+def test_noise_grows_with_mistrust(estimator):
+    """With fewer trusted, every share must be larger: what colluders know is less."""
+    X, y, party = fit_arguments(estimator)
+    options = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5.0, 5.0), "max_iter": 2}
+    known = options.keys() & estimator.get_params(deep=False).keys()
+    options = {name: options[name] for name in known}
+    said = []
+    for min_honest in (1, 3):
+        private = ready(estimator).set_params(min_honest=min_honest, **options)
+        notes = private.fit(X, y, party=party).ledger_.notes
+        said += [note for note in notes if "colluding" in note]
+    # one honest party is enough for epsilon 1, or all three are needed
+    assert said[0].endswith(", 1, inf")
+    assert "parties: 1, " in said[1] and not said[1].endswith(", 1, inf")
+    accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
+    private.set_params(min_honest=4, accountant=accountant)
+    with pytest.raises(ValueError, match="min_honest must be between 1 and"):
+        private.fit(X, y, party=party)
+    assert accountant.spent().epsilon == 0

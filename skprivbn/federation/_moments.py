@@ -55,6 +55,7 @@ def moments_settings(
     bounds: Any = None,
     noise: tuple[float, float] | None = None,
     n_parties: Any = None,
+    min_honest: int | None = None,
 ) -> dict:
     """Return the public parameters of a :class:`MomentsParty`.
 
@@ -68,6 +69,8 @@ def moments_settings(
         Privacy budget of the release.
     n_parties : int, default=None
         How many parties share in making the noise, with `noise` only.
+    min_honest : int, default=None
+        How many of them are trusted to; by default half of them, rounded up.
 
     Returns
     -------
@@ -75,8 +78,13 @@ def moments_settings(
     """
     if noise is None:
         return {"second": second, "bounds": None, "noise": None}
-    epsilon, delta = noise
-    n_values = _n_values(np.shape(bounds)[1], second)
+    mechanism, unit = _calibrate(*noise, _n_values(np.shape(bounds)[1], second))
+    shares = distribute(mechanism, n_parties, min_honest)
+    return {"second": second, "bounds": bounds, "noise": asdict(shares), "unit": unit}
+
+
+def _calibrate(epsilon, delta, n_values):
+    """Return the noise of the sums, and the integer that stands for half a width."""
     unit = UNIT
     if delta == 0:
         unit = min(UNIT, int(np.sqrt(MAX_LAPLACE_SCALE * epsilon / n_values)))
@@ -84,8 +92,7 @@ def moments_settings(
     mechanism = CountMechanism.for_budget(
         epsilon, delta, unit**2 * n_values, unit**2 * np.sqrt(n_values)
     )
-    shares = distribute(mechanism, n_parties)
-    return {"second": second, "bounds": bounds, "noise": asdict(shares), "unit": unit}
+    return mechanism, unit
 
 
 def _n_values(n_features, second):
@@ -109,13 +116,12 @@ class MomentsParty(Party):
         if given is None:
             return None
         check_told_bounds(bounds, n_features)
-        budget = given["epsilon"], given["delta"]
-        expected = moments_settings(
-            settings["second"], bounds=bounds, noise=budget, n_parties=n_parties
+        mechanism, unit = _calibrate(
+            given["epsilon"], given["delta"], _n_values(n_features, settings["second"])
         )
-        if settings["unit"] != expected["unit"]:
+        if settings["unit"] != unit:
             raise PartyRefusal("refused")
-        return check_noise(given, DistributedNoise(**expected["noise"]))
+        return check_noise(given, mechanism, n_parties)
 
     @classmethod
     def survives_losses(cls, settings: dict) -> bool:
@@ -223,6 +229,7 @@ def collect_moments(federation: Any) -> Moments:
 def _collect_noisy(federation, second):
     low, high = federation.settings["bounds"]
     noise = DistributedNoise(**federation.settings["noise"])
+    noise.check_survivors(len(federation.active))
     values = federation.secure_sum("noisy_moments") / federation.settings["unit"] ** 2
     declare_noise(
         federation.ledger, noise, "noisy count, sums and products of all rows"

@@ -20,7 +20,7 @@ from skprivbn.crypto import HiddenVector
 from skprivbn.crypto._base import PartyContext
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._ledger import KINDS
-from skprivbn.privacy import DistributedNoise
+from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._options import check_bounds
 
 __all__ = [
@@ -112,20 +112,30 @@ def operation(tells: str = "", **words: Any) -> Callable:
     return mark
 
 
-def check_noise(given: dict, expected: DistributedNoise) -> DistributedNoise:
+def check_noise(
+    given: dict, mechanism: CountMechanism, n_parties: int
+) -> DistributedNoise:
     """Return noise that parties are asked to make, if it is what it should be.
+
+    A party trusts no more than half of all, itself included, to add their share.
 
     Parameters
     ----------
     given : dict
         Fields of a ``DistributedNoise``, from the coordinator.
-    expected : DistributedNoise
+    mechanism : CountMechanism
         For the same epsilon and delta, calibrated by this party.
+    n_parties : int
+        Parties that add a share.
 
     Returns
     -------
-    expected : DistributedNoise
+    noise : DistributedNoise
     """
+    min_honest = given["min_honest"]
+    if 2 * min_honest > n_parties + 1:
+        raise PartyRefusal("refused")
+    expected = distribute(mechanism, n_parties, min_honest)
     if given != asdict(expected):
         raise PartyRefusal("refused")
     return expected

@@ -139,8 +139,9 @@ class DPCGMLearner(
         How tables of several holders are added: "masking", "ckks", ...
 
     min_honest : int, default=None
-        With several holders, how many are trusted to add their share of the noise and
-        to keep it secret; by default half of them, rounded up.
+        With several holders: how many of them are trusted to add their share of the
+        noise and to keep it secret. None means half of them, rounded up; sites accept
+        no more.
 
     max_cells : int, default=4194304
         Largest number of cells of all tables together, and of intermediate tables of
@@ -244,7 +245,7 @@ class DPCGMLearner(
         "structural_zeros": [Mapping, None],
         "psgd_params": [dict, None],
         "backend": BACKEND_CONSTRAINT,
-        "min_honest": [Interval(Integral, 1, None, closed="left"), None],
+        "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
         "max_cells": [Interval(Integral, 1, None, closed="left")],
     }
     __metadata_request__fit = {"individual": True}

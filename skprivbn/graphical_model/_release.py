@@ -21,7 +21,7 @@ from skprivbn.graphical_model._counting import (
     sensitivities,
 )
 from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.privacy import CountMechanism, DistributedNoise
 
 __all__ = [
     "TablesParty",
@@ -113,10 +113,8 @@ class TablesParty(Party):
 
     @classmethod
     def privacy_noise(cls, settings, n_features, n_parties):
-        """Return the noise of the tables, calibrated anew; trusting half at most."""
+        """Return the noise of the tables, calibrated anew."""
         given = settings["noise"]
-        if 2 * given["min_honest"] > n_parties + 1:
-            raise PartyRefusal("refused")
         contribution = Contribution(
             settings["contribution"], settings["max_records"], settings["max_weight"]
         )
@@ -125,7 +123,7 @@ class TablesParty(Party):
             given["delta"],
             *sensitivities(settings["ties"], contribution),
         )
-        return check_noise(given, distribute(mechanism, n_parties, given["min_honest"]))
+        return check_noise(given, mechanism, n_parties)
 
     @classmethod
     def survives_losses(cls, settings):

@@ -17,7 +17,7 @@ from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._noisy_tables import project_to_simplex
 from skprivbn.graphical_model._release import TablesParty, open_sum
-from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy import CountMechanism
 
 __all__ = [
     "SharedTreeBudget",
@@ -144,14 +144,9 @@ class TreeParty(TablesParty):
 
     @classmethod
     def privacy_noise(cls, settings, n_features, n_parties):
-        """Return the noise of both releases, calibrated anew; trusting half at most."""
-        given = settings["noise"]
-        if 2 * given["min_honest"] > n_parties + 1:
-            raise PartyRefusal("refused")
-        return check_noise(
-            given,
-            distribute(cls.budget_of(settings).noise, n_parties, given["min_honest"]),
-        )
+        """Return the noise of both releases, calibrated anew."""
+        mechanism = cls.budget_of(settings).noise
+        return check_noise(settings["noise"], mechanism, n_parties)
 
     @staticmethod
     def budget_of(settings):

@@ -128,7 +128,7 @@ def noise_of(settings, n_features, n_parties):
         l1_sensitivity=n_releases * math.ceil(grid * l1 + length),
         l2_sensitivity=math.sqrt(n_releases) * (grid * l2 + math.sqrt(length)),
     )
-    return distribute(mechanism, n_parties), grid
+    return distribute(mechanism, n_parties, settings["min_honest"]), grid
 
 
 def round_rows(rows):
@@ -200,7 +200,10 @@ class PrivateEMParty(Party):
     def privacy_noise(cls, settings, n_features, n_parties):
         """Return the noise of all releases together, as every party calibrates it."""
         check_told_bounds(settings["bounds"], n_features)
-        return noise_of(settings, n_features, n_parties)[0]
+        noise, _ = noise_of(settings, n_features, n_parties)
+        if 2 * noise.min_honest > n_parties + 1:
+            raise PartyRefusal("refused")
+        return noise
 
     def prepare(self):
         X = np.asarray(self.block["X"], dtype=np.float64)

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from skprivbn.base import FederatedMixin
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.mixture._dp_protocol import PrivateEMParty, run_private_em
+from skprivbn.mixture._dp_protocol import PrivateEMParty, noise_of, run_private_em
 from skprivbn.mixture._em_protocol import EMParty, run_em, small_component_message
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._progress import Progress
@@ -109,9 +109,14 @@ default="kmeans"
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
     bounds : pair of numbers or array-likes of shape (n_features,), default=None
-        Public lower and upper bounds of the features, needed with `epsilon`.
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
-        Charged at every fit.
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
 
     Attributes
     ----------
@@ -214,6 +219,7 @@ default="kmeans"
         delta: float = 0.0,
         bounds: tuple | None = None,
         accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -237,6 +243,7 @@ default="kmeans"
         self.delta = delta
         self.bounds = bounds
         self.accountant = accountant
+        self.min_honest = min_honest
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -380,6 +387,7 @@ default="kmeans"
             **self._settings(partition.n_features),
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
+            "min_honest": None if self.min_honest is None else int(self.min_honest),
         }
         if settings["n_init"] > 1 or settings["max_iter"] == 0:
             raise ValueError(
@@ -394,6 +402,8 @@ default="kmeans"
             )
         if self.bounds is not None:
             settings["bounds"] = check_bounds(self.bounds, partition.n_features)
+        # may raise, before budget is spent
+        noise_of(settings, partition.n_features, partition.n_parties)
         spent = charge(self, "mixture")
         with self._federate(partition, PrivateEMParty, settings) as federation:
             mixture = run_private_em(federation, settings, progress)

@@ -12,7 +12,7 @@ def fit_moments(estimator, partition, second):
     Parameters
     ----------
     estimator : estimator
-        With `backend`, `epsilon`, `delta`, `bounds` and `accountant`.
+        With `backend` and the parameters of privacy.
     partition : HorizontalPartition
     second : {"full", "diagonal", "none"}
 
@@ -20,16 +20,16 @@ def fit_moments(estimator, partition, second):
     -------
     moments : Moments
     """
+    options = {}
+    if estimator.epsilon is not None:
+        options = {
+            "bounds": check_bounds(estimator.bounds, partition.n_features),
+            "noise": (estimator.epsilon, estimator.delta),
+            "n_parties": partition.n_parties,
+            "min_honest": estimator.min_honest,
+        }
+    settings = moments_settings(second, **options)
     spent = charge(estimator, "means and variances")
-    if spent is None:
-        settings = moments_settings(second)
-    else:
-        settings = moments_settings(
-            second,
-            bounds=check_bounds(estimator.bounds, partition.n_features),
-            noise=(estimator.epsilon, estimator.delta),
-            n_parties=partition.n_parties,
-        )
     with estimator._federate(partition, MomentsParty, settings) as federation:
         moments = collect_moments(federation)
     estimator.ledger_ = federation.ledger

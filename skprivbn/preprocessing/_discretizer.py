@@ -50,9 +50,14 @@ class FederatedKBinsDiscretizer(
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
     bounds : pair of numbers or array-likes of shape (n_features,), default=None
-        Public lower and upper bounds of the features, needed with `epsilon`.
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
-        Charged at every fit.
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
 
     Attributes
     ----------
@@ -93,6 +98,7 @@ class FederatedKBinsDiscretizer(
         delta: float = 0.0,
         bounds: tuple | None = None,
         accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
     ) -> None:
         self.n_bins = n_bins
         self.strategy = strategy
@@ -101,6 +107,7 @@ class FederatedKBinsDiscretizer(
         self.delta = delta
         self.bounds = bounds
         self.accountant = accountant
+        self.min_honest = min_honest
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -122,7 +129,7 @@ class FederatedKBinsDiscretizer(
         """
         partition = check_horizontal(self, X, party, dtype=[np.float64, np.float32])
         bounds = None
-        if self.bounds is not None:
+        if self.bounds is not None or self.epsilon is not None:
             bounds = check_bounds(self.bounds, partition.n_features)
         if self.strategy == "uniform" and bounds is not None:
             self.ledger_ = Ledger(parties=partition.names)
@@ -135,13 +142,7 @@ class FederatedKBinsDiscretizer(
         return self
 
     def _find_edges(self, partition, bounds):
-        spent = charge(self, "edges of bins")
-        if spent is None:
-            warn_leak(
-                "edges of bins are read off the data, and may be values of single "
-                "rows; give public bounds= with strategy='uniform', or epsilon="
-            )
-        noise = None if spent is None else (self.epsilon, self.delta)
+        noise = None if self.epsilon is None else (self.epsilon, self.delta)
         uniform = self.strategy == "uniform"
         levels = np.linspace(0, 1, 2 if uniform else self.n_bins + 1)
         if noise is None and len(levels) > MAX_LEVELS:
@@ -150,7 +151,15 @@ class FederatedKBinsDiscretizer(
                 f"{MAX_LEVELS - 1} bins of equal count, since more would tell their "
                 "values"
             )
-        settings = histogram_settings(len(levels), bounds, noise, partition.n_parties)
+        settings = histogram_settings(
+            len(levels), bounds, noise, partition.n_parties, self.min_honest
+        )
+        spent = charge(self, "edges of bins")
+        if spent is None:
+            warn_leak(
+                "edges of bins are read off the data, and may be values of single "
+                "rows; give public bounds= with strategy='uniform', or epsilon="
+            )
         with self._federate(partition, CountingParty, settings) as federation:
             found = find_quantiles(federation, levels, partition.n_features)
         self.ledger_ = federation.ledger

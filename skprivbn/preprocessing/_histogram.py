@@ -30,7 +30,9 @@ MAGNITUDES = np.concatenate(
 )
 
 
-def histogram_settings(n_levels=2, bounds=None, noise=None, n_parties=None):
+def histogram_settings(
+    n_levels=2, bounds=None, noise=None, n_parties=None, min_honest=None
+):
     """Return the public parameters of a :class:`CountingParty`.
 
     Parameters
@@ -43,6 +45,8 @@ def histogram_settings(n_levels=2, bounds=None, noise=None, n_parties=None):
         Privacy budget; needs `bounds`.
     n_parties : int, default=None
         How many parties share in making the noise.
+    min_honest : int, default=None
+        How many of them are trusted to; by default half of them, rounded up.
 
     Returns
     -------
@@ -50,11 +54,14 @@ def histogram_settings(n_levels=2, bounds=None, noise=None, n_parties=None):
     """
     settings = {"n_levels": n_levels, "bounds": bounds, "noise": None}
     if noise is not None:
-        # One row is in one cell of the histogram of each feature.
-        n_features = bounds.shape[1]
-        mechanism = CountMechanism.for_budget(*noise, n_features, np.sqrt(n_features))
-        settings["noise"] = asdict(distribute(mechanism, n_parties))
+        mechanism = _calibrate(*noise, bounds.shape[1])
+        settings["noise"] = asdict(distribute(mechanism, n_parties, min_honest))
     return settings
+
+
+def _calibrate(epsilon, delta, n_features):
+    # One row is in one cell of the histogram of each feature.
+    return CountMechanism.for_budget(epsilon, delta, n_features, np.sqrt(n_features))
 
 
 class CountingParty(Party):
@@ -67,9 +74,8 @@ class CountingParty(Party):
         if given is None:
             return None
         check_told_bounds(bounds, n_features)
-        budget = given["epsilon"], given["delta"]
-        expected = histogram_settings(2, bounds, budget, n_parties)["noise"]
-        return check_noise(given, DistributedNoise(**expected))
+        mechanism = _calibrate(given["epsilon"], given["delta"], n_features)
+        return check_noise(given, mechanism, n_parties)
 
     @classmethod
     def survives_losses(cls, settings):
@@ -186,6 +192,7 @@ def _narrow(federation, edges, levels):
 def _noisy_quantiles(federation, levels):
     low, high = federation.settings["bounds"]
     noise = DistributedNoise(**federation.settings["noise"])
+    noise.check_survivors(len(federation.active))
     counts = federation.secure_sum("noisy_histogram").reshape(len(low), N_CELLS)
     declare_noise(federation.ledger, noise, "noisy histograms of all features")
     # Cumulative counts as the nearest distribution function: rising, from 0 to 1.

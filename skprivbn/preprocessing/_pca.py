@@ -49,9 +49,14 @@ class FederatedPCA(
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
     bounds : pair of numbers or array-likes of shape (n_features,), default=None
-        Public lower and upper bounds of the features, needed with `epsilon`.
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
-        Charged at every fit.
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
 
     Attributes
     ----------
@@ -110,6 +115,7 @@ class FederatedPCA(
         delta: float = 0.0,
         bounds: tuple | None = None,
         accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -118,6 +124,7 @@ class FederatedPCA(
         self.delta = delta
         self.bounds = bounds
         self.accountant = accountant
+        self.min_honest = min_honest
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(

@@ -43,9 +43,14 @@ class FederatedStandardScaler(
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
     bounds : pair of numbers or array-likes of shape (n_features,), default=None
-        Public lower and upper bounds of the features, needed with `epsilon`.
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
-        Charged at every fit.
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
 
     Attributes
     ----------
@@ -102,6 +107,7 @@ class FederatedStandardScaler(
         delta: float = 0.0,
         bounds: tuple | None = None,
         accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
     ) -> None:
         self.with_mean = with_mean
         self.with_std = with_std
@@ -110,6 +116,7 @@ class FederatedStandardScaler(
         self.delta = delta
         self.bounds = bounds
         self.accountant = accountant
+        self.min_honest = min_honest
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(

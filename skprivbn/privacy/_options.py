@@ -1,6 +1,6 @@
-"""What `epsilon`, `delta`, `bounds` and `accountant` mean in every estimator."""
+"""What `epsilon`, `delta`, `bounds`, ... mean in every estimator."""
 
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -14,6 +14,7 @@ PRIVACY_CONSTRAINTS = {
     "delta": [Interval(Real, 0, 1, closed="left")],
     "bounds": ["array-like", tuple, None],
     "accountant": [PrivacyAccountant, None],
+    "min_honest": [Interval(Integral, 1, None, closed="left"), None],
 }
 
 

@@ -21,7 +21,7 @@ from skprivbn.partition import (
     check_horizontal,
     check_vertical,
 )
-from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy import PrivacyAccountant, distribute
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._columns_protocol import (
@@ -101,14 +101,18 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
     random_state : int, RandomState instance or None, default=None
         Chooses the rows that "auto" sets aside.
     epsilon : float, default=None
-        Differential privacy of one row of one party. None adds no noise.
-    delta : float, default=1e-6
-        Its failure probability. Zero uses Laplace noise.
-    bounds : tuple (low, high), default=None
-        Public bounds of the columns, numbers or one per column; rows are clipped to
-        them. Needed with `epsilon`.
+        Privacy budget of the moments. None releases them exactly.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
-        Charged with `epsilon` and `delta` before any row is touched.
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
 
     Attributes
     ----------
@@ -181,9 +185,10 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
         epsilon: float | None = None,
-        delta: float = 1e-6,
+        delta: float = 0.0,
         bounds: tuple | None = None,
         accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
     ) -> None:
         self.search = search
         self.parties = parties
@@ -198,6 +203,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         self.delta = delta
         self.bounds = bounds
         self.accountant = accountant
+        self.min_honest = min_honest
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -303,7 +309,11 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
     def _noisy_moments(self, partition):
         grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
-        noise = calibrate(grid, self.epsilon, self.delta, partition.n_parties)
+        noise = distribute(
+            calibrate(grid, self.epsilon, self.delta),
+            partition.n_parties,
+            self.min_honest,
+        )
         self.privacy_spent_ = charge(self, "moments", noise.rho)
         settings = self._settings(
             noise=asdict(noise),

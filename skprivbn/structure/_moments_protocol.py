@@ -11,7 +11,7 @@ from skprivbn.federation import (
     declare_noise,
     operation,
 )
-from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.privacy import CountMechanism, DistributedNoise
 from skprivbn.structure._basis import expand
 from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
 
@@ -37,8 +37,8 @@ class GaussianMomentsParty(Party):
             return None
         grid = RowGrid(settings["low"], settings["high"])
         check_told_bounds([grid.low, grid.high], n_features)
-        budget = given["epsilon"], given["delta"]
-        return check_noise(given, calibrate(grid, *budget, n_parties))
+        mechanism = calibrate(grid, given["epsilon"], given["delta"])
+        return check_noise(given, mechanism, n_parties)
 
     @classmethod
     def survives_losses(cls, settings):
@@ -131,19 +131,19 @@ def collect_basis_moments(federation, moments):
     return read_moments(total, federation.settings["centre"])
 
 
-def calibrate(grid, epsilon, delta, n_parties):
-    """Noise that `n_parties` make together so that the sums are (epsilon, delta)-DP."""
-    mechanism = CountMechanism.for_budget(
+def calibrate(grid, epsilon, delta):
+    """Noise with which the sums are (epsilon, delta)-DP."""
+    return CountMechanism.for_budget(
         epsilon,
         delta,
         l1_sensitivity=grid.l1_sensitivity,
         l2_sensitivity=grid.l2_sensitivity,
     )
-    return distribute(mechanism, n_parties)
 
 
 def collect_noisy_moments(federation, grid, noise):
     """The coordinator's side with differential privacy."""
+    noise.check_survivors(len(federation.active))
     total = federation.secure_sum("noisy_moments")
     declare_noise(
         federation.ledger,

@@ -15,7 +15,7 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.partition import RemoteResults, check_horizontal
-from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy import PrivacyAccountant, distribute
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._admm_protocol import (
@@ -183,14 +183,19 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
     random_state : int, RandomState instance or None, default=None
         First weights of networks.
     epsilon : float, default=None
-        Differential privacy of one row of one party, for linear models. The parties
-        then release noisy moments once and the rounds run on those.
-    delta : float, default=1e-6
-        Its failure probability.
-    bounds : tuple (low, high), default=None
-        Public bounds of the columns; needed with `epsilon`.
+        Privacy budget of the fit, for linear models: the parties release noisy
+        moments once, and the rounds run on those. None adds no noise.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
-        Charged with `epsilon` and `delta` before any row is touched.
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
     verbose : int, default=0
         1 prints every tenth round, 2 every one.
 
@@ -279,9 +284,10 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
         epsilon: float | None = None,
-        delta: float = 1e-6,
+        delta: float = 0.0,
         bounds: tuple | None = None,
         accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.model = model
@@ -303,6 +309,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self.delta = delta
         self.bounds = bounds
         self.accountant = accountant
+        self.min_honest = min_honest
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -402,7 +409,11 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
     def _fit_private(self, partition, settings):
         """Noisy moments once; everything after them costs no privacy."""
         grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
-        noise = calibrate(grid, self.epsilon, self.delta, partition.n_parties)
+        noise = distribute(
+            calibrate(grid, self.epsilon, self.delta),
+            partition.n_parties,
+            self.min_honest,
+        )
         spent = charge(self, "moments", noise.rho)
         public = {"noise": asdict(noise), "low": grid.low, "high": grid.high}
         with self._federate(partition, GaussianMomentsParty, public) as federation:

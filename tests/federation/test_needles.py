@@ -33,7 +33,7 @@ from skprivbn.preprocessing._histogram import (
     CountingParty,
     histogram_settings,
 )
-from skprivbn.privacy import DistributedNoise
+from skprivbn.privacy import DistributedNoise, distribute
 from skprivbn.privacy._options import check_bounds
 from skprivbn.structure._moments import RowGrid
 from skprivbn.structure._moments_protocol import (
@@ -204,6 +204,7 @@ def test_other_sums_do_so_too():
         "given": {},
         "epsilon": 1.0,
         "delta": 1e-6,
+        "min_honest": None,
         "seeds": [0],
     }
     context = SimpleNamespace(name="a", roster=("a", "b", "c"))
@@ -217,7 +218,7 @@ NO_WIDTH = np.array([[0.0], [5e-324]])
 
 def test_attack_bounds_without_a_width():
     em = {"bounds": NO_WIDTH, **EM}
-    noise = asdict(calibrate(RowGrid(*NO_WIDTH), 1.0, 1e-6, 3))
+    noise = asdict(distribute(calibrate(RowGrid(*NO_WIDTH), 1.0, 1e-6), 3))
     low, high = NO_WIDTH
     told = {
         MomentsParty: moments_settings(
@@ -242,6 +243,7 @@ EM = {
     "given": {},
     "epsilon": 1.0,
     "delta": 1e-6,
+    "min_honest": None,
     "seeds": [0],
 }
 

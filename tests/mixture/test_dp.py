@@ -77,6 +77,7 @@ def test_rounding_is_inside_the_calibrated_sensitivity(covariance_type, delta):
         "max_iter": 4,
         "epsilon": 1.0,
         "delta": delta,
+        "min_honest": None,
         "init_params": "kmeans",
         "given": {},
     }
@@ -160,6 +161,7 @@ def test_the_total_carries_the_calibrated_noise(delta):
         "max_iter": 3,
         "epsilon": 2.0,
         "delta": delta,
+        "min_honest": None,
         "init_params": "random",
         "given": {},
     }

@@ -11,7 +11,7 @@ from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
-from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy import PrivacyAccountant, distribute
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.structure._gaussian_search import SEARCHES, held_out, search
 from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
@@ -235,7 +235,7 @@ def test_noise_has_the_standard_deviation_it_claims():
     d = 30
     X = np.zeros((30, d))
     grid = RowGrid.from_bounds((-1, 1), d)
-    noise = calibrate(grid, 1.0, 1e-6, 3)
+    noise = distribute(calibrate(grid, 1.0, 1e-6), 3)
     sums = np.concatenate([noise.share((d * (d + 1) // 2,)) for _ in range(3)]).reshape(
         3, -1
     )
@@ -258,7 +258,7 @@ def test_search_over_lambda_and_epsilon_in_a_pipeline(linear):
         cv=2,
         error_score="raise",
     )
-    pipeline.set_params(**{f"{name}__bounds": (-15, 15)})
+    pipeline.set_params(**{f"{name}__bounds": (-15, 15), f"{name}__delta": 1e-6})
     import sklearn
 
     with sklearn.config_context(enable_metadata_routing=True):

@@ -233,7 +233,7 @@ def test_private_rounds_spend_once_and_touch_no_more_rows(linear):
     X, weights, party = linear
     accountant = PrivacyAccountant(epsilon=60.0, delta=1e-5)
     model = FederatedNotearsADMM(
-        epsilon=50.0, bounds=(-12, 12), accountant=accountant
+        epsilon=50.0, delta=1e-6, bounds=(-12, 12), accountant=accountant
     ).fit(X, party=party)
     assert 45.0 < accountant.spent().epsilon <= 50.0
     assert {e.operation for e in model.ledger_.entries} >= {"noisy_moments"}
@@ -302,10 +302,26 @@ def test_dynotears_recovers_both_graphs_and_equals_the_pooled_run():
     np.testing.assert_array_equal(A != 0, model.lagged_adjacency_)
     np.testing.assert_allclose(model.weights_, pooled.weights_, atol=0.03)
     np.testing.assert_allclose(model.lagged_weights_, pooled.lagged_weights_, atol=0.03)
-    assert model.predict(X, series=series).shape == (6 * 99, 4)
     assert model.score(X, series=series) == pytest.approx(
         pooled.score(X, series=series), abs=0.05
     )
+
+
+def test_dynotears_predicts_each_row_from_the_row_before_of_its_series():
+    X, series, _, _ = make_var_sem(12, 3, n_series=4, random_state=0)
+    model = FederatedDynotears(max_iter=3).fit(X, series=series, party=series % 3)
+    shuffled = np.random.default_rng(0).permutation(series)
+    predicted = model.predict(X, series=shuffled)
+    last = {}
+    for x, name, found in zip(X, shuffled, predicted, strict=True):
+        expected = np.full(3, np.nan)
+        if name in last:
+            past = (last[name] - model.mean_) @ model._past[0]
+            expected = model.network_.intercepts + x @ model.network_.weights + past
+        np.testing.assert_allclose(found, expected)
+        last[name] = x
+    with pytest.raises(ValueError, match="nothing has a past"):
+        model.predict(X[:2], series=[0, 1])
 
 
 def test_dynotears_never_looks_across_series():

@@ -284,7 +284,7 @@ def noisy_estimators():
     return [
         FederatedStandardScaler(epsilon=0.5, delta=1e-6, bounds=bounds),
         FederatedKBinsDiscretizer(epsilon=0.5, delta=1e-6, bounds=bounds),
-        FederatedGaussianBayesianNetwork(epsilon=0.5, bounds=bounds),
+        FederatedGaussianBayesianNetwork(epsilon=0.5, delta=1e-6, bounds=bounds),
         PPEMGaussianMixture(
             2, epsilon=0.5, delta=1e-6, bounds=bounds, max_iter=2, random_state=0
         ),
