@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from numbers import Integral, Real
+from textwrap import shorten
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils.metadata_routing import (
@@ -39,10 +41,12 @@ from skprivbn.privacy._scores import (
     row_scores,
 )
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
+from skprivbn.utils import warn_user
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._sklearn import (
     HasMethods,
     Interval,
+    InvalidParameterError,
     RealNotInt,
     StrOptions,
     _check_method_params,
@@ -98,7 +102,8 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         of folds (so many fits per candidate, all of which cost). Each row is assigned
         at random by itself. A splitter must test each row at most once, and should
         place each row without regard to others, as
-        :class:`sklearn.model_selection.LeaveOneGroupOut` does.
+        :class:`sklearn.model_selection.LeaveOneGroupOut` does. If a fit fails, for
+        instance for too few rows, those held out from it count with the lower bound.
     max_weight : int, default=1
         Public bound of `sample_weight` and of the number of rows of one individual.
     accountant : PrivacyAccountant, default=None
@@ -243,12 +248,12 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
             for candidate in candidates
             for train, test in splits
         )
-        sums, fit_costs = zip(*outcomes)
+        sums, fit_costs, errors = zip(*outcomes)
+        self._report_failures([e for e in errors if e is not None], len(errors))
         n_tested = int(sum(weights[test].sum() for _, test in splits))
         totals = np.reshape(sums, (len(candidates), len(splits))).sum(axis=1)
-        costs.extend(fit_costs)
-        if any(math.isinf(cost.epsilon) for cost in fit_costs):
-            warn_of_exact_fits(self.estimator, shared)
+        known = [cost for cost in fit_costs if cost is not None]
+        self._warn_if_exact(known, shared)
 
         self.best_index_, scores = choice.release(totals, n_tested)
         self.cv_results_ = parameter_table(candidates) | scores
@@ -259,9 +264,32 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         if self.refit:
             best = make_candidate(self.estimator, self.best_params_, shared)
             self.best_estimator_ = _fit(best, X, y, fit_params)
-            costs.append(cost_of_fit(self.best_estimator_))
+            refit_cost = cost_of_fit(self.best_estimator_)
+            if not known:
+                self._warn_if_exact([refit_cost], shared)
+            costs.append(refit_cost)
+            known.append(refit_cost)
+        # a fit that failed may have spent its budget before it did
+        costs.extend(max(known) if cost is None else cost for cost in fit_costs)
         self.privacy_spent_ = sum_of_costs(costs)
         return self
+
+    def _report_failures(self, errors, n_fits):
+        if not errors:
+            return
+        first = shorten(errors[0], 300)
+        if len(errors) == n_fits and not self.refit:
+            raise ValueError(f"all {n_fits} fits failed, the first with: {first}")
+        warn_user(
+            f"{len(errors)} of {n_fits} fits failed, so that the rows held out from "
+            "them count with the lower score bound; more rows or fewer folds help if "
+            f"the folds are too small. The first failed with: {first}",
+            FitFailedWarning,
+        )
+
+    def _warn_if_exact(self, costs, accountant):
+        if any(math.isinf(cost.epsilon) for cost in costs):
+            warn_of_exact_fits(self.estimator, accountant)
 
     def _make_choice(self, n_candidates):
         bounds = check_score_bounds(self.score_bounds)
@@ -406,18 +434,28 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
 
 
 def _fit_and_sum(estimator, data, split, bounds, scoring):
-    """Fit on one part, sum the clipped scores of the other; what a worker does."""
+    """Fit on one part, sum the clipped scores of the other; what a worker does.
+
+    Returns the sum, the cost of the fit, and what went wrong: the rows of a fold are
+    drawn, so that by chance they may be too few, or all of one class.
+    """
     X, y, weights, fit_params = data
     train, test = split
     fit_params = _check_method_params(X, fit_params, indices=train)
     y_train = None if y is None else _safe_indexing(y, train)
-    estimator = _fit(estimator, _safe_indexing(X, train), y_train, fit_params)
+    try:
+        estimator = _fit(estimator, _safe_indexing(X, train), y_train, fit_params)
+    except InvalidParameterError:
+        raise
+    except ValueError as error:
+        lowest = np.full(len(test), bounds[0])
+        return clipped_sum(lowest, bounds, weights[test]), None, str(error)
     total = 0
     if len(test):
         y_test = None if y is None else _safe_indexing(y, test)
         scores = row_scores(estimator, _safe_indexing(X, test), y_test, scoring)
         total = clipped_sum(scores, bounds, weights[test])
-    return total, cost_of_fit(estimator)
+    return total, cost_of_fit(estimator), None
 
 
 def _fit(estimator, X, y, fit_params):

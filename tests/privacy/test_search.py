@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import sklearn
 from sklearn.base import clone
+from sklearn.exceptions import FitFailedWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import (
     KFold,
@@ -229,6 +231,44 @@ def test_folds_are_drawn_row_by_row():
     ((train, test),) = private_splits(0.25, None, None, 8000)
     assert abs(test.size - 2000) < 6 * math.sqrt(8000 * 3 / 16)
     assert train.size + test.size == 8000
+
+
+@pytest.fixture
+def all_held_out(monkeypatch):
+    """Coins that hold out every row: nothing is left to fit."""
+    coins = np.zeros(1, dtype=np.uint64)
+    monkeypatch.setattr("skprivbn.privacy._folds._uniform", coins.repeat)
+
+
+@pytest.mark.usefixtures("all_held_out")
+def test_fits_that_fail_by_the_luck_of_the_folds_count_as_worst(X):
+    accountant = PrivacyAccountant(epsilon=20.0)
+    search = make_search(accountant=accountant, epsilon=9.0)
+    with pytest.warns(FitFailedWarning, match="2 of 2 fits failed.*minimum of 1"):
+        search.fit(X)
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], -6.0, atol=0.1)
+    assert search.best_estimator_.n_rows_ == len(X)
+    # what they may have spent is counted all the same
+    assert search.privacy_spent_.epsilon == pytest.approx(9.0 + 2 * 1.0 + 1.0)
+    with pytest.raises(ValueError, match="all 2 fits failed"):
+        search.set_params(refit=False, accountant=None).fit(X)
+
+
+@pytest.mark.usefixtures("all_held_out")
+def test_what_is_wrong_whatever_the_folds_is_still_raised(X):
+    search = PrivateSearchCV(GaussianMixture(), {"n_components": [1, -1]}, BOUNDS)
+    with pytest.raises(ValueError, match="'n_components' parameter"):
+        search.fit(X)
+    rows = np.array([[0.0], [1.0], [2.0]])
+    search = PrivateSearchCV(LogisticRegression(), {"C": [1.0]}, BOUNDS)
+    with (
+        pytest.warns(FitFailedWarning),
+        pytest.raises(ValueError, match="one class"),
+    ):
+        search.fit(rows, [1, 1, 1])
+    with pytest.warns(FitFailedWarning), pytest.warns(PrivacyLeakWarning):
+        search.fit(rows, [0, 1, 1])
+    assert search.privacy_spent_.epsilon == math.inf
 
 
 def test_folds_that_move_other_rows_warn():
