@@ -40,7 +40,7 @@ WIFI = {
     "tied": "time",
     "contribution": "normalize",
     "structural_zeros": {(0, 1): IMPOSSIBLE},
-    "domain": [21] * 6,
+    "states": [21] * 6,
     "accountant": ACCOUNTANT,
 }
 
@@ -61,31 +61,31 @@ def positions(clique):
     return tuple(int(name[1:]) for name in clique)
 
 
-def tree_learner(tree, domain, **parameters):
-    return DPCGMLearner(tree, domain=domain, accountant=ACCOUNTANT, **parameters)
+def tree_learner(tree, states, **parameters):
+    return DPCGMLearner(tree, states=states, accountant=ACCOUNTANT, **parameters)
 
 
-def scores_of_one_release(tree, domain, train, test, epsilon):
+def scores_of_one_release(tree, states, train, test, epsilon):
     """Holdout scores of all methods, but for "psgd" from the same tables."""
-    released = tree_learner(tree, domain, epsilon=epsilon).fit(train)
+    released = tree_learner(tree, states, epsilon=epsilon).fit(train)
     tables = {positions(c): t for c, t in released.noisy_tables_.items()}
     found = {"auto": released.score(test)}
     for method in ("cgm", "naive"):
-        again = tree_learner(tree, domain, method=method)
+        again = tree_learner(tree, states, method=method)
         again.fit_marginals(tables, released.noise_.std)
         found[method] = again.score(test)
-    private = tree_learner(tree, domain, epsilon=epsilon, **PSGD).fit(train)
+    private = tree_learner(tree, states, epsilon=epsilon, **PSGD).fit(train)
     return {**found, "psgd": private.score(test)}
 
 
 def measure_rows(name, load, epsilons, n_repeats):
-    train, test, domain = load()
-    chosen = tree_learner("mst", domain).fit(train).cliques_
+    train, test, states = load()
+    chosen = tree_learner("mst", states).fit(train).cliques_
     tree = [positions(clique) for clique in chosen if len(clique) == 2]
     start = time.process_time()
-    tree_learner(tree, domain).fit(train)
+    tree_learner(tree, states).fit(train)
     seconds = time.process_time() - start
-    exact = tree_learner(tree, domain, method="non_private", max_iter=200).fit(train)
+    exact = tree_learner(tree, states, method="non_private", max_iter=200).fit(train)
     common = {"dataset": name, "records": len(train), "holdout records": len(test)}
     yield {
         **common,
@@ -93,11 +93,11 @@ def measure_rows(name, load, epsilons, n_repeats):
         "score": exact.score(test),
         "seconds of the default fit": seconds,
     }
-    uniform = -float(np.log(domain).sum())
+    uniform = -float(np.log(states).sum())
     yield {**common, "method": "uniform", "score": uniform}
     for epsilon in epsilons:
         for repeat in range(n_repeats):
-            found = scores_of_one_release(tree, domain, train, test, epsilon)
+            found = scores_of_one_release(tree, states, train, test, epsilon)
             for method, score in found.items():
                 yield {
                     **common,
@@ -122,7 +122,7 @@ def measure_wifi(epsilons, n_repeats):
     common = {"dataset": "wifi", "records": len(train), "holdout records": len(test)}
     exact = score(method="non_private", max_iter=200)
     yield {**common, "method": "non-private", "score": exact}
-    uniform = -float(np.log(WIFI["domain"]).sum())
+    uniform = -float(np.log(WIFI["states"]).sum())
     yield {**common, "method": "uniform", "score": uniform}
     for epsilon in epsilons:
         for repeat in range(n_repeats):

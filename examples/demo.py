@@ -155,9 +155,9 @@ def private_field():
     party = split_horizontal(X, n_parties=4, random_state=0)
     scores = {}
     for epsilon in (1.0, 0.1):
-        model = DPCGMLearner("tree", epsilon=epsilon, domain=sizes).fit(X, party=party)
+        model = DPCGMLearner("tree", epsilon=epsilon, states=sizes).fit(X, party=party)
         scores[f"noisy tables, epsilon = {epsilon}"] = f"{model.score(X_test):.3f}"
-    exact = DPCGMLearner("tree", method="non_private", domain=sizes).fit(X)
+    exact = DPCGMLearner("tree", method="non_private", states=sizes).fit(X)
     scores["exact tables of pooled rows"] = f"{exact.score(X_test):.3f}"
     scores["knowing nothing (uniform)"] = f"{-np.log(sizes).sum():.3f}"
     return "mean log-likelihood per row not seen in the fit", scores, model.ledger_

@@ -114,9 +114,9 @@ SCORING = [estimator for estimator in HORIZONTAL if hasattr(estimator, "score")]
 
 
 def ready(estimator):
-    """Return a copy, with the public domain of the rows if it needs one."""
+    """Return a copy, with the public states of the columns if it needs one."""
     copy = clone(estimator)
-    return copy.set_params(domain=[2] * 4) if "domain" in copy.get_params() else copy
+    return copy.set_params(states=[2] * 4) if "states" in copy.get_params() else copy
 
 
 def fit_arguments(estimator):

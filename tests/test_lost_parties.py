@@ -52,7 +52,7 @@ CASES = [
         ROWS,
         {"y": OUTCOME, "party": PARTY, "cluster": np.arange(60) // 20},
     ),
-    (DPCGMLearner(domain=[2] * 8), CODES, {"party": PARTY}),
+    (DPCGMLearner(states=[2] * 8), CODES, {"party": PARTY}),
     (PrivateK2StructureLearner(COLUMNS, max_parents=1), CODES, {}),
     (CollectiveBayesianNetwork(COLUMNS), CODES, {}),
     (FederatedStandardScaler(), ROWS, {"party": PARTY}),

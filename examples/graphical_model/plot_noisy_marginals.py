@@ -31,7 +31,7 @@ X = truth.sample(20_000, random_state=0)
 
 accountant = PrivacyAccountant(epsilon=np.inf)
 released = DPCGMLearner(
-    list(potentials), epsilon=0.1, domain=[8] * 6, accountant=accountant
+    list(potentials), epsilon=0.1, states=[8] * 6, accountant=accountant
 ).fit(X)
 
 # %%
@@ -48,7 +48,7 @@ learners = {
     "auto": DPCGMLearner(method="auto"),
 }
 for learner in learners.values():
-    learner.set_params(domain=[8] * 6).fit_marginals(tables, released.noise_.std)
+    learner.set_params(states=[8] * 6).fit_marginals(tables, released.noise_.std)
 
 # %%
 # True against estimated marginals

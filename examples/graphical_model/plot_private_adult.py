@@ -27,10 +27,10 @@ from skprivbn.privacy import PrivacyAccountant
 train, test = (load_adult(subset=part, discretized=True) for part in ("train", "test"))
 X, X_test = (np.column_stack([part.data, part.target]) for part in (train, test))
 names = list(train.categories)
-domain = [len(states) for states in train.categories.values()]
+states = [len(labels) for labels in train.categories.values()]
 
 accountant = PrivacyAccountant(epsilon=np.inf)
-learner = DPCGMLearner("mst", epsilon=1.0, domain=domain, accountant=accountant).fit(X)
+learner = DPCGMLearner("mst", epsilon=1.0, states=states, accountant=accountant).fit(X)
 edges = [clique for clique in learner.cliques_ if len(clique) == 2]
 for a, b in edges:
     print(f"{names[int(a[1:])]:>15} - {names[int(b[1:])]}")
@@ -47,12 +47,12 @@ shown = ["age", "education", "marital_status", "income"]
 fig, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
 for ax, name in zip(axes, shown):
     column = names.index(name)
-    positions = np.arange(domain[column])
+    positions = np.arange(states[column])
     for rows, label, shift, color in (
         (X, "census", -0.2, "0.6"),
         (synthetic, "synthetic", 0.2, "#0072B2"),
     ):
-        share = np.bincount(rows[:, column], minlength=domain[column]) / len(rows)
+        share = np.bincount(rows[:, column], minlength=states[column]) / len(rows)
         ax.bar(positions + shift, share, width=0.4, color=color, label=label)
     ax.set(title=name, xlabel="state", xticks=[])
 axes[0].set_ylabel("share of rows")

@@ -67,7 +67,7 @@ def learn(**parameters):
         tied="time",
         contribution="normalize",
         null_state=0,
-        domain=[n_points + 1] * 6,
+        states=[n_points + 1] * 6,
         accountant=PrivacyAccountant(epsilon=np.inf),
         **parameters,
     )

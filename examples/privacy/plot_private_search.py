@@ -29,7 +29,7 @@ candidates = {
 }
 accountant = PrivacyAccountant(epsilon=2.0)
 search = PrivateSearchCV(
-    DPCGMLearner(epsilon=0.25, domain=[2] * 8),
+    DPCGMLearner(epsilon=0.25, states=[2] * 8),
     {"cliques": list(candidates.values())},
     score_bounds=(-8.0, 0.0),
     epsilon=0.25,

@@ -1,6 +1,7 @@
 """What a network is made of, checked piece by piece with errors that name the node."""
 
 from collections.abc import Mapping
+from numbers import Integral
 
 import numpy as np
 
@@ -49,7 +50,9 @@ def per_node(values, nodes, what, default=None):
 
 
 def check_states(node, labels):
-    """Return a node's labels as a tuple of plain Python values."""
+    """Return a node's labels, or 0, 1, ... if it is their number, as a tuple."""
+    if isinstance(labels, Integral):
+        labels = range(labels)
     if isinstance(labels, str):
         raise ValueError(
             f"the states of node {node!r} must be a sequence, got {labels!r}"

@@ -85,11 +85,11 @@ class CollectiveBayesianNetwork(
     ordering : array-like of str or int, default=None
         All columns, by name or position, parents before children. None leaves the
         direction of edges to the data.
-    method : {"bic", "cheng_bell_liu"}, default="bic"
-        How structure is learnt, at the sites and at the centre: by the Bayesian
+    search : {"bic", "cheng_bell_liu"}, default="bic"
+        How to search for the graph, at the sites and at the centre: by the Bayesian
         information criterion, or by the tests of independence of Cheng, Bell and
         Liu [2]_.
-    max_parents : int, default=4
+    max_parents : int, default=3
         Most parents of a column within its site, and again across sites.
     significance : float, default=0.01
         Level of the tests of ``"cheng_bell_liu"``.
@@ -98,8 +98,9 @@ class CollectiveBayesianNetwork(
         explain.
     alpha : float, default=1.0
         Pseudo-count of every cell of a table; 0 gives maximum likelihood.
-    states : mapping of str to sequence, default=None
-        Values of every column; None lets each site tell those it has.
+    states : mapping or list, default=None
+        Public states of every column: labels, or their number k for 0, ..., k - 1.
+        None lets each site tell those that it has.
     backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend, default="ot"
         How two sites count together, with ``disclosure="private_counts"``.
     random_state : int, RandomState instance or None, default=None
@@ -168,12 +169,12 @@ class CollectiveBayesianNetwork(
         "n_std": [Interval(Real, None, None, closed="neither"), None],
         "structure": [HasMethods("items"), None],
         "ordering": ["array-like", None],
-        "method": [StrOptions(set(METHODS))],
+        "search": [StrOptions(set(METHODS))],
         "max_parents": [Interval(Integral, 0, None, closed="left")],
         "significance": [Interval(Real, 0, 1, closed="neither")],
         "post_process": ["boolean"],
         "alpha": [Interval(Real, 0, None, closed="left")],
-        "states": [HasMethods("items"), None],
+        "states": [Mapping, list, tuple, None],
         "backend": [str, OTBackend, PaillierCountBackend],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -189,12 +190,12 @@ class CollectiveBayesianNetwork(
         n_std: float | None = None,
         structure: Mapping[str, Sequence[str]] | None = None,
         ordering: ArrayLike | None = None,
-        method: str = "bic",
-        max_parents: int = 4,
+        search: str = "bic",
+        max_parents: int = 3,
         significance: float = 0.01,
         post_process: bool = True,
         alpha: float = 1.0,
-        states: Mapping[str, Sequence] | None = None,
+        states: Mapping | Sequence | None = None,
         backend: str | OTBackend | PaillierCountBackend = "ot",
         random_state: RandomStateLike = None,
         verbose: int = 0,
@@ -206,7 +207,7 @@ class CollectiveBayesianNetwork(
         self.n_std = n_std
         self.structure = structure
         self.ordering = ordering
-        self.method = method
+        self.search = search
         self.max_parents = max_parents
         self.significance = significance
         self.post_process = post_process
@@ -366,7 +367,7 @@ class CollectiveBayesianNetwork(
             if self.ordering is None
             else check_ordering(self.ordering, names),
             "search": {
-                "method": self.method,
+                "method": self.search,
                 "max_parents": int(self.max_parents),
                 "significance": float(self.significance),
             },

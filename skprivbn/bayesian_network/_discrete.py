@@ -46,8 +46,9 @@ class BayesianNetwork(BaseNetwork):
     nodes : sequence of str
         Names of the variables, in the order of the columns of a table.
 
-    states : mapping of str to sequence, or sequence of sequences
-        Labels of every node's states: strings, integers, floats or booleans.
+    states : mapping or list
+        Labels of every node's states: strings, integers, floats or booleans; or their
+        number k for 0, ..., k - 1.
 
     parents : mapping of str to sequence of str, or sequence of sequences
         Names of every node's parents. In a mapping, a node that is left out has none.
@@ -407,7 +408,7 @@ class BayesianNetwork(BaseNetwork):
         parents: Mapping[str, Sequence[str]] | Sequence,
         *,
         nodes: Sequence[str] | None = None,
-        states: Mapping[str, Sequence] | None = None,
+        states: Mapping | Sequence | None = None,
         alpha: float = 1.0,
         sample_weight: WeightsLike | None = None,
     ) -> Self:
@@ -425,8 +426,9 @@ class BayesianNetwork(BaseNetwork):
             Names of the columns; by default those of a data frame, and otherwise
             x0, x1, ...
 
-        states : mapping of str to sequence, default=None
-            Labels of every node; by default those that occur in X, in ascending order.
+        states : mapping or list, default=None
+            As in the constructor. None takes the labels that occur in X, in ascending
+            order.
 
         alpha : float, default=1.0
             Pseudo-count added to every cell, see :meth:`from_counts`.
@@ -445,6 +447,7 @@ class BayesianNetwork(BaseNetwork):
         if states is None:
             states = {node: sorted_states(X[:, j]) for j, node in enumerate(nodes)}
         states = per_node(states, nodes, "states")
+        states = {node: check_states(node, states[node]) for node in nodes}
         parents = per_node(parents, nodes, "parents", default=())
         parents = {node: check_parents(node, parents[node], nodes) for node in nodes}
         codes = encode(X, nodes, states)

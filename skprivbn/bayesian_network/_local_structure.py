@@ -26,7 +26,7 @@ __all__ = [
 TINY = 1e-9
 
 
-def learn_structure(tables, *, method, ordering=None, max_parents=4, significance=0.01):
+def learn_structure(tables, *, method, ordering=None, max_parents=3, significance=0.01):
     """Find a directed acyclic graph.
 
     Parameters
@@ -35,7 +35,7 @@ def learn_structure(tables, *, method, ordering=None, max_parents=4, significanc
     method : {"bic", "cheng_bell_liu"}
     ordering : sequence of int, default=None
         All variables, parents before children.
-    max_parents : int, default=4
+    max_parents : int, default=3
     significance : float, default=0.01
         Level of the tests of ``"cheng_bell_liu"``.
 

@@ -38,8 +38,8 @@ def check_combinations(learner, several, aligned):
         raise ValueError("method='psgd' needs complete rows, without missing='skip'")
     if mst and (learner.tied or learner.contribution):
         raise ValueError("cliques='mst' takes untied tables and one record per person")
-    if several and learner.domain is None:
+    if several and learner.states is None:
         raise ValueError(
-            "several holders need domain=, the public states of every column: "
+            "several holders need states=, the public states of every column: "
             "finding out which values occur would need their rows"
         )

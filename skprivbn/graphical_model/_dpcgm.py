@@ -19,7 +19,6 @@ from skprivbn.graphical_model._counting import (
     resolve_ties,
     sensitivities,
 )
-from skprivbn.graphical_model._domain import check_domain, domain_from_data, null_codes
 from skprivbn.graphical_model._layout import check_table_sizes
 from skprivbn.graphical_model._learning import RandomFieldLearning
 from skprivbn.graphical_model._noisy_tables import NoisyTables
@@ -39,6 +38,11 @@ from skprivbn.graphical_model._shared_tree import (
     release_tree,
 )
 from skprivbn.graphical_model._spending import SpendingMixin
+from skprivbn.graphical_model._states import (
+    check_column_states,
+    null_codes,
+    states_from_data,
+)
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import CountMechanism, PrivacyAccountant, distribute
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
@@ -80,7 +84,7 @@ class DPCGMLearner(
         "psgd" is stochastic gradient descent with clipped and noisy gradients, which
         releases no tables; "non_private" uses exact tables.
 
-    domain : mapping or list, default=None
+    states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         None reads them off the data, which is not private.
 
@@ -215,7 +219,7 @@ class DPCGMLearner(
     >>> first = rng.integers(2, size=5000)
     >>> X = np.column_stack([first, first ^ (rng.random(5000) < 0.1)])
     >>> accountant = PrivacyAccountant(epsilon=1.0)
-    >>> learner = DPCGMLearner(epsilon=1.0, domain=[2, 2], accountant=accountant)
+    >>> learner = DPCGMLearner(epsilon=1.0, states=[2, 2], accountant=accountant)
     >>> learner = learner.fit(X)
     >>> learner.predict([[0, np.nan], [1, np.nan]])
     array([[0, 0],
@@ -230,7 +234,7 @@ class DPCGMLearner(
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"][:1],
         "delta": PRIVACY_CONSTRAINTS["delta"],
         "method": [StrOptions({"auto", "cgm", "naive", "psgd", "non_private"})],
-        "domain": [Mapping, list, tuple, None],
+        "states": [Mapping, list, tuple, None],
         "accountant": PRIVACY_CONSTRAINTS["accountant"],
         "inference": [StrOptions({"auto", "exact", "loopy", "nlbp"})],
         "regularization": [Interval(Real, 0, None, closed="neither")],
@@ -257,7 +261,7 @@ class DPCGMLearner(
         epsilon: float = 1.0,
         delta: float = 0.0,
         method: str = "auto",
-        domain: Mapping | list | None = None,
+        states: Mapping | Sequence | None = None,
         accountant: PrivacyAccountant | None = None,
         inference: str = "auto",
         regularization: float = 1e-4,
@@ -279,7 +283,7 @@ class DPCGMLearner(
         self.epsilon = epsilon
         self.delta = delta
         self.method = method
-        self.domain = domain
+        self.states = states
         self.accountant = accountant
         self.inference = inference
         self.regularization = regularization
@@ -349,7 +353,7 @@ class DPCGMLearner(
             resolve_cliques(self.cliques, self._nodes()), self.tied
         )
         # Mistakes that show without the rows must not cost budget.
-        plan = None if self.domain is None else self._plan(cliques, ties)
+        plan = None if self.states is None else self._plan(cliques, ties)
         noise: Any  # of one holder, or made by several
         if self.method == "non_private":
             noise, spent = None, self._announce_exact_release()
@@ -393,7 +397,7 @@ class DPCGMLearner(
             raise ValueError("cliques='mst' is a private choice; give the cliques")
         if several:
             return self._fit_shared_mst(partition, nodes, contribution)
-        if self.domain is not None:
+        if self.states is not None:
             self._pair_sizes(self._states())  # may raise, before budget is spent
         budget = TreeBudget(self.epsilon, self.delta, n, contribution.per_clique)
         spent = self._spend(budget.rho, "one-way tables, a tree and two-way tables")
@@ -450,7 +454,7 @@ class DPCGMLearner(
         options = PSGDOptions.from_dict(self.psgd_params or {})
         cliques = resolve_cliques(self.cliques, self._nodes())
         ties = np.arange(len(cliques))
-        plan = None if self.domain is None else self._plan(cliques, ties)
+        plan = None if self.states is None else self._plan(cliques, ties)
         spent = self._spend(None, "noisy gradients")
         states, _, layout = plan or self._plan(cliques, ties, partition)
         (block,) = partition._blocks.values()
@@ -474,15 +478,15 @@ class DPCGMLearner(
         )
 
     def _plan(self, cliques, ties, partition=None):
-        """States, contribution and layout; from the rows if there is no domain."""
+        """States, contribution and layout; from the rows if they are not given."""
         states = self._states(partition)
         return states, self._contribution(states), self._layout(cliques, ties, states)
 
     def _states(self, partition=None):
-        if self.domain is not None:
-            return check_domain(self.domain, self._nodes())
+        if self.states is not None:
+            return check_column_states(self.states, self._nodes())
         (block,) = partition._blocks.values()
-        return domain_from_data(block["X"], self._nodes())
+        return states_from_data(block["X"], self._nodes())
 
     def _count(self, partition, layout, states, contribution):
         (block,) = partition._blocks.values()

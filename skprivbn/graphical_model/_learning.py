@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 from skprivbn.federation import Ledger
 from skprivbn.graphical_model._cgm import collective_em
 from skprivbn.graphical_model._counting import resolve_cliques, resolve_ties
-from skprivbn.graphical_model._domain import check_domain
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._estimation import empirical_bayes, naive_mle
 from skprivbn.graphical_model._layout import (
@@ -22,6 +21,7 @@ from skprivbn.graphical_model._layout import (
 from skprivbn.graphical_model._noisy_tables import NoisyTables
 from skprivbn.graphical_model._queries import RandomFieldQueries
 from skprivbn.graphical_model._random_field import MarkovRandomField
+from skprivbn.graphical_model._states import check_column_states
 from skprivbn.privacy import PrivacyCost
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import _fit_context
@@ -38,7 +38,7 @@ class RandomFieldLearning(RandomFieldQueries):
     """The part of the learner that never sees a row: it works on released tables."""
 
     cliques: Any
-    domain: Any
+    states: Any
     tied: str | None
     noise_: Any
 
@@ -55,7 +55,7 @@ class RandomFieldLearning(RandomFieldQueries):
         ----------
         noisy_tables : mapping of clique to array-like
             Noisy counts of each clique, in records; a clique is a tuple of column names
-            (the keys of `domain`) or positions, in the order of the table's axes. Tied
+            (the keys of `states`) or positions, in the order of the table's axes. Tied
             tables under their first clique, as in `noisy_tables_`.
         std : float or sequence of float
             Standard deviation of the noise, one for all or one per table.
@@ -68,15 +68,15 @@ class RandomFieldLearning(RandomFieldQueries):
         """
         if noise not in ("laplace", "gaussian"):
             raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}")
-        if self.domain is None:
-            raise ValueError("fit_marginals needs domain=, the states of all columns")
-        n_columns = len(self.domain)
+        if self.states is None:
+            raise ValueError("fit_marginals needs states=, those of all columns")
+        n_columns = len(self.states)
         nodes = [f"x{i}" for i in range(n_columns)]
-        if isinstance(self.domain, Mapping):
-            nodes = list(self.domain)
+        if isinstance(self.states, Mapping):
+            nodes = list(self.states)
             self.feature_names_in_ = np.asarray(nodes, dtype=object)
         self.n_features_in_ = n_columns
-        states = check_domain(self.domain, nodes)
+        states = check_column_states(self.states, nodes)
         cliques = resolve_cliques(list(noisy_tables), nodes)
         ties = np.arange(len(cliques))
         if self.tied is not None:

@@ -27,7 +27,7 @@ def unlimited():
 
 
 def learner(**parameters):
-    parameters = {"domain": SIZES, "accountant": unlimited(), **parameters}
+    parameters = {"states": SIZES, "accountant": unlimited(), **parameters}
     return DPCGMLearner(**parameters)
 
 
@@ -88,7 +88,7 @@ def test_psgd_learns_something(X):
 
 def test_non_private_matches_exact_tables_and_warns(X):
     with pytest.warns(PrivacyLeakWarning, match="exact tables"):
-        found = DPCGMLearner(method="non_private", domain=SIZES).fit(X)
+        found = DPCGMLearner(method="non_private", states=SIZES).fit(X)
     for clique in [(0, 1), (1, 2), (2, 3)]:
         assert_allclose(found.marginal(clique), empirical(X, clique), atol=1e-4)
     assert found.privacy_spent_.epsilon == np.inf
@@ -97,7 +97,7 @@ def test_non_private_matches_exact_tables_and_warns(X):
         pytest.raises(BudgetExceededError),
     ):
         limited = PrivacyAccountant(epsilon=1.0)
-        DPCGMLearner(method="non_private", domain=SIZES, accountant=limited).fit(X)
+        DPCGMLearner(method="non_private", states=SIZES, accountant=limited).fit(X)
 
 
 def test_mst_finds_strong_edges(X):
@@ -115,12 +115,12 @@ def test_labels_names_and_synthetic_rows_of_a_frame(X):
             "flag": X[:, 2].astype(bool),
         }
     )
-    domain = {
+    states = {
         "colour": ["blue", "green", "red"],
         "size": range(4),
         "flag": [False, True],
     }
-    found = learner(domain=domain, cliques=[("colour", "size"), ("size", "flag")])
+    found = learner(states=states, cliques=[("colour", "size"), ("size", "flag")])
     found.fit(frame)
     assert set(found.noisy_marginals_) == {("colour", "size"), ("size", "flag")}
     rows = found.sample(300, random_state=0)
@@ -192,7 +192,7 @@ def test_fit_marginals_repeats_a_fit_without_cost(X):
     for clique, table in one.potentials_.items():
         assert_allclose(other.potentials_[clique], table, atol=1e-8)
     assert other.privacy_spent_ == (0.0, 0.0)
-    named = DPCGMLearner(domain={"a": 2, "b": 2})
+    named = DPCGMLearner(states={"a": 2, "b": 2})
     named.fit_marginals({("a", "b"): [[400, 100], [100, 400]]}, std=2.0)
     assert named.predict([[0, None]])[0, 1] == 0
     with pytest.raises(ValueError, match="shape"):
@@ -224,7 +224,7 @@ def test_holders_can_come_as_a_partition(X):
     assert found.n_records_ == pytest.approx(4000, abs=200)
 
 
-def test_a_holder_with_values_outside_the_domain_refuses(X):
+def test_a_holder_with_values_outside_the_states_refuses(X):
     rows = X.copy()
     rows[0, 0] = 99
     with pytest.raises(PartyError, match="do not fit"):
@@ -261,7 +261,7 @@ def test_people_with_several_records(X):
 
 def test_tied_chain(X):
     same = np.minimum(X, 1)
-    found = learner(domain=[2] * 4, tied="time", epsilon=4.0).fit(same)
+    found = learner(states=[2] * 4, tied="time", epsilon=4.0).fit(same)
     assert found.cliques_[0] == ("x0",)
     tables = [found.potentials_[c] for c in found.cliques_[1:]]
     assert_array_equal(tables[0], tables[1])
@@ -308,7 +308,7 @@ def test_large_treewidth_falls_back_to_loopy_propagation():
     cycle = {
         "cliques": [(0, 1), (1, 2), (2, 3), (3, 0)],
         "max_cells": 150,
-        "domain": [6] * 4,
+        "states": [6] * 4,
     }
     with pytest.warns(UserWarning, match="loopy"):
         found = learner(epsilon=4.0, method="naive", **cycle).fit(rows)
@@ -330,7 +330,7 @@ def test_dense_fields_learn_their_marginals_by_loopy_propagation(method):
         cliques=list(combinations(range(7), 2)),
         epsilon=20.0,
         method=method,
-        domain=[4] * 7,
+        states=[4] * 7,
         inference="loopy",
     ).fit(rows)
     truth = np.histogram2d(rows[:, 0], rows[:, 1], bins=np.arange(5))[0] / 4000
@@ -372,7 +372,7 @@ def test_one_fit_per_estimator_does_not_warn(X):
 def test_tied_tables_can_be_learnt_from_again():
     X, person = make_wifi_sessions(300, 3, random_state=0)
     found = learner(
-        domain=[4] * 6, tied="time", contribution="normalize", null_state=0
+        states=[4] * 6, tied="time", contribution="normalize", null_state=0
     ).fit(X, individual=person)
     unit = found.table_unit_
     assert unit == 1024
@@ -381,7 +381,7 @@ def test_tied_tables_can_be_learnt_from_again():
         for clique, table in found.noisy_tables_.items()
     }
     assert list(tables) == [(0,), (0, 1)]
-    again = learner(domain=[4] * 6, tied="time", accountant=None)
+    again = learner(states=[4] * 6, tied="time", accountant=None)
     again.fit_marginals(tables, found.noise_.std / unit)
     for clique, potential in found.potentials_.items():
         assert_allclose(again.potentials_[clique], potential)
@@ -416,14 +416,14 @@ def test_tables_that_are_out_already_are_free_to_learn_from(X):
         uncounted.fit_marginals(tables, released.noise_.std)
 
 
-def test_domain_from_data_warns(X):
+def test_states_from_data_warns(X):
     with pytest.warns(PrivacyLeakWarning, match="read off the data"):
-        found = learner(domain=None).fit(X)
+        found = learner(states=None).fit(X)
     assert found.model_.states["x1"] == (0, 1, 2, 3)
 
 
 BAD = {
-    "value outside the domain": ({"domain": [3, 3, 2, 3]}, {}, "not one of its states"),
+    "value outside the states": ({"states": [3, 3, 2, 3]}, {}, "not one of its states"),
     "clique without column": ({"cliques": [("x0", "x9")]}, {}, "no column"),
     "epsilon": ({"epsilon": 0.0}, {}, "epsilon"),
     "psgd, delta": ({"method": "psgd"}, {}, "delta > 0"),
@@ -450,8 +450,8 @@ BAD = {
     "null state of no column": ({"null_state": 9}, {}, "state of no column"),
     "mst, tables too large": ({"cliques": "mst", "max_cells": 50}, {}, "max_cells"),
     "tables too large": ({"cliques": [(0, 1, 2, 3)], "max_cells": 50}, {}, "max_cells"),
-    "party without domain": (
-        {"domain": None},
+    "party without states": (
+        {"states": None},
         {"party": np.arange(4000) % 3},
         "public states",
     ),
@@ -465,8 +465,12 @@ BAD = {
         {},
         "need individual=",
     ),
-    "domain of other length": ({"domain": [2, 2]}, {}, "2 entries for 4 columns"),
-    "empty domain": ({"domain": [[], 4, 2, 3]}, {}, "no state"),
+    "states of other length": (
+        {"states": [2, 2]},
+        {},
+        "2 entries, but",
+    ),
+    "no states": ({"states": [[], 4, 2, 3]}, {}, "at least one state"),
     "tied with different states": ({"tied": "time"}, {}, "same states"),
     "zeros elsewhere": (
         {"structural_zeros": {(0, 2): np.zeros((3, 2), bool)}},
@@ -510,7 +514,7 @@ def test_mixed_frames_through_public_bins(several):
     impossible[:3, 2] = True  # nobody retires before 54
     found = learner(
         cliques=[("age", "work"), ("work", "sex")],
-        domain={"age": 6, "work": ["clerk", "nurse", "retired"], "sex": ["f", "m"]},
+        states={"age": 6, "work": ["clerk", "nurse", "retired"], "sex": ["f", "m"]},
         structural_zeros={("age", "work"): impossible},
         epsilon=50.0,
     )

@@ -108,7 +108,7 @@ def test_spanning_trees_are_recognised(edges, expected):
 
 
 def learner(**parameters):
-    settings = {"epsilon": 20.0, "domain": [3] * 5, "accountant": PrivacyAccountant(20)}
+    settings = {"epsilon": 20.0, "states": [3] * 5, "accountant": PrivacyAccountant(20)}
     return DPCGMLearner("mst", **{**settings, **parameters})
 
 
@@ -178,11 +178,11 @@ def test_a_party_counts_trees_only(edges):
         party.tree(edges)
 
 
-def test_every_fit_is_charged_and_the_domain_must_be_public(X):
+def test_every_fit_is_charged_and_the_states_must_be_public(X):
     party = np.arange(len(X)) % 4
     twice = learner(accountant=None)
     twice.fit(X, party=party)
     with pytest.warns(PrivacyLeakWarning, match="fit number 2"):
         twice.fit(X, party=party)
-    with pytest.raises(ValueError, match="domain"):
-        learner(domain=None).fit(X, party=party)
+    with pytest.raises(ValueError, match="need states="):
+        learner(states=None).fit(X, party=party)

@@ -90,7 +90,7 @@ def model(request):
         parties = {"hospital": [0, 1], "lab": [2, 3]}
         return PrivateK2StructureLearner(parties=parties).fit(CODES)
     if request.param == "tables":
-        learner = DPCGMLearner(epsilon=1.0, domain=[2] * 4)
+        learner = DPCGMLearner(epsilon=1.0, states=[2] * 4)
         return learner.fit(CODES, party=np.repeat(["a", "b", "c"], 30))
     return dict(fits())[request.param].fit(X, party=HOSPITALS)
 

@@ -115,7 +115,7 @@ def test_scores_of_sites_are_those_of_the_joined_rows(federation, model):
 def test_scores_of_labels_and_of_columns_beside_the_rows(federation):
     rows = federation.rows(["ward", "died"])
     field = fitted(
-        DPCGMLearner(epsilon=5.0, cliques=[(0, 1)], domain=[(0, 1), (0, 1)]), CODES
+        DPCGMLearner(epsilon=5.0, cliques=[(0, 1)], states=[(0, 1), (0, 1)]), CODES
     )
     with pytest.warns(PrivacyLeakWarning, match="budget of the fit does not cover"):
         assert field.score(rows) == pytest.approx(field.score(CODES), abs=1e-9)
@@ -383,7 +383,7 @@ def public_models():
     models.append(
         describe_model(fitted(PrivateGLMM(), X, y=outcome(X), cluster=LABELS))
     )
-    labels = DPCGMLearner(epsilon=5.0, cliques=[(0, 1)], domain=[(0, 1), (0, 1)])
+    labels = DPCGMLearner(epsilon=5.0, cliques=[(0, 1)], states=[(0, 1), (0, 1)])
     models.append(describe_model(fitted(labels, CODES)))
     for learner in (PrivateK2StructureLearner(), CollectiveBayesianNetwork()):
         models.append(describe_model(quietly(learner.fit, CODES)))

@@ -136,8 +136,8 @@ def test_collective_network(session):
 
 def test_noisy_tables_are_charged_at_the_sites(session):
     rows = session.rows(["ward", "died"])
-    domain = [(0, 1), (0, 1)]
-    model = DPCGMLearner(epsilon=8.0, cliques=[(0, 1)], domain=domain).fit(rows)
+    states = [(0, 1), (0, 1)]
+    model = DPCGMLearner(epsilon=8.0, cliques=[(0, 1)], states=states).fit(rows)
     exact = np.histogram2d(WARD, outcome(X), bins=2)[0] / len(X)
     # noise of a few counts in 180 rows; false alarms are rarer than one in a million
     np.testing.assert_allclose(model.marginal([0, 1]), exact, atol=0.1)

@@ -97,8 +97,8 @@ def test_refusals_of_noisy_fits_are_limited(tmp_path, monkeypatch):
     texts = site_files(budget="budget = {epsilon = 1.0}")
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward"])
     codes = []
-    for domain in [(0, 1), (0,), (0, 1), (0,), (0, 1)]:
-        model = DPCGMLearner(epsilon=1e-3, cliques=[(0,)], domain=[domain])
+    for states in [(0, 1), (0,), (0, 1), (0,), (0, 1)]:
+        model = DPCGMLearner(epsilon=1e-3, cliques=[(0,)], states=[states])
         try:
             codes.append(model.fit(rows) and None)
         except PartyError as error:

@@ -320,7 +320,7 @@ def test_noisy_tables_are_charged(tmp_path, data):
     write_tables(tmp_path, *data)
     files = site_files(max_exact_fits=0, budget=BUDGET)
     rows = connect(make_sites(tmp_path, files), "icu").rows(["ward"])
-    model = DPCGMLearner(epsilon=0.5, cliques=[(0,)], domain=[(0, 1)])
+    model = DPCGMLearner(epsilon=0.5, cliques=[(0,)], states=[(0, 1)])
     model.fit(rows)
     joins = [e for e in audit(tmp_path, "west") if e["asked"] == "session.join"]
     assert joins[-1]["epsilon"] == pytest.approx(0.5)
@@ -423,7 +423,7 @@ def test_a_site_may_want_persons_protected_not_rows(tmp_path, data):
         for name, text in site_files(budget=BUDGET).items()
     }
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward"])
-    options = {"epsilon": 0.1, "cliques": [(0,)], "domain": [(0, 1)]}
+    options = {"epsilon": 0.1, "cliques": [(0,)], "states": [(0, 1)]}
     DPCGMLearner(**options, contribution="clip").fit(rows, individual="person")
     for refused in (
         DPCGMLearner(**options),

@@ -1,0 +1,52 @@
+"""Which states every column may take: a public fact."""
+
+from skprivbn.bayesian_network._checks import check_states, per_node
+from skprivbn.bayesian_network._labels import sorted_states
+from skprivbn.utils import warn_leak
+
+__all__ = ["check_column_states", "null_codes", "states_from_data"]
+
+
+def check_column_states(states, nodes):
+    """Return {node: labels} from what a user gives.
+
+    Parameters
+    ----------
+    states : mapping or sequence
+        For each column (by name, or in order) its labels, or their number k for the
+        labels 0, ..., k - 1.
+    nodes : sequence of str
+        Names of the columns.
+
+    Returns
+    -------
+    states : dict of str to tuple
+    """
+    states = per_node(states, nodes, "states")
+    return {node: check_states(node, labels) for node, labels in states.items()}
+
+
+def states_from_data(X, nodes):
+    """Read the states off the data, which is not private, and say so."""
+    warn_leak(
+        "the states of the columns are read off the data: which values occur is "
+        "released exactly, outside the privacy guarantee. Pass states= with the "
+        "publicly known states"
+    )
+    states = {node: sorted_states(X[:, j]) for j, node in enumerate(nodes)}
+    for node, labels in states.items():
+        if not labels:
+            raise ValueError(f"column {node!r} has no value; pass states=")
+    return states
+
+
+def null_codes(states, null_state):
+    """Return the code of each column's null state, -1 for columns without one."""
+    if null_state is None:
+        return None
+    if not any(null_state in labels for labels in states.values()):
+        raise ValueError(f"null_state={null_state!r} is a state of no column")
+    return tuple(
+        labels.index(null_state) if null_state in labels else -1
+        for labels in states.values()
+    )
