@@ -2,8 +2,14 @@
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
+from skprivbn.federation._columns import sum_shared_scores
 from skprivbn.federation._models import ModelParty, describe_model, sum_scores
-from skprivbn.partition import HorizontalPartition, RemoteRows, check_horizontal
+from skprivbn.partition import (
+    HorizontalPartition,
+    RemoteRows,
+    check_horizontal,
+    check_vertical,
+)
 from skprivbn.utils import warn_leak
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._sklearn import StrOptions
@@ -93,17 +99,9 @@ def add_scores(estimator, X, sample_weight=None, **options):
     total : float
     n_rows : int
     """
-    if sample_weight is not None:
-        raise PartitionError(
-            "sample_weight goes with rows that are here: the rows of a partition all "
-            "count the same"
-        )
+    _check_weights(sample_weight)
     partition = _rows_of(estimator, X, "score", options)
-    if getattr(estimator, "epsilon", None) is not None:
-        warn_leak(
-            "score tells an exact sum over the parties' rows, which the privacy budget "
-            "of the fit does not cover"
-        )
+    _warn_of_score(estimator)
     # what adds counts of columns cannot add scores
     adds = isinstance(estimator, FederatedMixin)
     backend = estimator.backend if adds else "masking"
@@ -112,6 +110,64 @@ def add_scores(estimator, X, sample_weight=None, **options):
         total, n_rows = sum_scores(federation)
     estimator.ledger_.append(federation.ledger)
     return total, n_rows
+
+
+def add_column_scores(estimator, X, sample_weight, party_class):
+    """Return the log-likelihood of records of several parties, and their number.
+
+    Only the sum over all records becomes known. It is entered in the estimator's
+    ledger.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With a fitted `network_`.
+    X : VerticalPartition or RemoteColumns
+    sample_weight : None
+        Anything else is refused.
+    party_class : type
+        A ``SharedScoreParty`` for this kind of network.
+
+    Returns
+    -------
+    total : float
+        Minus infinity if a record is impossible.
+    n_records : int
+    """
+    _check_weights(sample_weight)
+    partition = check_vertical(estimator, X, reset=False)
+    nodes = list(estimator.network_.nodes)
+    if nodes != list(partition.feature_names):
+        raise ValueError(
+            f"the partition has the columns {list(partition.feature_names)}, the "
+            f"network was learnt from {nodes}, in this order"
+        )
+    _warn_of_score(estimator)
+    settings = {
+        "model": describe_model(estimator),
+        "owners": [partition.owners[node] for node in nodes],
+        "has_keys": partition.has_keys,
+    }
+    with partition.federate(party_class, settings, "masking") as federation:
+        total, n_records = sum_shared_scores(federation, party_class.unit)
+    estimator.ledger_.append(federation.ledger)
+    return total, n_records
+
+
+def _check_weights(sample_weight):
+    if sample_weight is not None:
+        raise PartitionError(
+            "sample_weight goes with rows that are here: the rows of a partition all "
+            "count the same"
+        )
+
+
+def _warn_of_score(estimator):
+    if getattr(estimator, "epsilon", None) is not None:
+        warn_leak(
+            "score tells an exact sum over the parties' rows, which the privacy budget "
+            "of the fit does not cover"
+        )
 
 
 def predict_at_sites(estimator, X, method, **options):

@@ -4,10 +4,9 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import add_scores, predict_at_sites
-from skprivbn.bayesian_network._column_scores import add_column_scores
+from skprivbn.base import add_column_scores, add_scores, predict_at_sites
+from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._discrete import BayesianNetwork
-from skprivbn.exceptions import PartitionError
 from skprivbn.partition import RemoteColumns, VerticalPartition
 from skprivbn.utils._doc_link import DocLinkMixin
 
@@ -60,9 +59,7 @@ class DiscreteNetworkMixin(DocLinkMixin):
     def _add_scores(self, X, sample_weight):
         if not isinstance(X, VerticalPartition | RemoteColumns):
             return add_scores(self, X, sample_weight, **_CHECKS)
-        if sample_weight is not None:
-            raise PartitionError("records of a partition all count the same")
-        return add_column_scores(self, X)
+        return add_column_scores(self, X, sample_weight, ColumnScoreParty)
 
     @available_if(_has_parameters)
     def score_samples(self, X):

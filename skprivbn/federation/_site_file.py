@@ -50,6 +50,7 @@ ESTIMATORS = {
     "FederatedGaussianBayesianNetwork": [
         "skprivbn.structure._moments_protocol:GaussianMomentsParty",
         "skprivbn.structure._columns_protocol:ColumnMomentsParty",
+        "skprivbn.structure._gaussian_column_scores:GaussianColumnScoreParty",
         _MODEL,
     ],
     "FederatedKBinsDiscretizer": ["skprivbn.preprocessing._histogram:CountingParty"],

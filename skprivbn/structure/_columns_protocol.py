@@ -29,16 +29,16 @@ FRACTION_BITS, BITS = 13, 18
 _BATCH = 512
 
 
-def to_bits(integers):
-    """Return the two's complement bits of (m, c) integers as (m, c * BITS)."""
-    shifted = integers[:, :, None] >> np.arange(BITS)
+def to_bits(integers, n_bits=BITS):
+    """Return the two's complement bits of (m, c) integers as (m, c * n_bits)."""
+    shifted = integers[:, :, None] >> np.arange(n_bits)
     return (shifted & 1).astype(bool).reshape(len(integers), -1)
 
 
-def bit_weights():
+def bit_weights(n_bits=BITS):
     """Values of the bits modulo 2**64: the highest one is negative."""
-    weights = np.array(1, dtype=np.uint64) << np.arange(BITS, dtype=np.uint64)
-    weights[-1] = 2**64 - 2 ** (BITS - 1)
+    weights = np.array(1, dtype=np.uint64) << np.arange(n_bits, dtype=np.uint64)
+    weights[-1] = 2**64 - 2 ** (n_bits - 1)
     return weights
 
 

@@ -8,12 +8,11 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import FederatedMixin, add_scores
+from skprivbn.base import FederatedMixin, add_scores, predict_at_sites
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_told
-from skprivbn.partition import check_horizontal
+from skprivbn.partition import RemoteResults, check_horizontal
 from skprivbn.structure._admm_protocol import lagged_rows
 from skprivbn.structure._gaussian_base import public_network
 from skprivbn.structure._notears_admm import ADMMMixin
@@ -250,6 +249,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         )
 
     def _lagged(self, X, series):
+        """Return rows with their past, and at which rows of X they are."""
         check_is_fitted(self)
         partition = check_horizontal(
             self, X, reset=False, dtype=np.float64, aligned={"series": series}
@@ -261,33 +261,43 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             raise ValueError(
                 f"no series has more than n_lags={self.n_lags} rows: nothing has a past"
             )
-        return Z
+        numbers = np.arange(len(series))[:, None]
+        return Z, lagged_rows(numbers, series, self.n_lags)[:, 0]
 
-    def predict(self, X: ArrayLike, *, series: ArrayLike | None = None) -> np.ndarray:
-        """Predict every variable from its parents, present and past.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Observations in order of time, one series after the other, that are here.
-        series : array-like of shape (n_samples,), default=None
-            Independent series that rows belong to.
-
-        Returns
-        -------
-        ndarray of shape (n_with_past, n_features)
-            For every row with a complete past, series in sorted order of their names.
-        """
-        if hasattr(X, "federate"):
-            raise PartitionError(
-                "rows without a past have no prediction, so that predictions would not "
-                "go with a party's rows: let every holder call predict on its own"
-            )
-        Z = self._lagged(X, series)
+    def _predict_lagged(self, Z):
         d = self.n_features_in_
         past = Z[:, d:] - np.tile(self.mean_, self.n_lags)
         effect = past @ self._past.reshape(-1, d)
         return Z[:, :d] @ self.network_.weights + self.network_.intercepts + effect
+
+    def predict(
+        self, X: TableLike, *, series: ArrayLike | str | None = None
+    ) -> np.ndarray | RemoteResults:
+        """Predict every variable from its parents, present and past.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Observations in order of time, one series after the other. Sites keep the
+            predictions for remote ones.
+        series : array-like of shape (n_samples,) or str, default=None
+            Independent series that rows belong to; the name of a column of remote
+            rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features) or RemoteResults
+            NaN for rows without a complete past.
+        """
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            return predict_at_sites(
+                self, X, "predict", dtype=np.float64, aligned={"series": series}
+            )
+        Z, places = self._lagged(X, series)
+        predicted = np.full(np.shape(X), np.nan)
+        predicted[places] = self._predict_lagged(Z)
+        return predicted
 
     def score(
         self,
@@ -327,8 +337,8 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         return float(self._row_scores(X, series).mean())
 
     def _row_scores(self, X, series=None):
-        rest = self._lagged(X, series)[:, : self.n_features_in_]
-        rest = rest - self.predict(X, series=series)
+        Z, _ = self._lagged(X, series)
+        rest = Z[:, : self.n_features_in_] - self._predict_lagged(Z)
         variances = self.network_.variances
         terms = rest**2 / variances + np.log(2.0 * np.pi * variances)
         return -0.5 * terms.sum(axis=1)

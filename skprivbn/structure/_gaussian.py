@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, add_column_scores
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.crypto._no_sums import NoSumsBackend
@@ -29,6 +29,7 @@ from skprivbn.structure._columns_protocol import (
     collect_column_moments,
 )
 from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
+from skprivbn.structure._gaussian_column_scores import GaussianColumnScoreParty
 from skprivbn.structure._gaussian_search import (
     EQUAL_VARIANCE_SEARCHES,
     SEARCHES,
@@ -368,6 +369,11 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         if self.search in EQUAL_VARIANCE_SEARCHES:
             warn_if_standardised(np.diag(moments.covariance))
         return moments
+
+    def _add_scores(self, X, sample_weight):
+        if not isinstance(X, VerticalPartition | RemoteColumns):
+            return super()._add_scores(X, sample_weight)
+        return add_column_scores(self, X, sample_weight, GaussianColumnScoreParty)
 
     def _search(self, method, moments, **options):
         return search(

@@ -59,6 +59,9 @@ class NetworkMixin(DocLinkMixin):
     def _row_scores(self, X):
         return self.network_.log_likelihood(self._rows(X))
 
+    def _add_scores(self, X, sample_weight):
+        return add_scores(self, X, sample_weight, dtype=np.float64)
+
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Predict every variable from its parents.
 
@@ -88,7 +91,8 @@ class NetworkMixin(DocLinkMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Rows; those of a partition are summed under masks.
+            Rows; those of a partition are summed under masks. An estimator that
+            learns from columns of several parties scores them, too.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -101,7 +105,7 @@ class NetworkMixin(DocLinkMixin):
         """
         check_is_fitted(self)
         if hasattr(X, "federate"):
-            total, n_rows = add_scores(self, X, sample_weight, dtype=np.float64)
+            total, n_rows = self._add_scores(X, sample_weight)
             return total / n_rows
         return float(np.average(self._row_scores(X), weights=sample_weight))
 

@@ -134,8 +134,6 @@ def test_scores_of_labels_and_of_columns_beside_the_rows(federation):
     blocks = [np.flatnonzero(name == PARTY) for name in NAMES]
     expected = np.mean([dynamic._row_scores(X[rows], LABELS[rows]) for rows in blocks])
     assert dynamic.score(numbers, series="ward") == pytest.approx(expected, abs=1e-9)
-    with pytest.raises(PartitionError, match="without a past"):
-        dynamic.predict(numbers)
 
 
 def test_a_row_that_cannot_be_makes_the_score_minus_infinity(federation):
@@ -167,6 +165,11 @@ def test_columns_of_several_sites_are_scored_but_not_completed(federation):
     assert model.score(columns) == pytest.approx(model.score(table), abs=1e-6)
     aligned = federation.columns(list(PEOPLE), key="person")
     assert model.score(aligned) == pytest.approx(model.score(table), abs=1e-6)
+    gaussian = FederatedGaussianBayesianNetwork("bic").fit(columns)
+    for given in (columns, aligned):
+        assert gaussian.score(given) == pytest.approx(gaussian.score(table), abs=1e-3)
+    with pytest.raises(PartitionError, match="needs whole rows"):
+        gaussian.predict(columns)
 
 
 def test_a_score_counts_as_a_fit(tmp_path):
@@ -234,6 +237,14 @@ def test_predictions_of_labels_and_networks_stay_too(tmp_path):
     mine = PARTY == "west"
     expected = glmm.predict(X[mine], cluster=LABELS[mine]).tolist()
     assert [int(row["predict"]) for row in kept] == expected
+    dynamic = fitted(FederatedDynotears(max_iter=2), X, series=LABELS)
+    file = dynamic.predict(federation.rows(["a", "b"]), series="ward").file
+    kept = read_results(tmp_path, "west", file)
+    table = [[float(row["a"]), float(row["b"])] for row in kept]
+    expected = dynamic.predict(X[mine], series=LABELS[mine])
+    np.testing.assert_allclose(table, expected, rtol=1e-12)
+    # the first of each of two series has no past
+    assert np.isnan(expected).sum() == 2 * 2
 
 
 def test_a_site_without_a_folder_makes_no_predictions(federation):
