@@ -67,7 +67,10 @@ def describe_model(estimator):
     """
     name = type(estimator).__name__
     if name not in MODELS or not type(estimator).__module__.startswith("skprivbn."):
-        raise ValueError(f"parties apply estimators of skprivbn only, not {name}")
+        raise ValueError(
+            f"parties apply these estimators of skprivbn only: {sorted(MODELS)}; got "
+            f"{name}"
+        )
     return {"estimator": name, "fitted": estimator._public_model()}
 
 

@@ -306,9 +306,15 @@ def check_horizontal(
         _check_features(estimator, rows, reset)
         return rows
     if hasattr(X, "federate"):
-        if party is not None or aligned:
+        if not isinstance(X, HorizontalPartition | RemoteRows):
             raise PartitionError(
-                f"{['party', *aligned]} cannot be given beside a partition: "
+                f"X is a {type(X).__name__}; "
+                f"{type(estimator).__name__} needs rows held by different parties"
+            )
+        beside = [*(["party"] if party is not None else []), *aligned]
+        if beside:
+            raise PartitionError(
+                f"{beside} cannot be given beside a partition: "
                 "it already says who holds which rows and values"
             )
         return _check_given(estimator, X, reset, dtype, checks)
@@ -318,11 +324,6 @@ def check_horizontal(
 
 
 def _check_given(estimator, partition, reset, dtype, checks):
-    if not isinstance(partition, HorizontalPartition):
-        raise PartitionError(
-            f"X is a {type(partition).__name__}; "
-            f"{type(estimator).__name__} needs rows held by different parties"
-        )
     _check_features(estimator, partition, reset)
     checked = partition.map_rows(lambda rows: check_array(rows, dtype=dtype, **checks))
     checked.feature_names = partition.feature_names
