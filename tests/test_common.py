@@ -21,7 +21,6 @@ from sklearn.utils.estimator_checks import (
 )
 
 from skprivbn.federation import Ledger
-from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV
 from skprivbn.structure import K2StructureLearner, Notears
 from tests.estimators import expected_failures, public_estimators
@@ -34,8 +33,6 @@ pytestmark = pytest.mark.filterwarnings(
 
 ESTIMATORS = public_estimators()
 ONE_HOLDER = (K2StructureLearner, Notears, PrivateSearchCV)
-#: talk to the parties once and then compute for a second
-QUICK = (DPCGMLearner,)
 
 
 def each(estimators):
@@ -217,7 +214,7 @@ def test_verbose_prints_progress_and_nothing_else_does(estimator, capsys):
 
 @each([estimator for estimator in HORIZONTAL if "max_iter" in estimator.get_params()])
 def test_long_fits_can_tell_of_progress(estimator):
-    assert hasattr(estimator, "set_callbacks") or isinstance(estimator, QUICK)
+    assert hasattr(estimator, "set_callbacks")
 
 
 @each([estimator for estimator in HORIZONTAL if hasattr(estimator, "set_callbacks")])

@@ -14,6 +14,7 @@ ICML.
 import numpy as np
 
 from skprivbn.graphical_model._estimation import maximise_likelihood, single_threaded
+from skprivbn.utils._progress import NO_PROGRESS
 
 __all__ = ["collective_em", "expected_tables_by_dual", "nonlinear_belief_propagation"]
 
@@ -152,7 +153,14 @@ def _minimise_in_box(objective, x, curvature, bound, tol, max_iter):
 
 
 @single_threaded
-def collective_em(tables, e_step="dual", discrepancy=0.7, max_iter=2000, tol=1e-6):
+def collective_em(
+    tables,
+    e_step="dual",
+    discrepancy=0.7,
+    max_iter=2000,
+    tol=1e-6,
+    progress=NO_PROGRESS,
+):
     """Algorithm 2 of the paper, stopped before it learns the noise.
 
     Parameters
@@ -169,6 +177,8 @@ def collective_em(tables, e_step="dual", discrepancy=0.7, max_iter=2000, tol=1e-
         Most EM iterations.
     tol : float, default=1e-6
         Stop when no potential changes by more.
+    progress : Progress, default=NO_PROGRESS
+        Told of every iteration.
 
     Returns
     -------
@@ -182,17 +192,21 @@ def collective_em(tables, e_step="dual", discrepancy=0.7, max_iter=2000, tol=1e-
     shift = np.zeros_like(theta)
     best, best_iter = np.inf, 0
     for n_iter in range(1, max_iter + 1):
-        if e_step == "dual":
-            shift, expected = expected_tables_by_dual(tables, theta, n_records, shift)
-            new = theta + shift
-        else:
-            expected = nonlinear_belief_propagation(tables, theta, n_records)
-            new, _ = maximise_likelihood(
-                layout, expected / n_records, 0.0, theta, max_iter=200, tol=1e-7
-            )
-        change, theta = np.abs(new - theta).max(), new
-        residual = np.abs(tables.values - expected)
-        distance = (residual / tables.mean_absolute_noise).mean()
+        with progress.step() as tell:
+            if e_step == "dual":
+                shift, expected = expected_tables_by_dual(
+                    tables, theta, n_records, shift
+                )
+                new = theta + shift
+            else:
+                expected = nonlinear_belief_propagation(tables, theta, n_records)
+                new, _ = maximise_likelihood(
+                    layout, expected / n_records, 0.0, theta, max_iter=200, tol=1e-7
+                )
+            change, theta = np.abs(new - theta).max(), new
+            residual = np.abs(tables.values - expected)
+            distance = (residual / tables.mean_absolute_noise).mean()
+            tell(distance=distance)
         if distance <= discrepancy or change <= tol:
             return theta, n_iter, True
         if distance < 0.999 * best:

@@ -9,6 +9,7 @@ def check_combinations(learner, several, aligned):
     Parameters
     ----------
     learner : DPCGMLearner
+        That knows its columns.
     several : bool
         Whether several holders take part.
     aligned : dict
@@ -36,6 +37,10 @@ def check_combinations(learner, several, aligned):
         )
     if psgd and learner.missing == "skip":
         raise ValueError("method='psgd' needs complete rows, without missing='skip'")
+    if mst and learner.method == "non_private":
+        raise ValueError("cliques='mst' is a private choice; give the cliques")
+    if mst and learner.n_features_in_ < 2:
+        raise ValueError("cliques='mst' needs at least two columns")
     if mst and (learner.tied or learner.contribution):
         raise ValueError("cliques='mst' takes untied tables and one record per person")
     if several and learner.states is None:

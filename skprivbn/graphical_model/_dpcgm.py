@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
@@ -46,6 +47,7 @@ from skprivbn.graphical_model._states import (
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import CountMechanism, PrivacyAccountant, distribute
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
@@ -53,7 +55,12 @@ __all__ = ["DPCGMLearner"]
 
 
 class DPCGMLearner(
-    RandomFieldLearning, SpendingMixin, FederatedMixin, DensityMixin, BaseEstimator
+    CallbackSupportMixin,
+    RandomFieldLearning,
+    SpendingMixin,
+    FederatedMixin,
+    DensityMixin,
+    BaseEstimator,
 ):
     """Markov random field learnt from contingency tables with private noise.
 
@@ -90,8 +97,8 @@ class DPCGMLearner(
 
     accountant : PrivacyAccountant, default=None
         Adds up what fits on the same data cost, and refuses what exceeds its budget.
-        Without one, fits of the same estimator or of its clones, as in a search, warn
-        from the second on (within one process).
+        Without one, the second fit of the same estimator or of its clones, as in a
+        search, warns (within one process).
 
     inference : {"auto", "exact", "loopy", "nlbp"}, default="auto"
         Exact inference, or loopy belief propagation; "auto" takes the first if no
@@ -150,6 +157,9 @@ class DPCGMLearner(
     max_cells : int, default=4194304
         Largest number of cells of all tables together, and of intermediate tables of
         exact inference.
+
+    verbose : int, default=0
+        1 prints every tenth step of the estimation, 2 every one.
 
     Attributes
     ----------
@@ -251,6 +261,7 @@ class DPCGMLearner(
         "backend": BACKEND_CONSTRAINT,
         "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
         "max_cells": [Interval(Integral, 1, None, closed="left")],
+        "verbose": ["verbose"],
     }
     __metadata_request__fit = {"individual": True}
 
@@ -278,6 +289,7 @@ class DPCGMLearner(
         backend: str | AdditiveBackend = "masking",
         min_honest: int | None = None,
         max_cells: int = 2**22,
+        verbose: int = 0,
     ) -> None:
         self.cliques = cliques
         self.epsilon = epsilon
@@ -300,6 +312,7 @@ class DPCGMLearner(
         self.backend = backend
         self.min_honest = min_honest
         self.max_cells = max_cells
+        self.verbose = verbose
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -345,16 +358,23 @@ class DPCGMLearner(
         )
         several = party is not None or hasattr(X, "federate")
         check_combinations(self, several, aligned)
-        if self.method == "psgd":
-            return self._fit_psgd(partition)
-        if self.cliques == "mst":
-            return self._fit_mst(partition, several)
+        with tell_progress(self, X, y, step="step") as progress:
+            if self.method == "psgd":
+                self._fit_psgd(partition, progress)
+            elif self.cliques != "mst":
+                self._fit_tables(partition, several, progress)
+            elif several:
+                self._fit_shared_mst(partition, progress)
+            else:
+                self._fit_mst(partition, progress)
+        return self
+
+    def _fit_tables(self, partition, several, progress):
         cliques, ties = resolve_ties(
             resolve_cliques(self.cliques, self._nodes()), self.tied
         )
         # Mistakes that show without the rows must not cost budget.
         plan = None if self.states is None else self._plan(cliques, ties)
-        noise: Any  # of one holder, or made by several
         if self.method == "non_private":
             noise, spent = None, self._announce_exact_release()
         else:
@@ -384,19 +404,11 @@ class DPCGMLearner(
             np.full(len(layout.shapes), std / contribution.unit),
             "none" if noise is None else noise.kind,
         )
-        self._learn(tables, states, counts, contribution.unit)
+        self._learn(tables, states, counts, progress, contribution.unit)
         self.noise_, self.privacy_spent_, self.ledger_ = noise, spent, ledger
-        return self
 
-    def _fit_mst(self, partition, several):
-        nodes, contribution = self._nodes(), self._contribution()
-        n = len(nodes)
-        if n < 2:
-            raise ValueError("cliques='mst' needs at least two columns")
-        if self.method == "non_private":
-            raise ValueError("cliques='mst' is a private choice; give the cliques")
-        if several:
-            return self._fit_shared_mst(partition, nodes, contribution)
+    def _fit_mst(self, partition, progress):
+        n, contribution = len(self._nodes()), self._contribution()
         if self.states is not None:
             self._pair_sizes(self._states())  # may raise, before budget is spent
         budget = TreeBudget(self.epsilon, self.delta, n, contribution.per_clique)
@@ -412,12 +424,12 @@ class DPCGMLearner(
         )
         layout = self._layout(cliques, np.arange(len(cliques)), states)
         tables = NoisyTables(layout, counts.astype(float), std, budget.one_way.kind)
-        self._learn(tables, states, counts)
+        self._learn(tables, states, counts, progress)
         self.noise_, self.privacy_spent_ = budget.two_way, spent
         self.ledger_ = single_holder_ledger(partition, budget)
-        return self
 
-    def _fit_shared_mst(self, partition, nodes, contribution):
+    def _fit_shared_mst(self, partition, progress):
+        nodes, contribution = self._nodes(), self._contribution()
         budget = SharedTreeBudget(
             self.epsilon, self.delta, len(nodes), contribution.per_clique
         )
@@ -437,12 +449,10 @@ class DPCGMLearner(
             edges, counts = release_tree(federation, noise, sizes, budget)
         layout = self._layout(edges, np.arange(len(edges)), states)
         std = np.full(len(edges), noise.std / unit)
-        self._learn(
-            NoisyTables(layout, counts / unit, std, noise.kind), states, counts, unit
-        )
+        tables = NoisyTables(layout, counts / unit, std, noise.kind)
+        self._learn(tables, states, counts, progress, unit)
         self.noise_, self.privacy_spent_ = noise, spent
         self.ledger_ = federation.ledger
-        return self
 
     def _pair_sizes(self, states):
         """Numbers of states, if tables of all pairs of columns are not too large."""
@@ -450,7 +460,7 @@ class DPCGMLearner(
         check_table_sizes(combinations(range(len(sizes)), 2), sizes, self.max_cells)
         return sizes
 
-    def _fit_psgd(self, partition):
+    def _fit_psgd(self, partition, progress):
         options = PSGDOptions.from_dict(self.psgd_params or {})
         cliques = resolve_cliques(self.cliques, self._nodes())
         ties = np.arange(len(cliques))
@@ -462,12 +472,11 @@ class DPCGMLearner(
             block, self._nodes(), states, self._contribution(), "error"
         )
         theta = private_gradient_descent(
-            codes, layout, self.epsilon, self.delta, options
+            codes, layout, self.epsilon, self.delta, options, progress
         )
         self._set_model(layout, theta, states)
         self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent
         self.ledger_ = single_holder_ledger(partition, self)
-        return self
 
     def _contribution(self, states=None):
         return Contribution(

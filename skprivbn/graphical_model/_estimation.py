@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 from threadpoolctl import ThreadpoolController
 
 from skprivbn.graphical_model._noisy_tables import project_to_simplex
+from skprivbn.utils._progress import NO_PROGRESS
 
 __all__ = [
     "empirical_bayes",
@@ -110,7 +111,7 @@ def maximise_likelihood(
 
 
 @single_threaded
-def naive_mle(tables, penalty, max_iter=1000):
+def naive_mle(tables, penalty, max_iter=1000, progress=NO_PROGRESS):
     """Maximum likelihood as if the noisy tables, projected, were the truth.
 
     The penalty is lowered to its value in steps of ten, each fit starting from the
@@ -124,6 +125,8 @@ def naive_mle(tables, penalty, max_iter=1000):
         Ridge penalty lambda.
     max_iter : int, default=1000
         Iterations for each penalty.
+    progress : Progress, default=NO_PROGRESS
+        Told of every penalty.
 
     Returns
     -------
@@ -138,7 +141,11 @@ def naive_mle(tables, penalty, max_iter=1000):
     path = penalty * 10.0 ** np.arange(n_steps, -1, -1)
     theta, n_iter = None, 0
     for value in path:
-        theta, n = maximise_likelihood(tables.layout, marginals, value, theta, max_iter)
+        with progress.step() as tell:
+            theta, n = maximise_likelihood(
+                tables.layout, marginals, value, theta, max_iter
+            )
+            tell(penalty=value)
         n_iter += n
     return theta, n_iter, n < max_iter
 
@@ -155,7 +162,7 @@ def signal_strength(tables):
 
 
 @single_threaded
-def empirical_bayes(tables, max_iter=6, min_signal=2.0):
+def empirical_bayes(tables, max_iter=6, min_signal=2.0, progress=NO_PROGRESS):
     """Regularised estimate whose strength of regularisation comes from the tables.
 
     Noisy counts are taken as Gaussian around the model's expected counts, with the
@@ -176,30 +183,38 @@ def empirical_bayes(tables, max_iter=6, min_signal=2.0):
         the estimate is the uniform field. Above, potentials are multiplied by 1 -
         (min_signal / signal)^2: noise may look like a signal of some standard errors,
         and the prior variance fitted to it would be far too large.
+    progress : Progress, default=NO_PROGRESS
+        Told of every update, the start included.
 
     Returns
     -------
     theta : ndarray of shape (n_parameters,)
     """
     layout, n_records = tables.layout, tables.n_records()
-    signal = signal_strength(tables)
-    if signal <= min_signal:
-        return np.zeros(layout.n_parameters)
-    theta = _ridge_start(tables, n_records)
+    with progress.step() as tell:
+        signal = signal_strength(tables)
+        tell(signal=signal)
+        if signal <= min_signal:
+            return np.zeros(layout.n_parameters)
+        theta = _ridge_start(tables, n_records)
     # From above: starting below the fixed point can collapse to a uniform field.
     prior_variance = 1.0
     for _ in range(max_iter - 1):
+        with progress.step() as tell:
+            theta, misfit = _weighted_least_squares(
+                tables, n_records, prior_variance, theta, 12
+            )
+            effective = max(tables.n_cells - misfit, 1.0)
+            update = theta @ theta / effective
+            prior_variance = min(
+                np.clip(update, prior_variance / 4, prior_variance * 2), 10.0
+            )
+            tell(misfit=misfit)
+    with progress.step() as tell:
         theta, misfit = _weighted_least_squares(
-            tables, n_records, prior_variance, theta, 12
+            tables, n_records, _LOOSEN * prior_variance, theta, 40
         )
-        effective = max(tables.n_cells - misfit, 1.0)
-        update = theta @ theta / effective
-        prior_variance = min(
-            np.clip(update, prior_variance / 4, prior_variance * 2), 10.0
-        )
-    theta, _ = _weighted_least_squares(
-        tables, n_records, _LOOSEN * prior_variance, theta, 40
-    )
+        tell(misfit=misfit)
     return theta * (1 - (min_signal / signal) ** 2)
 
 

@@ -23,7 +23,7 @@ from skprivbn.graphical_model._queries import RandomFieldQueries
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.graphical_model._states import check_column_states
 from skprivbn.privacy import PrivacyCost
-from skprivbn.utils import warn_user
+from skprivbn.utils import tell_progress, warn_user
 from skprivbn.utils._sklearn import _fit_context
 
 __all__ = ["RandomFieldLearning"]
@@ -103,7 +103,8 @@ class RandomFieldLearning(RandomFieldQueries):
             raise ValueError("std must not be negative")
         counts = layout.flatten(values)
         tables = NoisyTables(layout, counts, std, noise)
-        self._learn(tables, states, counts)
+        with tell_progress(self, None, step="step") as progress:
+            self._learn(tables, states, counts, progress)
         self.noise_, self.privacy_spent_ = None, PrivacyCost(0.0, 0.0)
         self.ledger_ = Ledger(parties=())
         return self
@@ -121,7 +122,7 @@ class RandomFieldLearning(RandomFieldQueries):
             layout.support = support_of(layout, self.structural_zeros, self._nodes())
         return layout
 
-    def _learn(self, tables, states, counts, unit=1):
+    def _learn(self, tables, states, counts, progress, unit=1):
         """Estimate potentials from the tables by the chosen method."""
         n_records, self.table_unit_ = tables.n_records(), unit
         if self.missing == "skip":
@@ -130,14 +131,16 @@ class RandomFieldLearning(RandomFieldQueries):
         exact = tables.kind == "none" or not tables.std.any()
         if exact or self.method == "naive":
             penalty = _EXACT_PENALTY if exact else self.regularization
-            theta, self.n_iter_, converged = naive_mle(tables, penalty, self.max_iter)
+            theta, self.n_iter_, converged = naive_mle(
+                tables, penalty, self.max_iter, progress
+            )
         elif self.method == "cgm":
             e_step = "nlbp" if self.inference == "nlbp" else "dual"
             theta, self.n_iter_, converged = collective_em(
-                tables, e_step, self.discrepancy, self.max_iter
+                tables, e_step, self.discrepancy, self.max_iter, progress=progress
             )
         else:
-            theta = empirical_bayes(tables)
+            theta = empirical_bayes(tables, progress=progress)
         if not converged:
             warn_user(
                 f"method={self.method!r} has not converged after {self.n_iter_} "

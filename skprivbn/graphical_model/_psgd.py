@@ -14,6 +14,7 @@ import numpy as np
 from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._estimation import single_threaded
 from skprivbn.privacy import add_discrete_gaussian
+from skprivbn.utils._progress import NO_PROGRESS
 
 __all__ = ["PSGDOptions", "noise_multiplier", "private_gradient_descent"]
 
@@ -84,7 +85,9 @@ def noise_multiplier(epsilon, delta, sampling_rate, n_steps):
 
 
 @single_threaded
-def private_gradient_descent(codes, layout, epsilon, delta, options):
+def private_gradient_descent(
+    codes, layout, epsilon, delta, options, progress=NO_PROGRESS
+):
     """Maximise the likelihood with clipped, noisy gradients of random batches.
 
     Everything that depends on the data is an integer before noise is added: clipping
@@ -101,6 +104,8 @@ def private_gradient_descent(codes, layout, epsilon, delta, options):
         Guarantee of the whole descent.
     options : PSGDOptions
         Public settings.
+    progress : Progress, default=NO_PROGRESS
+        Told of every step.
 
     Returns
     -------
@@ -116,7 +121,8 @@ def private_gradient_descent(codes, layout, epsilon, delta, options):
     first, second = np.zeros((2, layout.n_parameters))
     record = Contribution(max_weight=2**_FACTOR_BITS)
     cells = _cells(codes, layout)
-    for step in range(1, options.n_steps + 1):
+
+    def noisy_gradient(theta):
         marginals = np.rint(layout.marginals(theta)[1] * 2**_MARGINAL_BITS)
         marginals = marginals.astype(np.int64)
         batch = np.flatnonzero(_coins(len(codes), options.sampling_rate))
@@ -130,9 +136,13 @@ def private_gradient_descent(codes, layout, epsilon, delta, options):
         total = count_tables(codes[batch], layout, record, weight=factor)
         total = total * 2**_MARGINAL_BITS - factor.sum() * marginals
         noisy = add_discrete_gaussian(total, clip * grid, multiplier * clip * grid)
+        return noisy / (grid * multiplier * clip)
+
+    for step in range(1, options.n_steps + 1):
+        with progress.step():
+            gradient = noisy_gradient(theta)
         # Adam does not depend on the scale of gradients, so the private number of
         # rows in the batch is not needed
-        gradient = noisy / (grid * multiplier * clip)
         first = 0.9 * first + 0.1 * gradient
         second = 0.99 * second + 0.01 * gradient**2
         direction = first / (1 - 0.9**step) / np.sqrt(second / (1 - 0.99**step) + 1e-12)

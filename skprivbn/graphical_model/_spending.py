@@ -28,12 +28,14 @@ class SpendingMixin:
         if self.accountant is None:
             fits = _uncounted.setdefault(self, [])
             fits.append(float(self.epsilon))
-            if len(fits) > 1:
+            # Once: every fit of a search resets Python's memory of what was said.
+            if len(fits) == 2:
                 warn_leak(
-                    f"this is fit number {len(fits)} of the same estimator, or of its "
-                    "clones, without an accountant: on the same rows every fit spends "
-                    f"its epsilon again, {sum(fits):.3g} so far, and nothing limits "
-                    "it. Pass accountant=PrivacyAccountant(epsilon=...)"
+                    "this is the second fit of the same estimator, or of its clones, "
+                    "without an accountant: on the same rows every fit spends its "
+                    f"epsilon again, {sum(fits):.3g} so far, and nothing adds up what "
+                    "it and further fits spend. Pass "
+                    "accountant=PrivacyAccountant(epsilon=...), which limits it"
                 )
         accountant = check_accountant(self.accountant, self.epsilon, self.delta, rho)
         accountant.spend(self.epsilon, self.delta, rho, what)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-__all__ = ["Progress", "tell_progress"]
+__all__ = ["NO_PROGRESS", "Progress", "tell_progress"]
 
 
 @contextmanager
@@ -92,3 +92,14 @@ class Progress:
     def _print(self, text):
         seconds = perf_counter() - self.began
         print(f"[{type(self.estimator).__name__}] {text}, {seconds:.1f} s")
+
+
+class _NoProgress:
+    """For solvers that nobody watches."""
+
+    @contextmanager
+    def step(self):
+        yield dict
+
+
+NO_PROGRESS = _NoProgress()

@@ -182,7 +182,7 @@ def test_every_fit_is_charged_and_the_states_must_be_public(X):
     party = np.arange(len(X)) % 4
     twice = learner(accountant=None)
     twice.fit(X, party=party)
-    with pytest.warns(PrivacyLeakWarning, match="fit number 2"):
+    with pytest.warns(PrivacyLeakWarning, match="second fit"):
         twice.fit(X, party=party)
     with pytest.raises(ValueError, match="need states="):
         learner(states=None).fit(X, party=party)
