@@ -64,6 +64,12 @@ SECTIONS = {
         "Unknown structure: `CollectiveBayesianNetwork` on Asia",
         curves=(Curve("fraction", "wrong edges", "selection", log=False),),
     ),
+    "collective_rows": Section(
+        "Which rows to send: `CollectiveBayesianNetwork`",
+        "Kullback-Leibler divergences from the pooled fit, by the fraction of rows sent "
+        "and how they are chosen. Shares of runs that found both links across sites of "
+        "Asia, and that found a false one.",
+    ),
     "k2": Section(
         "Columns of two holders: `PrivateK2StructureLearner`",
         ratios={
@@ -93,6 +99,18 @@ SECTIONS = {
             Curve("d", "masked round seconds", "K", {"K": 8}),
             Curve("K", "masked round seconds", "d", {"d": 20}),
         ),
+    ),
+    "structure_assumptions": Section(
+        "Scaled columns and curved effects: learners of linear structure",
+        "Mean structural Hamming distances.",
+    ),
+    "private_mixture": Section(
+        "Differentially private mixtures: `PPEMGaussianMixture`",
+        "Mean log-likelihood of a row.",
+    ),
+    "shared_tree": Section(
+        "A private tree over Adult, one holder or several: `DPCGMLearner`",
+        "Mean log-likelihood of a row of the test set.",
     ),
     "random_fields": Section(
         "Differentially private random fields: `DPCGMLearner`",

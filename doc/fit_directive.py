@@ -102,7 +102,7 @@ def who_learns_what(ledger):
         (text(who), bullets(reads), bullets(gets))
         for who, (reads, gets) in readers.items()
     ]
-    return table(head, rows, widths=(16, 46, 38))
+    return table(head, rows, widths=(16, 46, 38), kind="ledger")
 
 
 def text(words):
@@ -118,14 +118,14 @@ def bullets(items):
     )
 
 
-def table(head, rows, widths):
+def table(head, rows, widths, kind):
     columns = [nodes.colspec(colwidth=width) for width in widths]
     first = nodes.row("", *(nodes.entry("", text(cell)) for cell in head))
     body = [nodes.row("", *(nodes.entry("", cell) for cell in row)) for row in rows]
     group = nodes.tgroup(
         "", *columns, nodes.thead("", first), nodes.tbody("", *body), cols=len(head)
     )
-    return nodes.table("", group, classes=["ledger"])
+    return nodes.table("", group, classes=[kind])
 
 
 def setup(app):

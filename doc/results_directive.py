@@ -8,7 +8,9 @@
 
 makes a table of these columns of ``benchmarks/results/ppem.json``, to two digits,
 with the command that measures them again below. Pages thus have no number that somebody
-typed and nobody measured again.
+typed and nobody measured again. ``:spread: method, SHD`` makes one column of SHD for
+every method, and one line for rows that are alike in ``:columns:``. ``:digits: 3`` shows
+more digits.
 """
 
 import json
@@ -36,6 +38,8 @@ class Results(Directive):
     option_spec = {
         "columns": names,
         "where": conditions,
+        "spread": names,
+        "digits": int,
         "no-command": directives.flag,
     }
 
@@ -52,24 +56,38 @@ class Results(Directive):
         if not chosen:
             raise self.error(f"no rows of {path.name} with {where}")
         columns = self.options.get("columns", list(chosen[0]))
-        if unknown := set(columns) - {n for row in stored["rows"] for n in row}:
+        known = {name for row in stored["rows"] for name in row}
+        if unknown := {*columns, *self.options.get("spread", ())} - known:
             raise self.error(f"{path.name} has no columns {sorted(unknown)}")
+        digits = self.options.get("digits", 2)
+        if "spread" in self.options:
+            columns, chosen = spread(chosen, columns, *self.options["spread"])
         rows = [
-            [text(rounded(row.get(name, "-"))) for name in columns] for row in chosen
+            [text(rounded(row.get(name, "-"), digits)) for name in columns]
+            for row in chosen
         ]
-        shown = [table(columns, rows, widths=[1] * len(columns))]
+        shown = [table(columns, rows, widths=[1] * len(columns), kind="results")]
         if "no-command" not in self.options:
             command = nodes.literal(stored["command"], stored["command"])
             shown.append(nodes.paragraph("", "", nodes.Text("Measured by "), command))
         return shown
 
 
-def rounded(value):
-    """Write a number with two significant digits, and anything else as it is."""
+def spread(rows, columns, by, value):
+    """Return columns and rows with one column of a value for each value of `by`."""
+    lines = {}
+    for row in rows:
+        case = tuple((name, row.get(name)) for name in columns)
+        lines.setdefault(case, dict(case))[row[by]] = row[value]
+    return [*columns, *dict.fromkeys(row[by] for row in rows)], list(lines.values())
+
+
+def rounded(value, digits):
+    """Write a number with some significant digits, and anything else as it is."""
     if not isinstance(value, float) or value == 0:
         return f"{value:,}" if isinstance(value, int | float) else str(value)
     if 1e-3 <= abs(value) < 1e6:
-        return f"{float(f'{value:.2g}'):,.10g}"
+        return f"{float(f'{value:.{digits}g}'):,.10g}"
     return f"{value:.0e}"
 
 
