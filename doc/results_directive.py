@@ -9,8 +9,8 @@
 makes a table of these columns of ``benchmarks/results/ppem.json``, to two digits,
 with the command that measures them again below. Pages thus have no number that somebody
 typed and nobody measured again. ``:spread: method, SHD`` makes one column of SHD for
-every method, and one line for rows that are alike in ``:columns:``. ``:digits: 3`` shows
-more digits.
+every method, and one line for rows that are alike in ``:columns:``. ``:digits: 3``
+shows more digits.
 """
 
 import json
