@@ -67,8 +67,8 @@ SECTIONS = {
     "collective_rows": Section(
         "Which rows to send: `CollectiveBayesianNetwork`",
         "Kullback-Leibler divergences from the pooled fit, by the fraction of rows "
-        "sent and how they are chosen. Shares of runs that found both links across sites of "
-        "Asia, and that found a false one.",
+        "sent and how they are chosen. Shares of runs that found both links across "
+        "sites of Asia, and that found a false one.",
     ),
     "k2": Section(
         "Columns of two holders: `PrivateK2StructureLearner`",
