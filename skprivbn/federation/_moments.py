@@ -22,13 +22,12 @@ from skprivbn.federation._party import (
     operation,
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.privacy._mechanisms import MAX_SCALES
 
 __all__ = ["Moments", "MomentsParty", "collect_moments", "moments_settings"]
 
 #: clipped values between -1 and 1 are carried as integers up to this size
 UNIT = 1 << 15
-#: widest distributed Laplace noise that is sampled exactly
-MAX_LAPLACE_SCALE = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,8 @@ def _calibrate(epsilon, delta, n_values):
     """Return the noise of the sums, and the integer that stands for half a width."""
     unit = UNIT
     if delta == 0:
-        unit = min(UNIT, int(np.sqrt(MAX_LAPLACE_SCALE * epsilon / n_values)))
+        room = MAX_SCALES["laplace"] * epsilon / n_values
+        unit = max(min(UNIT, int(np.sqrt(room))), 1)
     # A row adds n_values integers, each of unit**2 at most, rounding included.
     mechanism = CountMechanism.for_budget(
         epsilon, delta, unit**2 * n_values, unit**2 * np.sqrt(n_values)
@@ -240,8 +240,8 @@ def _collect_noisy(federation, second):
     if second == "none":
         return Moments(n, centre + half * mean, None)
     moments = _unpack(values[1 + len(low) :] / n, len(low), second)
-    moments = (moments - _outer(mean, second)) * _outer(half, second)
-    return Moments(n, centre + half * mean, _nearest_covariance(moments))
+    covariance = _nearest_covariance(moments - _outer(mean, second))
+    return Moments(n, centre + half * mean, covariance * _outer(half, second))
 
 
 def _second_moments(rows, second):
@@ -267,8 +267,13 @@ def _outer(vector, second):
 
 
 def _nearest_covariance(moments):
-    """Project what noise made indefinite onto positive semi-definite matrices."""
+    """Make what noise spoilt positive semi-definite, with variances of at most one.
+
+    One is the largest variance between -1 and 1.
+    """
     if moments.ndim == 1:
-        return np.maximum(moments, 0)
+        return np.clip(moments, 0, 1)
     values, vectors = np.linalg.eigh(moments)
-    return (vectors * np.maximum(values, 0)) @ vectors.T
+    covariance = (vectors * np.maximum(values, 0)) @ vectors.T
+    scale = np.sqrt(np.maximum(np.diag(covariance), 1.0))
+    return covariance / np.outer(scale, scale)

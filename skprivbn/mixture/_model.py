@@ -231,7 +231,9 @@ class FittedMixtureMixin(DensityMixin):
         blocks = []
         for mean, covariance, count in zip(mixture.means, covariances, counts):
             if self.covariance_type in ("full", "tied"):
-                blocks.append(rng.multivariate_normal(mean, covariance, int(count)))
+                # positive definite once, perhaps no longer to the digits of float32
+                options = {"size": int(count), "check_valid": "ignore"}
+                blocks.append(rng.multivariate_normal(mean, covariance, **options))
             else:
                 normal = rng.standard_normal(size=(count, n_features))
                 blocks.append(mean + normal * np.sqrt(covariance))

@@ -173,7 +173,8 @@ class FederatedKBinsDiscretizer(
         self.bin_edges_ = np.empty(len(edges), dtype=object)
         for feature, values in enumerate(edges):
             # Equal quantiles make empty bins, which nothing would ever fall into.
-            distinct = values[np.append(True, np.diff(values) > 1e-8)]
+            least = 1e-8 * min(values[-1] - values[0], 1.0)
+            distinct = values[np.append(True, np.diff(values) > least)]
             if len(distinct) == 1:
                 distinct = np.array([-np.inf, np.inf])
             self.bin_edges_[feature] = distinct

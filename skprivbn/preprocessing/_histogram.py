@@ -195,12 +195,13 @@ def _noisy_quantiles(federation, levels):
     noise.check_survivors(len(federation.active))
     counts = federation.secure_sum("noisy_histogram").reshape(len(low), N_CELLS)
     declare_noise(federation.ledger, noise, "noisy histograms of all features")
-    # Cumulative counts as the nearest distribution function: rising, from 0 to 1.
+    # Cumulative counts as the nearest distribution function: rising, from 0.
     cumulative = np.maximum.accumulate(np.cumsum(counts, axis=1), axis=1)
-    cumulative = np.maximum(cumulative, 0) / max(cumulative[:, -1].max(), 1)
     quantiles = np.empty((len(low), len(levels)))
-    for feature, reached in enumerate(cumulative):
+    for feature, reached in enumerate(np.maximum(cumulative, 0)):
+        if reached[-1] == 0:  # nothing but noise: no cell is better than another
+            reached = np.arange(1, N_CELLS + 1)
         edges = np.linspace(low[feature], high[feature], N_CELLS + 1)
-        reached = np.append(0.0, reached / max(reached[-1], 1e-12))
-        quantiles[feature] = np.interp(levels, reached, edges)
+        shares = np.append(0.0, reached / reached[-1])
+        quantiles[feature] = np.interp(levels, shares, edges)
     return quantiles

@@ -28,7 +28,11 @@ from skprivbn.structure._columns_protocol import (
     ColumnMomentsParty,
     collect_column_moments,
 )
-from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
+from skprivbn.structure._gaussian_base import (
+    NetworkMixin,
+    refuse_constant,
+    warn_if_standardised,
+)
 from skprivbn.structure._gaussian_column_scores import GaussianColumnScoreParty
 from skprivbn.structure._gaussian_search import (
     EQUAL_VARIANCE_SEARCHES,
@@ -288,7 +292,12 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         with self._federate(partition, GaussianMomentsParty, settings) as federation:
             parts = collect_moments(federation)
             moments = _join(parts, self.centre) if len(parts) > 1 else parts[0]
-            _check_variances(moments, self._node_names())
+            refuse_constant(
+                self._node_names(),
+                moments.mean,
+                np.diag(moments.covariance),
+                "over all parties' rows",
+            )
             if self.basis is not None:
                 expanded = collect_basis_moments(federation, moments)
                 scale = np.sqrt(np.diag(moments.covariance))
@@ -310,6 +319,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
     def _noisy_moments(self, partition):
         grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
+        grid = grid.coarsened(self.epsilon, self.delta)
         noise = distribute(
             calibrate(grid, self.epsilon, self.delta),
             partition.n_parties,
@@ -412,15 +422,3 @@ def _join(parts, centre):
             for w, part in zip(shares, parts)
         )
     return Moments(n, mean, covariance)
-
-
-def _check_variances(moments, names):
-    variances = np.diag(moments.covariance)
-    # what is left of a constant column after cancellation is not variation
-    noise = 1e-12 * (variances + moments.mean**2)
-    constant = [name for name, v, e in zip(names, variances, noise) if v <= e]
-    if constant:
-        raise ValueError(
-            f"columns {constant} are constant over all parties' rows: they cannot be "
-            "part of a network, leave them out"
-        )

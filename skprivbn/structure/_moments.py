@@ -1,10 +1,11 @@
 """Sums from which means and covariances follow, exact or with private noise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
 import numpy as np
 
+from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds
 
 __all__ = ["Moments", "RowGrid", "moment_sums", "nearest_covariance", "read_moments"]
@@ -126,6 +127,14 @@ class RowGrid:
         root = 1.0 + sqrt(len(self.low))
         return ceil(0.5 * (root**2 + 2.0) * self.levels**2)
 
+    def coarsened(self, epsilon, delta):
+        """Return a grid for whose sums Laplace noise of this budget fits integers."""
+        share = MAX_SCALES["laplace"] * epsilon / self.l1_sensitivity
+        if delta > 0 or share >= 1.0:
+            return self
+        # one less: the sensitivity is rounded up
+        return replace(self, levels=max(int(self.levels * sqrt(share)) - 1, 1))
+
     def sums(self, X):
         """Return the integer vector of a party's rows that noise is added to."""
         # twice: bounds a hair apart have no middle that is between them
@@ -153,7 +162,8 @@ class RowGrid:
         half = 0.5 * (self.high - self.low) / self.step
         mean = np.clip(total[1 : q + 1] / (levels * n), -half, half)
         covariance = _symmetric(total[q + 1 :], q) / n - np.outer(mean, mean)
-        covariance = nearest_covariance(covariance * self.step**2)
+        # rounding alone makes a variance, also of rows that are all alike
+        covariance = nearest_covariance(covariance + np.eye(q) / 12.0) * self.step**2
         noise = noise * self.step**2 / n
         return Moments(n, self.centre + mean * self.step, covariance, noise)
 

@@ -35,9 +35,8 @@ class GaussianMomentsParty(Party):
         given = settings["noise"]
         if given is None:
             return None
-        grid = RowGrid(settings["low"], settings["high"])
-        check_told_bounds([grid.low, grid.high], n_features)
-        mechanism = calibrate(grid, given["epsilon"], given["delta"])
+        check_told_bounds([settings["low"], settings["high"]], n_features)
+        mechanism = calibrate(_grid(settings), given["epsilon"], given["delta"])
         return check_noise(given, mechanism, n_parties)
 
     @classmethod
@@ -91,8 +90,7 @@ class GaussianMomentsParty(Party):
     )
     def noisy_moments(self):
         """Clipped integer sums plus this party's share of the noise."""
-        grid = RowGrid(self.settings["low"], self.settings["high"])
-        sums = grid.sums(self.X)
+        sums = _grid(self.settings).sums(self.X)
         noise = DistributedNoise(**self.settings["noise"])
         return {"vector": self.hide(sums + noise.share(sums.shape))}
 
@@ -107,6 +105,13 @@ class GaussianMomentsParty(Party):
         rng = np.random.default_rng(self.settings["seed"])
         held_out[rng.permutation(n)[:n_held_out]] = True
         return held_out
+
+
+def _grid(settings):
+    """The grid that the coordinator asks for, as coarse as its noise needs it."""
+    noise = settings["noise"]
+    grid = RowGrid(settings["low"], settings["high"])
+    return grid.coarsened(noise["epsilon"], noise["delta"])
 
 
 def collect_moments(federation):

@@ -205,7 +205,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
                 "all columns are taken to be one party's: this is plain K2 with "
                 "nobody to hide anything from; pass parties= to say who holds what"
             )
-        spent = self._spend()
+        spent = self._spend(partition)
         federation = partition.federate(K2Party, settings, NoSumsBackend())
         with (
             tell_progress(self, X, step="turn", every=100) as progress,
@@ -274,9 +274,11 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         n_states = check_states(codes, settings["n_states"], names)
         check_table_sizes(n_states, settings["ordering"], self.max_parents)
 
-    def _spend(self):
+    def _spend(self, partition):
         if self.epsilon is None:
             return None
+        # before the charge: noise that is too wide must not cost budget
+        count_noise(self.epsilon, partition.n_features, partition.n_parties)
         accountant = check_accountant(self.accountant, self.epsilon)
         return accountant.spend(
             self.epsilon, what="tables of a network (the structure is not private)"
