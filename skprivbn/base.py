@@ -1,5 +1,8 @@
 """What every federated estimator shares."""
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._columns import sum_shared_scores
@@ -19,7 +22,42 @@ __all__ = ["BACKEND_CONSTRAINT", "FederatedMixin"]
 BACKEND_CONSTRAINT = [StrOptions(set(BACKENDS)), AdditiveBackend]
 
 
-class FederatedMixin(DocLinkMixin):
+class BackendMixin(DocLinkMixin):
+    """Says what to write where a backend that was given by name is to have parameters.
+
+    Attributes
+    ----------
+    _backends : mapping of str to type
+        What the names stand for.
+    """
+
+    _backends: Mapping[str, type] = BACKENDS
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also those of a backend (``backend__preset``).
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters of this estimator.
+
+        Returns
+        -------
+        self : estimator instance
+        """
+        backend = params.get("backend", getattr(self, "backend", None))
+        prefix = "backend__"
+        nested = [key.removeprefix(prefix) for key in params if key.startswith(prefix)]
+        if nested and isinstance(backend, str) and backend in self._backends:
+            wanted = f"{self._backends[backend].__name__}({nested[0]}=...)"
+            raise ValueError(
+                f"backend={backend!r} is a name, which has no parameters: set "
+                f"backend={wanted} instead of {prefix}{nested[0]}=..."
+            )
+        return super().set_params(**params)  # type: ignore[misc]
+
+
+class FederatedMixin(BackendMixin):
     """Routes `party` through scikit-learn and opens federations.
 
     Mix into estimators with ``fit(X, y=None, *, party=None)``. The class attribute

@@ -259,3 +259,17 @@ def test_noise_grows_with_mistrust(estimator):
     with pytest.raises(ValueError, match="min_honest must be between 1 and"):
         private.fit(X, y, party=party)
     assert accountant.spent().epsilon == 0
+
+
+@each([e for e in ESTIMATORS if "backend" in e.get_params(deep=False)])
+def test_parameters_of_a_backend_that_is_a_name(estimator):
+    copy = clone(estimator)
+    assert isinstance(copy.backend, str)
+    kind = copy._backends[copy.backend].__name__
+    with pytest.raises(ValueError, match=rf"set backend={kind}\(recovery=...\)"):
+        copy.set_params(backend__recovery=True)
+    name = "paillier"
+    with pytest.raises(ValueError, match=r"set backend=Paillier\w+\(key_size=...\)"):
+        copy.set_params(backend=name, backend__key_size=4096)
+    copy.set_params(backend=copy._backends[name](), backend__key_size=4096)
+    assert copy.backend.key_size == 4096

@@ -4,11 +4,16 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import add_column_scores, add_scores, predict_at_sites
+from skprivbn.base import (
+    BackendMixin,
+    add_column_scores,
+    add_scores,
+    predict_at_sites,
+)
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._discrete import BayesianNetwork
+from skprivbn.crypto import OTBackend, PaillierCountBackend
 from skprivbn.partition import RemoteColumns, VerticalPartition
-from skprivbn.utils._doc_link import DocLinkMixin
 
 __all__ = ["DiscreteNetworkMixin"]
 
@@ -20,8 +25,11 @@ def _has_parameters(estimator):
     return getattr(estimator, "fit_parameters", True)
 
 
-class DiscreteNetworkMixin(DocLinkMixin):
+class DiscreteNetworkMixin(BackendMixin):
     """Likelihood, completion and sampling through the fitted `network_`."""
+
+    # how columns are counted together, where several parties hold them
+    _backends = {backend.name: backend for backend in (OTBackend, PaillierCountBackend)}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

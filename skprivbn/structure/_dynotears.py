@@ -14,7 +14,7 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_told
 from skprivbn.partition import RemoteResults, check_horizontal
 from skprivbn.structure._admm_protocol import lagged_rows
-from skprivbn.structure._gaussian_base import public_network
+from skprivbn.structure._gaussian_base import public_network, refuse_constant
 from skprivbn.structure._notears_admm import ADMMMixin
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -236,13 +236,14 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         return parameters.reshape(-1, d, d)
 
     def _make_network(self, parameters, mean, variances, shift, noise):
-        if (variances <= 0.0).any():
-            raise ValueError("some columns are constant: leave them out")
+        names = getattr(
+            self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)]
+        )
+        names = [str(name) for name in names]
+        refuse_constant(names, mean, variances, "within every party's rows")
         present = self._effects(parameters)[0]
-        d = self.n_features_in_
-        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])
         return GaussianBayesianNetwork(
-            [str(name) for name in names],
+            names,
             present,
             mean - mean @ present,
             np.maximum(noise - shift**2, 1e-12 * variances),

@@ -15,7 +15,12 @@ from skprivbn.utils import warn_user
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
-__all__ = ["NetworkMixin", "public_network", "warn_if_standardised"]
+__all__ = [
+    "NetworkMixin",
+    "public_network",
+    "refuse_constant",
+    "warn_if_standardised",
+]
 
 
 def public_network(network):
@@ -139,6 +144,18 @@ class NetworkMixin(DocLinkMixin):
         """
         check_is_fitted(self)
         return self.network_.to_networkx()
+
+
+def refuse_constant(names, mean, variances, where):
+    """Raise if columns do not vary; names them, and where they do not."""
+    # what is left of a constant column after cancellation is not variation
+    rounding = 1e-12 * (variances + mean**2)
+    constant = [name for name, v, e in zip(names, variances, rounding) if v <= e]
+    if constant:
+        raise ValueError(
+            f"columns {constant} are constant {where}: they cannot be part of a "
+            "network, leave them out"
+        )
 
 
 def warn_if_standardised(variances):

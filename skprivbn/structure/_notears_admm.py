@@ -24,7 +24,11 @@ from skprivbn.structure._admm_protocol import (
     run_admm,
     run_locally,
 )
-from skprivbn.structure._gaussian_base import NetworkMixin, warn_if_standardised
+from skprivbn.structure._gaussian_base import (
+    NetworkMixin,
+    refuse_constant,
+    warn_if_standardised,
+)
 from skprivbn.structure._mlp import (
     MLPNetwork,
     initial_mlp,
@@ -390,7 +394,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     def _make_network(self, parameters, mean, variances, shift, noise):
         names = self._node_names()
-        _check_spread(variances, mean, names)
+        refuse_constant(names, mean, variances, "within every party's rows")
         warn_if_standardised(variances)
         noise = np.maximum(noise - shift**2, 1e-12 * variances)
         kept = self._weights(parameters)
@@ -463,14 +467,3 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         estimator = cls("mlp", n_hidden=network.n_hidden)
         estimator.network_ = network
         return estimator
-
-
-def _check_spread(variances, mean, names):
-    constant = [
-        name for name, v, m in zip(names, variances, mean) if v <= 1e-12 * (v + m * m)
-    ]
-    if constant:
-        raise ValueError(
-            f"columns {constant} do not vary within any party's rows: they cannot be "
-            "part of a network, leave them out"
-        )
