@@ -79,7 +79,7 @@ def graphs(figure, X, party):
         name: model.fit(X, party=party).adjacency_matrix_
         for name, model in learners(figure).items()
     }
-    alone = learners(figure)["authors" if figure == 3 else "rounds"]
+    alone = learners(figure)["rounds"]
     found["pooled"] = graph_alone(alone, X)
     found["alone"] = [graph_alone(alone, X[party == k]) for k in np.unique(party)]
     found["voting"] = np.mean(found["alone"], axis=0) > 0.5

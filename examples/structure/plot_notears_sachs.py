@@ -68,16 +68,15 @@ print("choices of cells:", found[0]["graphs"])
 
 # %%
 # All are far from the accepted graph. Those that add something up do not get worse with
-# more laboratories; graphs learnt alone, and votes over them, do. The penalties of the
-# authors' runs do better on these data than the defaults, which were chosen on
-# simulated data with unit noise.
+# more laboratories; graphs learnt alone, and votes over them, do.
+
 # %%
 # The graph
 # ---------
 
 sachs = load_sachs(as_frame=True)
 cells = np.random.RandomState(0).permutation(853)[:512]
-admm = FederatedNotearsADMM(lambda1=0.01, rho1=0.001, rho2=0.001, gamma2=1.25)
+admm = FederatedNotearsADMM()
 with warnings.catch_warnings():
     # Rounds of sums can give covariances away; the last section comes back to it.
     warnings.simplefilter("ignore", PrivacyLeakWarning)

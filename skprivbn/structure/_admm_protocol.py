@@ -11,7 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from skprivbn.federation import Party, PartyRefusal, check_told, operation
-from skprivbn.structure._admm_steps import ConsensusProblem, LinearProblem
+from skprivbn.structure._admm_steps import (
+    ConsensusProblem,
+    LinearProblem,
+    typical_variance,
+)
 from skprivbn.structure._mlp import MLPProblem, mlp_forward
 
 __all__ = [
@@ -108,6 +112,7 @@ class ADMMParty(Party):
             X = lagged_rows(X, series, self.settings["n_lags"])
         self.mean = X.mean(axis=0) if len(X) else np.zeros(X.shape[1])
         self.rows = X - self.mean
+        self.column_squares = (self.rows[:, : self.n_variables] ** 2).sum(axis=0)
         self.state = ConsensusState(self.settings, len(self.context.roster))
         self.local = np.zeros(self.state.problem.size)
         self.dual = np.zeros(self.state.problem.size)
@@ -117,8 +122,8 @@ class ADMMParty(Party):
         self.by_parties = self.settings["solved_by"] == "parties"
 
     def schedule(self):
-        """A count, the rounds, and at the end what the fitted model needs."""
-        yield "count"
+        """Numbers of rows and spread, the rounds, and what the fitted model needs."""
+        yield "spread"
         yield "propose"
         by_parties = self.by_parties
         for _ in range(self.settings["max_iter"]):
@@ -137,10 +142,10 @@ class ADMMParty(Party):
             yield "finish"
         yield "residuals"
 
-    @operation(tells="number of its rows", exact=True)
-    def count(self):
-        """How many rows it contributes."""
-        return {"vector": self.hide(np.array([len(self.rows)]))}
+    @operation(tells="number of its rows and sums of their squares", exact=True)
+    def spread(self):
+        """How many rows it contributes, and how far they spread about its means."""
+        return {"vector": self.hide(np.append(self.column_squares, len(self.rows)))}
 
     @operation(
         tells="its parameters B_k + beta_k / rho2 of one round, and its distance to "
@@ -148,18 +153,17 @@ class ADMMParty(Party):
         hears="the consensus of the round before",
         hears_kind="plaintext aggregate",
     )
-    def propose(self, consensus=None, n_rows=None):
+    def propose(self, consensus=None, n_rows=None, scale=None):
         """Problem (2): own parameters, given the last consensus."""
         if self.problem is None:
-            # a number of rows below its own would blow up what this party adds
-            if (
-                type(n_rows) is not int
-                or n_rows < len(self.rows)
-                or consensus is not None
-            ):
+            if consensus is not None or not self._is_plausible(n_rows, scale):
                 raise PartyRefusal("refused")
-            self._make_problem(n_rows)
-        elif n_rows is not None or (consensus is not None) == self.by_parties:
+            self._make_problem(n_rows * scale)
+        elif (
+            n_rows is not None
+            or scale is not None
+            or (consensus is not None) == self.by_parties
+        ):
             raise PartyRefusal("refused")
         elif consensus is not None:
             self._accept(check_told(consensus, self.local.shape))
@@ -198,26 +202,38 @@ class ADMMParty(Party):
             "converged": self.state.converged,
         }
 
-    @operation(tells="sums of its rows, squared rows and squared residuals", exact=True)
+    @operation(
+        tells="sums of its rows, of its residuals and of their squares", exact=True
+    )
     def residuals(self):
-        """Means, spread and noise of the model it knows, the strong weights only."""
+        """Means and noise of the model it knows, the strong weights only."""
         d, parameters = self.n_variables, self.state.kept()
         if self.settings["n_hidden"]:
             forward = mlp_forward(self.rows, parameters, self.settings["n_hidden"])
         else:
             forward = self.rows @ parameters.reshape(self.rows.shape[1], d)
         rest = self.rows[:, :d] - forward
-        n = len(self.rows)
-        sums = [n * self.mean[:d], (self.rows[:, :d] ** 2).sum(axis=0)]
-        sums += [rest.sum(axis=0), (rest**2).sum(axis=0)]
+        sums = [len(self.rows) * self.mean[:d], rest.sum(axis=0), (rest**2).sum(axis=0)]
         return {"vector": self.hide(np.concatenate(sums))}
 
-    def _make_problem(self, n_rows):
+    def _is_plausible(self, n_rows, scale):
+        """Fewer rows or less spread than its own would blow up what it adds."""
+        if type(n_rows) is not int or type(scale) is not float:
+            return False
+        if n_rows < len(self.rows):
+            return False
+        if self.settings["scale"] is not None:
+            return scale == self.settings["scale"]
+        # half, because sums are rounded
+        least = 0.5 * typical_variance(self.column_squares / n_rows)
+        return max(least, 1e-300) <= scale <= 1e300
+
+    def _make_problem(self, divisor):
         if self.settings["n_hidden"]:
             hidden = self.settings["n_hidden"]
-            self.problem = MLPProblem(self.rows, n_rows, hidden)
+            self.problem = MLPProblem(self.rows, divisor, hidden)
         else:
-            second = self.rows.T @ self.rows / n_rows
+            second = self.rows.T @ self.rows / divisor
             self.problem = LinearProblem.from_moments(second, self.n_variables)
 
     def _proposal(self):
@@ -238,7 +254,9 @@ class ADMMResult:
 
     parameters: np.ndarray
     kept: np.ndarray
-    n_rows: int
+    n_rows: float
+    variances: np.ndarray
+    scale: float
     n_iter: int
     h: float
     distance: float
@@ -249,8 +267,11 @@ def run_admm(federation, progress):
     """The coordinator's side: adds what parties propose until they agree."""
     settings = federation.settings
     state = ConsensusState(settings, len(federation.roster))
-    n_rows = int(federation.secure_sum("count")[0])
-    payload, going = {"n_rows": n_rows}, True
+    *squares, n_rows = federation.secure_sum("spread")
+    n_rows, variances = int(n_rows), np.array(squares) / n_rows
+    # columns that do not vary are named at the end, when their means are known
+    scale = settings["scale"] or typical_variance(variances) or 1.0
+    payload, going = {"n_rows": n_rows, "scale": scale}, True
     if settings["solved_by"] == "coordinator":
         while going:
             with progress.step() as tell:
@@ -278,19 +299,29 @@ def run_admm(federation, progress):
         "covariance",
     )
     return ADMMResult(
-        state.consensus, state.kept(), n_rows, n_iter, h, float(distance), converged
+        state.consensus,
+        state.kept(),
+        n_rows,
+        variances,
+        scale,
+        n_iter,
+        h,
+        float(distance),
+        converged,
     )
 
 
 def collect_residuals(federation):
-    """Return sums of rows, squared rows, residuals and squared residuals."""
-    return np.split(federation.secure_sum("residuals"), 4)
+    """Return sums of rows, residuals and squared residuals."""
+    return np.split(federation.secure_sum("residuals"), 3)
 
 
 def run_locally(moments, settings):
     """Run the rounds on moments that one desk holds, with no message at all."""
     state = ConsensusState(settings, 1)
-    problem = LinearProblem.from_moments(moments.covariance)
+    variances = np.diag(moments.covariance)
+    scale = settings["scale"] or typical_variance(variances) or 1.0
+    problem = LinearProblem.from_moments(moments.covariance / scale)
     dual = np.zeros_like(state.consensus)
     squares, going = 0.0, True
     while going:
@@ -304,6 +335,8 @@ def run_locally(moments, settings):
         state.consensus,
         state.kept(),
         moments.n_rows,
+        variances,
+        scale,
         state.n_iter,
         state.h,
         state.distance,

@@ -11,7 +11,7 @@ import numpy as np
 
 from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
 
-__all__ = ["ConsensusProblem", "LinearProblem"]
+__all__ = ["ConsensusProblem", "LinearProblem", "typical_variance"]
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,16 @@ class ConsensusProblem:
         free = target[W.size :]
         free = _soft_threshold(weight * free, self.lambda_free) / ridge
         return np.concatenate([W.ravel(), free])
+
+
+def typical_variance(variances):
+    """Geometric mean of the columns' variances, zero if one of them does not vary.
+
+    The unit of losses, and so of what is weighed against them. Every column counts
+    alike in it: an arithmetic mean would be that of the column in the finest unit.
+    """
+    with np.errstate(divide="ignore"):
+        return float(np.exp(np.mean(np.log(np.maximum(variances, 0.0)))))
 
 
 def _soft_threshold(values, threshold):

@@ -48,7 +48,7 @@ __all__ = ["FederatedNotearsADMM"]
 
 #: penalties and their growth where the user leaves them open
 _DEFAULTS = {
-    "linear": {"lambda1": 0.05, "rho1": 1e-3, "rho2": 0.1, "gamma2": 1.1},
+    "linear": {"lambda1": 0.015, "rho1": 1e-3, "rho2": 0.05, "gamma2": 1.15},
     "mlp": {"lambda1": 0.01, "rho1": 0.1, "rho2": 1.0, "gamma2": 1.2},
 }
 
@@ -87,7 +87,8 @@ class ADMMMixin(CallbackSupportMixin):
         ):
             result = run_admm(federation, progress)
             sums = collect_residuals(federation)
-        averages = [total / result.n_rows for total in sums]
+        mean, shift, noise = (total / result.n_rows for total in sums)
+        averages = [mean, result.variances, shift, noise]
         return result, averages, federation.ledger
 
     def _settings(self, n_parties, problem, start, defaults, **more):
@@ -99,6 +100,7 @@ class ADMMMixin(CallbackSupportMixin):
         return {
             "problem": problem,
             "start": start,
+            "scale": 1.0,
             "rho1": float(rho1),
             "rho2": float(rho2),
             "gamma1": float(self.gamma1),
@@ -154,7 +156,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         How variables depend on their parents: linearly, or through a network with one
         layer of sigmoids.
     lambda1 : float, default=None
-        Weight of the absolute values of the weights. 0.05 for linear models and 0.01
+        Weight of the absolute values of the weights. 0.015 for linear models and 0.01
         for networks if None.
     lambda2 : float, default=0.01
         Weight of the squares, for networks.
@@ -166,14 +168,19 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         Measure of cycles: DAGMA's log-determinant or NOTEARS' trace of the
         exponential.
     rho1, rho2 : float, default=None
-        First penalties on cycles and on disagreement. If None 0.001 and 0.1 divided
+        First penalties on cycles and on disagreement. If None 0.001 and 0.05 divided
         by the number of parties for linear models, 0.1 and 1 divided by it for
         networks.
+    scale : float, default=None
+        Variance that losses are divided by before they are weighed against
+        `lambda1`, `rho1` and `rho2`. If None the geometric mean of the columns'
+        variances within parties for linear models, so that their common unit does
+        not matter, and 1 for networks. The paper has 1.
     gamma1 : float, default=1.75
         Growth per round of the penalty on cycles.
     gamma2 : float, default=None
-        Growth per round of the penalty on disagreement; 1.1 for linear models and 1.2
-        for networks if None.
+        Growth per round of the penalty on disagreement; 1.15 for linear models and
+        1.2 for networks if None.
     max_iter : int, default=200
         Bound on the rounds.
     tol : float, default=0.01
@@ -221,6 +228,8 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         Whether both tolerances were met.
     n_rows_ : float
         Rows of all parties (noisy with `epsilon`).
+    scale_ : float
+        Variance that losses were divided by.
     ledger_ : Ledger
         Who learnt what.
     privacy_spent_ : PrivacyCost
@@ -264,6 +273,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         "model": [StrOptions({"linear", "mlp"})],
         "lambda1": [Interval(Real, 0, None, closed="left"), None],
         "lambda2": [Interval(Real, 0, None, closed="left")],
+        "scale": [Interval(Real, 0, None, closed="neither"), None],
         "n_hidden": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
@@ -280,6 +290,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         acyclicity: str = "logdet",
         rho1: float | None = None,
         rho2: float | None = None,
+        scale: float | None = None,
         gamma1: float = 1.75,
         gamma2: float | None = None,
         max_iter: int = 200,
@@ -302,6 +313,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self.acyclicity = acyclicity
         self.rho1 = rho1
         self.rho2 = rho2
+        self.scale = scale
         self.gamma1 = gamma1
         self.gamma2 = gamma2
         self.max_iter = max_iter
@@ -373,8 +385,10 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
             "lambda1": float(lambda1),
             "acyclicity": self.acyclicity,
         }
+        scale = None if self.scale is None else float(self.scale)
         if self.model == "linear":
-            return self._settings(n_parties, problem, np.zeros(d * d), defaults)
+            start = np.zeros(d * d)
+            return self._settings(n_parties, problem, start, defaults, scale=scale)
         rng = check_random_state(self.random_state)
         problem |= {
             "n_maps": int(self.n_hidden),
@@ -382,8 +396,8 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
             "lambda2": float(self.lambda2),
         }
         start = initial_mlp(d, self.n_hidden, rng)
-        n_hidden = int(self.n_hidden)
-        return self._settings(n_parties, problem, start, defaults, n_hidden=n_hidden)
+        more = {"n_hidden": int(self.n_hidden), "scale": scale or 1.0}
+        return self._settings(n_parties, problem, start, defaults, **more)
 
     def _weights(self, parameters):
         d = self.n_features_in_
@@ -406,13 +420,14 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     def _keep(self, result):
         super()._keep(result)
-        self.n_rows_ = result.n_rows
+        self.n_rows_, self.scale_ = result.n_rows, result.scale
         self.weights_ = self._weights(result.parameters)
         self.adjacency_matrix_ = self._weights(result.kept) != 0
 
     def _fit_private(self, partition, settings):
         """Noisy moments once; everything after them costs no privacy."""
         grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
+        grid = grid.coarsened(self.epsilon, self.delta)
         noise = distribute(
             calibrate(grid, self.epsilon, self.delta),
             partition.n_parties,

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 ROWS = np.random.default_rng(0).normal(size=(30, 2))
+FIRST = {"n_rows": 30, "scale": 1.0}
 PAILLIER = PaillierBackend(key_size=512, insecure_test_key=True)
 
 
@@ -19,19 +20,24 @@ PAILLIER = PaillierBackend(key_size=512, insecure_test_key=True)
     ("backend", "asked"),
     [
         # shrinks or blows up what a party adds
-        ("masking", [{"n_rows": 1}]),
-        ("masking", [{"n_rows": 30}, {"n_rows": 60}]),
-        ("masking", [{"n_rows": 30}, {"consensus": np.zeros(1)}]),
-        ("masking", [{"n_rows": 30}, {}]),
+        ("masking", [FIRST | {"n_rows": 1}]),
+        ("masking", [FIRST | {"scale": 1e-3}]),
+        ("masking", [FIRST | {"scale": float("nan")}]),
+        ("masking", [FIRST | {"scale": 1}]),
+        ("masking", [{"n_rows": 30}]),
+        ("masking", [FIRST, {"n_rows": 60}]),
+        ("masking", [FIRST, {"consensus": np.zeros(4), "scale": 2.0}]),
+        ("masking", [FIRST, {"consensus": np.zeros(1)}]),
+        ("masking", [FIRST, {}]),
         # key holders work the consensus out for themselves
-        (PAILLIER, [{"n_rows": 30, "consensus": np.zeros(4)}]),
+        (PAILLIER, [FIRST | {"consensus": np.zeros(4)}]),
     ],
 )
 def test_proposals_answer_nothing_but_the_protocols_question(
     monkeypatch, backend, asked
 ):
     def hostile(federation, progress):
-        federation.secure_sum("count")
+        federation.secure_sum("spread")
         *before, last = asked
         for payload in before:
             federation.secure_sum("propose", payload)
@@ -63,8 +69,8 @@ def test_key_holders_give_residuals_of_the_exact_consensus_only(monkeypatch):
     """Before the exact sum, theirs is a decryption, which must not leave them."""
 
     def hostile(federation, progress):
-        federation.secure_sum("count")
-        total = federation.secure_sum("propose", {"n_rows": 30})
+        federation.secure_sum("spread")
+        total = federation.secure_sum("propose", FIRST)
         while federation.agree("update", {"total": total}):
             total = federation.secure_sum("propose")
         federation.secure_sum("release")

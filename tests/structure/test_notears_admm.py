@@ -12,7 +12,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.datasets import make_linear_sem, make_mlp_sem, make_var_sem
+from skprivbn.datasets import (
+    load_sachs,
+    make_linear_sem,
+    make_mlp_sem,
+    make_var_sem,
+)
 from skprivbn.exceptions import (
     BudgetExceededError,
     PartitionError,
@@ -124,6 +129,46 @@ def test_masks_do_not_change_the_mean_distance():
         )
     clear, masked = np.mean(distances, axis=0)
     assert masked == pytest.approx(clear, abs=0.3)
+
+
+def test_units_of_all_columns_do_not_matter(linear):
+    X, _, party = linear
+    metres, inches = (
+        FederatedNotearsADMM(backend="plaintext").fit(unit * X, party=party)
+        for unit in (1.0, 39.4)
+    )
+    assert inches.scale_ == pytest.approx(39.4**2 * metres.scale_)
+    np.testing.assert_array_equal(inches.adjacency_matrix_, metres.adjacency_matrix_)
+    np.testing.assert_allclose(inches.weights_, metres.weights_, atol=1e-3)
+
+
+def test_a_given_scale_is_a_factor_of_all_penalties(linear):
+    X, _, party = linear
+    penalties = {"lambda1": 0.02, "rho1": 0.001, "rho2": 0.02}
+    relative = FederatedNotearsADMM(backend="plaintext", scale=4.0, **penalties)
+    absolute = FederatedNotearsADMM(backend="plaintext", scale=1.0)
+    absolute.set_params(**{name: 4.0 * value for name, value in penalties.items()})
+    without = FederatedNotearsADMM(backend="plaintext", scale=1.0, **penalties)
+    for model in (relative, absolute, without):
+        model.fit(X, party=party)
+    assert relative.scale_ == 4.0
+    np.testing.assert_allclose(relative.weights_, absolute.weights_, atol=5e-3)
+    assert np.abs(relative.weights_ - without.weights_).max() > 0.02
+
+
+@pytest.mark.slow
+def test_proteins_are_not_worse_than_in_the_paper():
+    """512 of 853 cells, mean distance over other choices than those of benchmarks."""
+    sachs = load_sachs()
+    for n_parties in (2, 16, 64):
+        distances = []
+        for seed in range(2000, 2012):
+            rows = np.random.RandomState(seed).permutation(853)[:512]
+            model = FederatedNotearsADMM(backend="plaintext")
+            model.fit(sachs.data[rows], party=np.arange(512) % n_parties)
+            found = model.adjacency_matrix_
+            distances.append(structural_hamming_distance(sachs.adjacency_matrix, found))
+        assert np.mean(distances) <= 14.0
 
 
 @pytest.mark.parametrize("sizes", [[1, 2, 30, 207], [1, 1, 1, 237], [1, 80, 80, 79]])
