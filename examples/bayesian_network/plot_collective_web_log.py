@@ -51,8 +51,12 @@ warnings.simplefilter("ignore", PrivacyLeakWarning)
 pooled = BayesianNetwork.from_data(X, structure, states=states)
 fractions = [0.02, 0.05, 0.1, 0.2, 0.4, 0.7]
 fig, ax = plt.subplots(figsize=(5.5, 3.8), layout="constrained")
-colors = {"low_likelihood": "#D55E00", "mixed": "#009E73", "random": "#0072B2"}
-for selection, color in colors.items():
+styles = {
+    "low_likelihood": ("#D55E00", "s", "unlikely visits"),
+    "mixed": ("#009E73", "^", "half unlikely, half random"),
+    "random": ("#0072B2", "o", "random visits"),
+}
+for selection, (color, marker, label) in styles.items():
     divergence = [
         kl_divergence(
             pooled,
@@ -70,7 +74,7 @@ for selection, color in colors.items():
         )
         for fraction in fractions
     ]
-    ax.semilogy(fractions, divergence, "o-", color=color, label=selection)
+    ax.semilogy(fractions, divergence, color=color, marker=marker, label=label)
 ax.set(
     xlabel="fraction of visits sent",
     ylabel="KL divergence from the pooled fit",

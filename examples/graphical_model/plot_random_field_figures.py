@@ -119,8 +119,8 @@ for row_of_axes, graph in zip(axes, ("chain", "erdos_renyi")):
         ax.set_title(f"epsilon = {epsilon:g}" if graph == "chain" else "")
 for ax in axes[1]:
     ax.set_xlabel("records")
-for ax in axes[:, 0]:
-    ax.set_ylabel("divergence from the truth")
+for ax, graphs in zip(axes[:, 0], ("third-order chain", "random graph")):
+    ax.set_ylabel(f"{graphs}\ndivergence from the truth")
 handles, labels = axes[0, 2].get_legend_handles_labels()
 fig.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False)
 plt.show()

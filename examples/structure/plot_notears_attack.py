@@ -91,8 +91,8 @@ one_sum = np.broadcast_to(secrets.mean(axis=0), secrets.shape)
 # The errors, entry by entry
 # --------------------------
 
+COLOURS = ("#0072B2", "#E69F00", "#009E73")
 upper = np.triu_indices(3)
-truth = secrets[:, upper[0], upper[1]].ravel()
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.6), sharex=True, sharey=True)
 for ax, (title, guess) in zip(
     axes,
@@ -103,11 +103,12 @@ for ax, (title, guess) in zip(
     }.items(),
 ):
     ax.axline((0, 0), slope=1, color="0.7", zorder=0)
-    for k, (marker, name) in enumerate(zip("os^", "ABC")):
+    for k, (marker, name, color) in enumerate(zip("os^", "ABC", COLOURS)):
         ax.scatter(
             secrets[k][upper],
             guess[k][upper],
             marker=marker,
+            color=color,
             s=45,
             alpha=0.8,
             label=f"party {name}",
