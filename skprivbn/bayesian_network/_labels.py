@@ -115,7 +115,8 @@ def _look_up(column, labels, node):
                 if not is_missing(values[i]):
                     raise ValueError(
                         f"column {node!r} holds {values[i]!r}, which is not one of its "
-                        f"states {list(labels)}"
+                        f"states {list(labels)}: give all that are possible when the "
+                        "network is learnt or made"
                     )
                 codes[i] = MISSING
     return np.array(codes, dtype=np.intp)

@@ -8,9 +8,12 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import add_scores, predict_at_sites
+from skprivbn.federation._demands import check_size
 from skprivbn.graphical_model._counting import resolve_cliques
+from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.partition import RemoteResults
+from skprivbn.utils import column_names
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["RandomFieldQueries"]
@@ -25,10 +28,7 @@ class RandomFieldQueries:
     model_: Any
 
     def _nodes(self):
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            return [f"x{i}" for i in range(self.n_features_in_)]
-        return [str(name) for name in names]
+        return column_names(self)
 
     def _rows(self, X):
         check_is_fitted(self)

@@ -28,17 +28,14 @@ def check_target(estimator, y):
 
 
 def check_clusters(cluster, known):
-    """Return `cluster` as labels without gaps, all of them `known` unless None."""
-    cluster = column_or_1d(cluster)
-    if any(label is None or label != label for label in cluster.tolist()):
+    """Refuse labels with gaps, and those that are not `known` unless that is None."""
+    labels = np.ravel(cluster).tolist()
+    if any(label is None or label != label for label in labels):
         raise ValueError("cluster has missing labels: give every row a category")
     if known is not None:
-        unknown = sorted(
-            set(cluster.tolist()) - set(np.asarray(known).tolist()), key=str
-        )
+        unknown = sorted(set(labels) - set(np.asarray(known).tolist()), key=str)
         if unknown:
             raise ValueError(f"cluster has labels that clusters lacks: {unknown[:5]}")
-    return cluster
 
 
 def some(labels, mask, most=5):

@@ -1,22 +1,19 @@
 """Logistic regression with random effects over rows of several parties."""
 
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from skprivbn.base import FederatedMixin, add_scores, predict_at_sites
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import check_told, moments_settings
+from skprivbn.federation import moments_settings
 from skprivbn.mixed_model._checks import (
     check_clusters,
     check_target,
@@ -24,21 +21,26 @@ from skprivbn.mixed_model._checks import (
     warn_of_holders,
 )
 from skprivbn.mixed_model._estimates import estimate
+from skprivbn.mixed_model._model import FLOATS, FittedGLMMMixin
 from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
-from skprivbn.mixed_model._summary import GLMMSummary
 from skprivbn.mixed_model._survey import take_survey
-from skprivbn.partition import RemoteResults, check_horizontal
-from skprivbn.utils import tell_progress, warn_user
+from skprivbn.partition import check_horizontal
+from skprivbn.utils import column_names, tell_progress, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
-from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["PrivateGLMM"]
 
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
-_FLOATS = [np.float64, np.float32]
 
 
-class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEstimator):
+class PrivateGLMM(
+    CallbackSupportMixin,
+    FittedGLMMMixin,
+    FederatedMixin,
+    ClassifierMixin,
+    BaseEstimator,
+):
     """Logistic mixed model by collaborative EM over parties.
 
     The model is ``logit P(y = 1) = intercept + X coef + z``, where the effect
@@ -160,11 +162,6 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
     """
 
     __metadata_request__fit = {"cluster": True}
-    __metadata_request__predict = {"cluster": True}
-    __metadata_request__predict_proba = {"cluster": True}
-    __metadata_request__predict_log_proba = {"cluster": True}
-    __metadata_request__decision_function = {"cluster": True}
-    __metadata_request__score = {"cluster": True}
 
     _parameter_constraints = {
         "e_step": [StrOptions({"quadrature", "metropolis"})],
@@ -178,7 +175,7 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         "min_parties": [Interval(Integral, 2, None, closed="left")],
         "min_rows": [Interval(Integral, 1, None, closed="left")],
         "release_effects": [StrOptions({"all", "shared"})],
-        "backend": [str, AdditiveBackend],
+        "backend": BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -273,12 +270,12 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         if not hasattr(X, "federate"):
             y = check_target(self, y)
             if cluster is not None:
-                cluster = check_clusters(cluster, self.clusters)
+                check_clusters(cluster, self.clusters)
         partition = check_horizontal(
             self,
             X,
             party,
-            dtype=_FLOATS,
+            dtype=FLOATS,
             aligned={"y": y, "cluster": cluster},
         )
         if "y" not in partition.aligned:
@@ -344,7 +341,7 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
 
     def _warn_of_estimates(self, estimates, survey, converged):
         if np.any(survey.constant):
-            names = self._feature_names()
+            names = column_names(self)
             warn_user(
                 f"features {some(names, survey.constant)} do not vary: their "
                 "coefficients are set to 0"
@@ -381,193 +378,6 @@ class PrivateGLMM(CallbackSupportMixin, FederatedMixin, ClassifierMixin, BaseEst
         deviations = np.where(withheld, np.nan, release.deviations[:n_clusters])
         self.random_effects_ = effects
         self.random_effects_std_ = np.where(unseen, estimates.sigma, deviations)
-
-    def _feature_names(self):
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = [f"x{i}" for i in range(self.n_features_in_)]
-        return list(names)
-
-    def decision_function(
-        self, X: ArrayLike, *, cluster: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Return the log-odds of the second class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        cluster : array-like of shape (n_samples,), default=None
-            Category of each row; unknown ones, and None, have effect 0.
-
-        Returns
-        -------
-        log_odds : ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=_FLOATS)
-        log_odds = X @ self.coef_[0] + self.intercept_[0]
-        if cluster is None:
-            return log_odds
-        cluster = column_or_1d(cluster)
-        if len(cluster) != len(X):
-            raise ValueError(
-                f"cluster has {len(cluster)} values for {len(X)} rows: give one per row"
-            )
-        known = dict(zip(self.clusters_.tolist(), np.nan_to_num(self.random_effects_)))
-        return log_odds + [known.get(label, 0.0) for label in cluster.tolist()]
-
-    def predict_proba(
-        self, X: TableLike, *, cluster: ArrayLike | None = None
-    ) -> np.ndarray | RemoteResults:
-        """Return probabilities of the classes.
-
-        Those of a typical cluster (effect 0), not averaged over clusters, where the
-        cluster is unknown.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or RemoteRows
-            Sites keep the results for remote rows.
-        cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n_samples, 2) or RemoteResults
-        """
-        if hasattr(X, "federate"):
-            return self._predict_at_sites(X, cluster, "predict_proba")
-        log_odds = self.decision_function(X, cluster=cluster)
-        return np.column_stack([expit(-log_odds), expit(log_odds)])
-
-    def predict_log_proba(
-        self, X: ArrayLike, *, cluster: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Return logarithms of the probabilities of the classes.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        cluster : array-like of shape (n_samples,), default=None
-            Category of each row.
-
-        Returns
-        -------
-        log_probabilities : ndarray of shape (n_samples, 2)
-        """
-        log_odds = self.decision_function(X, cluster=cluster)
-        return -np.logaddexp(0, np.column_stack([log_odds, -log_odds]))
-
-    def predict(
-        self, X: TableLike, *, cluster: ArrayLike | None = None
-    ) -> np.ndarray | RemoteResults:
-        """Return the more probable class of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or RemoteRows
-            Sites keep the results for remote rows.
-        cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,) or RemoteResults
-        """
-        if hasattr(X, "federate"):
-            return self._predict_at_sites(X, cluster, "predict")
-        log_odds = self.decision_function(X, cluster=cluster)
-        return self.classes_[(log_odds > 0).astype(int)]
-
-    def _predict_at_sites(self, X, cluster, method):
-        check_is_fitted(self)
-        return predict_at_sites(
-            self, X, method, dtype=_FLOATS, aligned={"cluster": cluster}
-        )
-
-    def score(
-        self,
-        X: Any,
-        y: ArrayLike | None = None,
-        sample_weight: WeightsLike | None = None,
-        *,
-        cluster: ArrayLike | None = None,
-    ) -> float:
-        """Return the accuracy.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Hits among the rows of a partition, which carries `y` and `cluster`, are
-            summed under masks.
-        y : array-like of shape (n_samples,) or str
-            Classes; the name of a column of remote rows.
-        sample_weight : array-like of shape (n_samples,), default=None
-        cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
-
-        Returns
-        -------
-        score : float
-        """
-        if hasattr(X, "federate"):
-            check_is_fitted(self)
-            if y is None and "y" not in X.aligned:
-                raise PartitionError("the partition has no y to compare with")
-            aligned = {"y": y, "cluster": cluster}
-            hits, n_rows = add_scores(
-                self, X, sample_weight, dtype=_FLOATS, aligned=aligned
-            )
-            return hits / n_rows
-        predicted = self.predict(X, cluster=cluster)
-        return accuracy_score(y, predicted, sample_weight=sample_weight)
-
-    def _row_scores(self, X, y, cluster=None):
-        return (self.predict(X, cluster=cluster) == y).astype(float)
-
-    def _public_model(self):
-        return {
-            "classes": self.classes_.tolist(),
-            "clusters": self.clusters_.tolist(),
-            "coefficients": np.append(self.intercept_, self.coef_),
-            "effects": np.nan_to_num(self.random_effects_),
-        }
-
-    @classmethod
-    def _from_public_model(cls, model, n_features):
-        """Make a fitted model of public parameters, all of which are checked."""
-        if len(model["classes"]) != 2:
-            raise ValueError("there must be two classes")
-        coefficients = check_told(model["coefficients"], (n_features + 1,))
-        estimator = cls()
-        estimator.classes_ = np.array(model["classes"])
-        estimator.clusters_ = np.array(model["clusters"])
-        estimator.intercept_, estimator.coef_ = coefficients[:1], coefficients[None, 1:]
-        n_clusters = len(model["clusters"])
-        estimator.random_effects_ = check_told(model["effects"], (n_clusters,))
-        return estimator
-
-    def summary(self) -> GLMMSummary:
-        """Return the table of fixed and random effects.
-
-        Returns
-        -------
-        summary : GLMMSummary
-            Prints as text, shows as HTML in a notebook; ``conf_int()``,
-            ``to_frame()``.
-        """
-        check_is_fitted(self)
-        mixed = len(self.clusters_) > 0
-        return GLMMSummary(
-            names=["(Intercept)", *self._feature_names()],
-            estimates=np.append(self.intercept_, self.coef_),
-            standard_errors=np.append(self.intercept_se_, self.coef_se_),
-            scale=self.random_effect_scale_ if mixed else None,
-            log_likelihood=self.log_likelihood_,
-            n_rows=self.n_rows_,
-            n_clusters=len(self.clusters_),
-            n_parties=len(self.ledger_.parties),
-        )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -122,7 +122,7 @@ class HorizontalPartition:
         X = check_array(X, dtype=None, ensure_all_finite=False)
         rows = _rows_of_parties(party, len(X))
         aligned = {
-            key: _one_per_row(key, values, len(X))
+            key: one_per_row(key, values, len(X))
             for key, values in aligned.items()
             if values is not None
         }
@@ -226,7 +226,8 @@ class HorizontalPartition:
         return f"HorizontalPartition({sizes}; {self.n_features} features)"
 
 
-def _one_per_row(name, values, n_samples):
+def one_per_row(name, values, n_samples):
+    """Return values that go with rows as a 1-d array, or say what is wrong."""
     shape = np.asarray(values).shape
     if len(shape) != 1 and not (len(shape) == 2 and shape[1] == 1):
         raise ValueError(
@@ -244,7 +245,7 @@ def _rows_of_parties(party, n_samples):
     """Return the row numbers of each party, in sorted order of the labels."""
     if party is None:
         return {ONE_PARTY: np.arange(n_samples)}
-    labels = _one_per_row("party", party, n_samples)
+    labels = one_per_row("party", party, n_samples)
     if labels.dtype == object:
         missing = [label is None or label != label for label in labels]
     else:

@@ -12,6 +12,7 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import HostPolicy, InProcessFederation
 from skprivbn.federation._remote import RemoteColumns
+from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import _get_column_indices
 from skprivbn.utils._typing import TableLike
 
@@ -236,14 +237,12 @@ def check_vertical(
         X = check_array(X, dtype=dtype, ensure_all_finite=False)
     held = _columns_of_parties(parties, X)
     values = validate_data(estimator, X, reset=reset, dtype=dtype, **checks)
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        names = [f"x{i}" for i in range(values.shape[1])]
-    _check_owners(held, list(names))
+    names = column_names(estimator)
+    _check_owners(held, names)
     return VerticalPartition(
         {party: values[:, index] for party, index in held.items()},
-        {party: [str(names[i]) for i in index] for party, index in held.items()},
-        order=[str(name) for name in names],
+        {party: [names[i] for i in index] for party, index in held.items()},
+        order=names,
     )
 
 

@@ -16,6 +16,7 @@ from skprivbn.partition import RemoteResults, check_horizontal
 from skprivbn.structure._admm_protocol import lagged_rows
 from skprivbn.structure._gaussian_base import public_network, refuse_constant
 from skprivbn.structure._notears_admm import ADMMMixin
+from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
@@ -236,10 +237,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         return parameters.reshape(-1, d, d)
 
     def _make_network(self, parameters, mean, variances, shift, noise):
-        names = getattr(
-            self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)]
-        )
-        names = [str(name) for name in names]
+        names = column_names(self)
         refuse_constant(names, mean, variances, "within every party's rows")
         present = self._effects(parameters)[0]
         return GaussianBayesianNetwork(

@@ -11,7 +11,7 @@ from sklearn.utils.validation import (
 from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.partition import RemoteResults
-from skprivbn.utils import warn_user
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
@@ -39,10 +39,7 @@ class NetworkMixin(DocLinkMixin):
     network_: Any
 
     def _node_names(self):
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            return [f"x{j}" for j in range(self.n_features_in_)]
-        return [str(name) for name in names]
+        return column_names(self)
 
     def _rows(self, X):
         check_is_fitted(self)

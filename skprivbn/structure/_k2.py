@@ -19,6 +19,7 @@ from skprivbn.structure._k2_base import (
 )
 from skprivbn.structure._k2_scores import FRACTION_BITS, family_counts
 from skprivbn.structure._k2_search import k2_search
+from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import _fit_context
 
 __all__ = ["K2StructureLearner"]
@@ -118,10 +119,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         self : object
         """
         codes = check_codes(validate_data(self, X, dtype=None))
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = [f"x{i}" for i in range(codes.shape[1])]
-        names = [str(name) for name in names]
+        names = column_names(self)
         ordering = check_ordering(self.ordering, names)
         declared = check_declared_states(self.n_states, len(names))
         n_states = check_states(codes, declared, names)

@@ -16,7 +16,11 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_params,
 )
-from sklearn.utils.validation import _check_method_params, _num_samples
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    _check_method_params,
+    _num_samples,
+)
 
 __all__ = [
     "HasMethods",
@@ -25,6 +29,7 @@ __all__ = [
     "Options",
     "RealNotInt",
     "StrOptions",
+    "_check_feature_names_in",
     "_check_means",
     "_check_method_params",
     "_check_precisions",

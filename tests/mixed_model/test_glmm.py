@@ -241,8 +241,10 @@ def spoil(**changes):
         (spoil(y=np.ones(len(STUDY.y))), "1 class"),
         (spoil(y=None), "requires y"),
         (spoil(cluster=STUDY.cluster[:-1]), "cluster has .* give one per row"),
+        (spoil(cluster="centre"), "cluster should be a 1d array"),
+        (spoil(cluster=STUDY.X), "cluster should be a 1d array"),
     ],
-    ids=["X", "y", "cluster", "three classes", "one class", "no y", "length"],
+    ids="X y cluster three-classes one-class no-y length name table".split(),
 )
 def test_what_is_wrong_is_said(arguments, message):
     with pytest.raises(ValueError, match=message):
