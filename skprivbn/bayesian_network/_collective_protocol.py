@@ -185,7 +185,7 @@ class CollectiveParty(ColumnsParty):
         self.offered |= chosen
         return {"chosen": np.packbits(chosen)}
 
-    @operation(tells="rows, chosen as selection= says", kind="raw rows")
+    @operation(tells="rows, chosen by their likelihood or at random", kind="raw rows")
     def send_rows(self, unlikely, n_random):
         """Send rows that were offered, and some of the others at random."""
         taken = np.zeros(len(self.codes), dtype=bool)

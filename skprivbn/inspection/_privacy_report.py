@@ -9,7 +9,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.inspection import _report_sections as sections
-from skprivbn.inspection._report_html import document, tag
+from skprivbn.inspection._report_html import Html, document, tag
 from skprivbn.inspection._report_record import Record
 from skprivbn.inspection._report_words import plain, strength_of
 
@@ -101,7 +101,10 @@ def _header(record, title):
         f"on {now.day} {now:%B %Y, %H:%M} UTC from the record of the calculation."
     )
     above = tag("p", "Privacy report", class_="soft")
-    return tag("header", above, tag("h1", title or name), tag("p", words))
+    # On a phone, long names of classes break before a capital.
+    pieces = [title] if title else re.split("(?<=[a-z0-9])(?=[A-Z])", name)
+    breaks = [part for piece in pieces for part in (Html("<wbr>"), piece)][1:]
+    return tag("header", above, tag("h1", *breaks), tag("p", words))
 
 
 def _in_short(record):

@@ -219,8 +219,7 @@ tbody th { font-weight: 600; }
 .facts th { width: 11rem; }
 .card h3 > span:first-child { display: inline-block; }
 .card h3 > span:first-child::first-letter { text-transform: uppercase; }
-.roster .number { white-space: normal; } .roster td { min-width: 5.5rem; }
-.roster td.number { min-width: 3.5rem; }
+.roster .number { white-space: normal; }
 .bars th { width: 36%; font-weight: 400; } .bars .number { width: 5.5rem; }
 .bars th, .bars td { border: 0; padding-top: .15rem; padding-bottom: .15rem; }
 .bars .drawing { vertical-align: middle; padding-right: 0; }
@@ -236,7 +235,12 @@ code { font: .85rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 @media (max-width: 30rem) { main { padding: 1rem .9rem 2rem; }
   h1 { font-size: 1.5rem; }
   .facts tr, .facts th, .facts td { display: block; width: auto; }
-  .facts th { border: 0; padding-bottom: 0; } .facts td { padding-top: 0; } }
+  .facts th { border: 0; padding-bottom: 0; } .facts td { padding-top: 0; }
+  .roster tr { display: grid; grid-template-columns: 1fr 5.6rem 5.2rem;
+    border-bottom: 1px solid var(--line); }
+  .roster th, .roster td { border: 0; }
+  .roster tr > :nth-child(2) { grid-area: 2 / 1 / 3 / 4; padding-top: 0; }
+  .roster thead th:nth-child(2) { display: none; } }
 @media print { :root { color-scheme: light; --page: #fff; --ink: #000; --soft: #444;
   --line: #bbb; --card: #fff; --bar: #0072b2; --good: #00694c; --note: #835000;
   --bad: #b3261e; }

@@ -19,7 +19,7 @@ from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._composition import PrivacyCost
 from skprivbn.structure import PrivateK2StructureLearner
 
-VOID = {"meta"}
+VOID = {"meta", "wbr"}
 
 
 class Page(HTMLParser):
