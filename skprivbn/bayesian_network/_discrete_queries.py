@@ -1,0 +1,232 @@
+"""What a discrete network answers: likelihoods, missing entries, queries, rows."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+
+from skprivbn.bayesian_network import _inference
+from skprivbn.bayesian_network._base import BaseNetwork
+from skprivbn.bayesian_network._checks import check_reachable
+from skprivbn.bayesian_network._labels import MISSING, decode, encode
+from skprivbn.utils._typing import RandomStateLike
+
+__all__ = ["DiscreteQueries"]
+
+
+class DiscreteQueries(BaseNetwork):
+    """A network with `states`, `parents` and `cpts`, by node."""
+
+    states: Mapping
+    parents: Mapping
+    cpts: Mapping
+
+    @cached_property
+    def _sizes(self):
+        return [len(self.states[node]) for node in self.nodes]
+
+    @cached_property
+    def _families(self):
+        """Indices of each node's parents followed by its own: the axes of its CPT."""
+        index = {node: i for i, node in enumerate(self.nodes)}
+        return [
+            [index[parent] for parent in self.parents[node]] + [index[node]]
+            for node in self.nodes
+        ]
+
+    @cached_property
+    def _tables(self):
+        return [self.cpts[node] for node in self.nodes]
+
+    def encode(self, X: ArrayLike) -> np.ndarray:
+        """Return the codes of a table of labels.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        codes : ndarray of int, shape (n_samples, n_nodes)
+            Position of each label in the node's states, -1 where it is missing.
+        """
+        return encode(X, self.nodes, self.states)
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """Return the labels of a table of codes.
+
+        Parameters
+        ----------
+        codes : ndarray of int, shape (n_samples, n_nodes)
+            Positions in the nodes' states, none of them missing.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_nodes)
+            Boolean, integer or float if all labels are, and otherwise object.
+        """
+        return decode(np.asarray(codes), self.nodes, self.states)
+
+    def log_likelihood(self, X: ArrayLike) -> np.ndarray:
+        """Return the log-probability of each row.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels; missing entries are summed out.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n_samples,)
+            Minus infinity for an impossible row.
+        """
+        codes = self.encode(X)
+        log_likelihood = np.zeros(len(codes))
+        for hidden, rows in _inference.evidence_groups(codes):
+            log_likelihood[rows] = _inference.log_evidence(
+                self._tables,
+                self._families,
+                self._sizes,
+                self.adjacency_matrix,
+                codes[rows],
+                hidden,
+            )
+        return log_likelihood
+
+    def predict_proba(self, X: ArrayLike) -> list[np.ndarray]:
+        """Return the distribution of every entry, given the observed ones of its row.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        probabilities : list of ndarray of shape (n_samples, n_states)
+            One array per column. An entry that is observed is certain.
+        """
+        return self._posteriors(self.encode(X))
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Return X with every missing entry replaced by its most probable value.
+
+        Each entry is the mode of its own distribution in :meth:`predict_proba`, which
+        makes as few wrong entries as possible; taken together, the entries of a row
+        need not be its most probable joint completion.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_nodes)
+            Labels; None and NaN are missing.
+
+        Returns
+        -------
+        X_completed : ndarray of shape (n_samples, n_nodes)
+        """
+        codes = self.encode(X)
+        modes = [table.argmax(axis=1) for table in self._posteriors(codes)]
+        completed = np.where(codes == MISSING, np.transpose(modes), codes)
+        return self.decode(completed)
+
+    def _posteriors(self, codes):
+        n_rows = len(codes)
+        result = [np.zeros((n_rows, size)) for size in self._sizes]
+        for j, table in enumerate(result):
+            seen = np.flatnonzero(codes[:, j] != MISSING)
+            table[seen, codes[seen, j]] = 1.0
+        for hidden, rows in _inference.evidence_groups(codes):
+            if not hidden:
+                continue
+            posteriors = _inference.posteriors(
+                self._tables, self._families, self._sizes, codes[rows], hidden
+            )
+            for j, table in posteriors.items():
+                check_reachable(table, rows)
+                result[j][rows] = table
+        return result
+
+    def query(
+        self, nodes: str | Sequence[str], evidence: Mapping[str, Any] | None = None
+    ) -> np.ndarray:
+        """Return the joint distribution of some nodes, given the values of others.
+
+        Parameters
+        ----------
+        nodes : str or sequence of str
+            Whose distribution to return.
+
+        evidence : mapping of str to label, default=None
+            Observed values.
+
+        Returns
+        -------
+        probabilities : ndarray
+            One axis per node, in the order given; sums to 1.
+        """
+        names = [nodes] if isinstance(nodes, str) else list(nodes)
+        keep = self._indices(names)
+        if len(set(keep)) != len(keep):
+            raise ValueError(f"a node is asked for twice in {names}")
+        observed = self._encode_evidence(evidence or {}, names)
+        table, _ = _inference.joint_marginal(
+            self._tables,
+            self._families,
+            self._sizes,
+            self.adjacency_matrix,
+            keep,
+            observed,
+        )
+        total = table.sum()
+        if total == 0:
+            raise ValueError(f"the evidence has probability zero: {evidence}")
+        ascending = sorted(keep)
+        return table.transpose([ascending.index(i) for i in keep]) / total
+
+    def _encode_evidence(self, evidence, asked):
+        codes = {}
+        for node, label in evidence.items():
+            (i,) = self._indices([node])
+            if node in asked:
+                raise ValueError(f"node {node!r} is both asked for and observed")
+            if label not in self.states[node]:
+                raise ValueError(
+                    f"node {node!r} cannot be {label!r}; its states are "
+                    f"{list(self.states[node])}"
+                )
+            codes[i] = self.states[node].index(label)
+        return codes
+
+    def sample(
+        self, n_samples: int = 1, random_state: RandomStateLike = None
+    ) -> np.ndarray:
+        """Draw rows, parents before children.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        random_state : int, RandomState instance or None, default=None
+            Pass an int for reproducible rows.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_nodes)
+            Labels.
+        """
+        rng = check_random_state(random_state)
+        codes = np.zeros((n_samples, len(self.nodes)), dtype=np.intp)
+        for i in self.topological_order:
+            cumulated = self._tables[i].cumsum(axis=-1)
+            cumulated /= cumulated[..., -1:]
+            rows = cumulated[
+                tuple(codes[:, parent] for parent in self._families[i][:-1])
+            ]
+            uniform = rng.uniform(size=(n_samples, 1))
+            codes[:, i] = (uniform >= rows).sum(axis=1)
+        return self.decode(codes)
