@@ -56,6 +56,7 @@ class PartyError(RuntimeError):
         "too-few-rows": "it holds fewer rows than its minimum",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
+        "too-large": "the parameters ask for more memory than a site gives",
         "not-authentic": "a message was not signed or sealed by whom it names",
         "out-of-range": "a value is too large for the secure sum's number format",
         "budget-exceeded": "its privacy budget for these data is used up",

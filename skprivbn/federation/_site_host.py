@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
+from skprivbn.federation._demands import MAX_PER_ROW, check_demands, check_size
 from skprivbn.federation._host import HostPolicy, PartyHost, find_installed_protocol
 from skprivbn.federation._models import TRANSFORMERS, rebuild_model
 from skprivbn.federation._party import PartyRefusal
@@ -93,6 +94,8 @@ class SiteHost(PartyHost):
         if len(agreement.roster) < self._site_file.min_parties:
             raise PartyRefusal("too-few-parties")
         steps, n_features = rebuild_steps(agreement.data["steps"], len(columns))
+        models = party_class.models(agreement.settings)
+        check_demands(agreement.settings, models, n_features)
         keeps_results = party_class.keeps_results(agreement.settings)
         noise = None
         if not keeps_results and "privacy_noise" in vars(party_class):
@@ -225,6 +228,7 @@ def rebuild_steps(steps, n_features):
     for step in steps:
         made.append(rebuild_model(step, n_features))
         n_features = len(made[-1].get_feature_names_out())
+        check_size(n_features, MAX_PER_ROW)
     return made, n_features
 
 

@@ -8,7 +8,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import add_scores, predict_at_sites
+from skprivbn.federation._demands import check_size
 from skprivbn.graphical_model._counting import resolve_cliques
+from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.partition import RemoteResults
 from skprivbn.utils import column_names
@@ -54,6 +56,11 @@ class RandomFieldQueries:
         )
         if len(field.nodes) != n_features:
             raise ValueError("the field is about other columns")
+        if field.inference == "exact":
+            place = {node: i for i, node in enumerate(field.nodes)}
+            scopes = [[place[node] for node in clique] for clique in field.cliques]
+            sizes = [len(field.states[node]) for node in field.nodes]
+            check_size(elimination_order(scopes, sizes)[1])
         estimator = cls()
         estimator.model_ = field
         return estimator

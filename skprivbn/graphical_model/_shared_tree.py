@@ -163,7 +163,11 @@ class TreeParty(TablesParty):
         """Read the public parameters; rows are looked at only when asked."""
         super().prepare()
         self.budget = self.budget_of(self.settings)
-        self.layout = all_pairs(self.layout.sizes)
+        pairs = all_pairs(self.layout.sizes)
+        # a site has checked the sizes of what the settings list
+        if self.layout.cliques != pairs.cliques:
+            raise PartyRefusal("refused")
+        self.layout = pairs
 
     def schedule(self):
         """Two sums; where only key holders can read them, they hand them over."""
