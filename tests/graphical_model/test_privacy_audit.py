@@ -2,7 +2,7 @@
 
 The attacker knows all rows but one person's and computes the likelihood ratio of a
 release with and without that person. A sound mechanism fails such a test by chance
-once in a thousand; broken ones must be caught.
+once in a billion; broken ones must be caught.
 """
 
 import numpy as np
@@ -16,9 +16,10 @@ from skprivbn.graphical_model._counting import (
 )
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._selection import TreeBudget, noisy_max
-from skprivbn.privacy import CountMechanism, audit_epsilon, distribute
+from skprivbn.privacy import CountMechanism, distribute
+from tests.privacy.toys import prove_epsilon, suspect_epsilon
 
-N_RELEASES = 4000
+N_RELEASES = 8000
 EPSILON = 1.0
 
 
@@ -51,13 +52,13 @@ def log_ratio(releases, one, other, noise):
     return ((releases - other) ** 2 - (releases - one) ** 2).sum(axis=1)
 
 
-def audit(one, other, noise, draw, delta=0.0):
-    """Lower bound of epsilon that an attacker can prove."""
-    scores = []
+def attack(one, other, noise, draw):
+    """What an attacker sees with and without the person, as one number each."""
+    # cells that the person does not change tell nothing
+    one, other = one[one != other], other[one != other]
     for counts in (one, other):
         releases = draw(np.tile(counts, (N_RELEASES, 1)))
-        scores.append(log_ratio(releases, one, other, noise))
-    return audit_epsilon(*scores, delta=delta)
+        yield log_ratio(releases, one, other, noise)
 
 
 CASES = {
@@ -73,29 +74,30 @@ CASES = {
 def test_one_holder(name, delta):
     one, other, (l1, l2) = neighbours(**CASES[name])
     noise = CountMechanism.for_budget(EPSILON, delta, l1, l2)
-    found = audit(one, other, noise, noise.release, delta)
-    assert found <= EPSILON
+    seen = list(attack(one, other, noise, noise.release))
+    assert prove_epsilon(*seen, delta=delta) <= EPSILON
     if delta == 0:
         # the attack is strong enough to mean something
-        assert found > 0.4 * EPSILON
+        assert suspect_epsilon(*seen) > 0.4 * EPSILON
 
 
 def test_forgotten_cliques_are_caught():
     one, other, _ = neighbours()
     broken = CountMechanism.for_budget(EPSILON, 0.0, 1)
-    assert audit(one, other, broken, broken.release) > EPSILON
+    assert suspect_epsilon(*attack(one, other, broken, broken.release)) > EPSILON
 
 
 def test_ties_counted_once_are_caught():
     one, other, _ = neighbours(tied="time")
     broken = CountMechanism.for_budget(EPSILON, 0.0, 2)
-    assert audit(one, other, broken, broken.release) > EPSILON
+    assert suspect_epsilon(*attack(one, other, broken, broken.release)) > EPSILON
 
 
 def test_gaussian_noise_for_a_single_record_is_caught():
     one, other, _ = neighbours(contribution=Contribution("clip", max_records=3))
     broken = CountMechanism.for_budget(EPSILON, 1e-3, 1, 1.0)
-    assert audit(one, other, broken, broken.release, 1e-3) > EPSILON
+    seen = attack(one, other, broken, broken.release)
+    assert suspect_epsilon(*seen, delta=1e-3) > EPSILON
 
 
 def shares_of(noise, n_parties):
@@ -110,17 +112,17 @@ def test_several_holders_after_colluders_took_their_noise_away(delta):
     one, other, (l1, l2) = neighbours()
     central = CountMechanism.for_budget(EPSILON, delta, l1, l2)
     noise = distribute(central, n_parties=4, min_honest=2)
-    found = audit(one, other, noise, shares_of(noise, 2), delta)
-    assert found <= EPSILON
+    seen = list(attack(one, other, noise, shares_of(noise, 2)))
+    assert prove_epsilon(*seen, delta=delta) <= EPSILON
     if delta == 0:
-        assert found > 0.3 * EPSILON
+        assert suspect_epsilon(*seen) > 0.3 * EPSILON
 
 
 def test_shares_for_all_parties_do_not_survive_colluders():
     one, other, (l1, l2) = neighbours()
     central = CountMechanism.for_budget(EPSILON, 0.0, l1, l2)
     noise = distribute(central, n_parties=4, min_honest=4)
-    assert audit(one, other, noise, shares_of(noise, 1)) > EPSILON
+    assert suspect_epsilon(*attack(one, other, noise, shares_of(noise, 1))) > EPSILON
 
 
 def test_choice_of_an_edge():
@@ -129,9 +131,9 @@ def test_choice_of_an_edge():
     answers = [
         [noisy_max(scores, scale) for _ in range(3000)] for scores in ([1, 0], [0, 1])
     ]
-    assert audit_epsilon(*answers) <= EPSILON
+    assert prove_epsilon(*answers) <= EPSILON
     careless = [
         [noisy_max(scores, scale / 4) for _ in range(3000)]
         for scores in ([1, 0], [0, 1])
     ]
-    assert audit_epsilon(*careless) > EPSILON
+    assert suspect_epsilon(*careless) > EPSILON

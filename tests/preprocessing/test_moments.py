@@ -65,18 +65,19 @@ def test_noisy_moments_are_near_the_clipped_ones(delta):
 
 def test_noise_has_the_scale_that_the_sensitivity_asks_for():
     """One row more or less changes no released integer by more than the unit."""
-    bounds = np.array([[-1.0], [1.0]])
-    partition = HorizontalPartition({"a": np.ones((5, 1)), "b": -np.ones((5, 1))})
+    bounds = np.array([[-1.0] * 5, [1.0] * 5])
+    partition = HorizontalPartition({"a": np.ones((5, 5)), "b": -np.ones((5, 5))})
     settings = moments_settings("full", bounds=bounds, noise=(1.0, 0.0), n_parties=2)
     unit = settings["unit"]
-    assert settings["noise"]["sensitivity"] == 3 * unit**2
+    n_values = 1 + 5 + 15
+    assert settings["noise"]["sensitivity"] == n_values * unit**2
     errors = []
-    for _ in range(200):
+    for _ in range(100):
         with partition.federate(MomentsParty, settings, "masking") as federation:
             total = federation.secure_sum("noisy_moments")
-        errors.append(total / unit**2 - [10, 0, 10])
-    # two shares, either of which would do: variance 2 x 2 (3 / epsilon)^2
-    assert 0.8 < np.std(errors) / 6 < 1.2
+        errors.append(total / unit**2 - ([10] + [0] * 5 + [10] * 15))
+    # two shares, either of which would do: variance 2 x 2 (n_values / epsilon)^2
+    assert 0.8 < np.std(errors) / (2 * n_values) < 1.2
 
 
 def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():

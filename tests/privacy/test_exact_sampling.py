@@ -40,14 +40,14 @@ def test_polya_draws_have_their_distribution(decay, n_shares, wide):
         sampler = WidePolyaSampler(decay, n_shares)
     else:
         sampler = TableSampler(polya_bounds(decay, n_shares))
-    assert fit(sampler.sample(50_000), polya(decay, n_shares)) > 1e-6
+    assert fit(sampler.sample(50_000), polya(decay, n_shares)) > 1e-9
 
 
 @pytest.mark.parametrize("prefix_bits", [1, 3, 8])
 def test_draws_that_need_more_bits_have_the_same_distribution(prefix_bits):
     # with few bits at first, many draws take the slow path
     sampler = TableSampler(polya_bounds(Fraction(1, 3), 4), prefix_bits)
-    assert fit(sampler.sample(3000), polya(1 / 3, 4)) > 1e-6
+    assert fit(sampler.sample(3000), polya(1 / 3, 4)) > 1e-9
 
 
 @pytest.mark.parametrize("decay", [Fraction(2), Fraction(1, 2), Fraction(1, 50)])
@@ -56,12 +56,12 @@ def test_logarithmic_draws_have_their_distribution(decay, margin):
     # a wide margin sends many comparisons to the exact path
     size = 50_000 if margin < 0.1 else 2000
     draws = LogarithmicSampler(decay, margin).sample(size)
-    assert fit(draws, stats.logser(math.exp(-decay))) > 1e-6
+    assert fit(draws, stats.logser(math.exp(-decay))) > 1e-9
 
 
 def test_the_fit_test_catches_another_shape():
     draws = TableSampler(polya_bounds(Fraction(1, 3), 4)).sample(50_000)
-    assert fit(draws, polya(1 / 3, 5)) < 1e-6
+    assert fit(draws, polya(1 / 3, 5)) < 1e-9
 
 
 @pytest.mark.parametrize("n_shares", [1, 3, 10])
@@ -90,6 +90,6 @@ def test_a_bit_is_decided_by_as_many_bits_as_it_takes():
     prefix = 2**64 // 3  # the first 64 bits of a third itself: open
     outcomes = [decide(prefix, third) for _ in range(3000)]
     # given the prefix, the rest is below a third of the last cell
-    assert stats.binomtest(sum(outcomes), 3000, 1 / 3).pvalue > 1e-6
+    assert stats.binomtest(sum(outcomes), 3000, 1 / 3).pvalue > 1e-9
     assert decide(prefix - 1, third)
     assert not decide(prefix + 1, third)

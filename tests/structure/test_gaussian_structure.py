@@ -237,10 +237,8 @@ def test_noise_has_the_standard_deviation_it_claims():
     X = np.zeros((30, d))
     grid = RowGrid.from_bounds((-1, 1), d)
     noise = distribute(calibrate(grid, 1.0, 1e-6), 3)
-    sums = np.concatenate([noise.share((d * (d + 1) // 2,)) for _ in range(3)]).reshape(
-        3, -1
-    )
-    assert sums.sum(axis=0).std() == pytest.approx(noise.std, rel=0.15)
+    total = sum(noise.share(8000) for _ in range(3))
+    assert total.std() == pytest.approx(noise.std, rel=0.1)
     # calibrated to the bound on one row's change, not below it
     assert noise.sensitivity >= grid.l2_sensitivity
     assert np.linalg.norm(grid.sums(X[:1])) <= noise.sensitivity
