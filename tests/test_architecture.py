@@ -241,7 +241,9 @@ def methods(found):
     """Yield (name, function) of the public methods that this package defines."""
     for key in dir(found):
         member = inspect.getattr_static(found, key)
-        member = getattr(member, "fget", None) or getattr(member, "__func__", member)
+        # properties, class methods, and methods that are there only if ...
+        for wrapped in ("fget", "__func__", "fn"):
+            member = getattr(member, wrapped, member)
         if inspect.isfunction(member) and (key == "__init__" or key[0] != "_"):
             function = inspect.unwrap(member)
             # not of scikit-learn's mixins, nor an __init__ made by dataclasses

@@ -5,6 +5,7 @@ import pickle
 from importlib import import_module
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.base import clone
@@ -273,3 +274,19 @@ def test_parameters_of_a_backend_that_is_a_name(estimator):
         copy.set_params(backend=name, backend__key_size=4096)
     copy.set_params(backend=copy._backends[name](), backend__key_size=4096)
     assert copy.backend.key_size == 4096
+
+
+@each(ESTIMATORS)
+def test_attributes_are_those_that_are_documented(estimator):
+    docscrape = pytest.importorskip("numpydoc.docscrape")
+    fields = docscrape.ClassDoc(type(estimator))["Attributes"]
+    documented = {name for field in fields for name in field.name.split(", ")}
+    X, y, party = fit_arguments(estimator)
+    X = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    given = {"party": party} if takes_party(estimator) else {}
+    fitted = ready(estimator).fit(X, y, **given)
+    names = {*vars(fitted), *dir(type(fitted))}
+    there = {n for n in names if n.endswith("_") and not n.startswith("_")}
+    assert there - documented == set()
+    # what a fit cost is there only with epsilon
+    assert documented - there <= {"privacy_spent_"}

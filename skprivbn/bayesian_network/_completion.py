@@ -1,6 +1,9 @@
 """What estimators do with the network they have learnt."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -13,7 +16,8 @@ from skprivbn.base import (
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto import OTBackend, PaillierCountBackend
-from skprivbn.partition import RemoteColumns, VerticalPartition
+from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
+from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["DiscreteNetworkMixin"]
 
@@ -27,6 +31,8 @@ def _has_parameters(estimator):
 
 class DiscreteNetworkMixin(BackendMixin):
     """Likelihood, completion and sampling through the fitted `network_`."""
+
+    network_: Any
 
     # how columns are counted together, where several parties hold them
     _backends = {backend.name: backend for backend in (OTBackend, PaillierCountBackend)}
@@ -70,7 +76,7 @@ class DiscreteNetworkMixin(BackendMixin):
         return add_column_scores(self, X, sample_weight, ColumnScoreParty)
 
     @available_if(_has_parameters)
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return the log-likelihood of each row.
 
         Parameters
@@ -86,7 +92,9 @@ class DiscreteNetworkMixin(BackendMixin):
         return self.network_.log_likelihood(X)
 
     @available_if(_has_parameters)
-    def score(self, X, y=None, sample_weight=None):
+    def score(
+        self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
+    ) -> float:
         """Return the mean log-likelihood per row.
 
         Parameters
@@ -110,7 +118,7 @@ class DiscreteNetworkMixin(BackendMixin):
         return float(np.average(self._row_scores(X), weights=sample_weight))
 
     @available_if(_has_parameters)
-    def predict(self, X):
+    def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return X with every missing entry replaced by its most probable value.
 
         Parameters
@@ -130,7 +138,7 @@ class DiscreteNetworkMixin(BackendMixin):
         return self.network_.predict(X)
 
     @available_if(_has_parameters)
-    def predict_proba(self, X):
+    def predict_proba(self, X: TableLike) -> list[np.ndarray] | RemoteResults:
         """Return the distribution of every entry, given the observed ones of its row.
 
         Parameters
@@ -150,7 +158,9 @@ class DiscreteNetworkMixin(BackendMixin):
         return self.network_.predict_proba(X)
 
     @available_if(_has_parameters)
-    def sample(self, n_samples=1, random_state=None):
+    def sample(
+        self, n_samples: int = 1, random_state: RandomStateLike = None
+    ) -> np.ndarray:
         """Draw rows from the fitted network.
 
         Parameters

@@ -133,6 +133,12 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         Sum over the choice and all fits. An accountant may know a better bound.
     n_splits_ : int
         Number of folds.
+    classes_ : ndarray of shape (n_classes,)
+        Of the best estimator, if it is a classifier.
+    n_features_in_ : int
+        Of the best estimator.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Of the best estimator, if `X` has string names.
 
     See Also
     --------
@@ -389,27 +395,27 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         return self._best().score(X, y, **weights)
 
     @_best_has("score_samples")
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return the log-likelihood of each row under the best estimator."""
         return self._best().score_samples(X)
 
     @_best_has("predict")
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Predict with the best estimator."""
         return self._best().predict(X)
 
     @_best_has("predict_proba")
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> Any:
         """Predict probabilities with the best estimator."""
         return self._best().predict_proba(X)
 
     @_best_has("transform")
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> Any:
         """Transform with the best estimator."""
         return self._best().transform(X)
 
     @_best_has("sample")
-    def sample(self, n_samples=1, **params):
+    def sample(self, n_samples: int = 1, **params: Any) -> Any:
         """Draw from the best estimator."""
         return self._best().sample(n_samples, **params)
 
