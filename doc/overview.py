@@ -52,7 +52,7 @@ def draw():
     draw_rows(fig, X, hospital)
     draw_messages(fig, mixture.ledger_)
     draw_mixture(fig, X, hospital, mixture, difference)
-    ax = fig.add_axes([0.70, 0.05, 0.29, 0.76])
+    ax = fig.add_axes([0.70, 0.08, 0.29, 0.74])
     DAGDisplay.from_estimator(network, ax=ax)
     heading(fig, 0.845, "Columns of a clinic and a lab", "one network, no joined table")
     fig.add_artist(plt.Line2D([0.69, 0.69], [0.06, 0.95], color="#dddddd"))
