@@ -79,8 +79,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         - "equal_variance" climbs from the empty graph and from a GOLEM solution on
           the likelihood with one noise variance for all variables.
         - "golem" and "notears" optimise continuous weights and threshold them.
-        - "bic" (climbing), "ges" and "pc" do not assume equal noise variances; they
-          learn a Markov equivalence class, and `network_` is one member of it.
+        - "ges", "pc" and "bic" (climbing) do not assume equal noise variances; they
+          learn a Markov equivalence class, and `network_` is one member of it. Of
+          these, "ges" does best on standardised columns.
         - "auto" takes of "equal_variance", "bic" and "ges" the one whose graph gives
           rows set aside by every party the highest likelihood.
 
@@ -131,16 +132,16 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         Raw weights of "notears" and "golem", else those of `network_`.
     search_ : str
         The search used, of interest with "auto".
-    n_rows_ : float
+    n_samples_ : float
         Rows of all parties (noisy with `epsilon`).
     n_iter_ : int
         Number of secure sums.
     ledger_ : Ledger
-        Who learnt what.
+        Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
-        Only with `epsilon`.
+        What the fit cost, with `epsilon` only.
     n_features_in_ : int
-        Number of variables.
+        Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Their names, if `X` has string names.
 
@@ -407,7 +408,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         self.cpdag_ = found.cpdag
         weights = self.network_.weights if found.weights is None else found.weights
         self.weights_ = np.array(weights)
-        self.n_rows_ = moments.n_rows
+        self.n_samples_ = moments.n_rows
 
 
 def _join(parts, centre):

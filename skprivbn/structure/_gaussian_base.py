@@ -162,6 +162,6 @@ def warn_if_standardised(variances):
             "all variables have nearly the same variance, as after standardising: "
             "methods that assume equal noise variances read directions off unequal "
             "marginal variances and fail on such data; give the variables in their "
-            "own units, or use FederatedGaussianBayesianNetwork(search='bic'), 'ges' "
-            "or 'pc'"
+            "own units, or use FederatedGaussianBayesianNetwork(search='ges'), 'pc' "
+            "or 'bic'"
         )
