@@ -48,7 +48,7 @@ __all__ = ["FederatedNotearsADMM"]
 
 #: penalties and their growth where the user leaves them open
 _DEFAULTS = {
-    "linear": {"lambda1": 0.015, "rho1": 1e-3, "rho2": 0.05, "gamma2": 1.15},
+    "linear": {"lambda1": 0.02, "rho1": 1e-3, "rho2": 0.05, "gamma2": 1.12},
     "mlp": {"lambda1": 0.01, "rho1": 0.1, "rho2": 1.0, "gamma2": 1.2},
 }
 
@@ -150,13 +150,15 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
     acyclic one nearest to what the parties ask for on average. Only the sum of what
     they ask for is disclosed in every round.
 
+    Read more in the :ref:`User Guide <structure_federated>`.
+
     Parameters
     ----------
     model : {"linear", "mlp"}, default="linear"
         How variables depend on their parents: linearly, or through a network with one
         layer of sigmoids.
     lambda1 : float, default=None
-        Weight of the absolute values of the weights. 0.015 for linear models and 0.01
+        Weight of the absolute values of the weights. 0.02 for linear models and 0.01
         for networks if None.
     lambda2 : float, default=0.01
         Weight of the squares, for networks.
@@ -179,7 +181,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
     gamma1 : float, default=1.75
         Growth per round of the penalty on cycles.
     gamma2 : float, default=None
-        Growth per round of the penalty on disagreement; 1.15 for linear models and
+        Growth per round of the penalty on disagreement; 1.12 for linear models and
         1.2 for networks if None.
     max_iter : int, default=200
         Bound on the rounds.
@@ -226,16 +228,16 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         Distance of the parties to the consensus.
     converged_ : bool
         Whether both tolerances were met.
-    n_rows_ : float
+    n_samples_ : float
         Rows of all parties (noisy with `epsilon`).
     scale_ : float
         Variance that losses were divided by.
     ledger_ : Ledger
-        Who learnt what.
+        Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
-        Only with `epsilon`.
+        What the fit cost, with `epsilon` only.
     n_features_in_ : int
-        Number of variables.
+        Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Their names, if `X` has string names.
 
@@ -420,7 +422,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     def _keep(self, result):
         super()._keep(result)
-        self.n_rows_, self.scale_ = result.n_rows, result.scale
+        self.n_samples_, self.scale_ = result.n_rows, result.scale
         self.weights_ = self._weights(result.parameters)
         self.adjacency_matrix_ = self._weights(result.kept) != 0
 
