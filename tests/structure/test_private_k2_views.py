@@ -3,7 +3,7 @@
 Views of real runs on very regular data are compared with views in which everything
 but the opened results is replaced by uniform noise of the same public size. For every
 message a classifier learns on the blocks of some runs and is tried on those of others;
-that it does better than chance must have a probability of a millionth, for all messages
+that it does better than chance must have a probability of a billionth, for all messages
 together. For every defence a twin without it must be told apart.
 """
 
@@ -30,7 +30,7 @@ N_SAMPLES = 255
 CONSTANT, VARYING = np.zeros(N_SAMPLES, dtype=int), np.arange(N_SAMPLES) % 2
 #: of a message, in a run
 MAX_BLOCKS = 64
-FALSE_ALARMS = 1e-6
+FALSE_ALARMS = 1e-9
 TWO, THREE = ("alice", "bob"), ("alice", "bob", "carol")
 
 
@@ -275,8 +275,8 @@ def test_noise_of_one_party_cannot_be_taken_away(monkeypatch):
             assert counts[0].tolist() == [N_SAMPLES + 1230] + [1230] * (n_states - 1)
         return {name: np.concatenate(messages) for name, messages in got.items()}
 
-    # 64-bit numbers below 2**40 turn up by chance once in ten million
-    assert all(numbers.min() > 2**40 for numbers in what_bob_gets().values())
+    # 64-bit numbers below 2**32 turn up by chance once in four billion
+    assert all(numbers.min() > 2**32 for numbers in what_bob_gets().values())
 
     def unchanged(talk, group, shares):
         yield from ()
