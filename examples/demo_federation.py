@@ -6,7 +6,9 @@ one of them is ended again.
 """
 
 import tempfile
+import textwrap
 import time
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,20 @@ estimators = ["PPEMGaussianMixture"]
 pulse = "float"
 pressure = "float"
 """
+
+
+def print_ledger(ledger):
+    """Print who learnt what, in lines that fit a terminal."""
+    wrap = {"initial_indent": "  - ", "subsequent_indent": "    ", "width": 88}
+    size = f"{ledger.total_bytes / 1e6:.1f} MB"
+    print(f"{len(ledger.entries)} messages in {ledger.n_rounds} rounds, {size}")
+    for who, told in groupby(ledger.who_learns_what(), key=lambda row: row[0]):
+        print(f"what {who} learnt:")
+        for _, what, source, kind, *_ in told:
+            print(textwrap.fill(f"{what} (from {source}, as {kind})", **wrap))
+    print("notes:")
+    for note in ledger.notes:
+        print(textwrap.fill(note, **wrap))
 
 
 def main():
@@ -70,7 +86,7 @@ def main():
                 f"largest difference to the same fit in one process: {difference:.1e}"
             )
             print()
-            print(model.ledger_)
+            print_ledger(model.ledger_)
             print()
             log = local.kits["south"] / "local" / "skprivbn_audit.jsonl"
             print("first lines of the audit log of site south:")

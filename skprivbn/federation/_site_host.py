@@ -224,11 +224,11 @@ def _estimator_name(model):
 
 def rebuild_steps(steps, n_features):
     """Return the fitted transformers of a session and the features that come out."""
-    made = []
+    made, most = [], max(MAX_PER_ROW, n_features)
     for step in steps:
         made.append(rebuild_model(step, n_features))
         n_features = len(made[-1].get_feature_names_out())
-        check_size(n_features, MAX_PER_ROW)
+        check_size(n_features, most)
     return made, n_features
 
 
