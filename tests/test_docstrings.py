@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
+from sklearn.base import BaseEstimator
 
 import skprivbn
 
@@ -118,6 +119,14 @@ def test_parameters_are_documented(name):
         missing, unknown = missing - passed_on, set()
     assert not missing, f"not documented: {sorted(missing)}"
     assert not unknown, f"documented but not there: {sorted(unknown)}"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_parameters_and_attributes_are_described(name):
+    if issubclass(CLASSES[name], BaseEstimator):
+        doc = ClassDoc(CLASSES[name])
+        fields = [*doc["Parameters"], *doc["Attributes"]]
+        assert not [field.name for field in fields if not any(field.desc)]
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -60,6 +60,8 @@ class CollectiveBayesianNetwork(
     cross sites, from tables that the sites count together without showing a row, or
     from a part of the rows, as in [1]_. The collective network has the edges of both.
 
+    Read more in the :ref:`User Guide <collective>`.
+
     Parameters
     ----------
     parties : dict, list of pairs, "prefix" or None, default=None

@@ -199,7 +199,7 @@ class DPCGMLearner(
         The noise of the tables.
 
     ledger_ : Ledger
-        Who learnt what.
+        Every message of the last fit, and who learnt what.
 
     n_iter_ : int
         Iterations of "cgm" or "naive".
@@ -207,8 +207,8 @@ class DPCGMLearner(
     n_features_in_ : int
         Number of columns.
 
-    feature_names_in_ : ndarray of str
-        Names of the columns, if they have any.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
 
     See Also
     --------

@@ -48,6 +48,8 @@ class PrivateGLMM(
     centre. The rows of a cluster may be spread over parties. Parties exchange sums
     of log-likelihoods, gradients and Hessians of their rows under the backend.
 
+    Read more in the :ref:`User Guide <mixed_model>`.
+
     Parameters
     ----------
     e_step : {"quadrature", "metropolis"}, default="quadrature"
@@ -97,9 +99,11 @@ class PrivateGLMM(
     coef_ : ndarray of shape (1, n_features)
         Fixed effects.
     intercept_ : ndarray of shape (1,)
+        Log-odds where all features are 0.
     coef_se_ : ndarray of shape (1, n_features)
         Standard errors, from Louis' observed information.
     intercept_se_ : ndarray of shape (1,)
+        Standard error of the intercept.
     covariance_ : ndarray of shape (n_features + 1, n_features + 1)
         Sampling covariance of intercept and coefficients.
     random_effects_ : ndarray of shape (n_clusters,)
@@ -110,14 +114,16 @@ class PrivateGLMM(
         Standard deviation of the random effects; 0 without.
     log_likelihood_ : float
         Marginal log-likelihood at the estimates.
-    n_rows_ : int
+    n_samples_ : int
         Rows of all parties.
     n_iter_ : int
         Number of EM iterations.
     ledger_ : Ledger
-        Who said what, and who learnt what from it.
+        Every message of the last fit, and who learnt what.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
 
     See Also
     --------
@@ -368,7 +374,7 @@ class PrivateGLMM(
         self.covariance_ = estimates.covariance
         self.random_effect_scale_ = estimates.sigma
         self.log_likelihood_ = estimates.log_likelihood
-        self.n_rows_ = int(survey.n_rows.sum())
+        self.n_samples_ = int(survey.n_rows.sum())
         n_clusters = len(survey.clusters)
         withheld = np.zeros(n_clusters, dtype=bool)
         if self.release_effects == "shared":

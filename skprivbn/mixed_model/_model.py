@@ -33,7 +33,7 @@ class FittedGLMMMixin:
     intercept_se_: np.ndarray
     ledger_: Ledger
     log_likelihood_: float
-    n_rows_: int
+    n_samples_: int
     random_effect_scale_: float
     random_effects_: np.ndarray
 
@@ -51,6 +51,7 @@ class FittedGLMMMixin:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Rows.
         cluster : array-like of shape (n_samples,), default=None
             Category of each row; unknown ones, and None, have effect 0.
 
@@ -99,6 +100,7 @@ class FittedGLMMMixin:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Rows.
         cluster : array-like of shape (n_samples,), default=None
             Category of each row.
 
@@ -154,6 +156,7 @@ class FittedGLMMMixin:
         y : array-like of shape (n_samples,) or str
             Classes; the name of a column of remote rows.
         sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
         cluster : array-like of shape (n_samples,) or str, default=None
             Category of each row; the name of a column of remote rows.
 
@@ -215,7 +218,7 @@ class FittedGLMMMixin:
             standard_errors=np.append(self.intercept_se_, self.coef_se_),
             scale=self.random_effect_scale_ if mixed else None,
             log_likelihood=self.log_likelihood_,
-            n_rows=self.n_rows_,
+            n_rows=self.n_samples_,
             n_clusters=len(self.clusters_),
             n_parties=len(self.ledger_.parties),
         )

@@ -47,6 +47,8 @@ class PPEMGaussianMixture(
     total and do the M-step [1]_. The result is that of scikit-learn's
     ``GaussianMixture`` on the pooled rows, whose place it can take.
 
+    Read more in the :ref:`User Guide <mixture>`.
+
     Parameters
     ----------
     n_components : int, default=1
@@ -141,13 +143,13 @@ default="kmeans"
     lower_bounds_ : list of float
         Mean log-likelihood in each iteration of the best start.
     ledger_ : Ledger
-        Who said what, and who learnt what from it.
+        Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
     n_features_in_ : int
-        Number of features.
+        Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if they are all strings.
+        Their names, if `X` has string names.
 
     See Also
     --------

@@ -37,6 +37,8 @@ class FederatedKBinsDiscretizer(
     off the data tell something about single rows, so that a warning says so unless
     noise (`epsilon`) protects them.
 
+    Read more in the :ref:`User Guide <preprocessing>`.
+
     Parameters
     ----------
     n_bins : int, default=5
@@ -64,12 +66,19 @@ class FederatedKBinsDiscretizer(
     bin_edges_ : ndarray of object of shape (n_features,)
         Edges of each feature, ends included.
     n_bins_ : ndarray of int of shape (n_features,)
+        Number of bins of each feature.
     ledger_ : Ledger
-        Who said what, and who learnt what from it.
+        Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    skprivbn.graphical_model.DPCGMLearner : Learns from columns with few values.
 
     Examples
     --------
@@ -118,6 +127,7 @@ class FederatedKBinsDiscretizer(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            The rows of all parties.
         y : None
             Ignored.
         party : array-like of shape (n_samples,), default=None

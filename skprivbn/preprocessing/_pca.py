@@ -34,6 +34,8 @@ class FederatedPCA(
     Each party tells its sums of products under the backend; only the mean and the
     covariance over all parties become known, and components follow from those.
 
+    Read more in the :ref:`User Guide <preprocessing>`.
+
     Parameters
     ----------
     n_components : int, float or None, default=None
@@ -63,21 +65,27 @@ class FederatedPCA(
     components_ : ndarray of shape (n_components, n_features)
         Principal axes, by decreasing variance.
     explained_variance_ : ndarray of shape (n_components,)
+        Variance along each component.
     explained_variance_ratio_ : ndarray of shape (n_components,)
+        The same as shares of the whole variance.
     singular_values_ : ndarray of shape (n_components,)
+        Of the centred table of all rows.
     mean_ : ndarray of shape (n_features,)
         Mean over all parties.
     covariance_ : ndarray of shape (n_features, n_features)
         Covariance over all parties: this, not only the components, becomes known.
     n_components_ : int
+        Number of components kept.
     n_samples_ : float
         Rows of all parties; an estimate if noise was added.
     ledger_ : Ledger
-        Who said what, and who learnt what from it.
+        Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
 
     See Also
     --------
@@ -135,6 +143,7 @@ class FederatedPCA(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            The rows of all parties.
         y : None
             Ignored.
         party : array-like of shape (n_samples,), default=None
@@ -227,6 +236,7 @@ class FederatedPCA(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_components)
+            Transformed rows.
 
         Returns
         -------

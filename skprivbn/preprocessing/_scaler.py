@@ -29,6 +29,8 @@ class FederatedStandardScaler(
     rows. Here each party tells its sums under the backend, and only the means and
     variances over all parties become known.
 
+    Read more in the :ref:`User Guide <preprocessing>`.
+
     Parameters
     ----------
     with_mean : bool, default=True
@@ -63,11 +65,13 @@ class FederatedStandardScaler(
     n_samples_seen_ : float
         Rows of all parties; an estimate if noise was added.
     ledger_ : Ledger
-        Who said what, and who learnt what from it.
+        Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
 
     See Also
     --------
@@ -127,6 +131,7 @@ class FederatedStandardScaler(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            The rows of all parties.
         y : None
             Ignored.
         party : array-like of shape (n_samples,), default=None
@@ -188,6 +193,7 @@ class FederatedStandardScaler(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Standardised rows.
 
         Returns
         -------

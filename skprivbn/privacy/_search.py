@@ -78,6 +78,8 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
     clipped to public bounds, plus noise. The search charges `epsilon` for the choice;
     every candidate's fit charges its own cost, fold by fold.
 
+    Read more in the :ref:`User Guide <privacy_search>`.
+
     Parameters
     ----------
     estimator : estimator

@@ -30,6 +30,8 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
     all variables at earlier times (free). The rounds are those of
     :class:`FederatedNotearsADMM` with both kinds of weights as parameters.
 
+    Read more in the :ref:`User Guide <structure_federated>`.
+
     Parameters
     ----------
     n_lags : int, default=1
@@ -83,12 +85,12 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         Distance of the parties to the consensus.
     converged_ : bool
         Whether both tolerances were met.
-    n_rows_ : int
+    n_samples_ : int
         Number of times with a complete past.
     ledger_ : Ledger
-        Who learnt what.
+        Every message of the last fit, and who learnt what.
     n_features_in_ : int
-        Number of variables.
+        Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Their names, if `X` has string names.
 
@@ -219,7 +221,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         result, averages, ledger = self._run(X, partition, settings)
         network = self._make_network(result.kept, *averages)
         self._keep(result)
-        self.n_rows_, self.mean_ = result.n_rows, averages[0]
+        self.n_samples_, self.mean_ = result.n_rows, averages[0]
         self.weights_, *lagged = self._effects(result.parameters)
         self.lagged_weights_ = np.array(lagged)
         present, *past = self._effects(result.kept)

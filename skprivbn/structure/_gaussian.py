@@ -70,6 +70,8 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
     of them multiplies its columns by oblivious transfers, and the coordinator learns
     the same covariance.
 
+    Read more in the :ref:`User Guide <structure_federated>`.
+
     Parameters
     ----------
     search : {"equal_variance", "bic", "ges", "notears", "golem", "pc", "auto"}, \

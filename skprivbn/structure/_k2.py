@@ -33,6 +33,8 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
     24 fractional bits, so that :class:`PrivateK2StructureLearner` finds exactly the
     same network without anybody seeing the whole table.
 
+    Read more in the :ref:`User Guide <private_k2>`.
+
     Parameters
     ----------
     max_parents : int, default=3
@@ -55,8 +57,8 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         Structure, and probabilities (count + 1) / (total + states).
     parents_ : dict of str to list of str
         In the order in which they were found.
-    adjacency_matrix_ : ndarray of bool, shape (n_features, n_features)
-        True at [i, j] for an edge from i to j.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        The graph; entry (i, j) is an edge from i to j.
     ordering_ : list of str
         The ordering used.
     log_score_ : float

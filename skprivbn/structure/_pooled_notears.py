@@ -22,6 +22,8 @@ __all__ = ["Notears"]
 class Notears(NetworkMixin, BaseEstimator):
     """Linear NOTEARS on pooled rows: the reference that federated learners approach.
 
+    Read more in the :ref:`User Guide <structure_federated>`.
+
     Parameters
     ----------
     lambda1 : float, default=0.1
@@ -46,7 +48,7 @@ class Notears(NetworkMixin, BaseEstimator):
     n_iter_ : int
         Number of dual updates.
     n_features_in_ : int
-        Number of variables.
+        Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Their names, if `X` has string names.
 

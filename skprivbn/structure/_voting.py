@@ -81,6 +81,8 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
     The baseline that federated learners are to beat when parties hold few rows. Votes
     are added without showing who voted for what.
 
+    Read more in the :ref:`User Guide <structure_federated>`.
+
     Parameters
     ----------
     estimator : estimator, default=None
@@ -105,9 +107,9 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
     n_iter_ : int
         Number of secure sums.
     ledger_ : Ledger
-        Who learnt what.
+        Every message of the last fit, and who learnt what.
     n_features_in_ : int
-        Number of variables.
+        Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Their names, if `X` has string names.
 

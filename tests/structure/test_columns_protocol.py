@@ -103,7 +103,7 @@ def test_records_are_aligned_by_keys():
     )
     model = FederatedGaussianBayesianNetwork().fit(partition)
     joined = FederatedGaussianBayesianNetwork(parties=columns).fit(X[10:100])
-    assert model.n_rows_ == 90
+    assert model.n_samples_ == 90
     np.testing.assert_array_equal(model.adjacency_matrix_, joined.adjacency_matrix_)
     np.testing.assert_allclose(model.weights_, joined.weights_, atol=1e-3)
     assert "which records all of them have" in str(model.ledger_.who_learns_what())

@@ -169,7 +169,7 @@ def test_bad_input(linear):
     with pytest.raises(ValueError, match="below its upper"):
         FederatedGaussianBayesianNetwork(epsilon=1.0, bounds=(1, 1)).fit(X, party=party)
     single = HorizontalPartition({"a": X[:1], "b": X[1:40], "c": X[40:]})
-    assert FederatedGaussianBayesianNetwork().fit(single).n_rows_ == 400
+    assert FederatedGaussianBayesianNetwork().fit(single).n_samples_ == 400
 
 
 def test_no_row_changes_the_sums_by_more_than_the_sensitivity():
@@ -220,8 +220,8 @@ def test_private_statistics(delta):
     ).fit(X, party=party)
     assert 0 < accountant.spent().epsilon <= 30.0 + 1e-9
     assert structural_hamming_distance(weights, model.adjacency_matrix_) <= 1
-    assert model.n_rows_ == pytest.approx(50_000, rel=0.01)
-    assert model.n_rows_ != 50_000
+    assert model.n_samples_ == pytest.approx(50_000, rel=0.01)
+    assert model.n_samples_ != 50_000
     table = model.ledger_.who_learns_what()
     assert "noise" in str(table)
     assert any("colluding" in note for note in model.ledger_.notes)

@@ -177,7 +177,7 @@ def test_unequal_parties_and_single_rows(linear, sizes):
     party = np.repeat(["a", "b", "c", "d"], sizes)
     model = FederatedNotearsADMM(backend="plaintext").fit(X, party=party)
     assert model.converged_
-    assert model.n_rows_ == 240
+    assert model.n_samples_ == 240
     assert structural_hamming_distance(weights, model.adjacency_matrix_) <= 2
 
 
@@ -378,7 +378,7 @@ def test_dynotears_never_looks_across_series():
     plain = FederatedDynotears().fit(X, series=series, party=series)
     # parties are centred apart, so a level per party changes nothing
     np.testing.assert_allclose(model.weights_, plain.weights_, atol=1e-6)
-    assert model.n_rows_ == 4 * 29
+    assert model.n_samples_ == 4 * 29
 
 
 def test_voting_counts_votes(linear):
