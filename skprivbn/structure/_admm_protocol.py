@@ -102,10 +102,7 @@ class ADMMParty(Party):
 
     def prepare(self):
         """Centre own rows; refuse those that are not finite numbers."""
-        X = self.block["X"]
-        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
-            raise PartyRefusal("invalid-data")
-        X = X.astype(np.float64)
+        X = self.finite_numbers()
         self.n_variables = X.shape[1]
         if self.settings["n_lags"]:
             series = self.block.get("series", np.zeros(len(X), dtype=int))
@@ -234,6 +231,8 @@ class ADMMParty(Party):
             self.problem = MLPProblem(self.rows, divisor, hidden)
         else:
             second = self.rows.T @ self.rows / divisor
+            if not np.all(np.isfinite(second)):  # its eigenvalues may not converge
+                raise PartyRefusal("out-of-range")
             self.problem = LinearProblem.from_moments(second, self.n_variables)
 
     def _proposal(self):

@@ -243,6 +243,18 @@ def test_bad_columns(linear):
         FederatedNotearsADMM().fit(broken, party=party)
 
 
+@pytest.mark.parametrize("learner", [FederatedNotearsADMM, FederatedDynotears])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_values_whose_squares_are_no_numbers_are_refused(linear, learner):
+    X, _, party = linear
+    X = X.copy()
+    # rows that only lag behind others are not in the sums of squares
+    X[: len(set(party))] *= 1e200
+    with pytest.raises(PartyError) as caught:
+        learner().fit(X, party=party)
+    assert caught.value.code == "out-of-range"
+
+
 def test_a_party_with_broken_rows_is_named():
     X, _ = make_linear_sem(30, 3, random_state=0)
     blocks = {"a": X[:10], "b": X[10:20], "c": X[20:]}
