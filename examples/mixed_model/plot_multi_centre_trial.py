@@ -37,7 +37,7 @@ hospital = rng.choice(["East", "North", "South", "St. Mary", "West"], size=n_pat
 true_effects = 0.9 * rng.normal(size=n_centres)
 log_odds = patients @ [0.7, -0.3, -0.4] + 2.2 + true_effects[centre]
 recovered = np.where(rng.random(n_patients) < 1 / (1 + np.exp(-log_odds)), "yes", "no")
-pd.crosstab(centre, hospital).head()
+pd.crosstab(centre, hospital, rownames=["centre"], colnames=["hospital"]).head()
 
 # %%
 # The fit
