@@ -153,8 +153,9 @@ default="kmeans"
 
     See Also
     --------
-    FederatedStandardScaler : Scale rows of several parties without pooling them.
-    FederatedPCA : Reduce their features.
+    skprivbn.preprocessing.FederatedStandardScaler : Scale rows of several parties
+        without pooling them.
+    skprivbn.preprocessing.FederatedPCA : Reduce their features.
 
     References
     ----------
