@@ -130,10 +130,8 @@ class MomentsParty(Party):
         return single and cls is MomentsParty
 
     def prepare(self) -> None:
-        """Read the settings."""
-        self.rows = np.asarray(self.block["X"], dtype=np.float64)
-        if not np.all(np.isfinite(self.rows)):
-            raise PartyRefusal("invalid-data")
+        """Refuse rows that are not finite numbers."""
+        self.rows = self.finite_numbers()
         self.second = self.settings["second"]
 
     def schedule(self) -> Generator[Any, Any, Any]:

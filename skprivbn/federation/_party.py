@@ -324,6 +324,18 @@ class Party(ABC):
         """Names of the other parties, in roster order."""
         return tuple(name for name in self.context.roster if name != self.name)
 
+    def finite_numbers(self) -> np.ndarray:
+        """Return own table as floats; refuse anything but finite numbers.
+
+        Returns
+        -------
+        X : ndarray of float of shape (n_rows, n_columns)
+        """
+        X = np.asarray(self.block["X"])
+        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
+            raise PartyRefusal("invalid-data")
+        return X.astype(np.float64)
+
     def hide(self, vector: ArrayLike) -> dict:
         """Hide a vector for a secure sum; return it under the key ``"vector"``.
 

@@ -23,8 +23,7 @@ class SurveyParty(MomentsParty):
         super().prepare()
         self.mixed = self.settings["mixed"]
         needed = ["y", "cluster"] if self.mixed else ["y"]
-        finite = np.all(np.isfinite(self.rows))
-        if not finite or any(_has_missing(self.block, key) for key in needed):
+        if any(_has_missing(self.block, key) for key in needed):
             raise PartyRefusal("invalid-data")
 
     def schedule(self):

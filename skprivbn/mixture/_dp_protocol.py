@@ -206,9 +206,7 @@ class PrivateEMParty(Party):
         return noise
 
     def prepare(self):
-        X = np.asarray(self.block["X"], dtype=np.float64)
-        if not np.all(np.isfinite(X)):
-            raise PartyRefusal("invalid-data")
+        X = self.finite_numbers()
         settings = self.settings
         check_given(settings, X.shape[1])
         low, high = settings["bounds"]

@@ -52,9 +52,7 @@ class StartParty(Party):
         return settings["init_params"] in ("k-means++", "random_from_data")
 
     def prepare(self):
-        self.X = np.asarray(self.block["X"], dtype=np.float64)
-        if not np.all(np.isfinite(self.X)):
-            raise PartyRefusal("invalid-data")
+        self.X = self.finite_numbers()
         check_given(self.settings, self.X.shape[1])
         self.n_runs = 0
 

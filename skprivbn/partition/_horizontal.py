@@ -8,10 +8,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import HostPolicy, InProcessFederation
 from skprivbn.federation._remote import RemoteRows
+from skprivbn.partition._local import LocalPartition
 from skprivbn.utils._typing import TableLike
 
 __all__ = ["HorizontalPartition", "check_horizontal"]
@@ -20,7 +19,7 @@ __all__ = ["HorizontalPartition", "check_horizontal"]
 ONE_PARTY = "all"
 
 
-class HorizontalPartition:
+class HorizontalPartition(LocalPartition):
     """Blocks of rows, one per party, over the same features.
 
     Can be passed as `X` to every estimator that takes ``party=``. It does not turn
@@ -136,11 +135,6 @@ class HorizontalPartition:
         )
 
     @property
-    def n_parties(self) -> int:
-        """Number of parties."""
-        return len(self.names)
-
-    @property
     def dtype(self) -> np.dtype:
         """Number type that holds the rows of all parties."""
         return np.result_type(*(block["X"].dtype for block in self._blocks.values()))
@@ -149,10 +143,6 @@ class HorizontalPartition:
     def aligned(self) -> tuple[str, ...]:
         """Names of the values that go with the rows, such as "y"."""
         return tuple(key for key in self._blocks[self.names[0]] if key != "X")
-
-    def n_rows(self) -> dict[str, int]:
-        """Return the number of rows of each party, by name."""
-        return {name: len(block["X"]) for name, block in self._blocks.items()}
 
     def map_rows(self, function: Callable) -> "HorizontalPartition":
         """Apply a function to the rows of each party, where they are.
@@ -173,50 +163,6 @@ class HorizontalPartition:
         }
         rows = {name: function(block["X"]) for name, block in self._blocks.items()}
         return HorizontalPartition(rows, **aligned)
-
-    def federate(
-        self,
-        party_class: type,
-        settings: dict,
-        backend: str | AdditiveBackend = "plaintext",
-        *,
-        min_rows: int = 1,
-        **options: Any,
-    ) -> InProcessFederation:
-        """Open a federation in this process that hands each party its own block.
-
-        Parameters
-        ----------
-        party_class : type
-            The protocol: a subclass of ``Party``.
-        settings : dict
-            Its public parameters.
-        backend : str or AdditiveBackend
-            How sums are hidden.
-        min_rows : int, default=1
-            Parties with fewer rows refuse to take part.
-        **options
-            Of :class:`~skprivbn.federation.InProcessFederation`.
-
-        Returns
-        -------
-        federation : InProcessFederation
-            To be used as a context manager.
-        """
-        return InProcessFederation(
-            self._blocks,
-            party_class,
-            settings,
-            backend,
-            policy=HostPolicy(min_rows=min_rows, allow_rows=True),
-            **options,
-        )
-
-    def __array__(self, dtype=None, copy=None):
-        raise PartitionError(
-            "a HorizontalPartition does not become an array, which would pool the "
-            "parties' rows; pass it to an estimator of skprivbn"
-        )
 
     def __repr__(self):
         sizes = ", ".join(

@@ -8,10 +8,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import HostPolicy, InProcessFederation
 from skprivbn.federation._remote import RemoteColumns
+from skprivbn.partition._local import LocalPartition
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import _get_column_indices
 from skprivbn.utils._typing import TableLike
@@ -21,7 +20,7 @@ __all__ = ["VerticalPartition", "check_vertical"]
 ONE_PARTY = "all"
 
 
-class VerticalPartition:
+class VerticalPartition(LocalPartition):
     """Blocks of columns, one per party, about the same records.
 
     Can be passed as `X` to every estimator that takes ``parties=``. It does not turn
@@ -128,54 +127,9 @@ class VerticalPartition:
             )
 
     @property
-    def n_parties(self) -> int:
-        """Number of parties."""
-        return len(self.names)
-
-    @property
     def n_features(self) -> int:
         """Number of columns of all parties together."""
         return len(self.feature_names)
-
-    def n_rows(self) -> dict[str, int]:
-        """Return the number of rows of each party, by name."""
-        return {name: len(block["X"]) for name, block in self._blocks.items()}
-
-    def federate(
-        self,
-        party_class: type,
-        settings: dict,
-        backend: str | AdditiveBackend = "plaintext",
-        *,
-        min_rows: int = 1,
-        **options: Any,
-    ) -> InProcessFederation:
-        """Open a federation in this process that hands each party its own block.
-
-        Parameters
-        ----------
-        party_class, settings, backend, min_rows, **options :
-            As in :meth:`HorizontalPartition.federate`.
-
-        Returns
-        -------
-        federation : InProcessFederation
-            To be used as a context manager.
-        """
-        return InProcessFederation(
-            self._blocks,
-            party_class,
-            settings,
-            backend,
-            policy=HostPolicy(min_rows=min_rows, allow_rows=True),
-            **options,
-        )
-
-    def __array__(self, dtype=None, copy=None):
-        raise PartitionError(
-            "a VerticalPartition does not become an array, which would pool the "
-            "parties' columns; pass it to an estimator of skprivbn"
-        )
 
     def __repr__(self):
         sizes = ", ".join(

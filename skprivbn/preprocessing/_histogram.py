@@ -87,7 +87,7 @@ class CountingParty(Party):
         exact = self.settings["noise"] is None
         if exact and self.settings["n_levels"] > MAX_LEVELS:
             raise PartyRefusal("refused")
-        rows = np.asarray(self.block["X"], dtype=np.float64)
+        rows = self.finite_numbers()
         if self.settings["bounds"] is not None:
             check_told_bounds(self.settings["bounds"], rows.shape[1])
             rows = np.clip(rows, *self.settings["bounds"])

@@ -293,13 +293,9 @@ def gaussian_sigma(epsilon, delta, l2_sensitivity):
     low = high / 2
     while _worst_delta(low, epsilon, l2_sensitivity) <= delta and low > 1e-3:
         high, low = low, low / 2
-    while high - low > 1e-10 * high:
-        middle = (low + high) / 2
-        if _worst_delta(middle, epsilon, l2_sensitivity) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
+    return _bisect(
+        lambda sigma: _worst_delta(sigma, epsilon, l2_sensitivity) > delta, low, high
+    )
 
 
 def gaussian_epsilon(sigma: float, delta: float, l2_sensitivity: float) -> float:
@@ -323,9 +319,16 @@ def gaussian_epsilon(sigma: float, delta: float, l2_sensitivity: float) -> float
     low, high = 0.0, 1.0
     while _worst_delta(sigma, high, l2_sensitivity) > delta:
         low, high = high, 2 * high
+    return _bisect(
+        lambda epsilon: _worst_delta(sigma, epsilon, l2_sensitivity) > delta, low, high
+    )
+
+
+def _bisect(is_too_small, low, high):
+    """Return the smallest number that is not too small, or one just above it."""
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
-        if _worst_delta(sigma, middle, l2_sensitivity) > delta:
+        if is_too_small(middle):
             low = middle
         else:
             high = middle

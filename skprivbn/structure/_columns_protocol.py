@@ -47,11 +47,9 @@ class ColumnMomentsParty(ColumnsParty):
 
     def prepare(self):
         """Refuse columns that are not finite numbers."""
-        X = self.block["X"]
-        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
-            raise PartyRefusal("invalid-data")
+        X = self.finite_numbers()
         if not self.settings["has_keys"]:
-            self._scale(X.astype(np.float64))
+            self._scale(X)
 
     def keep(self, records):
         """Keep the records that all parties have."""

@@ -38,15 +38,13 @@ class GaussianColumnScoreParty(SharedScoreParty):
 
     def prepare(self):
         """Make the network; refuse columns that are not finite numbers."""
-        X, settings = self.block["X"], self.settings
-        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
-            raise PartyRefusal("invalid-data")
+        X, settings = self.finite_numbers(), self.settings
         if X.ndim != 2 or X.shape[1] != len(self.variables):
             raise PartyRefusal("invalid-data")
         model = rebuild_model(settings["model"], len(settings["owners"]))
         self.network = model.network_
         if not settings["has_keys"]:
-            self._make_parts(X.astype(np.float64))
+            self._make_parts(X)
 
     def keep(self, records):
         """Keep the records that all parties have."""

@@ -46,10 +46,7 @@ class GaussianMomentsParty(Party):
 
     def prepare(self):
         """Refuse rows that are not finite numbers."""
-        X = self.block["X"]
-        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
-            raise PartyRefusal("invalid-data")
-        self.X = X.astype(np.float64)
+        self.X = self.finite_numbers()
 
     def schedule(self):
         """One sum; two if basis functions need the scale of the columns first."""

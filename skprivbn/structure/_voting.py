@@ -34,10 +34,7 @@ class VotingParty(Party):
 
     def prepare(self):
         """Refuse rows that are not finite numbers, and foreign learners."""
-        X = self.block["X"]
-        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
-            raise PartyRefusal("invalid-data")
-        self.X = X.astype(np.float64)
+        self.X = self.finite_numbers()
         module, name = self.settings["learner"]
         if not module.startswith(_LEARNERS):
             raise PartyRefusal("refused")
