@@ -107,6 +107,8 @@ def test_dynamic_network(session):
     assert remote.score(rows, series="ward") == pytest.approx(
         local.score(partition), abs=1e-9
     )
+    file = remote.predict(rows, series="ward").file
+    assert (session.local.kits["west"] / "local" / "results" / file).exists()
 
 
 def test_votes(session):
@@ -132,6 +134,17 @@ def test_collective_network(session):
     for mine, theirs in tables:
         np.testing.assert_allclose(mine, theirs)
     assert remote.score(columns) == pytest.approx(local.score(table), abs=1e-6)
+
+
+def test_gaussian_network_of_columns(session):
+    columns = session.columns(list(PEOPLE), key="person")
+    table = np.column_stack(list(PEOPLE.values()))
+    model = FederatedGaussianBayesianNetwork("bic").fit(columns)
+    local = FederatedGaussianBayesianNetwork("bic").fit(
+        table, party=PARTY[: len(table)]
+    )
+    np.testing.assert_array_equal(model.cpdag_, local.cpdag_)
+    assert model.score(columns) == pytest.approx(model.score(table), abs=1e-3)
 
 
 def test_noisy_tables_are_charged_at_the_sites(session):
