@@ -243,6 +243,7 @@ class CollectiveBayesianNetwork(
         Returns
         -------
         self : object
+            Fitted estimator.
         """
         partition = check_vertical(self, X, self.parties)
         settings = self._settings(partition)
@@ -294,6 +295,7 @@ class CollectiveBayesianNetwork(
         Returns
         -------
         self : object
+            Fitted estimator.
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X)

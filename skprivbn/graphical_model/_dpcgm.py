@@ -338,8 +338,8 @@ class DPCGMLearner(
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
             Labels of the states.
-        y : None
-            Ignored.
+        y : Ignored
+            Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. The holders add noise to their own tables and sum them
             under the `backend`; a person's rows must all be with one of them.
@@ -351,6 +351,7 @@ class DPCGMLearner(
         Returns
         -------
         self : object
+            Fitted estimator.
         """
         aligned = {"individual": individual, "sample_weight": sample_weight}
         partition = check_horizontal(

@@ -65,6 +65,7 @@ class RandomFieldLearning(RandomFieldQueries):
         Returns
         -------
         self : object
+            Fitted estimator.
         """
         if noise not in ("laplace", "gaussian"):
             raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}")

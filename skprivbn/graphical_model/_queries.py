@@ -95,8 +95,8 @@ class RandomFieldQueries:
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
             Labels; those of a partition are summed under masks.
-        y : None
-            Ignored.
+        y : Ignored
+            Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights.
 
@@ -176,7 +176,7 @@ class RandomFieldQueries:
         n_samples : int, default=1
             Number of rows.
         random_state : int, RandomState instance or None, default=None
-            Seed for reproducible output.
+            Makes the rows reproducible.
 
         Returns
         -------

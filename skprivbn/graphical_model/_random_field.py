@@ -309,7 +309,7 @@ class MarkovRandomField:
         n_samples : int, default=1
             Number of rows.
         random_state : int, RandomState instance or None, default=None
-            Seed for reproducible output.
+            Makes the rows reproducible.
 
         Returns
         -------

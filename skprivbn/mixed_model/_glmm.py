@@ -240,11 +240,12 @@ class PrivateGLMM(
             Category of each row's random effect. None fits a plain logistic
             regression.
         party : array-like of shape (n_samples,), default=None
-            Label of each row's holder.
+            Who holds each row. None means that one party holds all.
 
         Returns
         -------
         self : object
+            Fitted estimator.
         """
         partition, mixed = self._check_data(X, y, cluster, party)
         if not mixed:

@@ -261,12 +261,12 @@ default="kmeans"
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row; None means one party.
+            Who holds each row. None means that one party holds all.
 
         Returns
         -------
         self : object
-            The fitted mixture.
+            Fitted estimator.
         """
         callback_context = self._init_callback_context(max_subtasks=self.n_init)
         callback_context.call_on_fit_task_begin(estimator=self, X=X, y=y)
@@ -304,7 +304,7 @@ default="kmeans"
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row; None means one party.
+            Who holds each row. None means that one party holds all.
 
         Returns
         -------

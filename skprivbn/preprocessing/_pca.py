@@ -144,14 +144,15 @@ class FederatedPCA(
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
             The rows of all parties.
-        y : None
-            Ignored.
+        y : Ignored
+            Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Label of each row's holder.
+            Who holds each row. None means that one party holds all.
 
         Returns
         -------
         self : object
+            Fitted estimator.
         """
         partition = check_horizontal(
             self, X, party, dtype=[np.float64, np.float32], ensure_min_samples=2

@@ -229,7 +229,7 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         Returns
         -------
         self : object
-            Fitted search.
+            Fitted estimator.
         """
         candidates = list(ParameterGrid(self.param_grid))
         choice = self._make_choice(len(candidates))

@@ -183,15 +183,15 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row.
+            Who holds each row. None means that one party holds all.
         series : array-like of shape (n_samples,), default=None
             Independent series that rows belong to; all rows of a party are one series
             if None.
 
         Returns
         -------
-        FederatedDynotears
-            The fitted estimator.
+        self : object
+            Fitted estimator.
         """
         partition = check_horizontal(
             self,

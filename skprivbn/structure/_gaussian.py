@@ -228,12 +228,12 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row.
+            Who holds each row. None means that one party holds all.
 
         Returns
         -------
-        FederatedGaussianBayesianNetwork
-            The fitted estimator.
+        self : object
+            Fitted estimator.
         """
         self._check_options()
         if self.parties is not None or isinstance(X, VerticalPartition | RemoteColumns):

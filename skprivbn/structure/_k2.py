@@ -119,6 +119,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         Returns
         -------
         self : object
+            Fitted estimator.
         """
         codes = check_codes(validate_data(self, X, dtype=None))
         names = column_names(self)

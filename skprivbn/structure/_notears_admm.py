@@ -343,12 +343,12 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row.
+            Who holds each row. None means that one party holds all.
 
         Returns
         -------
-        FederatedNotearsADMM
-            The fitted estimator.
+        self : object
+            Fitted estimator.
         """
         if self.epsilon is not None and self.model != "linear":
             raise ValueError(

@@ -104,8 +104,8 @@ class Notears(NetworkMixin, BaseEstimator):
 
         Returns
         -------
-        Notears
-            The fitted estimator.
+        self : object
+            Fitted estimator.
         """
         X = validate_data(
             self, X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2

@@ -162,12 +162,12 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row.
+            Who holds each row. None means that one party holds all.
 
         Returns
         -------
-        VotingStructureLearner
-            The fitted estimator.
+        self : object
+            Fitted estimator.
         """
         learner = Notears() if self.estimator is None else self.estimator
         if not type(learner).__module__.startswith(_LEARNERS):
