@@ -67,6 +67,21 @@ class FederatedMixin(BackendMixin):
 
     __metadata_request__fit = {"party": True}
 
+    def _check_noise_fits(self, noise, unit=1.0):
+        """Raise if noise, in a unit, may be more than the backend can add.
+
+        To be called before budget is spent: a party whose noise is too large by
+        chance would refuse to go on.
+        """
+        most = resolve_backend(self.backend).max_sum()
+        # exceeded with a probability of e^-40
+        if 40 * noise.scale * unit > most:
+            raise ValueError(
+                f"noise for epsilon={noise.epsilon:g} has the scale "
+                f"{noise.scale * unit:.3g}, and so may exceed the largest sum of the "
+                f"backend, {most:.3g}; use a larger epsilon or backend='masking'"
+            )
+
     def _federate(self, partition, party_class, settings, *, min_rows=1, **options):
         """Open a federation for one fit; warn of what its roster cannot hide.
 

@@ -384,6 +384,7 @@ class DPCGMLearner(
             )
             if several:
                 noise = distribute(noise, partition.n_parties, self.min_honest)
+                self._check_noise_fits(noise)
             spent = self._spend(noise.rho, "contingency tables of cliques")
         # Nothing above has looked at the values of the rows.
         states, contribution, layout = plan or self._plan(cliques, ties, partition)
@@ -435,6 +436,7 @@ class DPCGMLearner(
             self.epsilon, self.delta, len(nodes), contribution.per_clique
         )
         noise = distribute(budget.noise, partition.n_parties, self.min_honest)
+        self._check_noise_fits(noise)
         states = self._states()
         sizes, unit = self._pair_sizes(states), budget.edge_unit
         spent = self._spend(noise.rho, "all two-way tables, and those of a tree")

@@ -34,6 +34,7 @@ from skprivbn.mixture._start_protocol import check_given
 from skprivbn.privacy import CountMechanism, distribute
 
 __all__ = [
+    "INTEGER_UNIT",
     "PrivateEMParty",
     "exact_cells",
     "exact_statistics",
@@ -46,7 +47,7 @@ __all__ = [
 
 # Noisy integers travel as multiples of this: room for large counts, and coarse enough
 # that reading an approximate sum gives the integer back.
-_INTEGER_UNIT = 2.0**-20
+INTEGER_UNIT = 2.0**-20
 
 CELLS_PER_COMPONENT = 10
 
@@ -273,10 +274,10 @@ class PrivateEMParty(Party):
     def _hide_noisy(self, sums):
         integers = round_sums(sums, self.grid)
         integers += self.noise.share(len(integers))
-        return self.hide(integers * _INTEGER_UNIT)
+        return self.hide(integers * INTEGER_UNIT)
 
     def _reveal_noisy(self, total):
-        return np.rint(self.reveal(total) / _INTEGER_UNIT) / self.grid
+        return np.rint(self.reveal(total) / INTEGER_UNIT) / self.grid
 
     @operation(tells="the mixture made of the noisy sums", kind="noisy release")
     def hand_over(self):

@@ -13,7 +13,12 @@ from sklearn.utils import check_random_state
 
 from skprivbn.base import FederatedMixin
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.mixture._dp_protocol import PrivateEMParty, noise_of, run_private_em
+from skprivbn.mixture._dp_protocol import (
+    INTEGER_UNIT,
+    PrivateEMParty,
+    noise_of,
+    run_private_em,
+)
 from skprivbn.mixture._em_protocol import EMParty, run_em, small_component_message
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._progress import Progress
@@ -406,7 +411,8 @@ default="kmeans"
         if self.bounds is not None:
             settings["bounds"] = check_bounds(self.bounds, partition.n_features)
         # may raise, before budget is spent
-        noise_of(settings, partition.n_features, partition.n_parties)
+        noise, _ = noise_of(settings, partition.n_features, partition.n_parties)
+        self._check_noise_fits(noise, INTEGER_UNIT)
         spent = charge(self, "mixture")
         with self._federate(partition, PrivateEMParty, settings) as federation:
             mixture = run_private_em(federation, settings, progress)

@@ -186,3 +186,12 @@ def test_every_fit_is_charged_and_the_states_must_be_public(X):
         twice.fit(X, party=party)
     with pytest.raises(ValueError, match="need states="):
         learner(states=None).fit(X, party=party)
+
+
+@pytest.mark.parametrize("cliques", ["chain", "mst"])
+def test_noise_that_encryption_cannot_hold_costs_nothing(X, cliques):
+    accountant = PrivacyAccountant(1.0)
+    small = learner(epsilon=1e-5, backend="ckks", accountant=accountant)
+    with pytest.raises(ValueError, match="largest sum of the backend"):
+        small.set_params(cliques=cliques).fit(X, party=np.arange(len(X)) % 4)
+    assert accountant.spent().epsilon == 0

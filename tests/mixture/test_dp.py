@@ -270,6 +270,8 @@ def test_the_budget_is_charged_once_and_refused_when_gone(many_rows):
         ({"max_iter": 0}, "max_iter"),
         ({"init_params": "local_em"}, "looks at the rows"),
         ({"init_params": "k-means++"}, "looks at the rows"),
+        ({"epsilon": 1e-7, "delta": 0.0, "backend": "ckks"}, "largest sum"),
+        ({"epsilon": 1e-9, "delta": 0.0}, "64-bit integers"),
     ],
 )
 def test_what_would_break_the_promise_costs_nothing(many_rows, parameters, message):
