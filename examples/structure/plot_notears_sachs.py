@@ -38,8 +38,8 @@ stored = root / "benchmarks" / "results" / "notears_figures.json"
 rows = [row for row in json.loads(stored.read_text())["rows"] if row["figure"] == 3]
 
 STYLES = {
-    "authors": ("#0072B2", "o-", "rounds, authors' penalties"),
-    "rounds": ("#56B4E9", "s--", "rounds, defaults"),
+    "rounds": ("#0072B2", "o-", "rounds"),
+    "authors": ("#56B4E9", "s--", "rounds, authors' penalties"),
     "one sum": ("#009E73", "D-", "one sum, equal variances"),
     "one sum, auto": ("#E69F00", "P-", "one sum, auto"),
     "voting": ("#D55E00", "^-", "voting"),
