@@ -59,7 +59,8 @@ class PartyError(RuntimeError):
         "too-large": "the parameters ask for more memory than a site gives",
         "not-authentic": "a message was not signed or sealed by whom it names",
         "out-of-range": "a value is too large for the secure sum's number format",
-        "budget-exceeded": "its privacy budget for these data is used up",
+        "budget-exceeded": "what it allows for these data (privacy budget, number of "
+        "exact fits, room for results) is used up, or less than this takes",
     }
 
     def __init__(self, party: str, operation: str, code: str) -> None:
