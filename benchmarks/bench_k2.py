@@ -18,6 +18,7 @@ from phe import paillier
 from skprivbn.crypto.two_party import (
     Conversation,
     Indicators,
+    JointTable,
     PaillierCountBackend,
     joint_counts,
     open_links,
@@ -46,10 +47,9 @@ def share_counts(make_counts, codes, n_columns, dtype):
     def side(name, own, n_own):
         talk = Conversation(name, NAMES, session)
         links = yield from open_links(talk)
-        own = Indicators([(own, n_own)])
-        n = len(codes[0])
-        share = yield from make_counts()(
-            talk, links, NAMES, own, n_columns, n, np.dtype(dtype)
+        table = JointTable(NAMES, Indicators([(own, n_own)]), n_columns)
+        (share,) = yield from make_counts()(
+            talk, links, [table], len(codes[0]), np.dtype(dtype)
         )
         yield from talk.finish()
         return share

@@ -26,6 +26,7 @@ from skprivbn.bayesian_network._tables import Tables, count_rows
 from skprivbn.crypto._psi import normalise_key
 from skprivbn.crypto.two_party import (
     Indicators,
+    JointTable,
     bit_length_dtype,
     joint_counts,
     open_links,
@@ -268,14 +269,9 @@ class CollectiveParty(ColumnsParty):
         counts = np.zeros(n_columns, dtype=ring)
         if counts.size:
             count = self.count_pair if two else joint_counts
-            counts = yield from count(
-                talk,
-                self.links,
-                holders,
-                Indicators([(own, n_columns[mine])]),
-                n_columns,
-                len(self.codes),
-                ring,
+            table = JointTable(holders, Indicators([(own, n_columns[mine])]), n_columns)
+            (counts,) = yield from count(
+                talk, self.links, [table], len(self.codes), ring
             )
         if two:
             margin = np.bincount(own, minlength=sizes[mine]).astype(ring)

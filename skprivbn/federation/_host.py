@@ -279,8 +279,9 @@ class PartyHost:
         name, _ = self._conversation
         return self._resume(
             {
-                peer: decode(self._session.channel(peer).open(name, message))
-                for peer, message in sealed.items()
+                # taken out, so that long messages are not kept while it is answered
+                peer: decode(self._session.channel(peer).open(name, sealed.pop(peer)))
+                for peer in list(sealed)
             }
         )
 

@@ -47,14 +47,15 @@ def encode(value: Any) -> bytes:
     -------
     message : bytes
     """
-    parts = []
+    parts = [b""]
     _write(value, parts, 0)
-    body = b"".join(parts)
-    if len(body) > MAX_MESSAGE_BYTES:
+    length = sum(map(len, parts))
+    if length > MAX_MESSAGE_BYTES:
         raise ProtocolError(
-            f"a message of {len(body)} bytes exceeds the {MAX_MESSAGE_BYTES} allowed"
+            f"a message of {length} bytes exceeds the {MAX_MESSAGE_BYTES} allowed"
         )
-    return _HEADER.pack(MAGIC, VERSION, len(body)) + body
+    parts[0] = _HEADER.pack(MAGIC, VERSION, length)
+    return b"".join(parts)
 
 
 def decode(message: bytes) -> object:
@@ -103,7 +104,9 @@ def _write(value, parts, depth):
     elif isinstance(value, str):
         parts.append(b"s" + _sized(value.encode()))
     elif isinstance(value, bytes | bytearray | memoryview):
-        parts.append(b"b" + _sized(bytes(value)))
+        # apart from its length: to join them would copy what may be long
+        data = bytes(value)
+        parts += [b"b" + _LENGTH.pack(len(data)), data]
     elif isinstance(value, np.ndarray):
         _write_array(value, parts)
     elif isinstance(value, list | tuple):
@@ -133,7 +136,7 @@ def _write_array(array, parts):
         raise ProtocolError(f"arrays have at most {MAX_DIMENSIONS} dimensions")
     parts.append(b"a" + bytes([_DTYPE_CODES[dtype], array.ndim]))
     parts.append(struct.pack(f"<{array.ndim}Q", *array.shape))
-    parts.append(np.ascontiguousarray(array, dtype=dtype).tobytes())
+    parts.append(np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.uint8))
 
 
 class _Reader:

@@ -1,9 +1,10 @@
 """K2 on columns that different parties hold, as one party runs it.
 
 All nodes take their greedy steps together, so that a step is three things, each done
-once for all candidates of all nodes: share the counts, look the scores up, open who
-is best. What is opened is the winning candidate, or "none", of every node and step:
-the ordered list of its parents. Counts, scores and comparisons stay shared.
+once for all candidates of all nodes, in as few rounds as the size of messages allows:
+share the counts, look the scores up, open who is best. What is opened is the winning
+candidate, or "none", of every node and step: the ordered list of its parents. Counts,
+scores and comparisons stay shared.
 
 A family whose columns have one holder is counted and scored by it alone. The counts
 of ``F + candidate`` follow from those of F (kept from the step before) and of the
@@ -21,6 +22,7 @@ import numpy as np
 
 from skprivbn.crypto.two_party import (
     Indicators,
+    JointTable,
     bit_length_dtype,
     open_numbers,
     refresh_numbers,
@@ -102,6 +104,30 @@ class _Node:
     candidates: list = field(default_factory=list)
 
 
+class _Crossing:
+    """Families of a node and candidates of one owner that cross parties; public."""
+
+    def __init__(self, plan, node, chosen, holders):
+        self.node, self.chosen, self.holders = node, chosen, holders
+        self.held = {
+            name: [v for v in node.family if plan.owners[v] == name] for name in holders
+        }
+        self._n_states = plan.n_states
+        self._sizes = [
+            prod(plan.n_states[v] for v in self.held[name]) for name in holders
+        ]
+        # of two holders, the second's last configuration follows from the margin
+        two = len(holders) == 2
+        self.n_columns = [
+            sum(self.n_cells(candidate) for candidate in chosen),
+            *(size - two for size in self._sizes[1:]),
+        ]
+
+    def n_cells(self, candidate):
+        """Columns of the owner: its configurations, and states but the last."""
+        return self._sizes[0] * (self._n_states[candidate] - 1)
+
+
 class SharedK2:
     """One party's side of the search.
 
@@ -147,9 +173,7 @@ class SharedK2:
                     active.append(node)
             if not active:
                 break
-            counts = {}
-            for node in active:
-                counts.update((yield from self._share_counts(node)))
+            counts = yield from self._share_counts(active)
             yield from self._step(active, counts)
         return {node.family[0]: node.family[1:] for node in self.nodes}
 
@@ -180,71 +204,62 @@ class SharedK2:
         owners = {self.plan.owners[v] for v in family}
         return tuple(name for name in self.talk.roster if name in owners)
 
-    def _share_counts(self, node):
-        """Own shares of the counts of the node's family with each candidate."""
-        counts = {}
-        for owner in self.talk.roster:
-            chosen = [v for v in node.candidates if self.plan.owners[v] == owner]
-            holders = self._holders([*node.family, *chosen[:1]])
-            if not chosen or self.talk.name not in holders:
+    def _share_counts(self, active):
+        """Own shares of the counts of all candidate families."""
+        counts, pairs, more = {}, [], []
+        for node in active:
+            for owner in self.talk.roster:
+                chosen = [v for v in node.candidates if self.plan.owners[v] == owner]
+                holders = self._holders([*node.family, *chosen[:1]])
+                if not chosen or self.talk.name not in holders:
+                    continue
+                if len(holders) == 1:
+                    for candidate in chosen:
+                        family = (*node.family, candidate)
+                        counts[family] = self._own_counts(family).astype(self.ring)
+                    continue
+                # the candidates' owner begins; the others' configurations are bits
+                holders = [owner, *(name for name in holders if name != owner)]
+                crossing = _Crossing(self.plan, node, chosen, holders)
+                (pairs if len(holders) == 2 else more).append(crossing)
+        for share_counts, some in ((self.pair_counts, pairs), (self.many_counts, more)):
+            if not some:
                 continue
-            if len(holders) == 1:
-                for candidate in chosen:
-                    family = (*node.family, candidate)
-                    counts[family] = self._own_counts(family).astype(self.ring)
-                continue
-            # the candidates' owner begins; the others' configurations are bits
-            others = [name for name in holders if name != owner]
-            shares = yield from self._joint_counts(node, chosen, [owner, *others])
-            for candidate, share in shares.items():
-                counts[(*node.family, candidate)] = share
+            tables = [self._joint_table(crossing) for crossing in some]
+            products = yield from share_counts(
+                self.talk, self.links, tables, self.plan.n_samples, self.ring
+            )
+            for crossing, product in zip(some, products):
+                counts.update(self._complete(crossing, product))
         return counts
 
-    def _joint_counts(self, node, chosen, holders):
-        n_states, owner = self.plan.n_states, holders[0]
-        held = {
-            name: [v for v in node.family if self.plan.owners[v] == name]
-            for name in holders
-        }
-        shapes = {name: [n_states[v] for v in held[name]] for name in holders}
-        two = len(holders) == 2
-        # of two holders, the second's last configuration follows from the margin
-        n_columns = [
-            sum(prod(shapes[owner]) * (n_states[c] - 1) for c in chosen),
-            *(prod(shapes[name]) - two for name in holders[1:]),
-        ]
-        if self.talk.name == owner:
-            blocks = [self._candidate_block(held[owner], c) for c in chosen]
+    def _joint_table(self, crossing):
+        """What has to be counted together."""
+        held = crossing.held[self.talk.name]
+        if self.talk.name == crossing.holders[0]:
+            blocks = [self._candidate_block(held, c) for c in crossing.chosen]
         else:
-            mine = self.talk.name
-            blocks = [
-                (partial(self._codes, held[mine]), n_columns[holders.index(mine)])
-            ]
-        share_counts = self.pair_counts if two else self.many_counts
-        products = yield from share_counts(
-            self.talk,
-            self.links,
-            holders,
-            Indicators(blocks),
-            n_columns,
-            self.plan.n_samples,
-            self.ring,
-        )
-        axes = [*held[owner], None, *(v for name in holders[1:] for v in held[name])]
-        shares, start = {}, 0
-        for candidate in chosen:
-            stop = start + prod(shapes[owner]) * (n_states[candidate] - 1)
+            position = crossing.holders.index(self.talk.name)
+            blocks = [(partial(self._codes, held), crossing.n_columns[position])]
+        return JointTable(crossing.holders, Indicators(blocks), crossing.n_columns)
+
+    def _complete(self, crossing, products):
+        """Yield (family, own shares of its counts), with what follows from margins."""
+        node, owner = crossing.node, crossing.holders[0]
+        axes = [v for name in crossing.holders for v in crossing.held[name]]
+        place = len(crossing.held[owner])
+        start = 0
+        for candidate in crossing.chosen:
+            stop = start + crossing.n_cells(candidate)
             part = products[start:stop]
-            if two:
-                part = self._complete_margin(part, held[owner], candidate, owner)
-            shape = [*shapes[owner], n_states[candidate] - 1]
-            shape += [size for name in holders[1:] for size in shapes[name]]
-            part = part.reshape(shape).transpose(
-                [axes.index(v) for v in (*node.family, None)]
-            )
-            shares[candidate] = self._complete_candidate(part, node)
+            if len(crossing.holders) == 2:
+                part = self._complete_margin(part, crossing.held[owner], candidate)
+            found = [*axes[:place], candidate, *axes[place:]]
+            shape = [self.plan.n_states[v] - (v == candidate) for v in found]
+            family = (*node.family, candidate)
+            part = part.reshape(shape).transpose([found.index(v) for v in family])
+            yield family, self._complete_candidate(part, node)
             start = stop
-        return shares
 
     def _candidate_block(self, held, candidate):
         """Codes of own configurations with a candidate's states but the last."""
@@ -258,9 +273,9 @@ class SharedK2:
 
         return codes, prod(n_states[v] for v in held) * n_kept
 
-    def _complete_margin(self, part, held, candidate, owner):
+    def _complete_margin(self, part, held, candidate):
         last = -part.sum(axis=1, keepdims=True, dtype=self.ring)
-        if self.talk.name == owner:
+        if candidate in self.columns:
             margin = self._own_counts([*held, candidate])[..., :-1]
             last += margin.reshape(-1, 1).astype(self.ring)
         return np.concatenate([part, last], axis=1)
@@ -354,35 +369,51 @@ class SharedK2:
         counts : dict of int to ndarray of int64
             Axes: the node, then its parents in the order found.
         """
-        opened = {}
-        for node in self.nodes:
-            holders = self._holders(node.family)
-            shape = [self.plan.n_states[v] for v in node.family]
-            share = np.zeros(shape, dtype=np.uint64)
-            if self.talk.name in holders:
-                share = yield from self._wide_share(holders, node.counts, transform)
-            if noise is not None:
-                share = share + noise(share.shape).astype(np.int64).astype(np.uint64)
-            # a share may be a whole count, or nothing but noise: opened as it is, the
-            # parties' noise could be told apart and taken away
-            roster = self.talk.roster
-            share = yield from refresh_numbers(self.talk, roster, share)
-            total = yield from open_numbers(self.talk, roster, share)
-            opened[node.family[0]] = total.astype(np.int64)
-        return opened
+        roster = self.talk.roster
+        shares = yield from self._wide_shares(transform)
+        if noise is not None:
+            for share in shares:
+                share += noise(share.shape).astype(np.int64).astype(np.uint64)
+        flat = np.concatenate([share.ravel() for share in shares])
+        # a share may be a whole count, or nothing but noise: opened as it is, the
+        # parties' noise could be told apart and taken away
+        flat = yield from refresh_numbers(self.talk, roster, flat)
+        flat = (yield from open_numbers(self.talk, roster, flat)).astype(np.int64)
+        ends = np.cumsum([share.size for share in shares])
+        return {
+            node.family[0]: counts.reshape(share.shape)
+            for node, share, counts in zip(
+                self.nodes, shares, np.split(flat, ends[:-1])
+            )
+        }
 
-    def _wide_share(self, holders, counts, transform):
-        """Shares modulo 2^64 of the counts, or of a public table of them."""
+    def _wide_shares(self, transform):
+        """Shares modulo 2^64 of all nodes' counts, or of a public table of them."""
         if transform is None:
             transform = np.arange(self.plan.n_samples + 1)
-        if len(holders) == 1:
-            return transform[counts].astype(np.int64).astype(np.uint64)
+        shares, by_holders = [], {}
+        for node in self.nodes:
+            shape = [self.plan.n_states[v] for v in node.family]
+            share = np.zeros(shape, dtype=np.uint64)
+            shares.append(share)
+            holders = self._holders(node.family)
+            if holders == (self.talk.name,):
+                share[...] = transform[node.counts].astype(np.int64)
+            elif self.talk.name in holders:
+                by_holders.setdefault(holders, []).append((node.counts, share))
         book = _TableBook(self.index_bits)
-        which = np.full(counts.size, book.position(transform))
-        values = yield from shared_lookup(
-            self.talk, self.links, holders, counts.ravel(), book.tables(), which
-        )
-        return values.reshape(counts.shape)
+        position = book.position(transform)
+        for holders in sorted(by_holders, key=self._position):
+            counts = [counts.ravel() for counts, _ in by_holders[holders]]
+            counts = np.concatenate(counts)
+            which = np.full(counts.size, position)
+            values = yield from shared_lookup(
+                self.talk, self.links, holders, counts, book.tables(), which
+            )
+            for _, share in by_holders[holders]:
+                share[...] = values[: share.size].reshape(share.shape)
+                values = values[share.size :]
+        return shares
 
 
 class _TableBook:

@@ -256,6 +256,18 @@ def test_messages_depend_on_shape_and_result_only():
     assert sizes(fits[0].ledger_) == sizes(fits[1].ledger_)
 
 
+def test_more_columns_take_no_more_rounds():
+    n_rounds = []
+    for n_features in (4, 8):
+        X = np.repeat(np.arange(50)[:, None] % 2, n_features, axis=1)
+        columns = list(range(n_features))
+        parties = {"a": columns[::2], "b": columns[1::2]}
+        learner = PrivateK2StructureLearner(parties, max_parents=1).fit(X)
+        assert learner.adjacency_matrix_[0, 1:].all()
+        n_rounds.append(learner.ledger_.n_rounds)
+    assert n_rounds[0] == n_rounds[1]
+
+
 def test_nothing_secret_is_in_a_fitted_learner():
     X, _ = sample_asia(50, 0)
     learner = PrivateK2StructureLearner(TWO, max_parents=1).fit(X)

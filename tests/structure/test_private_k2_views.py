@@ -219,7 +219,7 @@ def test_the_random_index_hides_the_counts(monkeypatch):
 def test_paillier_shows_the_key_owner_masked_counts_only():
     # fields decrypt to a mask plus a count; the count is lost in 60 bits of mask
     codes = np.zeros(50, dtype=int)
-    from skprivbn.crypto.two_party import Indicators
+    from skprivbn.crypto.two_party import Indicators, JointTable
 
     seen = []
     for _ in range(3):
@@ -227,14 +227,9 @@ def test_paillier_shows_the_key_owner_masked_counts_only():
 
         def side(name, counts=counts):
             talk = Conversation(name, TWO, b"session")
-            share = yield from counts[name](
-                talk,
-                None,
-                TWO,
-                Indicators([(codes, 6)]),
-                [6, 6],
-                50,
-                np.dtype(np.uint8),
+            table = JointTable(TWO, Indicators([(codes, 6)]), [6, 6])
+            (share,) = yield from counts[name](
+                talk, None, [table], 50, np.dtype(np.uint8)
             )
             yield from talk.finish()
             return share

@@ -14,7 +14,7 @@ from skprivbn.crypto.two_party._backends import (
     resolve_count_backend,
 )
 from skprivbn.crypto.two_party._conversation import Conversation, run_together
-from skprivbn.crypto.two_party._counts import Indicators, joint_counts
+from skprivbn.crypto.two_party._counts import Indicators, JointTable, joint_counts
 from skprivbn.crypto.two_party._gmw import open_numbers, refresh_numbers
 from skprivbn.crypto.two_party._hash import bit_length_dtype
 from skprivbn.crypto.two_party._lookup import shared_lookup
@@ -23,6 +23,7 @@ from skprivbn.crypto.two_party._ot_extension import open_links
 __all__ = [
     "Conversation",
     "Indicators",
+    "JointTable",
     "OTBackend",
     "PaillierCountBackend",
     "bit_length_dtype",

@@ -48,10 +48,13 @@ class Conversation:
 
     def flush(self):
         """Hand over what is queued and take in what has arrived."""
-        leaving = {peer: {"messages": sent} for peer, sent in self._outbox.items()}
-        self._outbox = {}
-        for peer, payload in (yield leaving).items():
-            self._inbox[peer].extend(payload["messages"])
+        # messages may be long: no name here holds on to them
+        for peer, payload in (yield self._take_outbox()).items():
+            self._inbox[peer].extend(payload.pop("messages"))
+
+    def _take_outbox(self):
+        leaving, self._outbox = self._outbox, {}
+        return {peer: {"messages": sent} for peer, sent in leaving.items()}
 
     def finish(self):
         """Send what is left and check that nothing unread remains."""
@@ -90,7 +93,7 @@ def run_together(sides, on_message=None):
             for peer, payload in outgoing.items():
                 if on_message is not None:
                     on_message(name, peer, payload)
-                leaving[peer][name] = payload
+                leaving[peer][name] = dict(payload)
         silent = 0 if any(leaving.values()) else silent + 1
         arriving = leaving
     return results

@@ -5,6 +5,8 @@ record has. The count of a joint configuration is the sum over records of a prod
 indicators, one per holder, and ends as additive shares among the holders.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -15,7 +17,7 @@ from skprivbn.crypto.two_party._products import (
 )
 from skprivbn.crypto.two_party._tree_counts import tree_counts
 
-__all__ = ["Indicators", "joint_counts"]
+__all__ = ["Indicators", "JointTable", "joint_counts"]
 
 _CHUNK_BYTES = 1 << 22
 
@@ -52,44 +54,69 @@ class Indicators:
         ).astype(dtype)
 
 
-def joint_counts(talk, links, holders, indicators, n_columns, n_samples, dtype):
-    """Share the counts of all combinations of the holders' columns, by transfers.
+@dataclass(frozen=True)
+class JointTable:
+    """A table of counts to share, as one of its holders sees it.
 
-    Two holders use trees of masks. More work record by record: the first holder's
-    indicators are multiplied by the second's bits, the shared products by the third's,
-    and so on; the last products are added up. Safe as long as one holder does not
-    collude.
-
-    Parameters
+    Attributes
     ----------
-    talk, links : Conversation and dict of Link
     holders : sequence of str
         Two or more, this party among them.
     indicators : Indicators
         This party's own.
     n_columns : sequence of int
         Of every holder.
+    """
+
+    holders: Sequence
+    indicators: Indicators
+    n_columns: Sequence
+
+
+def joint_counts(talk, links, tables, n_samples, dtype):
+    """Share the counts of all combinations of holders' columns, by transfers.
+
+    Two holders use trees of masks, for all tables together. More work record by
+    record: the first holder's indicators are multiplied by the second's bits, the
+    shared products by the third's, and so on; the last products are added up. Safe as
+    long as one holder does not collude.
+
+    Parameters
+    ----------
+    talk, links : Conversation and dict of Link
+    tables : list of JointTable
+        Those of this party; in an order on which everybody agrees.
     n_samples : int
     dtype : unsigned dtype
         The ring of the shares: modulo two to its number of bits.
 
     Returns
     -------
-    shares : ndarray of shape n_columns
+    shares : list of ndarray
+        Of the shapes `n_columns` of the tables.
     """
-    if len(holders) == 2:
-        return (
-            yield from tree_counts(
-                talk, links, holders, indicators, n_columns, n_samples, dtype
-            )
-        )
+    pairs = [table for table in tables if len(table.holders) == 2]
+    of_pairs = iter((yield from tree_counts(talk, links, pairs, n_samples, dtype)))
+    shares = []
+    for table in tables:
+        if len(table.holders) == 2:
+            shares.append(next(of_pairs))
+        else:
+            count = _count_records(talk, links, table, n_samples, dtype)
+            shares.append((yield from count))
+    return shares
+
+
+def _count_records(talk, links, table, n_samples, dtype):
+    """Share the counts of more than two holders, some records at a time."""
+    holders, n_columns = table.holders, table.n_columns
     mine, n_cells = holders.index(talk.name), prod(n_columns)
     total = np.zeros(n_cells, dtype=dtype)
     # 48: the transfer's row and masks of one product, beside its numbers
     per_record = n_cells * np.dtype(dtype).itemsize + 48 * prod(n_columns[1:])
     step = max(1, _CHUNK_BYTES // max(1, per_record))
     for start in range(0, n_samples if n_cells else 0, step):
-        own = indicators.columns(slice(start, start + step), dtype)
+        own = table.indicators.columns(slice(start, start + step), dtype)
         share = own if mine == 0 else None
         for position in range(1, len(holders)):
             width = prod(n_columns[:position])

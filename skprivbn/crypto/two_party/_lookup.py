@@ -22,7 +22,9 @@ from skprivbn.crypto.two_party._products import bits_to_numbers, multiply_shared
 
 __all__ = ["shared_lookup", "shared_one_hot"]
 
-_CHUNK_BYTES = 1 << 20
+#: of the one-hot vectors made together; and of a message with a transfer for each bit
+_VECTOR_BYTES = 1 << 21
+_MESSAGE_BYTES = 1 << 20
 
 
 def shared_one_hot(talk, links, group, bits):
@@ -81,7 +83,8 @@ def shared_lookup(talk, links, group, shares, tables, which):
     width = max(1, int(tables.max()).bit_length())
     # vector and row of equal size, an entry of the row being 64 bits long
     n_low = max(0, (k - 6) // 2)
-    step = max(1, _CHUNK_BYTES * 8 >> (k - n_low))
+    # with small tables the transfers for the index, 16 bytes a bit, take the most
+    step = max(1, min(_VECTOR_BYTES * 8 >> (k - n_low), _VECTOR_BYTES // (8 * k)))
     # lookups in one table next to each other, to prepare its rows less often
     order = np.argsort(which, kind="stable")
     values = np.empty(len(shares), dtype=np.uint64)
@@ -112,8 +115,15 @@ def _lookup_chunk(talk, links, group, shares, tables, which, n_low, width):
         low, high = np.split(row, 2, axis=1)
         switch = bits[:, level]
         row = low ^ (yield from multiply_shared(talk, links, group, switch, low ^ high))
-    found = np.unpackbits(row.view(np.uint8), axis=1, bitorder="little")
-    return (yield from bits_to_numbers(talk, links, group, found[:, :width], np.uint64))
+    # the entries have most bits of all: a part of them at a time
+    values, step = np.empty(m, dtype=np.uint64), max(1, _MESSAGE_BYTES // (16 * width))
+    for start in range(0, m, step):
+        part = slice(start, start + step)
+        found = np.unpackbits(row[part].view(np.uint8), axis=1, bitorder="little")
+        values[part] = yield from bits_to_numbers(
+            talk, links, group, found[:, :width], np.uint64
+        )
+    return values
 
 
 def _sum_of_rows(table, vectors, distance):

@@ -62,15 +62,21 @@ class PackedCounts:
         self._private = None
         self._n_fields = 0
 
-    def __call__(self, talk, links, holders, indicators, n_columns, n_samples, dtype):
+    def __call__(self, talk, links, tables, n_samples, dtype):
         """Share counts, as :func:`~skprivbn.crypto.two_party.joint_counts` does."""
-        first, second = holders
-        n_fields, n_rows = n_columns
+        shares = []
+        for table in tables:
+            shares.append((yield from self._share(talk, table, n_samples, dtype)))
+        return shares
+
+    def _share(self, talk, table, n_samples, dtype):
+        first, second = table.holders
+        n_fields, n_rows = table.n_columns
         self._n_fields += n_fields * n_rows
         if self._n_fields > self._max_fields:
             raise OverflowError("more counts than the masks are sized for")
-        if 0 in n_columns:
-            return np.zeros(n_columns, dtype=dtype)
+        if 0 in table.n_columns:
+            return np.zeros(table.n_columns, dtype=dtype)
         layout = _Layout.fitting(
             n_samples, n_fields, n_rows, self._max_fields, self._key_size
         )
@@ -79,7 +85,9 @@ class PackedCounts:
         else:
             side, peer = self._as_second, first
         return (
-            yield from side(talk, peer, indicators, n_samples, n_rows, layout, dtype)
+            yield from side(
+                talk, peer, table.indicators, n_samples, n_rows, layout, dtype
+            )
         )
 
     def _as_first(self, talk, peer, indicators, n_samples, n_rows, layout, dtype):

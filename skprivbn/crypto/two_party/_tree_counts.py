@@ -15,6 +15,8 @@ shares are widened: of x + y = c modulo 2^16 with c below 2^15 it is known that 
 has wrapped around if one of x and y has its top bit set.
 """
 
+from itertools import combinations, zip_longest
+
 import numpy as np
 
 from skprivbn.crypto.two_party._products import (
@@ -27,47 +29,95 @@ __all__ = ["tree_counts"]
 
 _NARROW = np.dtype(np.uint16)
 _GROUP = (1 << 15) - 1
-#: of a message; and of the masks made at a time, which should stay in the cache
-_MESSAGE_BYTES = 1 << 20
+#: of one direction in a round, what is kept for it included; of one table in a
+#: message; and of the masks made at a time, which should stay in the cache
+_ROUND_BYTES = 3 << 20
+_MESSAGE_BYTES = 1 << 19
 _WORK_BYTES = 1 << 18
+#: numbers widened in a round
+_WIDEN = 1 << 15
 
 
-def tree_counts(talk, links, holders, indicators, n_columns, n_samples, dtype):
-    """Share the counts of all combinations of two holders' columns.
+def tree_counts(talk, links, tables, n_samples, dtype):
+    """Share tables of counts of all combinations of two holders' columns.
+
+    A round carries records of as many tables as its size allows, in both directions:
+    over a network rounds cost more than bytes.
 
     Parameters
     ----------
     talk, links : Conversation and dict of Link
-    holders : sequence of str
-        Two, this party one of them.
-    indicators : Indicators
-        This party's own; one block of columns if it is the second holder.
-    n_columns : sequence of int
-        Of both holders.
+    tables : list of JointTable
+        Two holders each, this party one of them; its indicators are one block of
+        columns where it is the second holder.
     n_samples : int
     dtype : unsigned dtype
         The ring of the shares: modulo two to its number of bits.
 
     Returns
     -------
-    shares : ndarray of shape n_columns
+    shares : list of ndarray
+        Of the shapes `n_columns` of the tables.
     """
     dtype = np.dtype(dtype)
-    total = np.zeros(n_columns, dtype=dtype)
-    if 0 in n_columns:
-        return total
-    first, second = holders
     wide = dtype.itemsize > _NARROW.itemsize
-    shape = _Shape(*n_columns, _NARROW if wide else dtype)
-    step = _GROUP if wide else n_samples
-    for start in range(0, n_samples, step):
-        messages = list(shape.messages(start, min(start + step, n_samples)))
-        side, peer = (_as_first, second) if talk.name == first else (_as_second, first)
-        share = yield from side(talk, links[peer], peer, indicators, shape, messages)
-        if wide:
-            share = yield from _widen(talk, links, holders, share, dtype)
-        total += share
-    return total
+    step = _GROUP if wide else max(1, n_samples)
+    groups = [
+        slice(start, min(start + step, n_samples))
+        for start in range(0, n_samples, step)
+    ]
+    jobs = [_Job(table, len(groups), _NARROW if wide else dtype) for table in tables]
+    streams = {}
+    for job in jobs:
+        if 0 not in job.n_columns:
+            streams.setdefault(job.holders, []).append(job)
+    rounds = [_rounds(stream, groups) for stream in streams.values()]
+    for parts in zip_longest(*rounds):
+        yield from _exchange(talk, links, [pieces for pieces in parts if pieces])
+    if wide:
+        yield from _widen_jobs(talk, links, jobs, dtype)
+    return [job.totals.sum(axis=0, dtype=dtype).T for job in jobs]
+
+
+class _Job:
+    """A table: its public sizes, and own shares for every group of records."""
+
+    def __init__(self, table, n_groups, dtype):
+        self.holders, self.indicators = tuple(table.holders), table.indicators
+        self.n_columns = table.n_columns
+        self.shape = _Shape(*table.n_columns, dtype)
+        self.totals = np.zeros((n_groups, *table.n_columns[::-1]), dtype)
+
+
+def _rounds(jobs, groups):
+    """Yield the pieces of each round: lists of (job, group, records)."""
+    pieces, used = [], 0
+    for job in jobs:
+        for group, records in enumerate(groups):
+            for rows in job.shape.messages(records):
+                n_bytes = (rows.stop - rows.start) * job.shape.row_bytes
+                if pieces and used + n_bytes > _ROUND_BYTES:
+                    yield pieces
+                    pieces, used = [], 0
+                pieces.append((job, group, rows))
+                used += n_bytes
+    yield pieces
+
+
+def _exchange(talk, links, parts):
+    """Ask, answer what is asked, use the answers; each with all peers at a time."""
+    asked, answered = [], []
+    for pieces in parts:
+        first, second = pieces[0][0].holders
+        if talk.name == second:
+            chosen = _ask(talk, links[first], first, pieces)
+            asked.append((first, pieces, chosen))
+        else:
+            answered.append((second, pieces))
+    for peer, pieces in answered:
+        yield from _answer(talk, links[peer], peer, pieces)
+    for peer, pieces, chosen in asked:
+        yield from _use_answers(talk, links[peer], peer, pieces, chosen)
 
 
 class _Shape:
@@ -79,19 +129,24 @@ class _Shape:
         self.n_leaves = n_columns + 1
         self.depth = n_columns.bit_length()
         self.n_blocks = -(-n_numbers * dtype.itemsize // 16)
-        largest = max(16 * self.depth, n_numbers * dtype.itemsize)
-        self.message_rows = max(1, _MESSAGE_BYTES // largest)
+        # of a record on its way: a choice and two keys for every level, its numbers
+        self.row_bytes = 48 * self.depth + n_numbers * dtype.itemsize
 
-    def messages(self, start, stop):
+    def messages(self, records):
         """Yield the records of each message as a slice."""
-        for first in range(start, stop, self.message_rows):
-            yield slice(first, min(stop, first + self.message_rows))
+        step = max(1, _MESSAGE_BYTES // self.row_bytes)
+        for start in range(records.start, records.stop, step):
+            yield slice(start, min(records.stop, start + step))
 
     def pieces(self, n_rows, n_blocks=1):
         """Yield the rows to work on together, with so many blocks to a leaf."""
         step = max(1, _WORK_BYTES // (16 * n_blocks * self.n_leaves))
         for start in range(0, n_rows, step):
             yield slice(start, min(n_rows, start + step))
+
+    def path(self, own):
+        """Return the node of every level on the way to each record's own leaf."""
+        return own >> np.arange(self.depth, dtype=own.dtype)[::-1, None]
 
     def n_parents(self, level):
         """Nodes of a level that have needed leaves below them."""
@@ -133,23 +188,27 @@ def _sum_leaves(masks):
     return together.reshape(masks.shape[1:])
 
 
-def _as_first(talk, link, peer, indicators, shape, messages):
-    """Make the trees; return own shares."""
-    hash_, total = link.sender.hash, 0
-    for rows in messages:
-        m = rows.stop - rows.start
-        masks = link.sender.masks((yield from talk.receive(peer)), shape.depth * m, 1)
-        sent = np.stack(masks).reshape(2, shape.depth, m, 2)
+def _answer(talk, link, peer, pieces):
+    """First holder: make the trees, keep the own shares."""
+    hash_, pairs = link.sender.hash, []
+    # all of a round first: the peer's tweaks come in this order
+    for job, _, rows in pieces:
+        n_keys = job.shape.depth * (rows.stop - rows.start)
+        message = yield from talk.receive(peer)
+        pairs.append(link.sender.masks(message, n_keys, 1))
+    for job, group, rows in pieces:
+        shape, m = job.shape, rows.stop - rows.start
+        sent = np.stack(pairs.pop(0)).reshape(2, shape.depth, m, 2)
         numbers = np.empty((m, shape.n_numbers), dtype=shape.dtype)
         for piece in shape.pieces(m):
             leaves = _grow(sent[:, :, piece], shape, hash_)
             filled = numbers[piece]
-            for part, masks in shape.stretch(leaves, hash_):
-                total = total + _sum_rows(masks)
-                filled[part] = _sum_leaves(masks)[:, : shape.n_numbers]
-        _add_indicators(numbers, indicators.codes(rows))
-        talk.send(peer, {"keys": sent[:, 1:], "numbers": numbers})
-    return -total[:-1, : shape.n_numbers].T
+            for part, stretched in shape.stretch(leaves, hash_):
+                job.totals[group] -= _sum_rows(stretched)[:-1, : shape.n_numbers]
+                filled[part] = _sum_leaves(stretched)[:, : shape.n_numbers]
+        _add_indicators(numbers, job.indicators.codes(rows))
+        # a copy, which lets go of the first level's keys
+        talk.send(peer, {"keys": sent[:, 1:].copy(), "numbers": numbers})
 
 
 def _grow(sent, shape, hash_):
@@ -171,18 +230,26 @@ def _add_indicators(numbers, blocks):
         start += n_columns
 
 
-def _as_second(talk, link, peer, indicators, shape, messages):
-    """Learn all leaves but one; return own shares."""
-    hash_, total = link.receiver.hash, 0
-    for rows in messages:
-        own = indicators.single(rows)
-        own = np.where((own >= 0) & (own < shape.n_columns), own, shape.n_columns)
-        m = len(own)
-        # node of every level on the way to the own leaf; keys are of its siblings
-        path = own >> np.arange(shape.depth)[::-1, None]
-        message, keys = link.receiver.choose(1 - path.ravel() % 2, 1)
+def _ask(talk, link, peer, pieces):
+    """Second holder: choose the keys; return own configurations and keys."""
+    chosen = []
+    for job, _, rows in pieces:
+        own, n_columns = job.indicators.single(rows), job.shape.n_columns
+        inside = (own >= 0) & (own < n_columns)
+        own = np.where(inside, own, n_columns).astype(np.int32)
+        # keys are of the siblings of the nodes on the way to the own leaf
+        message, keys = link.receiver.choose(1 - job.shape.path(own).ravel() % 2, 1)
         talk.send(peer, message)
-        keys = keys.reshape(shape.depth, m, 2)
+        chosen.append((own, keys))
+    return chosen
+
+
+def _use_answers(talk, link, peer, pieces, chosen):
+    """Second holder: learn all leaves but one, keep the own shares."""
+    hash_ = link.receiver.hash
+    for (job, group, _), (own, keys) in zip(pieces, chosen):
+        shape, m = job.shape, len(own)
+        path, keys = shape.path(own), keys.reshape(shape.depth, m, 2)
         answer = yield from talk.receive(peer)
         sent, numbers = answer["keys"], answer["numbers"]
         if (
@@ -203,8 +270,7 @@ def _as_second(talk, link, peer, indicators, shape, messages):
                 found = -_sum_leaves(masks)
                 found[:, : shape.n_numbers] += received[part]
                 masks[unknown] = found
-                total = total + _sum_rows(masks)
-    return total[:-1, : shape.n_numbers].T
+                job.totals[group] += _sum_rows(masks)[:-1, : shape.n_numbers]
 
 
 def _grow_all_but_one(path, keys, sent, shape, hash_):
@@ -221,6 +287,22 @@ def _grow_all_but_one(path, keys, sent, shape, hash_):
         sums ^= sent[:, level - 1]
         nodes[sibling, record] = keys[level] ^ sums[sibling % 2, record]
     return nodes
+
+
+def _widen_jobs(talk, links, jobs, dtype):
+    """Widen the shares of all groups of records, of all tables of two holders."""
+    for pair in combinations(talk.roster, 2):
+        chosen = [job for job in jobs if set(job.holders) == set(pair)]
+        if not chosen:
+            continue
+        narrow = np.concatenate([job.totals.ravel() for job in chosen])
+        wide = np.empty(narrow.shape, dtype=dtype)
+        for start in range(0, len(narrow), _WIDEN):
+            part = slice(start, start + _WIDEN)
+            wide[part] = yield from _widen(talk, links, pair, narrow[part], dtype)
+        ends = np.cumsum([job.totals.size for job in chosen])
+        for job, totals in zip(chosen, np.split(wide, ends[:-1])):
+            job.totals = totals.reshape(job.totals.shape)
 
 
 def _widen(talk, links, holders, shares, dtype):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from skprivbn.crypto.two_party import Indicators, joint_counts
+from skprivbn.crypto.two_party import Indicators, JointTable, joint_counts
 from skprivbn.crypto.two_party import _paillier_counts as packed
 from skprivbn.crypto.two_party import _tree_counts as trees
 from skprivbn.crypto.two_party._paillier_counts import PackedCounts, nth_residues
@@ -18,15 +18,12 @@ def share(codes, n_columns, dtype, make=lambda: joint_counts, transcript=None):
     """Run the protocol; return every holder's share."""
 
     def side(talk, links, i):
-        return make()(
-            talk,
-            links,
-            talk.roster,
-            Indicators([(codes[i], n_columns[i])]),
-            n_columns,
-            len(codes[0]),
-            np.dtype(dtype),
+        own = Indicators([(codes[i], n_columns[i])])
+        table = JointTable(talk.roster, own, n_columns)
+        (found,) = yield from make()(
+            talk, links, [table], len(codes[0]), np.dtype(dtype)
         )
+        return found
 
     return run_sides(side, len(codes), transcript=transcript)
 
@@ -67,10 +64,10 @@ def test_a_thousand_tables():
         for shape, codes in tables:
             own = Indicators([(codes[i], shape[i])])
             n = len(codes[0])
-            share = yield from joint_counts(
-                talk, links, talk.roster, own, shape, n, np.dtype(np.uint8)
+            table = JointTable(talk.roster, own, shape)
+            shares += yield from joint_counts(
+                talk, links, [table], n, np.dtype(np.uint8)
             )
-            shares.append(share)
         return shares
 
     for (shape, codes), one, other in zip(tables, *run_sides(side)):
@@ -101,6 +98,54 @@ def test_many_chunks(monkeypatch):
     for make in (lambda: joint_counts, small_paillier):
         shares = share(codes, [3, 2], np.uint8, make)
         np.testing.assert_array_equal(sum(shares), plain(codes, [3, 2]))
+
+
+def share_all(tables, codes, n_states, dtype, transcript=None):
+    """Share tables, each given by its holders, at once: {table: every share}."""
+
+    def side(talk, links, i):
+        mine = [
+            JointTable(
+                [NAMES[j] for j in holders],
+                Indicators([(codes[i], n_states[i])]),
+                [n_states[j] for j in holders],
+            )
+            for holders in tables
+            if i in holders
+        ]
+        n = len(codes[0])
+        return joint_counts(talk, links, mine, n, np.dtype(dtype))
+
+    all_shares = [
+        iter(found) for found in run_sides(side, len(codes), transcript=transcript)
+    ]
+    return [[next(all_shares[j]) for j in holders] for holders in tables]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32])
+def test_many_tables_together(monkeypatch, dtype):
+    monkeypatch.setattr(trees, "_MESSAGE_BYTES", 2000)
+    monkeypatch.setattr(trees, "_ROUND_BYTES", 7000)
+    monkeypatch.setattr(trees, "_GROUP", 33)
+    monkeypatch.setattr(trees, "_WIDEN", 10)
+    rng, n_states = np.random.default_rng(0), [2, 3, 4]
+    codes = [rng.integers(0, n + 1, 100) for n in n_states]
+    # either way, unequally often, and among all three in between
+    tables = [(0, 1), (1, 0), (0, 2), (2, 0, 1), (0, 1), (2, 1), (0, 1), (1, 2, 0)]
+    found = share_all(tables, codes, n_states, dtype)
+    for holders, shares in zip(tables, found):
+        expected = plain([codes[j] for j in holders], [n_states[j] for j in holders])
+        np.testing.assert_array_equal(sum(shares), expected)
+
+
+def test_many_tables_take_no_more_rounds_than_one_each_way():
+    codes, n_messages = np.zeros((2, 100), dtype=int), []
+    for n_tables in (1, 10):
+        said = []
+        share_all([(0, 1), (1, 0)] * n_tables, codes, [3, 3], np.uint32, said)
+        n_messages.append(len(said))
+    # choices, answers; choices and an answer for the upper bits of shares
+    assert n_messages == [6, 6]
 
 
 def test_many_chunks_of_three_holders(monkeypatch):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from skprivbn.crypto.two_party import _lookup as lookup
 from skprivbn.crypto.two_party._lookup import shared_lookup, shared_one_hot
 from tests.crypto.two_party._sides import flatten, run_sides, split
 
@@ -21,6 +22,12 @@ def test_equals_indexing(n_parties, k):
 
     values = sum(run_sides(side, n_parties))
     np.testing.assert_array_equal(values.astype(np.int64), tables[which, numbers])
+
+
+def test_many_chunks(monkeypatch):
+    monkeypatch.setattr(lookup, "_VECTOR_BYTES", 1000)
+    monkeypatch.setattr(lookup, "_MESSAGE_BYTES", 5000)
+    test_equals_indexing(2, 9)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])

@@ -6,10 +6,12 @@ import numpy as np
 
 from skprivbn.crypto.two_party import (
     Indicators,
+    JointTable,
     joint_counts,
     shared_argmax,
     shared_lookup,
 )
+from skprivbn.crypto.two_party import _tree_counts as trees
 from skprivbn.crypto.two_party._hash import TweakableHash
 from tests.crypto.two_party._sides import run_sides
 
@@ -27,20 +29,18 @@ def tweaks_used(monkeypatch):
 
     def side(talk, links, i):
         for _ in range(2):
+            own = Indicators([(codes[i], 2)])
+            # two tables each way
+            holders = (talk.roster, talk.roster[::-1]) * 2
+            tables = [JointTable(order, own, [2, 2]) for order in holders]
             counts = yield from joint_counts(
-                talk,
-                links,
-                talk.roster,
-                Indicators([(codes[i], 2)]),
-                [2, 2],
-                100,
-                np.dtype(np.uint8),
+                talk, links, tables, 100, np.dtype(np.uint8)
             )
             scores = yield from shared_lookup(
                 talk,
                 links,
                 talk.roster,
-                counts.ravel(),
+                counts[0].ravel(),
                 np.arange(256)[None],
                 np.zeros(4, dtype=int),
             )
@@ -50,6 +50,9 @@ def tweaks_used(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(TweakableHash, "__call__", spy)
+        # several rounds, of several pieces of tables
+        patch.setattr(trees, "_MESSAGE_BYTES", 4000)
+        patch.setattr(trees, "_ROUND_BYTES", 12_000)
         kept = run_sides(side)
     assert len(kept) == 2
     return used
