@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, get_tags, indexable
@@ -41,7 +42,7 @@ from skprivbn.privacy._scores import (
     row_scores,
 )
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
-from skprivbn.utils import warn_user
+from skprivbn.utils import tell_progress, warn_user
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._sklearn import (
     HasMethods,
@@ -70,7 +71,9 @@ def _best_has(name):
     return available_if(check)
 
 
-class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
+class PrivateSearchCV(
+    CallbackSupportMixin, DocLinkMixin, MetaEstimatorMixin, BaseEstimator
+):
     """Grid search whose choice is differentially private.
 
     Choosing parameters by scores on private rows tells something about these rows.
@@ -115,6 +118,8 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         Fit the best candidate on all rows, at its cost.
     n_jobs : int, default=None
         Fits in parallel. With processes the accountant needs a `budget_file`.
+    verbose : int, default=0
+        1 prints every tenth fit, 2 every one.
 
     Attributes
     ----------
@@ -179,6 +184,7 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         "accountant": [PrivacyAccountant, None],
         "refit": ["boolean"],
         "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -196,6 +202,7 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         accountant: PrivacyAccountant | None = None,
         refit: bool = True,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
@@ -209,6 +216,7 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         self.accountant = accountant
         self.refit = refit
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **params: Any) -> Self:
@@ -245,7 +253,7 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
         what = f"choice among {len(candidates)} candidates"
         costs = [check_accountant(shared, *cost, what).spend(*cost, what)]
 
-        outcomes = Parallel(n_jobs=self.n_jobs)(
+        fits = [
             delayed(_fit_and_sum)(
                 make_candidate(self.estimator, candidate, shared),
                 (X, y, weights, fit_params),
@@ -255,7 +263,8 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
             )
             for candidate in candidates
             for train, test in splits
-        )
+        ]
+        outcomes = self._run(fits, X, y)
         sums, fit_costs, errors = zip(*outcomes)
         self._report_failures([e for e in errors if e is not None], len(errors))
         n_tested = int(sum(weights[test].sum() for _, test in splits))
@@ -323,6 +332,15 @@ class PrivateSearchCV(DocLinkMixin, MetaEstimatorMixin, BaseEstimator):
                 f"{type(self.estimator).__name__} requires y to be passed, but the "
                 "target y is None"
             )
+
+    def _run(self, fits, X, y):
+        made = Parallel(n_jobs=self.n_jobs, return_as="generator")(fits)
+        outcomes = []
+        with tell_progress(self, X, y, step="fit", max_steps=len(fits)) as progress:
+            for _ in fits:
+                with progress.step():
+                    outcomes.append(next(made))
+        return outcomes
 
     def _route(self, X, params):
         params = _check_method_params(X, params)

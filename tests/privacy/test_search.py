@@ -339,3 +339,17 @@ CHECKED = [
 @parametrize_with_checks(CHECKED)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_verbose_counts_the_fits(X, n_jobs, capsys, tmp_path):
+    file = tmp_path / "budget.json"
+    accountant = PrivacyAccountant(epsilon=20.0, budget_file=file)
+    options = {"accountant": accountant, "cv": 3, "n_jobs": n_jobs}
+    make_search(verbose=2, **options).fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 + 1
+    assert lines[0].startswith("[PrivateSearchCV] fit 1, ")
+    assert lines[-1].startswith("[PrivateSearchCV] 6 fits, ")
+    make_search(**options).fit(X)
+    assert capsys.readouterr().out == ""
