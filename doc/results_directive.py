@@ -84,9 +84,9 @@ def spread(rows, columns, by, value):
 
 def rounded(value, digits):
     """Write a number with some significant digits, and anything else as it is."""
-    if not isinstance(value, float) or value == 0:
-        return f"{value:,}" if isinstance(value, int | float) else str(value)
-    if 1e-3 <= abs(value) < 1e6:
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    if value == 0 or 1e-4 <= abs(value) < 1e6:
         return f"{float(f'{value:.{digits}g}'):,.10g}"
     return f"{value:.0e}"
 
