@@ -30,7 +30,10 @@ from skprivbn.bayesian_network._collective_protocol import (
     learn_locally,
     shared_tables,
 )
-from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
+from skprivbn.bayesian_network._completion import (
+    COUNT_BACKEND_CONSTRAINT,
+    DiscreteNetworkMixin,
+)
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import is_missing
 from skprivbn.bayesian_network._local_structure import METHODS, learn_structure
@@ -44,6 +47,7 @@ from skprivbn.crypto.two_party import (
 )
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.partition import check_vertical
+from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike
@@ -164,7 +168,7 @@ class CollectiveBayesianNetwork(
     """
 
     _parameter_constraints = {
-        "parties": [dict, list, tuple, str, None],
+        "parties": PARTIES_CONSTRAINT,
         "disclosure": [StrOptions({"private_counts", "rows"})],
         "selection": [StrOptions(set(SELECTIONS))],
         "fraction": [Interval(Real, 0, 1, closed="right")],
@@ -177,7 +181,7 @@ class CollectiveBayesianNetwork(
         "post_process": ["boolean"],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "states": [Mapping, list, tuple, None],
-        "backend": [str, OTBackend, PaillierCountBackend],
+        "backend": COUNT_BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }

@@ -17,9 +17,15 @@ from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto import OTBackend, PaillierCountBackend
 from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
+from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
-__all__ = ["DiscreteNetworkMixin"]
+__all__ = ["COUNT_BACKEND_CONSTRAINT", "DiscreteNetworkMixin"]
+
+COUNT_BACKENDS = {
+    backend.name: backend for backend in (OTBackend, PaillierCountBackend)
+}
+COUNT_BACKEND_CONSTRAINT = [StrOptions(set(COUNT_BACKENDS)), *COUNT_BACKENDS.values()]
 
 #: what rows of a partition have to be
 _CHECKS = {"dtype": None, "ensure_all_finite": False}
@@ -35,7 +41,7 @@ class DiscreteNetworkMixin(BackendMixin):
     network_: Any
 
     # how columns are counted together, where several parties hold them
-    _backends = {backend.name: backend for backend in (OTBackend, PaillierCountBackend)}
+    _backends = COUNT_BACKENDS
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

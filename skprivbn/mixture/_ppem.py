@@ -11,7 +11,7 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixture._dp_protocol import (
     INTEGER_UNIT,
@@ -195,10 +195,7 @@ default="kmeans"
         "covariance_update": [StrOptions({"exact", "paper"})],
         "key_rotation": [StrOptions({"fit", "iteration"})],
         "min_rows": [Interval(Integral, 1, None, closed="left")],
-        "backend": [
-            StrOptions({"ckks", "paillier", "masking", "plaintext"}),
-            AdditiveBackend,
-        ],
+        "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
 

@@ -1,6 +1,6 @@
 """Columns that different parties hold."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,15 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._remote import RemoteColumns
 from skprivbn.partition._local import LocalPartition
 from skprivbn.utils import column_names
-from skprivbn.utils._sklearn import _get_column_indices
+from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
 
 __all__ = ["VerticalPartition", "check_vertical"]
 
 ONE_PARTY = "all"
+
+#: what estimators take for `parties`
+PARTIES_CONSTRAINT = [Mapping, list, tuple, StrOptions({"prefix"}), None]
 
 
 class VerticalPartition(LocalPartition):
@@ -208,6 +211,11 @@ def _columns_of_parties(parties, X):
     if isinstance(parties, str):
         return _columns_by_prefix(parties, X)
     pairs = list(parties.items()) if hasattr(parties, "items") else list(parties)
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise PartitionError(
+            f"parties={parties!r}: give a dict of party names to columns, or pairs of "
+            "a name and columns"
+        )
     held = {}
     for party, columns in pairs:
         if party in held:

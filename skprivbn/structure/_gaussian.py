@@ -21,6 +21,7 @@ from skprivbn.partition import (
     check_horizontal,
     check_vertical,
 )
+from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant, distribute
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.structure._basis import BASES, basis_features
@@ -169,7 +170,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
     _parameter_constraints = {
         "search": [StrOptions({*SEARCHES, "auto"})],
-        "parties": [dict, list, StrOptions({"prefix"}), None],
+        "parties": PARTIES_CONSTRAINT,
         "basis": [StrOptions(set(BASES)), None],
         "centre": [StrOptions({"pooled", "party"})],
         "lambda1": [Interval(Real, 0, None, closed="left")],

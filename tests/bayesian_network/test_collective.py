@@ -297,7 +297,7 @@ def test_values_may_be_text_or_numbers():
         ({"structure": {"lung": ["sun"]}}, "no node"),
         ({"ordering": ORDERING[1:]}, "ordering must list each"),
         ({"states": {**ASIA.states, "lung": ["no"]}}, "holds 'yes'"),
-        ({"backend": "carrier pigeon"}, "backend must be"),
+        ({"backend": "carrier pigeon"}, "'backend' parameter"),
         ({"parties": {"a": ORDERING, "b": ["lung"]}}, "choose one owner"),
     ],
 )

@@ -69,6 +69,8 @@ def test_estimators_see_columns_in_the_order_of_x():
         ({"a": ["age", "shoe"], "b": ["sex", "crp", "ldl"]}, "'a' columns.*not have"),
         ({"a": slice(None), "b": []}, "no column to"),
         ([("a", [0]), ("a", [1, 2, 3])], "appears twice"),
+        (["a", "b"], "pairs of a name and columns"),
+        ([("a", [0], [1])], "pairs of a name and columns"),
         ("suffix", "or 'prefix'"),
         ("prefix", "no 'party__' prefix"),
     ],
