@@ -24,6 +24,7 @@ from skprivbn.structure._gaussian_search import SEARCHES
 pytestmark = [
     pytest.mark.filterwarnings("error::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:privacy noise is as large"),
 ]
 
 #: what is added to every count, in multiples of the noise's scale
@@ -178,3 +179,28 @@ def test_transformers(transformer, delta):
         check(transformer, ROWS, "transform", party=PARTY)
         there = transformer.transform(ROWS)
         assert np.all(np.isfinite(transformer.inverse_transform(there)))
+
+
+SAID = [
+    FederatedGaussianBayesianNetwork(),
+    FederatedNotearsADMM(),
+    FederatedStandardScaler(),
+    FederatedKBinsDiscretizer(),
+]
+
+
+@pytest.mark.parametrize("worst_noise", ["all negative"], indirect=True)
+@pytest.mark.parametrize("estimator", SAID, ids=repr)
+def test_noise_that_drowns_the_rows_is_said(estimator, worst_noise):
+    estimator.set_params(epsilon=0.1, bounds=BOUNDS)
+    with pytest.warns(UserWarning, match="next to nothing.*more rows"):
+        estimator.fit(ROWS, party=PARTY)
+
+
+@pytest.mark.parametrize("worst_noise", ["none"], indirect=True)
+@pytest.mark.parametrize("estimator", SAID, ids=repr)
+@pytest.mark.filterwarnings("error:privacy noise is as large")
+def test_noise_that_does_not_drown_them_is_not(estimator, worst_noise):
+    rows = np.tile(ROWS, (1000, 1))
+    estimator.set_params(epsilon=100.0, bounds=(-3, 3))
+    estimator.fit(rows, party=np.arange(len(rows)) % 3)

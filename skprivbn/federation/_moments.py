@@ -23,6 +23,7 @@ from skprivbn.federation._party import (
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._mechanisms import MAX_SCALES
+from skprivbn.privacy._options import warn_of_noise
 
 __all__ = ["Moments", "MomentsParty", "collect_moments", "moments_settings"]
 
@@ -232,6 +233,7 @@ def _collect_noisy(federation, second):
     declare_noise(
         federation.ledger, noise, "noisy count, sums and products of all rows"
     )
+    warn_of_noise(3 * noise.std / federation.settings["unit"] ** 2, values[0])
     n = max(values[0], 1.0)
     half, centre = (high - low) / 2, (low + high) / 2
     mean = np.clip(values[1 : 1 + len(low)] / n, -1, 1)

@@ -18,6 +18,7 @@ from skprivbn.federation import (
     operation,
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.privacy._options import warn_of_noise
 
 __all__ = ["CountingParty", "find_quantiles", "histogram_settings"]
 
@@ -195,6 +196,7 @@ def _noisy_quantiles(federation, levels):
     noise.check_survivors(len(federation.active))
     counts = federation.secure_sum("noisy_histogram").reshape(len(low), N_CELLS)
     declare_noise(federation.ledger, noise, "noisy histograms of all features")
+    warn_of_noise(3 * np.sqrt(N_CELLS) * noise.std, counts.sum(axis=1).min())
     # Cumulative counts as the nearest distribution function: rising, from 0.
     cumulative = np.maximum.accumulate(np.cumsum(counts, axis=1), axis=1)
     quantiles = np.empty((len(low), len(levels)))

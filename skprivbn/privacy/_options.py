@@ -5,9 +5,10 @@ from numbers import Integral, Real
 import numpy as np
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
+from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval
 
-__all__ = ["PRIVACY_CONSTRAINTS", "charge", "check_bounds"]
+__all__ = ["PRIVACY_CONSTRAINTS", "charge", "check_bounds", "warn_of_noise"]
 
 PRIVACY_CONSTRAINTS = {
     "epsilon": [Interval(Real, 0, None, closed="neither"), None],
@@ -70,3 +71,13 @@ def charge(estimator, what, rho=None):
     cost = estimator.epsilon, estimator.delta, rho
     accountant = check_accountant(estimator.accountant, *cost)
     return accountant.spend(*cost, what=f"noisy {what}")
+
+
+def warn_of_noise(noise, signal):
+    """Warn if noise is as large as what it was added to, both in the same unit."""
+    if noise >= signal:
+        warn_user(
+            "privacy noise is as large as what it was added to, so that the result "
+            "tells next to nothing about the rows: take more rows, a larger epsilon, "
+            "tighter bounds or fewer columns"
+        )

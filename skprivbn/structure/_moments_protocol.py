@@ -12,6 +12,7 @@ from skprivbn.federation import (
     operation,
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise
+from skprivbn.privacy._options import warn_of_noise
 from skprivbn.structure._basis import expand
 from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
 
@@ -152,4 +153,8 @@ def collect_noisy_moments(federation, grid, noise):
         noise,
         "moments of all rows, clipped to the bounds, with noise",
     )
-    return grid.read(total, noise.std)
+    moments = grid.read(total, noise.std)
+    d = len(moments.mean)
+    # noise alone would make eigenvalues of about the square root times its size
+    warn_of_noise(moments.noise * np.sqrt(d), np.trace(moments.covariance) / d)
+    return moments
