@@ -1,5 +1,7 @@
 """Gaussian scores of records whose columns several parties hold."""
 
+from copy import copy
+
 import numpy as np
 import pytest
 
@@ -128,13 +130,25 @@ def test_what_does_not_fit_is_said(learner):
         learner.score(split(table))
 
 
-def test_a_sum_that_the_ring_cannot_hold_is_refused(learner, monkeypatch):
+@pytest.mark.parametrize("variance", [1.0, 0.5 / np.pi], ids=["constant", "squares"])
+def test_a_sum_that_the_ring_cannot_hold_is_refused(learner, monkeypatch, variance):
+    model = copy(learner)
+    model.network_ = GaussianBayesianNetwork(
+        learner.network_.nodes, np.zeros((5, 5)), variances=np.full(5, variance)
+    )
+    # with the second variance, the logarithms of normalisation are zero
+    table = (X - X.mean(axis=0)) / X.std(axis=0) * (1e-3 if variance == 1.0 else 1.0)
+    constant = 3 * len(X) * abs(np.log(2.0 * np.pi * variance))
+    squares = 2 * np.sum(table[:, TWO["b"]] ** 2) / variance
+    # two parties, of whom the second holds more; half a unit each
+    largest = 2 * max(constant, squares) * 4.0**FRACTION_BITS
     module = "skprivbn.structure._gaussian_column_scores"
-    learner.score(split(X))
-    # the parties' own squares, and what they may add up to
-    monkeypatch.setattr(f"{module}.MAX_SUM", 4.0 * len(X) * 4.0**FRACTION_BITS)
-    with pytest.raises(PartyError, match="too large"):
-        learner.score(split(X))
+    monkeypatch.setattr(f"{module}.MAX_SUM", 1.01 * largest)
+    expected = model.network_.log_likelihood(table).mean()
+    assert model.score(split(table)) == pytest.approx(expected, abs=1e-3)
+    monkeypatch.setattr(f"{module}.MAX_SUM", 0.99 * largest)
+    with pytest.raises(PartyError, match="'b'.*too large"):
+        model.score(split(table))
 
 
 def test_an_exact_score_is_no_part_of_a_privacy_budget():
