@@ -15,6 +15,7 @@ from skprivbn.bayesian_network._base import check_names
 from skprivbn.bayesian_network._labels import MISSING, decode, encode
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._loopy import LoopyPropagation
+from skprivbn.graphical_model._states import check_column_states
 from skprivbn.utils import import_optional, warn_user
 from skprivbn.utils._typing import RandomStateLike
 
@@ -37,8 +38,9 @@ class MarkovRandomField:
     nodes : sequence of str
         Names of the variables, in the order of the columns of a table.
 
-    states : mapping of str to sequence
-        Labels of every node's states.
+    states : mapping or list
+        Labels of every node's states: strings, integers, floats or booleans; or their
+        number k for 0, ..., k - 1.
 
     potentials : mapping of tuple of str to array-like
         Log-potentials of each clique, with one axis per node in the clique's order.
@@ -71,9 +73,7 @@ class MarkovRandomField:
 
     def __post_init__(self):
         nodes = check_names(self.nodes)
-        if set(self.states) != set(nodes):
-            raise ValueError("states must give the labels of every node and no other")
-        states = {node: tuple(self.states[node]) for node in nodes}
+        states = check_column_states(self.states, nodes)
         potentials = {}
         for clique, table in self.potentials.items():
             clique = _check_clique(clique, nodes)

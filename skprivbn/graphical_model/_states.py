@@ -37,7 +37,7 @@ def states_from_data(X, nodes):
     for node, labels in states.items():
         if not labels:
             raise ValueError(f"column {node!r} has no value; pass states=")
-    return states
+    return check_column_states(states, nodes)
 
 
 def null_codes(states, null_state):

@@ -172,6 +172,29 @@ def test_bad_potentials(potentials, message):
         MarkovRandomField(["a", "b"], {"a": [0, 1], "b": [0, 1]}, potentials)
 
 
+@pytest.mark.parametrize(
+    "states, message",
+    [
+        ({"a": [0, 1]}, "lacks node 'b'"),
+        ({"a": [0, 1], "b": [0], "c": [0]}, "'c', which is not a node"),
+        ({"a": [0, 0], "b": [0, 1]}, "'a' has a state twice"),
+        ({"a": "yes", "b": [0, 1]}, "'a' must be a sequence"),
+        ([2, [None, 1]], "'b' must be strings or numbers"),
+        ([2, 0], "'b' must have at least one state"),
+    ],
+)
+def test_bad_states(states, message):
+    with pytest.raises(ValueError, match=message):
+        MarkovRandomField(["a", "b"], states, {})
+
+
+def test_numbers_of_states_stand_for_codes():
+    field = MarkovRandomField(["a", "b"], [2, ["x", "y"]], {})
+    assert field.states == {"a": (0, 1), "b": ("x", "y")}
+    network = BayesianNetwork(["a"], {"a": 3}, {}, [[0.2, 0.3, 0.5]])
+    assert network.states == {"a": (0, 1, 2)}
+
+
 def test_bad_questions(field):
     with pytest.raises(ValueError, match="not one of its states"):
         field.log_likelihood([["z", 0, True, 1.5]])
