@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -27,6 +27,7 @@ from tests.crypto.micro_federation import (
     secure_sum,
     start_sessions,
 )
+from tests.fuzz.profiles import fuzzed
 
 TEST_PAILLIER = PaillierBackend(key_size=512, insecure_test_key=True)
 
@@ -75,14 +76,14 @@ sums = given(
 
 
 @sums
-@settings(max_examples=40, deadline=None)
+@fuzzed(2.5)
 @pytest.mark.parametrize("backend", [ALL[4], ALL[6]])
 def test_sum_equals_numpys(backend, n_parties, length, exponent, seed):
     agree_with_numpy(backend, n_parties, length, 10.0**exponent, seed)
 
 
 @sums
-@settings(max_examples=4, deadline=None)
+@fuzzed(0.25)
 @pytest.mark.parametrize("backend", [ALL[2], ALL[3], ALL[5]])
 def test_sum_equals_numpys_slow_backends(backend, n_parties, length, exponent, seed):
     if getattr(backend, "recovery", False):
@@ -96,7 +97,7 @@ def test_sum_equals_numpys_slow_backends(backend, n_parties, length, exponent, s
     exponent=st.floats(-8, 4),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=4, deadline=None)
+@fuzzed(0.25)
 @pytest.mark.parametrize("backend", ALL[:2])
 def test_sum_equals_numpys_small_range(backend, n_parties, length, exponent, seed):
     agree_with_numpy(backend, n_parties, length, 10.0**exponent, seed)

@@ -18,6 +18,7 @@ from skprivbn.crypto._numbers import (
     subtract_limbs,
     sum_limbs,
 )
+from tests.fuzz.profiles import fuzzed
 
 floats = st.floats(-(2.0**62), 2.0**62)
 words = st.integers(0, 2**128 - 1)
@@ -32,6 +33,7 @@ def to_limbs(numbers):
     return np.array(rows, dtype=np.uint64)
 
 
+@fuzzed(6)
 @given(st.lists(floats, min_size=1))
 def test_encoding_is_the_nearest_multiple(values):
     encoded = to_integers(encode_fixed_point(np.array(values)))
@@ -40,6 +42,7 @@ def test_encoding_is_the_nearest_multiple(values):
         assert abs(Fraction(signed, 2**64) - Fraction(value)) <= Fraction(1, 2**65)
 
 
+@fuzzed(6)
 @given(st.lists(floats, min_size=1))
 def test_floats_round_trip(values):
     vector = np.array(values)
@@ -47,6 +50,7 @@ def test_floats_round_trip(values):
     np.testing.assert_allclose(decoded, vector, rtol=2e-16, atol=2.0**-65)
 
 
+@fuzzed(6)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
 def test_integers_round_trip(values):
     vector = np.array(values, dtype=np.int64)
@@ -54,6 +58,7 @@ def test_integers_round_trip(values):
     np.testing.assert_array_equal(decoded, vector)
 
 
+@fuzzed(6)
 @given(st.lists(st.tuples(words, words), min_size=1))
 def test_limb_arithmetic_is_that_of_integers(pairs):
     first, second = (to_limbs(numbers) for numbers in zip(*pairs))
@@ -130,6 +135,7 @@ def test_fields_cannot_be_shifted_into_each_other():
     assert len({join_fields(*fields) for fields in lists}) == len(lists) - 1
 
 
+@fuzzed(6)
 @given(st.lists(st.lists(words, min_size=3, max_size=3), min_size=1, max_size=20))
 def test_many_numbers_add_up_modulo_2_to_the_128(rows):
     total = to_integers(sum_limbs([limbs_to_bytes(to_limbs(row)) for row in rows]))

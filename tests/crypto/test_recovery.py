@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skprivbn.crypto import HiddenVector, MaskingBackend
@@ -24,6 +24,7 @@ from tests.crypto.micro_federation import (
     make_contexts,
     start_sessions,
 )
+from tests.fuzz.profiles import fuzzed
 
 BACKEND = MaskingBackend(recovery=True)
 STEPS = ("keys", "shares", "deliver", "statistics", "survivors", "unmask")
@@ -52,7 +53,7 @@ def test_sum_is_over_those_whose_vector_arrived(step, lost):
 
 
 @given(st.data())
-@settings(max_examples=10, deadline=None)
+@fuzzed(0.7)
 def test_losses_at_any_step(data):
     n_parties = data.draw(st.integers(3, 9))
     n_lost = n_parties - BACKEND.n_needed(n_parties)
