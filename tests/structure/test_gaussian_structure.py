@@ -195,6 +195,20 @@ def test_grid_moments_without_noise():
     np.testing.assert_allclose(read.covariance, np.cov(X.T, bias=True), atol=5e-3)
 
 
+def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():
+    from skprivbn.structure._moments_protocol import calibrate
+
+    grid = RowGrid.from_bounds((-1, 1), 4)
+    assert grid.coarsened(1.0, 0.0) == grid == grid.coarsened(1e-7, 1e-6)
+    with pytest.raises(ValueError, match="does not fit 64-bit integers"):
+        calibrate(grid, 1e-7, 0.0)
+    coarse = grid.coarsened(1e-7, 0.0)
+    assert calibrate(coarse, 1e-7, 0.0).sensitivity == coarse.l1_sensitivity
+    corner = np.ones((1, 4))
+    assert 0.8 < np.abs(coarse.sums(corner)).sum() / coarse.l1_sensitivity <= 1.0
+    np.testing.assert_allclose(coarse.read(5 * coarse.sums(corner)).mean, 1.0, atol=0.1)
+
+
 @pytest.mark.parametrize("method", SEARCHES)
 def test_searches_survive_moments_that_are_nothing_but_noise(method):
     """Even if more variances come out negative than positive."""
