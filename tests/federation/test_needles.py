@@ -22,7 +22,7 @@ from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixed_model._protocol import GLMMParty
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixture._dp_protocol import (
-    _INTEGER_UNIT,
+    INTEGER_UNIT,
     PrivateEMParty,
     sensitivities,
 )
@@ -273,7 +273,7 @@ def test_attack_a_start_that_has_no_responsibilities_for_one_row(monkeypatch):
         rows = np.array([[-1.0], [-1.0], [last]])
         party = PrivateEMParty({"X": rows}, settings, context)
         party.hide = lambda vector: vector
-        sums.append(party.noisy_statistics()["vector"] / _INTEGER_UNIT / party.grid)
+        sums.append(party.noisy_statistics()["vector"] / INTEGER_UNIT / party.grid)
     assert np.abs(sums[0] - sums[1]).sum() <= sensitivities("diag", 1)[0]
 
 
