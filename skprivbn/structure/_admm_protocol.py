@@ -147,7 +147,7 @@ class ADMMParty(Party):
     @operation(
         tells="its parameters B_k + beta_k / rho2 of one round, and its distance to "
         "the consensus",
-        hears="the consensus of the round before",
+        hears="the consensus of the round before; at first, number of rows and scale",
         hears_kind="plaintext aggregate",
     )
     def propose(self, consensus=None, n_rows=None, scale=None):
