@@ -93,7 +93,6 @@ def _structure(learner, X, truth):
 def private_k2():
     """A clinic and a lab find who depends on whom, on secret shares of counts."""
     X = _asia_rows(2000)
-    X = pd.DataFrame(ASIA.encode(X), columns=X.columns)
     order = ASIA.topological_order
     private = PrivateK2StructureLearner(SITES, ordering=order).fit(X)
     pooled = K2StructureLearner(ordering=order).fit(X)

@@ -156,7 +156,7 @@ def test_random_fields(method, cliques, delta):
 def test_networks_of_columns():
     parties = {"a": [0, 1], "b": [2, 3]}
     model = PrivateK2StructureLearner(
-        parties, epsilon=1e-3, n_states=[2] * 4, max_parents=1
+        parties, epsilon=1e-3, states=[2] * 4, max_parents=1
     )
     check(model, CODES, "score_samples")
 

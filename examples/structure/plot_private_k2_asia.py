@@ -38,8 +38,7 @@ parties = {
 
 
 def draw(n_patients, seed=0):
-    codes = asia.encode(asia.sample(n_patients, random_state=seed))
-    return pd.DataFrame(codes, columns=asia.nodes)
+    return pd.DataFrame(asia.sample(n_patients, random_state=seed), columns=asia.nodes)
 
 
 X = draw(5000)
@@ -72,8 +71,9 @@ learner.ledger_.who_learns_what()
 # protect small cells.
 
 protected = PrivateK2StructureLearner(parties, ordering=ordering, epsilon=2.0).fit(X)
-exact = learner.network_.cpts["dysp"][..., 0].ravel()
-noisy = protected.network_.cpts["dysp"][..., 0].ravel()
+yes = learner.network_.states["dysp"].index("yes")
+exact = learner.network_.cpts["dysp"][..., yes].ravel()
+noisy = protected.network_.cpts["dysp"][..., yes].ravel()
 print("P(dysp = yes | parents), exact:", exact.round(3))
 print("                     with noise:", noisy.round(3))
 

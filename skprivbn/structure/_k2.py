@@ -1,5 +1,6 @@
 """K2 on pooled data: the reference for the private learner."""
 
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -11,11 +12,10 @@ from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.structure._k2_base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
-    check_codes,
     check_declared_states,
     check_ordering,
-    check_states,
     check_table_sizes,
+    encode_columns,
 )
 from skprivbn.structure._k2_scores import FRACTION_BITS, family_counts
 from skprivbn.structure._k2_search import k2_search
@@ -48,8 +48,9 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         or the Bayesian information criterion.
     equivalent_sample_size : float, default=10.0
         Prior weight of ``criterion="bdeu"``.
-    n_states : array-like of int, default=None
-        Number of states of every column; None reads it off the data.
+    states : mapping or list, default=None
+        States of every column: labels, or their number k for 0, ..., k - 1. None
+        reads them off the data.
 
     Attributes
     ----------
@@ -82,10 +83,12 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
     >>> from skprivbn.datasets import load_asia
     >>> from skprivbn.structure import K2StructureLearner
     >>> asia = load_asia()
-    >>> X = asia.encode(asia.sample(2000, random_state=0))
+    >>> X = asia.sample(2000, random_state=0)
     >>> learner = K2StructureLearner(ordering=asia.topological_order).fit(X)
     >>> learner.parents_["x4"]
     ['x2']
+    >>> learner.network_.states["x4"]
+    ('no', 'yes')
     """
 
     _parameter_constraints = SEARCH_CONSTRAINTS
@@ -97,13 +100,13 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         ordering: ArrayLike | None = None,
         criterion: str = "k2",
         equivalent_sample_size: float = 10.0,
-        n_states: ArrayLike | None = None,
+        states: Mapping | Sequence | None = None,
     ) -> None:
         self.max_parents = max_parents
         self.ordering = ordering
         self.criterion = criterion
         self.equivalent_sample_size = equivalent_sample_size
-        self.n_states = n_states
+        self.states = states
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: object = None) -> Self:
@@ -112,7 +115,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Codes 0, 1, 2, ... without missing entries.
+            Discrete values without missing entries.
         y : Ignored
             Not used, present for API consistency by convention.
 
@@ -121,11 +124,12 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         self : object
             Fitted estimator.
         """
-        codes = check_codes(validate_data(self, X, dtype=None))
+        X = validate_data(self, X, dtype=None)
         names = column_names(self)
         ordering = check_ordering(self.ordering, names)
-        declared = check_declared_states(self.n_states, len(names))
-        n_states = check_states(codes, declared, names)
+        declared = check_declared_states(self.states, names)
+        codes, states = encode_columns(X, names, declared)
+        n_states = [len(labels) for labels in states]
         check_table_sizes(n_states, ordering, self.max_parents)
         parents, scores = k2_search(
             codes,
@@ -139,7 +143,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         self.log_score_ = sum(scores.values()) / (1 << FRACTION_BITS)
         self.network_ = BayesianNetwork.from_counts(
             names,
-            [range(r) for r in n_states],
+            states,
             self.parents_,
             [
                 np.asarray(family_counts(codes, [*parents[v], v], n_states))

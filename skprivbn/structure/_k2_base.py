@@ -1,93 +1,106 @@
 """What the two K2 learners share: checks of their input, and the fitted network."""
 
+from collections.abc import Mapping
 from numbers import Integral, Real
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_ordering
+from skprivbn.bayesian_network._checks import check_ordering, check_states, per_node
+from skprivbn.bayesian_network._collective_protocol import MAX_STATES
 from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
+from skprivbn.bayesian_network._labels import encode, is_missing, sorted_states
 from skprivbn.structure._k2_scores import CRITERIA
 from skprivbn.utils._sklearn import Interval, StrOptions
 
 __all__ = [
     "SEARCH_CONSTRAINTS",
     "K2NetworkMixin",
-    "check_codes",
     "check_declared_states",
     "check_ordering",
-    "check_states",
     "check_table_sizes",
+    "encode_columns",
 ]
 
 MAX_CELLS = 1 << 16
+_CHUNK = 1 << 16
 
 SEARCH_CONSTRAINTS = {
     "max_parents": [Interval(Integral, 0, None, closed="left")],
     "ordering": ["array-like", None],
     "criterion": [StrOptions(set(CRITERIA))],
     "equivalent_sample_size": [Interval(Real, 0, None, closed="neither")],
-    "n_states": ["array-like", None],
+    "states": [Mapping, list, tuple, None],
 }
 
 
-def check_codes(X):
-    """Return a table as codes 0, 1, ..., or say why it cannot be one."""
-    X = np.asarray(X)
-    if X.dtype.kind == "O":
-        try:
-            X = X.astype(float)
-        except ValueError:
-            raise ValueError(
-                "X must hold codes 0, 1, 2, ...; encode labels first, for instance "
-                "with OrdinalEncoder"
-            ) from None
-    if X.dtype.kind not in "biuf":
-        raise ValueError(
-            f"X must hold codes 0, 1, 2, ..., got dtype {X.dtype}; encode labels "
-            "first, for instance with OrdinalEncoder"
-        )
-    if X.dtype.kind == "f" and not np.isfinite(X).all():
-        raise ValueError("X must be complete: it contains NaN or infinity")
-    # integers stay as they are: a byte per entry is a lot less than eight
-    codes = X if np.can_cast(X.dtype, np.int64) else X.astype(np.int64)
-    if X.dtype.kind == "f" and (codes != X).any():
-        raise ValueError(
-            "X must hold codes 0, 1, 2, ..., but has non-integer values; discretise "
-            "continuous columns first"
-        )
-    if codes.size and codes.min() < 0:
-        raise ValueError("Negative values in data: X must hold codes 0, 1, 2, ...")
-    return codes
-
-
-def check_states(codes, n_states, names):
-    """Return the number of states of every column: declared, or read off the data."""
-    if n_states is None:
-        return [int(largest) + 1 for largest in codes.max(axis=0)]
-    for name, column, declared in zip(names, codes.T, n_states):
-        if column.max() >= declared:
-            raise ValueError(
-                f"column {name!r} has a code of {column.max()}, but n_states declares "
-                f"{declared} states"
-            )
-    return list(n_states)
-
-
-def check_declared_states(n_states, n_features):
-    """Return a declared ``n_states`` as a list of ints, or None."""
-    if n_states is None:
+def check_declared_states(states, names):
+    """Return the public labels of every column as lists, or None."""
+    if states is None:
         return None
-    declared = np.asarray(n_states)
-    if (
-        declared.shape != (n_features,)
-        or declared.dtype.kind not in "iu"
-        or declared.min() < 1
-    ):
+    states = per_node(states, names, "states")
+    return [list(check_states(name, states[name])) for name in names]
+
+
+def encode_columns(X, names, declared=None):
+    """Return columns of labels as codes, or say why they cannot be.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_columns)
+    names : sequence of str
+        For messages.
+    declared : list of list, default=None
+        Public labels of every column; None takes those that occur.
+
+    Returns
+    -------
+    codes : ndarray of int, shape (n_samples, n_columns)
+        The smallest integers that do, column by column.
+    states : list of list
+        Labels of every column, in the order of their codes.
+    """
+    found = [_distinct(name, column) for name, column in zip(names, X.T)]
+    states = declared
+    if states is None:
+        states = [_check_found(name, labels) for name, labels in zip(names, found)]
+    largest = max((len(labels) for labels in states), default=1)
+    # a byte per entry: the memory that grows with records
+    codes = np.empty(X.shape, dtype=np.min_scalar_type(largest), order="F")
+    for j, (name, labels) in enumerate(zip(names, states)):
+        for start in range(0, len(X), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            codes[rows, j] = encode(X[rows, j : j + 1], [name], {name: labels})[:, 0]
+    return codes, states
+
+
+def _distinct(name, column):
+    """Return the labels of a column, none of them missing."""
+    labels = set()
+    for start in range(0, len(column), _CHUNK):
+        labels.update(column[start : start + _CHUNK].tolist())
+    if any(is_missing(label) for label in labels):
         raise ValueError(
-            f"n_states must give a positive number of states for each of the "
-            f"{n_features} columns, got {n_states!r}"
+            f"column {name!r} has missing entries: drop or complete these rows"
         )
-    return declared.tolist()
+    return labels
+
+
+def _check_found(name, labels):
+    """Return the labels of a column in order, whole numbers as integers."""
+    labels = sorted_states(np.fromiter(labels, dtype=object))
+    if len(labels) > MAX_STATES:
+        raise ValueError(
+            f"column {name!r} has {len(labels)} different values, more than "
+            f"{MAX_STATES}: discretise it first, or declare its states"
+        )
+    for label in labels:
+        if isinstance(label, float) and not label.is_integer():
+            raise ValueError(
+                f"column {name!r} has the non-integer value {label!r}: discretise "
+                "continuous columns first, or declare its states"
+            )
+    labels = [int(label) if isinstance(label, float) else label for label in labels]
+    return list(check_states(name, labels))
 
 
 def check_table_sizes(n_states, ordering, max_parents):
@@ -106,11 +119,11 @@ def check_table_sizes(n_states, ordering, max_parents):
 
 
 class K2NetworkMixin(DiscreteNetworkMixin):
-    """A network over codes, and who depends on whom in it."""
+    """A network over labels, and who depends on whom in it."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
+        tags.input_tags.string = True
         return tags
 
     def _set_structure(self, names, parents, ordering):

@@ -1,8 +1,9 @@
 """K2 on columns that different parties hold and do not show."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from math import log2
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
 from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto.two_party import (
     OTBackend,
@@ -19,18 +21,19 @@ from skprivbn.crypto.two_party import (
 )
 from skprivbn.federation import declare_noise
 from skprivbn.partition import check_vertical
-from skprivbn.privacy import PrivacyAccountant, check_accountant
+from skprivbn.partition._vertical import PARTIES_CONSTRAINT
+from skprivbn.privacy import PrivacyAccountant, check_accountant, distribute
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.structure._k2_base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
-    check_codes,
     check_declared_states,
     check_ordering,
-    check_states,
     check_table_sizes,
+    encode_columns,
 )
-from skprivbn.structure._private_k2_party import K2Party, count_noise, run_private_k2
-from skprivbn.utils import tell_progress, warn_leak
+from skprivbn.structure._private_k2_party import K2Party, calibrate, run_private_k2
+from skprivbn.utils import column_names, tell_progress, warn_leak
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike
 
@@ -46,6 +49,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     column, the ordered list of its parents [1]_. Secure against parties that follow
     the protocol and try to learn from what they see; of more than two, all but one
     may collude. The implementation is not audited.
+
+    Read more in the :ref:`User Guide <private_k2>`.
 
     Parameters
     ----------
@@ -66,8 +71,9 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         Prior weight of ``criterion="bdeu"``.
     backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend, default="ot"
         How two parties share counts.
-    n_states : array-like of int, default=None
-        Number of states of every column; None lets each party tell its own.
+    states : mapping or list, default=None
+        Public states of every column: labels, or their number k for 0, ..., k - 1.
+        None lets each party tell those that it has.
     fit_parameters : bool, default=True
         Whether to open the tables of the families found, for the probabilities [2]_.
         Without, only the structure is learnt and there is no `network_`.
@@ -78,6 +84,10 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         tables only. The structure itself is not differentially private.
     accountant : PrivacyAccountant, default=None
         Charged with `epsilon` before any record is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
     verbose : int, default=0
         1 prints every hundredth turn of the parties' conversation, 2 every one.
 
@@ -126,7 +136,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     >>> from skprivbn.datasets import load_asia
     >>> from skprivbn.structure import PrivateK2StructureLearner
     >>> asia = load_asia()
-    >>> X = asia.encode(asia.sample(1000, random_state=0))
+    >>> X = asia.sample(1000, random_state=0)
     >>> learner = PrivateK2StructureLearner(
     ...     parties={"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]},
     ...     ordering=asia.topological_order,
@@ -140,13 +150,14 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     """
 
     _parameter_constraints = {
-        "parties": [dict, list, tuple, str, None],
+        "parties": PARTIES_CONSTRAINT,
         **SEARCH_CONSTRAINTS,
-        "backend": [str, OTBackend, PaillierCountBackend],
+        "backend": COUNT_BACKEND_CONSTRAINT,
         "fit_parameters": ["boolean"],
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
-        "epsilon": [Interval(Real, 0, None, closed="neither"), None],
-        "accountant": [PrivacyAccountant, None],
+        "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
+        "accountant": PRIVACY_CONSTRAINTS["accountant"],
+        "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
         "verbose": ["verbose"],
     }
 
@@ -159,11 +170,12 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         criterion: str = "k2",
         equivalent_sample_size: float = 10.0,
         backend: str | OTBackend | PaillierCountBackend = "ot",
-        n_states: ArrayLike | None = None,
+        states: Mapping | Sequence | None = None,
         fit_parameters: bool = True,
         min_cell_count: int = 0,
         epsilon: float | None = None,
         accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.parties = parties
@@ -172,11 +184,12 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         self.criterion = criterion
         self.equivalent_sample_size = equivalent_sample_size
         self.backend = backend
-        self.n_states = n_states
+        self.states = states
         self.fit_parameters = fit_parameters
         self.min_cell_count = min_cell_count
         self.epsilon = epsilon
         self.accountant = accountant
+        self.min_honest = min_honest
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -186,8 +199,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or VerticalPartition
-            Codes 0, 1, 2, ... without missing entries. A partition with keys is
-            first aligned by private set intersection.
+            Discrete values without missing entries. A partition with keys is first
+            aligned by private set intersection.
         y : Ignored
             Not used, present for API consistency by convention.
 
@@ -195,9 +208,9 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         -------
         self : object
         """
-        backend = resolve_count_backend(self.backend)
         partition = check_vertical(self, X, self.parties)
-        settings = self._settings(partition, backend)
+        noise = self._noise(partition)
+        settings = self._settings(partition, noise)
         if not hasattr(X, "federate"):
             self._check_table(X, settings)
         if partition.n_parties == 1:
@@ -205,7 +218,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
                 "all columns are taken to be one party's: this is plain K2 with "
                 "nobody to hide anything from; pass parties= to say who holds what"
             )
-        spent = self._spend(partition)
+        spent = self._spend()
         federation = partition.federate(K2Party, settings, NoSumsBackend())
         with (
             tell_progress(self, X, step="turn", every=100) as progress,
@@ -216,14 +229,14 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             self.privacy_spent_ = spent
         self.n_samples_ = result["n_samples"]
         self.ledger_ = federation.ledger
-        self._describe(partition, backend, result)
+        self._describe(partition, settings, noise, result["n_hash_calls"])
         names = partition.feature_names
         parents = dict(enumerate(result["parents"]))
         self._set_structure(names, parents, settings["ordering"])
         if self.fit_parameters:
             self.network_ = BayesianNetwork.from_counts(
                 names,
-                [range(r) for r in result["n_states"]],
+                result["states"],
                 self.parents_,
                 # the node comes first in a shared table and last in a network's
                 [
@@ -234,14 +247,21 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             )
         return self
 
-    def _settings(self, partition, backend):
+    def _noise(self, partition):
+        """Noise of the tables; raises before the charge if there is none that fits."""
+        if self.epsilon is None:
+            return None
+        mechanism = calibrate(float(self.epsilon), partition.n_features)
+        return distribute(mechanism, partition.n_parties, self.min_honest)
+
+    def _settings(self, partition, noise):
         """Public parameters of the session, the same at every party."""
         names = partition.feature_names
-        n_states = self.n_states
+        states = self.states
         schema = getattr(partition, "schema", {})
-        if n_states is None and all(isinstance(schema.get(v), list) for v in names):
+        if states is None and all(isinstance(schema.get(v), list) for v in names):
             # sites that declare categories have no need to read them off their data
-            n_states = [len(schema[v]) for v in names]
+            states = [len(schema[v]) for v in names]
         if self.epsilon is not None and self.min_cell_count:
             raise ValueError(
                 "min_cell_count hides small counts and epsilon adds noise to all of "
@@ -251,40 +271,39 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             raise ValueError(
                 "epsilon protects the tables, which fit_parameters=False does not open"
             )
+        backend = resolve_count_backend(self.backend)
         return {
             "owners": [partition.owners[name] for name in names],
             "ordering": check_ordering(self.ordering, names),
             "max_parents": int(self.max_parents),
             "criterion": self.criterion,
             "equivalent_sample_size": float(self.equivalent_sample_size),
-            "n_states": check_declared_states(n_states, len(names)),
+            "states": check_declared_states(states, names),
             "backend": backend.name,
             "backend_parameters": backend.get_params(deep=False),
             "fit_parameters": bool(self.fit_parameters),
             "min_cell_count": int(self.min_cell_count),
-            "epsilon": None if self.epsilon is None else float(self.epsilon),
+            "noise": None if noise is None else asdict(noise),
             "has_keys": partition.has_keys,
         }
 
     def _check_table(self, X, settings):
         """Say what is wrong with a table at hand; remote parties only refuse."""
-        codes = check_codes(X)
-        names = [f"x{i}" for i in range(codes.shape[1])]
-        names = list(getattr(self, "feature_names_in_", names))
-        n_states = check_states(codes, settings["n_states"], names)
+        _, states = encode_columns(
+            np.asarray(X), column_names(self), settings["states"]
+        )
+        n_states = [len(labels) for labels in states]
         check_table_sizes(n_states, settings["ordering"], self.max_parents)
 
-    def _spend(self, partition):
+    def _spend(self):
         if self.epsilon is None:
             return None
-        # before the charge: noise that is too wide must not cost budget
-        count_noise(self.epsilon, partition.n_features, partition.n_parties)
         accountant = check_accountant(self.accountant, self.epsilon)
         return accountant.spend(
             self.epsilon, what="tables of a network (the structure is not private)"
         )
 
-    def _describe(self, partition, backend, result):
+    def _describe(self, partition, settings, noise, calls):
         """Say in the ledger who learns what."""
         ledger, who = self.ledger_, "all parties and the coordinator"
         ledger.learns(
@@ -293,12 +312,13 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             "stopped",
             "public",
         )
-        ledger.learns(who, "number of records, number of states of columns", "public")
+        ledger.learns(who, "number of records", "public")
+        if settings["states"] is None:
+            ledger.learns(who, "states of columns", "public")
         if partition.has_keys:
             ledger.learns("all parties", "which records all of them have", "public")
         if partition.n_parties > 1:
-            ledger.note(backend.describe())
-            calls = result["n_hash_calls"]
+            ledger.note(resolve_count_backend(self.backend).describe())
             ledger.note(
                 f"{calls} hash calls of the first party: security of about "
                 f"{128 - log2(max(calls, 1)):.0f} bits"
@@ -310,8 +330,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         if not self.fit_parameters:
             return
         what = "counts of every column with its parents"
-        if self.epsilon is not None:
-            noise = count_noise(self.epsilon, partition.n_features, partition.n_parties)
+        if noise is not None:
             declare_noise(ledger, noise, what)
             ledger.note(
                 "epsilon covers the tables; the structure has no such guarantee"

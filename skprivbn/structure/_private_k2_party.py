@@ -3,39 +3,42 @@
 import numpy as np
 
 from skprivbn.crypto.two_party import joint_counts, open_links, resolve_count_backend
-from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation import PartyRefusal, check_noise, operation
 from skprivbn.federation._columns import ColumnsParty
-from skprivbn.privacy import CountMechanism, distribute
-from skprivbn.structure._k2_base import check_codes, check_states, check_table_sizes
+from skprivbn.privacy import CountMechanism, DistributedNoise
+from skprivbn.structure._k2_base import check_table_sizes, encode_columns
 from skprivbn.structure._private_k2_protocol import K2Plan, SharedK2
 
-__all__ = ["K2Party", "count_noise", "run_private_k2"]
+__all__ = ["K2Party", "calibrate", "run_private_k2"]
 
 
-def count_noise(epsilon, n_features, n_parties):
+def calibrate(epsilon, n_features):
     """Noise of the released tables: one record counts once in every family."""
-    mechanism = CountMechanism.for_budget(epsilon, l1_sensitivity=n_features)
-    return distribute(mechanism, n_parties)
+    return CountMechanism.for_budget(epsilon, l1_sensitivity=n_features)
 
 
 class K2Party(ColumnsParty):
-    """A holder of columns. Learns the network, and its peers' sizes."""
+    """A holder of columns. Learns the network, and its peers' labels."""
+
+    @classmethod
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Refuse too little noise on the tables; None, as the structure has none."""
+        given = settings["noise"]
+        if given is not None:
+            mechanism = calibrate(given["epsilon"], len(settings["owners"]))
+            check_noise(given, mechanism, n_parties)
 
     def prepare(self):
-        """Check the own columns."""
+        """Check the own columns and turn labels into codes."""
+        X, declared = np.asarray(self.block["X"]), self.settings["states"]
+        if X.ndim != 2 or X.shape[1] != len(self.variables):
+            raise PartyRefusal("invalid-data")
+        if declared is not None:
+            declared = [declared[v] for v in self.variables]
         try:
-            codes = check_codes(self.block["X"])
-            declared = self.settings["n_states"]
-            if declared is not None:
-                declared = [declared[v] for v in self.variables]
-            self.n_states = check_states(codes, declared, self.variables)
+            self.codes, self.states = encode_columns(X, self.variables, declared)
         except ValueError:
             raise PartyRefusal("invalid-data") from None
-        if len(self.variables) != codes.shape[1]:
-            raise PartyRefusal("invalid-data")
-        # a byte per entry and column by column: the memory that grows with records
-        largest = max(self.n_states, default=1)
-        self.codes = codes.astype(np.min_scalar_type(largest), order="F")
 
     def schedule(self):
         """Align, learn, hand over: each once."""
@@ -49,7 +52,8 @@ class K2Party(ColumnsParty):
         self.codes = self.codes[records]
 
     @operation(
-        peers="numbers of records and states; shares, transfers and garbled circuits"
+        peers="number of records, labels of columns; shares, transfers and garbled "
+        "circuits"
     )
     def learn(self):
         """Search for the parents of every column; open the tables if asked to."""
@@ -77,18 +81,19 @@ class K2Party(ColumnsParty):
         yield from talk.finish()
 
     def _agree_on_plan(self, talk):
-        """Tell the peers this party's numbers of records and states; hear theirs."""
+        """Tell the peers this party's number of records and labels; hear theirs."""
         settings = self.settings
-        n_states = dict(zip(self.variables, self.n_states))
+        states = dict(zip(self.variables, self.states))
         for peer in talk.peers:
-            talk.send(peer, {"n_samples": len(self.codes), "n_states": self.n_states})
+            talk.send(peer, {"n_samples": len(self.codes), "states": self.states})
         for peer in talk.peers:
             shape = yield from talk.receive(peer)
             held = [v for v, owner in enumerate(settings["owners"]) if owner == peer]
             if shape["n_samples"] != len(self.codes):
                 raise PartyRefusal("invalid-data")
-            n_states.update(zip(held, shape["n_states"]))
-        n_states = tuple(n_states[v] for v in range(len(settings["owners"])))
+            states.update(zip(held, shape["states"]))
+        self.all_states = [states[v] for v in range(len(settings["owners"]))]
+        n_states = tuple(len(labels) for labels in self.all_states)
         try:
             check_table_sizes(n_states, settings["ordering"], settings["max_parents"])
         except ValueError:
@@ -105,14 +110,13 @@ class K2Party(ColumnsParty):
 
     def _protection(self, plan):
         """What is done to the counts before they are opened: (table, noise)."""
-        minimum, epsilon = self.settings["min_cell_count"], self.settings["epsilon"]
+        minimum, given = self.settings["min_cell_count"], self.settings["noise"]
         transform = noise = None
         if minimum > 1:
             counts = np.arange(plan.n_samples + 1)
             transform = np.where(counts < minimum, 0, counts)
-        if epsilon is not None:
-            n_parties = len(self.context.roster)
-            noise = count_noise(epsilon, len(plan.owners), n_parties).share
+        if given is not None:
+            noise = DistributedNoise(**given).share
         return transform, noise
 
     @operation(tells="the network, as all parties know it")
@@ -120,7 +124,7 @@ class K2Party(ColumnsParty):
         """Hand the result over; it is the same at every party."""
         return {
             "n_samples": len(self.codes),
-            "n_states": list(self.plan.n_states),
+            "states": self.all_states,
             "n_hash_calls": self.n_hash_calls,
             "parents": [self.parents[v] for v in range(len(self.plan.owners))],
             "counts": [self.counts[v] for v in sorted(self.counts)],

@@ -323,7 +323,7 @@ def test_attack_a_peer_that_has_the_keys_of_a_few(min_rows, told):
     partition = VerticalPartition(
         {name: values[:, None] for name, values in columns.items()}, keys=keys
     )
-    settings = {"owners": ["clinic", "lab"], "has_keys": True, "n_states": None}
+    settings = {"owners": ["clinic", "lab"], "has_keys": True, "states": None}
     session = partition.federate(K2Party, settings, NoSumsBackend(), min_rows=min_rows)
     with session as federation:
         if told:

@@ -4,6 +4,7 @@ from itertools import product
 from math import lgamma, log, pi
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from skprivbn.bayesian_network import BayesianNetwork
@@ -92,7 +93,7 @@ def test_equals_k2_in_floating_point(criterion, seed):
     X = np.stack([rng.integers(0, r, 80) for r in states], axis=1)
     X[:, 3] = (X[:, 0] + (rng.random(80) < 0.1)) % 2
     X[:, 4] = (X[:, 1] + X[:, 2]) % 3
-    learner = K2StructureLearner(max_parents=2, criterion=criterion, n_states=states)
+    learner = K2StructureLearner(max_parents=2, criterion=criterion, states=states)
     learner.fit(X)
     expected = naive_k2(X.tolist(), states, 2, criterion)
     assert learner.parents_ == {
@@ -171,13 +172,63 @@ def test_completes_missing_entries():
     )
 
 
+def as_categories(X):
+    return pd.DataFrame(X, columns=list("abcdefgh")).astype("category")
+
+
+def as_mixed(X):
+    frame = pd.DataFrame(X == "yes", columns=list("abcdefgh"))
+    return frame.assign(a=X[:, 0], b=3.0 * frame["b"], c=-2 * frame["c"])
+
+
+@pytest.mark.parametrize(
+    "convert, labels",
+    [
+        (np.asarray, [("no", "yes")] * 8),
+        (lambda X: X.astype(str), [("no", "yes")] * 8),
+        (as_categories, [("no", "yes")] * 8),
+        (lambda X: X == "yes", [(False, True)] * 8),
+        (lambda X: 5.0 * (X == "yes"), [(0, 5)] * 8),
+        (as_mixed, [("no", "yes"), (0, 3), (-2, 0)] + [(False, True)] * 5),
+    ],
+    ids=["objects", "strings", "categories", "booleans", "numbers", "mixed"],
+)
+def test_labels_of_any_kind(convert, labels):
+    asia = load_asia()
+    X = asia.sample(500, random_state=0)
+    parameters = {"ordering": asia.topological_order}
+    learner = K2StructureLearner(**parameters).fit(convert(X))
+    codes = K2StructureLearner(**parameters).fit(asia.encode(X))
+    np.testing.assert_array_equal(learner.adjacency_matrix_, codes.adjacency_matrix_)
+    states = list(learner.network_.states.values())
+    assert [[(type(v), v) for v in found] for found in states] == [
+        [(type(v), v) for v in expected] for expected in labels
+    ]
+    np.testing.assert_allclose(
+        learner.score_samples(convert(X)), codes.score_samples(asia.encode(X))
+    )
+
+
+def test_order_of_declared_states():
+    X = np.array([["low", "no"], ["high", "no"], ["low", "no"]])
+    states = {"x0": ["low", "middle", "high"], "x1": ["no", "yes"]}
+    network = K2StructureLearner(max_parents=0, states=states).fit(X).network_
+    assert network.states == {"x0": ("low", "middle", "high"), "x1": ("no", "yes")}
+    np.testing.assert_allclose(network.cpts["x0"], [3 / 6, 1 / 6, 2 / 6])
+    np.testing.assert_allclose(network.cpts["x1"], [4 / 5, 1 / 5])
+
+
 @pytest.mark.parametrize(
     "X, match",
     [
         ([[0.5, 1], [1, 0]], "non-integer"),
         ([[np.nan, 1], [1, 0]], "NaN"),
-        ([[-1, 1], [1, 0]], "Negative"),
-        ([["yes", "no"], ["no", "no"]], "OrdinalEncoder"),
+        ([["yes", "no"], [None, "no"]], "'x0' has missing entries"),
+        (
+            np.array([[b"yes", 0], [b"no", 1]], dtype=object),
+            "must be strings or numbers",
+        ),
+        (np.arange(600).reshape(300, 2), "'x0' has 300 different values"),
     ],
 )
 def test_unsuitable_tables(X, match):
@@ -191,9 +242,11 @@ def test_unsuitable_tables(X, match):
         ({"ordering": [0, 1, 1]}, "each of the 3 columns once"),
         ({"ordering": [0, 1]}, "each of the 3 columns once"),
         ({"ordering": ["x0", "x1", "oops"]}, "'oops'"),
-        ({"n_states": [2, 2]}, "for each of the 3 columns"),
-        ({"n_states": [2, 1, 2]}, "declares 1"),
-        ({"n_states": [99, 99, 99]}, "max_parents=3 is too large"),
+        ({"states": [2, 2]}, "states has 2 entries, but there are 3 nodes"),
+        ({"states": {"x0": 2, "x1": 2}}, "states lacks node 'x2'"),
+        ({"states": [2, 1, 2]}, "'x1' holds 1, which is not one of its states"),
+        ({"states": [2, ["no", "yes"], 2]}, "'x1' holds 1, which is not one of"),
+        ({"states": [99, 99, 99]}, "max_parents=3 is too large"),
     ],
 )
 def test_unsuitable_parameters(parameters, match):

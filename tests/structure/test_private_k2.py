@@ -1,8 +1,10 @@
 """The private learner finds what the pooled one finds, and shows nothing else."""
 
 import pickle
+from dataclasses import asdict
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from skprivbn.crypto.two_party import OTBackend, PaillierCountBackend
@@ -13,9 +15,11 @@ from skprivbn.exceptions import (
     PartyError,
     PrivacyLeakWarning,
 )
+from skprivbn.federation import PartyRefusal
 from skprivbn.partition import VerticalPartition
-from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy import PrivacyAccountant, distribute
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
+from skprivbn.structure._private_k2_party import K2Party, calibrate
 from tests.federation.processes import in_processes
 
 TWO = {"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]}
@@ -93,7 +97,7 @@ def test_few_records_and_edges_of_the_ring(n):
     rng = np.random.default_rng(n)
     X = rng.integers(0, 2, (n, 4))
     X[:, 3] = X[:, 0]
-    assert_same(X, {"a": [0, 1], "b": [2, 3]}, n_states=[2, 2, 2, 2])
+    assert_same(X, {"a": [0, 1], "b": [2, 3]}, states=[2, 2, 2, 2])
 
 
 @pytest.mark.filterwarnings("ignore:Paillier keys of 512 bits")
@@ -128,6 +132,56 @@ def test_one_party_is_plain_k2_and_warns():
     with pytest.warns(PrivacyLeakWarning, match="plain K2"):
         learner = PrivateK2StructureLearner(ordering=ordering).fit(X)
     assert learner.network_ == K2StructureLearner(ordering=ordering).fit(X).network_
+
+
+@pytest.mark.parametrize("parties", [TWO, THREE], ids=["two", "three"])
+def test_labels(parties):
+    asia = load_asia()
+    X = asia.sample(300, random_state=0)
+    parameters = {"ordering": list(asia.topological_order), "max_parents": 2}
+    learner = assert_same(X, parties, **parameters)
+    codes = K2StructureLearner(**parameters).fit(asia.encode(X))
+    assert learner.parents_ == codes.parents_
+    assert set(learner.network_.states.values()) == {("no", "yes")}
+    np.testing.assert_allclose(
+        learner.score_samples(X), codes.score_samples(asia.encode(X))
+    )
+    holes = X[:20].copy()
+    holes[:, 3] = None
+    assert set(learner.predict(holes)[:, 3]) <= {"no", "yes"}
+    assert set(learner.sample(20, random_state=0).ravel()) == {"no", "yes"}
+    assert "states of columns" in str(learner.ledger_)
+    X[7, 2] = "perhaps"
+    with pytest.raises(ValueError, match="column 'x2' holds 'perhaps', which is not"):
+        learner.score(X)
+
+
+def test_labels_of_a_data_frame():
+    asia = load_asia()
+    X = pd.DataFrame(asia.sample(300, random_state=1), columns=asia.nodes)
+    X["smoke"] = X["smoke"] == "yes"
+    X["xray"] = X["xray"].astype("category")
+    X["dysp"] = (X["dysp"] == "yes").astype(int)
+    parties = {"clinic": list(asia.nodes[:4]), "lab": list(asia.nodes[4:])}
+    learner = assert_same(X, parties, max_parents=1)
+    assert learner.network_.states["smoke"] == (False, True)
+    assert learner.network_.states["xray"] == ("no", "yes")
+    assert learner.network_.states["dysp"] == (0, 1)
+    assert learner.score(
+        VerticalPartition({name: X[held] for name, held in parties.items()})
+    ) == pytest.approx(learner.score(X), abs=1e-5)
+
+
+def test_declared_states_are_not_read_off_the_data():
+    X = np.array([["no", "low"]] * 30)
+    states = {"x0": ["no", "yes"], "x1": ["low", "middle", "high"]}
+    parties = {"a": [0], "b": [1]}
+    learner = assert_same(X, parties, states=states)
+    assert learner.network_.states["x1"] == ("low", "middle", "high")
+    assert "states of columns" not in str(learner.ledger_)
+    X[3, 1] = "mid"
+    with pytest.raises(ValueError, match="column 'x1' holds 'mid', which is not"):
+        learner.fit(X)
 
 
 @pytest.mark.parametrize("n_parties", [2, 3])
@@ -219,11 +273,41 @@ def test_noisy_tables():
         learner.fit(X)
 
 
+def test_noise_grows_with_mistrust():
+    X, _ = sample_asia(50, 0)
+    accountant = PrivacyAccountant(epsilon=1.0)
+    learner = PrivateK2StructureLearner(THREE, max_parents=1, epsilon=1.0)
+    said = []
+    for min_honest in (1, 3):
+        notes = learner.set_params(min_honest=min_honest).fit(X).ledger_.notes
+        said += [note for note in notes if "colluding" in note]
+    # one honest party is enough for epsilon 1, or all three are needed
+    assert said[0].endswith("parties: 1, 1, 1, inf")
+    assert "parties: 1, " in said[1] and not said[1].endswith(", 1, inf")
+    with pytest.raises(ValueError, match="min_honest must be between 1 and"):
+        learner.set_params(min_honest=4, accountant=accountant).fit(X)
+    assert accountant.spent().epsilon == 0
+
+
+@pytest.mark.parametrize(
+    "min_honest, n_features, fine", [(2, 8, True), (3, 8, False), (2, 4, False)]
+)
+def test_a_site_accepts_enough_noise_only(min_honest, n_features, fine):
+    noise = asdict(distribute(calibrate(1.0, n_features), 3, min_honest))
+    settings = {"owners": ["a"] * 3 + ["b"] * 3 + ["c"] * 2, "noise": noise}
+    if fine:
+        # the structure comes without noise: a site counts the fit as an exact one
+        assert K2Party.privacy_noise(settings, 3, 3) is None
+    else:
+        with pytest.raises(PartyRefusal):
+            K2Party.privacy_noise(settings, 3, 3)
+
+
 def test_noise_has_the_scale_of_all_families():
     # 8 families, each with one count per record: scale 8 / epsilon, from each party
     X = np.zeros((2000, 8), dtype=int)
     learner = PrivateK2StructureLearner(
-        TWO, epsilon=4.0, max_parents=0, n_states=[40] * 8
+        TWO, epsilon=4.0, max_parents=0, states=[40] * 8
     ).fit(X)
     # of 39 empty cells with noise of scale 2 per party, some must be positive
     cpts = np.stack(list(learner.network_.cpts.values()))
@@ -246,7 +330,7 @@ def test_messages_depend_on_shape_and_result_only():
     fits = [
         PrivateK2StructureLearner(
             {"a": [0, 1], "b": [2, 3]},
-            n_states=[2] * 4,
+            states=[2] * 4,
             fit_parameters=False,
             criterion="bic",
         ).fit(X)
@@ -304,8 +388,8 @@ def test_unclear_ownership(parties, match):
     "parameters, match",
     [
         ({"ordering": [0, 0, 1]}, "each of the 3 columns once"),
-        ({"n_states": [90, 90, 90]}, "too large"),
-        ({"backend": "rot13"}, "'ot', 'paillier'"),
+        ({"states": [90, 90, 90]}, "too large"),
+        ({"backend": "rot13"}, "'backend' parameter .* must be a str among"),
         ({"epsilon": 1.0, "min_cell_count": 3}, "choose one"),
         ({"epsilon": 1.0, "fit_parameters": False}, "does not open"),
         ({"criterion": "aic"}, "criterion"),

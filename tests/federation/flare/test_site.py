@@ -267,6 +267,14 @@ def test_rounds_of_a_fit_are_limited(tmp_path, data):
         mixture.fit(rows)
 
 
+def test_sites_trust_half_of_all_to_add_noise_to_tables(open_federation, data):
+    columns = open_federation().columns(list(data[3]), key="person")
+    learner = PrivateK2StructureLearner(max_parents=1, epsilon=1.0).fit(columns)
+    assert learner.privacy_spent_.epsilon == 1.0
+    with pytest.raises(PartyError, match="refuses"):
+        learner.set_params(min_honest=2).fit(columns)
+
+
 def test_alignments_of_records_are_counted(tmp_path, data):
     # who may align again and again, with keys of its choice, finds out who is there
     write_tables(tmp_path, *data)
