@@ -81,19 +81,21 @@ def ges(covariance, n_rows, *, penalty, max_subset=6):
             variance = max(variance - cross @ weights, 1e-9 * variance)
         return -0.5 * n_rows * np.log(variance) - penalty * len(parents)
 
-    def forward_moves(cpdag, x, y):
+    def forward_moves(cpdag):
         adjacent = cpdag | cpdag.T
-        undirected = cpdag & cpdag.T
-        parents = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
-        both = np.flatnonzero(undirected[y] & adjacent[x]).tolist()
-        only = np.flatnonzero(undirected[y] & ~adjacent[x])
-        only = [node for node in only.tolist() if node != x][:max_subset]
-        for chosen in _subsets(only):
-            block = [*both, *chosen]
-            given = parents | set(block)
-            gain = local(y, given | {x}) - local(y, given)
-            if gain > 1e-9 and _is_clique(adjacent, block):
-                yield gain, block, chosen
+        linked = [set(np.flatnonzero(row).tolist()) for row in adjacent]
+        for y in range(d):
+            parents = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
+            neighbours = np.flatnonzero(cpdag[:, y] & cpdag[y]).tolist()
+            for x in set(range(d)) - linked[y] - {y}:
+                both = [node for node in neighbours if node in linked[x]]
+                only = [node for node in neighbours if node not in linked[x]]
+                for chosen in _subsets(only[:max_subset]):
+                    block = [*both, *chosen]
+                    given = parents | set(block)
+                    gain = local(y, given | {x}) - local(y, given)
+                    if gain > 1e-9 and _is_clique(adjacent, block):
+                        yield gain, x, y, block, chosen
 
     def backward_moves(cpdag, x, y):
         adjacent = cpdag | cpdag.T
@@ -109,14 +111,10 @@ def ges(covariance, n_rows, *, penalty, max_subset=6):
 
     cpdag = np.zeros((d, d), dtype=bool)
     while True:
-        moves = [
-            (gain, x, y, block, chosen)
-            for x in range(d)
-            for y in range(d)
-            if x != y and not cpdag[x, y] and not cpdag[y, x]
-            for gain, block, chosen in forward_moves(cpdag, x, y)
-        ]
-        for _, x, y, block, chosen in sorted(moves, key=lambda move: -move[0]):
+        best_first = sorted(
+            forward_moves(cpdag), key=lambda move: (-move[0], *move[1:3])
+        )
+        for _, x, y, block, chosen in best_first:
             if not _semi_directed_path(cpdag, y, x, block):
                 cpdag[x, y] = True
                 cpdag[y, list(chosen)] = False

@@ -82,9 +82,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         - "equal_variance" climbs from the empty graph and from a GOLEM solution on
           the likelihood with one noise variance for all variables.
         - "golem" and "notears" optimise continuous weights and threshold them.
-        - "ges", "pc" and "bic" (climbing) do not assume equal noise variances; they
-          learn a Markov equivalence class, and `network_` is one member of it. Of
-          these, "ges" does best on standardised columns.
+        - "ges", "pc" and "bic" do not assume equal noise variances; they learn a
+          Markov equivalence class, and `network_` is one member of it. "bic" climbs
+          from the empty graph, a GOLEM solution and what "ges" finds.
         - "auto" takes of "equal_variance", "bic" and "ges" the one whose graph gives
           rows set aside by every party the highest likelihood.
 

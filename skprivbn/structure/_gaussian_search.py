@@ -26,11 +26,17 @@ class FoundGraph:
     weights: np.ndarray | None = None
 
 
-def best_hill_climb(moments, weights, **options):
-    """Climb from the empty graph and from given weights; keep the better end."""
-    empty = hill_climb(moments, **options)
-    guided = hill_climb(moments, acyclic_weights(weights) != 0, **options)
-    return max(empty, guided, key=lambda found: found[1])[0]
+def best_hill_climb(moments, starts, **options):
+    """Climb from given graphs and from the empty one; keep the best end.
+
+    Of ends that score alike but for rounding, that of the first start.
+    """
+    best, highest = None, -np.inf
+    for start in (*starts, None):
+        graph, score = hill_climb(moments, start, **options)
+        if best is None or score > highest + 1e-9 * abs(highest):
+            best, highest = graph, score
+    return best
 
 
 def _equal_variance(moments, options):
@@ -38,7 +44,8 @@ def _equal_variance(moments, options):
     if features is None:
         features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
-    graph = best_hill_climb(features, golem(moments.covariance), penalty=penalty)
+    starts = [acyclic_weights(golem(moments.covariance)) != 0]
+    graph = best_hill_climb(features, starts, penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
 
 
@@ -46,21 +53,29 @@ def _bic(moments, options):
     features = options.get("features")
     if features is None:
         features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
-    start = golem(moments.covariance, equal_variances=True)
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
-    graph = best_hill_climb(features, start, equal_variances=False, penalty=penalty)
+    # the first finds directions, if noise variances are equal; the second does not
+    # depend on the columns' units, nor does the score
+    starts = [acyclic_weights(golem(moments.covariance)) != 0, _ges_graph(moments)]
+    graph = best_hill_climb(features, starts, equal_variances=False, penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
 
 
-def _ges(moments, options):
+def _ges_graph(moments):
     penalty = edge_penalty(moments.n_rows, len(moments.mean))
-    found = extend_to_dag(
+    return extend_to_dag(
         ges(moments.covariance, moments.effective_rows, penalty=penalty)
     )
+
+
+def _ges(moments, options):
     # greedy equivalence search can end short of a maximum; going on from a member of
     # the class never lowers the score
     features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
-    graph, _ = hill_climb(features, found, equal_variances=False, penalty=penalty)
+    penalty = edge_penalty(moments.n_rows, len(moments.mean))
+    graph, _ = hill_climb(
+        features, _ges_graph(moments), equal_variances=False, penalty=penalty
+    )
     return FoundGraph(graph, to_cpdag(graph))
 
 

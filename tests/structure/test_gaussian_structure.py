@@ -18,6 +18,7 @@ from skprivbn.structure import (
     FederatedNotearsADMM,
 )
 from skprivbn.structure._gaussian_search import SEARCHES, held_out, search
+from skprivbn.structure._hill_climbing import FeatureMoments, graph_score
 from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
 
 
@@ -207,6 +208,18 @@ def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():
     corner = np.ones((1, 4))
     assert 0.8 < np.abs(coarse.sums(corner)).sum() / coarse.l1_sensitivity <= 1.0
     np.testing.assert_allclose(coarse.read(5 * coarse.sums(corner)).mean, 1.0, atol=0.1)
+
+
+def test_climbing_on_a_score_without_units_is_not_stuck_on_standardised_columns():
+    X, _ = make_linear_sem(256, 12, random_state=1)
+    moments = read_moments(moment_sums((X - X.mean(axis=0)) / X.std(axis=0)))
+    features = FeatureMoments.linear(moments.covariance, moments.n_rows)
+
+    def score(method):
+        found = search(method, moments, lambda1=0.1, threshold=0.3, significance=0.05)
+        return graph_score(features, found.adjacency, equal_variances=False)
+
+    assert score("bic") >= score("ges") - 1e-6 > score("golem")
 
 
 @pytest.mark.parametrize("method", SEARCHES)
