@@ -61,13 +61,24 @@ def check_states(node, labels):
     if not labels:
         raise ValueError(f"node {node!r} must have at least one state")
     for label in labels:
-        if is_missing(label) or not isinstance(label, str | int | float):
+        if is_missing(label) or not _can_be_sent(label):
             raise ValueError(
-                f"the states of node {node!r} must be strings or numbers, got {label!r}"
+                f"the states of node {node!r} must be strings or numbers (integers of "
+                f"64 bits at most), got {label!r}"
             )
     if len(set(labels)) != len(labels):
         raise ValueError(f"node {node!r} has a state twice: {list(labels)}")
     return labels
+
+
+def _can_be_sent(label):
+    """Whether it is a number or text that messages between parties can hold."""
+    if isinstance(label, str):
+        # text from broken files may hold half a character
+        return label.isascii() or label == label.encode(errors="replace").decode()
+    if isinstance(label, int):
+        return -(2**63) <= label < 2**63
+    return isinstance(label, float)
 
 
 def check_parents(node, parents, nodes):

@@ -29,7 +29,8 @@ HALVES, THIRDS = [[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 @pytest.fixture(scope="module")
 def learner():
-    learner = PrivateK2StructureLearner(max_parents=2).fit(split(X, HALVES))
+    learner = PrivateK2StructureLearner(max_parents=2, states=[2] * 8)
+    learner.fit(split(X, HALVES))
     crossing = [(u, v) for u, v in learner.network_.edges if (u < "v4") != (v < "v4")]
     assert crossing, "no node has parents at another party"
     return learner

@@ -228,6 +228,8 @@ def test_order_of_declared_states():
             np.array([[b"yes", 0], [b"no", 1]], dtype=object),
             "must be strings or numbers",
         ),
+        ([[2.0**63, 1], [1, 0]], "64 bits at most"),
+        ([["\ud800", "no"], ["yes", "no"]], "must be strings or numbers"),
         (np.arange(600).reshape(300, 2), "'x0' has 300 different values"),
     ],
 )
