@@ -11,7 +11,7 @@ from tests.fuzz.profiles import fuzzed
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 labels = st.one_of(
     names,
-    st.integers(),
+    st.integers(-(2**63), 2**63 - 1),
     st.booleans(),
     st.floats(allow_nan=False, allow_infinity=False),
 )
