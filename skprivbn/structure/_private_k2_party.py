@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skprivbn.bayesian_network._checks import check_states
 from skprivbn.crypto.two_party import joint_counts, open_links, resolve_count_backend
 from skprivbn.federation import PartyRefusal, check_noise, operation
 from skprivbn.federation._columns import ColumnsParty
@@ -89,9 +90,10 @@ class K2Party(ColumnsParty):
         for peer in talk.peers:
             shape = yield from talk.receive(peer)
             held = [v for v, owner in enumerate(settings["owners"]) if owner == peer]
-            if shape["n_samples"] != len(self.codes):
-                raise PartyRefusal("invalid-data")
-            states.update(zip(held, shape["states"]))
+            try:
+                states.update(self._labels_of_peer(shape, held))
+            except (KeyError, TypeError, ValueError):
+                raise PartyRefusal("invalid-data") from None
         self.all_states = [states[v] for v in range(len(settings["owners"]))]
         n_states = tuple(len(labels) for labels in self.all_states)
         try:
@@ -107,6 +109,20 @@ class K2Party(ColumnsParty):
             settings["criterion"],
             settings["equivalent_sample_size"],
         )
+
+    def _labels_of_peer(self, shape, held):
+        """Labels of columns that a peer told of; an error if they cannot be."""
+        if shape["n_samples"] != len(self.codes):
+            raise ValueError("other records")
+        declared = self.settings["states"]
+        for v, labels in zip(held, shape["states"], strict=True):
+            # a number would stand for as many labels, whatever memory they take
+            if type(labels) is not list:
+                raise ValueError("no list of labels")
+            check_states(v, labels)
+            if declared is not None and labels != list(declared[v]):
+                raise ValueError("labels that were not declared")
+            yield v, labels
 
     def _protection(self, plan):
         """What is done to the counts before they are opened: (table, noise)."""

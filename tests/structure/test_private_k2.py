@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -432,3 +433,38 @@ def test_backends_are_searchable_parameters():
     learner = PrivateK2StructureLearner(backend=PaillierCountBackend())
     assert learner.get_params()["backend__key_size"] == 2048
     assert OTBackend().get_params() == {}
+
+
+@pytest.mark.parametrize(
+    "told, states",
+    [
+        ({"n_samples": 9, "states": [["no", "yes"]]}, None),
+        ({"n_samples": 4}, None),
+        ("labels", None),
+        ({"n_samples": 4, "states": []}, None),
+        ({"n_samples": 4, "states": [["no"], ["yes"]]}, None),
+        ({"n_samples": 4, "states": [2**40]}, None),
+        ({"n_samples": 4, "states": [[]]}, None),
+        ({"n_samples": 4, "states": [["no", "no"]]}, None),
+        ({"n_samples": 4, "states": [["no", None]]}, None),
+        ({"n_samples": 4, "states": [["no", "yes"]]}, [[0, 1], [0, 1]]),
+    ],
+)
+def test_labels_that_a_peer_cannot_have_are_refused(told, states):
+    settings = {"owners": ["clinic", "lab"], "has_keys": False, "states": states}
+    context = SimpleNamespace(name="clinic", roster=("clinic", "lab"))
+    party = K2Party({"X": np.array([[0], [1], [1], [0]])}, settings, context)
+
+    class Talk:
+        peers = ("lab",)
+
+        def send(self, peer, message):
+            pass
+
+        def receive(self, peer):
+            yield
+            return told
+
+    with pytest.raises(PartyRefusal) as refusal:
+        list(party._agree_on_plan(Talk()))
+    assert refusal.value.code == "invalid-data"
