@@ -80,7 +80,8 @@ def build(folder):
 
 def oldest():
     """Return dependencies and peers at the oldest versions that are allowed."""
-    tools = PROJECT["optional-dependencies"]["test"]
+    extras = PROJECT["optional-dependencies"]
+    tools = extras["test"] + extras["plot"]
     peers = [each for each in tools if re.split("[<>=]", each)[0] in PEERS]
     # All of them fixed: pip searches long among what is left open.
     return [

@@ -3,12 +3,17 @@
 import ast
 import inspect
 import re
+import sys
+import tomllib
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import skprivbn
 from skprivbn.federation import Party
+from skprivbn.utils import _EXTRA_OF
 
 PACKAGE = Path(skprivbn.__file__).parent
 ROOT = PACKAGE.parent
@@ -208,7 +213,13 @@ def project_texts():
         paths += (ROOT / folder).rglob("*")
     for path in paths:
         made = generated & set(path.relative_to(ROOT).parts)
-        if path.is_file() and path.suffix in suffixes and not made:
+        # in a worktree, .git is a file that names the repository's folder
+        if (
+            path.is_file()
+            and path.suffix in suffixes
+            and not made
+            and path.name != ".git"
+        ):
             yield path
 
 
@@ -286,3 +297,120 @@ def test_noisy_answers_are_declared_as_noisy():
     assert len(declared) > 30
     wrong = [o for o in declared if "nois" in o.tells and o.kind != "noisy release"]
     assert not wrong
+
+
+# Which environment of the Makefile runs a file; None is a plain ``pip install .``
+ENVIRONMENTS = {
+    "README.md": None,
+    "examples/demo.py": "demo",
+    "examples/demo_federation.py": "federation",
+    # people who try an example have what `plot` brings, as the demo
+    "examples/*/*.py": "demo",
+    "doc/*.py": "doc",
+    "doc/*.rst": "test",
+    "benchmarks/*.py": "bench",
+    ".ci/*.py": "package",
+    "tests/**/*.py": "test",
+}
+# Distributions whose modules have another name.
+MODULE_OF = {"pynacl": "nacl", "pytest-xdist": "xdist", "scikit-learn": "sklearn"}
+SNIPPET = re.compile(r"^\s*>>> (?:import|from) (\w+)", re.M)
+# Peers that people bring themselves, to convert a network for them.
+BROUGHT = {"pgmpy"}
+
+
+def read_project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def declared(project, extra):
+    """Return the modules that the package brings if installed with an extra."""
+    extras = project["optional-dependencies"]
+    todo = [*project["dependencies"], *(extras[extra] if extra else ())]
+    found = set()
+    while todo:
+        name, _, nested = re.match(r"([\w.-]+)(\[([\w,-]+)\])?", todo.pop()).groups()
+        if name == project["name"]:
+            todo += [each for key in nested.split(",") for each in extras[key]]
+        else:
+            name = name.lower()
+            found.add(MODULE_OF.get(name, name.replace("-", "_")))
+    return found
+
+
+def imports_anywhere(path):
+    """Return the packages that a script, or the snippets of a text, import."""
+    if path.suffix == ".py":
+        found = packages(path)
+    else:
+        found = set(SNIPPET.findall(path.read_text(encoding="utf-8")))
+    neighbours = {other.stem for other in path.parent.glob("*.py")}
+    # a test puts benchmarks/ on its path to read this one
+    ours = {"skprivbn", "tests", "headline"} | neighbours
+    return found - ours - set(sys.stdlib_module_names)
+
+
+def imported_on_use(path):
+    """Return the packages that a module of ours asks for by `import_optional`."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "import_optional":
+            yield node.args[0].value.partition(".")[0]
+
+
+@cache
+def needed():
+    """Return (file, extra that runs it, packages that it imports)."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    extra_of = dict(re.findall(r"^(\w+)_extra := (\w+)$", makefile, flags=re.M))
+    needs = [
+        (path, environment and extra_of[environment], imports_anywhere(path))
+        for pattern, environment in ENVIRONMENTS.items()
+        for path in ROOT.glob(pattern)
+    ]
+    for path in MODULES:
+        extra = "nvflare" if path == ENGINE else None
+        needs.append((path, extra, imports_anywhere(path)))
+        needs += [
+            (path, _EXTRA_OF.get(name, "plot"), {name} - BROUGHT)
+            for name in imported_on_use(path)
+        ]
+    return needs
+
+
+def undeclared(project):
+    """Return "file imports package" where the extra that runs it lacks the package."""
+    return [
+        f"{short(path)} imports {name}, which {extra or 'a plain install'} lacks"
+        for path, extra, names in needed()
+        for name in sorted(names - declared(project, extra))
+    ]
+
+
+def test_what_is_imported_is_installed():
+    assert not undeclared(read_project())
+
+
+@pytest.mark.parametrize(
+    "extra, package",
+    [
+        ("plot", "pandas"),
+        ("plot", "matplotlib"),
+        ("plot", "networkx"),
+        ("nvflare", "nvflare"),
+        ("nvflare", "psutil"),
+        ("test", "hypothesis"),
+        ("doc", "docutils"),
+        ("bench", "torch"),
+        (None, "scikit-learn"),
+        (None, "opendp"),
+    ],
+)
+def test_a_requirement_that_is_taken_out_is_missed(extra, package):
+    project = read_project()
+    lists = project["optional-dependencies"] if extra else project
+    key = extra or "dependencies"
+    kept = [each for each in lists[key] if not each.lower().startswith(package)]
+    assert len(kept) < len(lists[key])
+    lists[key] = kept
+    module = MODULE_OF.get(package, package)
+    assert any(f" imports {module}," in line for line in undeclared(project))

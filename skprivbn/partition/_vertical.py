@@ -1,7 +1,7 @@
 """Columns that different parties hold."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -97,6 +97,57 @@ class VerticalPartition(LocalPartition):
             raise PartitionError("order does not list every column exactly once")
         self._sort_columns()
         self._attach_keys(keys)
+
+    @classmethod
+    def from_columns(
+        cls,
+        X: TableLike,
+        parties: Mapping[str, Sequence[str]],
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Split the columns of a table by who holds them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        parties : dict of str to sequence of str
+            Names of each party's columns.
+        feature_names : sequence of str, default=None
+            Names of the columns of `X`; read off `X` if it is a dataframe.
+
+        Returns
+        -------
+        partition : VerticalPartition
+
+        Examples
+        --------
+        >>> from skprivbn.partition import VerticalPartition
+        >>> parties = {"clinic": ["age"], "lab": ["dose", "sugar"]}
+        >>> X = [[61, 1, 5.4], [48, 0, 4.9]]
+        >>> VerticalPartition.from_columns(X, parties, ["age", "dose", "sugar"])
+        VerticalPartition(clinic: 1 column, lab: 2 columns; 2 rows)
+        """
+        if feature_names is None:
+            feature_names = getattr(X, "columns", None)
+        if feature_names is None:
+            raise PartitionError("X has no names of columns: pass feature_names")
+        names = [str(name) for name in feature_names]
+        values = check_array(X, dtype=None, ensure_all_finite=False)
+        if len(names) != values.shape[1]:
+            raise PartitionError(
+                f"feature_names has {len(names)} names for {values.shape[1]} columns"
+            )
+        held = {}
+        for party, columns in parties.items():
+            unknown = [column for column in columns if column not in names]
+            if unknown:
+                raise PartitionError(
+                    f"parties gives {party!r} columns that X does not have: {unknown}"
+                )
+            held[party] = [names.index(column) for column in columns]
+        _check_owners(held, names)
+        blocks = {party: values[:, index] for party, index in held.items()}
+        return cls(blocks, {party: list(parties[party]) for party in held}, order=names)
 
     def _sort_columns(self):
         """Bring each party's columns into the order in which estimators see them."""

@@ -20,6 +20,7 @@ _EXTRA_OF = {
     "matplotlib": "plot",
     "networkx": "plot",
     "nvflare": "nvflare",
+    "psutil": "nvflare",
 }
 
 

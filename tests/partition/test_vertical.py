@@ -144,3 +144,30 @@ def test_blocks_follow_the_given_order():
     )
     assert partition.columns == {"a": ["early", "late"], "b": ["middle"]}
     assert partition._blocks["a"]["X"].tolist() == [[2, 1], [4, 3]]
+
+
+def test_columns_of_a_table_by_names():
+    X = np.arange(12).reshape(4, 3)
+    parties = {"lab": ["dose"], "clinic": ["sex", "age"]}
+    names = ["age", "dose", "sex"]
+    for table, given in [(X, names), (pd.DataFrame(X, columns=names), None)]:
+        partition = VerticalPartition.from_columns(table, parties, given)
+        assert partition.names == ("lab", "clinic")
+        assert partition.feature_names == names
+        assert partition.columns == {"lab": ["dose"], "clinic": ["age", "sex"]}
+        assert partition._blocks["clinic"]["X"].tolist() == X[:, [0, 2]].tolist()
+
+
+@pytest.mark.parametrize(
+    "parties, names, message",
+    [
+        ({"a": ["age"], "b": ["dose"]}, None, "pass feature_names"),
+        ({"a": ["age"], "b": ["dose"]}, ["age"], "1 names for 2 columns"),
+        ({"a": ["age"], "b": ["sex"]}, ["age", "dose"], r"does not have: \['sex'\]"),
+        ({"a": ["age"], "b": ["age"]}, ["age", "dose"], "both 'a' and 'b'"),
+        ({"a": ["age"]}, ["age", "dose"], r"nobody the columns \['dose'\]"),
+    ],
+)
+def test_wrong_names_of_columns(parties, names, message):
+    with pytest.raises(PartitionError, match=message):
+        VerticalPartition.from_columns([[1, 2], [3, 4]], parties, names)
