@@ -18,8 +18,8 @@ import numpy as np
 from _record import record
 
 from skprivbn.datasets import load_asia, make_partitioned_blobs
-from skprivbn.federation._site import INTRODUCE
 from skprivbn.federation.flare import LocalFederation
+from skprivbn.federation.site._site import INTRODUCE
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.structure import PrivateK2StructureLearner
 

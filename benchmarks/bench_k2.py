@@ -15,7 +15,7 @@ import numpy as np
 from _record import read, record
 from phe import paillier
 
-from skprivbn.crypto.two_party import (
+from skprivbn.crypto.shares import (
     Conversation,
     Indicators,
     JointTable,

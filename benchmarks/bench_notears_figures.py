@@ -31,8 +31,8 @@ from skprivbn.metrics import (
     true_positive_rate,
 )
 from skprivbn.structure import FederatedGaussianBayesianNetwork, FederatedNotearsADMM
-from skprivbn.structure._admm_protocol import run_locally
-from skprivbn.structure._moments import moment_sums, read_moments
+from skprivbn.structure.admm._protocol import run_locally
+from skprivbn.structure.gaussian._moments import moment_sums, read_moments
 
 warnings.simplefilter("ignore")
 

@@ -9,9 +9,9 @@ Estimators for scikit-learn, for data that several parties hold and may not shar
 - `mixed_model`: logistic regression with random effects;
 - `preprocessing`: scaling, projection and binning by secure sums.
 
-Under them: `partition` (who holds what), `federation` (who says what), `crypto` (how
-it is hidden), `privacy` (how much leaks). Beside them: `datasets`, `metrics`,
-`inspection`.
+Under them: `protocols` (conversations that they share), `partition` (who holds what),
+`federation` (who says what), `crypto` (how it is hidden), `privacy` (how much leaks).
+Beside them: `datasets`, `metrics`, `inspection`.
 
 The headline estimators can be imported from here.
 """

@@ -5,7 +5,6 @@ from typing import Any, Self
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._columns import sum_shared_scores
 from skprivbn.federation._models import ModelParty, describe_model, sum_scores
 from skprivbn.partition import (
     HorizontalPartition,
@@ -13,6 +12,7 @@ from skprivbn.partition import (
     check_horizontal,
     check_vertical,
 )
+from skprivbn.protocols._columns import sum_shared_scores
 from skprivbn.utils import warn_leak
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._sklearn import StrOptions

@@ -27,6 +27,7 @@ LAYERS = {
     "privacy": 2,
     "federation": 3,
     "partition": 4,
+    "protocols": 4,
     "base": 5,
 }
 FAMILIES = {
@@ -207,7 +208,8 @@ def test_files_have_one_subject():
 def project_texts():
     """Yield every text file that people write, none that a tool makes."""
     suffixes = {"", ".cfg", ".html", ".md", ".py", ".rst", ".toml", ".yaml"}
-    generated = {"_build", "__pycache__", "auto_examples", "generated"}
+    # ".git" is a file in a working tree of git
+    generated = {".git", "_build", "__pycache__", "auto_examples", "generated"}
     paths = [ROOT / ".ci" / "run", *ROOT.glob("*")]
     for folder in ["skprivbn", "tests", "doc", "examples", "benchmarks"]:
         paths += (ROOT / folder).rglob("*")

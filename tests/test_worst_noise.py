@@ -19,7 +19,7 @@ from skprivbn.structure import (
     FederatedNotearsADMM,
     PrivateK2StructureLearner,
 )
-from skprivbn.structure._gaussian_search import SEARCHES
+from skprivbn.structure.gaussian._search import SEARCHES
 
 pytestmark = [
     pytest.mark.filterwarnings("error::RuntimeWarning"),

@@ -22,11 +22,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skprivbn.datasets import make_linear_sem
-from skprivbn.structure._admm_steps import ConsensusProblem, LinearProblem
-from skprivbn.structure._disclosure import (
+from skprivbn.structure.admm._disclosure import (
     covariance_from_message,
     covariances_from_sums,
 )
+from skprivbn.structure.admm._steps import ConsensusProblem, LinearProblem
 
 X, _ = make_linear_sem(60, 3, random_state=3)
 blocks = [X[k::3] - X[k::3].mean(axis=0) for k in range(3)]

@@ -40,7 +40,7 @@ from skprivbn.bayesian_network._local_structure import METHODS, learn_structure
 from skprivbn.bayesian_network._selection import SELECTIONS
 from skprivbn.bayesian_network._tables import Tables
 from skprivbn.crypto._no_sums import NoSumsBackend
-from skprivbn.crypto.two_party import (
+from skprivbn.crypto.shares import (
     OTBackend,
     PaillierCountBackend,
     resolve_count_backend,

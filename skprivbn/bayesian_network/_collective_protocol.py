@@ -24,7 +24,7 @@ from skprivbn.bayesian_network._selection import (
 )
 from skprivbn.bayesian_network._tables import Tables, count_rows
 from skprivbn.crypto._psi import normalise_key
-from skprivbn.crypto.two_party import (
+from skprivbn.crypto.shares import (
     Indicators,
     JointTable,
     bit_length_dtype,
@@ -34,8 +34,8 @@ from skprivbn.crypto.two_party import (
 )
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
-from skprivbn.federation._columns import ColumnsParty
 from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.protocols._columns import ColumnsParty
 
 __all__ = [
     "CollectiveParty",

@@ -12,10 +12,10 @@ import numpy as np
 
 from skprivbn.bayesian_network._collective_protocol import CollectiveParty
 from skprivbn.bayesian_network._tables import count_rows
-from skprivbn.crypto.two_party import joint_counts
+from skprivbn.crypto.shares import joint_counts
 from skprivbn.federation import PartyRefusal
-from skprivbn.federation._columns import RING, SharedScoreParty
 from skprivbn.federation._models import rebuild_model
+from skprivbn.protocols._columns import RING, SharedScoreParty
 
 __all__ = ["ColumnScoreParty"]
 

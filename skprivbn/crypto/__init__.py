@@ -29,7 +29,7 @@ from skprivbn.crypto._numbers import RangeError
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 from skprivbn.crypto._registry import BACKENDS, resolve_backend
-from skprivbn.crypto.two_party import OTBackend, PaillierCountBackend
+from skprivbn.crypto.shares import OTBackend, PaillierCountBackend
 
 __all__ = [
     "BACKENDS",

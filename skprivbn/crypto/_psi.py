@@ -14,7 +14,7 @@ import unicodedata
 import numpy as np
 from nacl import bindings as sodium
 
-from skprivbn.crypto.two_party._hash import random_words
+from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
 
 __all__ = ["align_records", "normalise_key"]

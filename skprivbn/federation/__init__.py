@@ -10,12 +10,6 @@ from skprivbn.federation._ledger import (
     declare_noise,
 )
 from skprivbn.federation._models import ModelParty
-from skprivbn.federation._moments import (
-    Moments,
-    MomentsParty,
-    collect_moments,
-    moments_settings,
-)
 from skprivbn.federation._party import (
     Operation,
     Party,
@@ -38,8 +32,6 @@ __all__ = [
     "LedgerEntry",
     "LedgerTable",
     "ModelParty",
-    "Moments",
-    "MomentsParty",
     "Operation",
     "Party",
     "PartyHost",
@@ -47,10 +39,8 @@ __all__ = [
     "check_noise",
     "check_told",
     "check_told_bounds",
-    "collect_moments",
     "declare_noise",
     "decode",
     "encode",
-    "moments_settings",
     "operation",
 ]

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._site_file import SiteFile
 from skprivbn.federation.flare._policy import (
     SITE_FILE,
     check_kit,
     kit_kind,
     write_policy,
 )
+from skprivbn.federation.site._file import SiteFile
 
 
 def main(arguments=None):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from skprivbn.crypto import CKKSBackend, resolve_backend
-from skprivbn.crypto.two_party import resolve_count_backend
+from skprivbn.crypto.shares import resolve_count_backend
 from skprivbn.federation import InProcessFederation
 from skprivbn.inspection._report_words import (
     NOTE_TOPICS,

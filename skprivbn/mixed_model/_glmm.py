@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import moments_settings
 from skprivbn.mixed_model._checks import (
     check_clusters,
     check_target,
@@ -25,6 +24,7 @@ from skprivbn.mixed_model._model import FLOATS, FittedGLMMMixin
 from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.partition import check_horizontal
+from skprivbn.protocols import moments_settings
 from skprivbn.utils import column_names, tell_progress, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike

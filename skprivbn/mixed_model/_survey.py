@@ -5,13 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import (
-    Moments,
-    MomentsParty,
-    PartyRefusal,
-    collect_moments,
-    operation,
-)
+from skprivbn.federation import PartyRefusal, operation
+from skprivbn.protocols import Moments, MomentsParty, collect_moments
 
 __all__ = ["Survey", "SurveyParty", "take_survey"]
 

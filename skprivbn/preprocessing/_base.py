@@ -1,7 +1,7 @@
 """What the federated transformers share."""
 
-from skprivbn.federation import MomentsParty, collect_moments, moments_settings
 from skprivbn.privacy._options import charge, check_bounds
+from skprivbn.protocols import MomentsParty, collect_moments, moments_settings
 
 __all__ = ["fit_moments"]
 

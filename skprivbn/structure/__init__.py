@@ -1,12 +1,12 @@
 """Who depends on whom: structure learning over parties."""
 
-from skprivbn.structure._dynotears import FederatedDynotears
-from skprivbn.structure._gaussian import FederatedGaussianBayesianNetwork
-from skprivbn.structure._k2 import K2StructureLearner
-from skprivbn.structure._notears_admm import FederatedNotearsADMM
-from skprivbn.structure._pooled_notears import Notears
-from skprivbn.structure._private_k2 import PrivateK2StructureLearner
 from skprivbn.structure._voting import VotingStructureLearner
+from skprivbn.structure.admm._dynotears import FederatedDynotears
+from skprivbn.structure.admm._notears import FederatedNotearsADMM
+from skprivbn.structure.gaussian._federated import FederatedGaussianBayesianNetwork
+from skprivbn.structure.gaussian._pooled_notears import Notears
+from skprivbn.structure.k2._pooled import K2StructureLearner
+from skprivbn.structure.k2._private import PrivateK2StructureLearner
 
 __all__ = [
     "FederatedGaussianBayesianNetwork",

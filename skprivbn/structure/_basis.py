@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import expit
 
-from skprivbn.structure._hill_climbing import FeatureMoments
+from skprivbn.structure.gaussian._hill_climbing import FeatureMoments
 
 __all__ = ["BASES", "basis_features", "expand"]
 

@@ -17,9 +17,9 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Party, PartyRefusal, operation
 from skprivbn.partition import check_horizontal
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._gaussian_base import NetworkMixin
-from skprivbn.structure._moments import moment_sums, read_moments
-from skprivbn.structure._pooled_notears import Notears
+from skprivbn.structure._continuous import NetworkMixin
+from skprivbn.structure.gaussian._moments import moment_sums, read_moments
+from skprivbn.structure.gaussian._pooled_notears import Notears
 from skprivbn.utils._sklearn import HasMethods, Interval, _fit_context
 from skprivbn.utils._typing import TableLike
 

@@ -7,7 +7,7 @@ import pytest
 from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
 from skprivbn.bayesian_network._collective_protocol import CollectiveParty
 from skprivbn.crypto._no_sums import NoSumsBackend
-from skprivbn.crypto.two_party import PaillierCountBackend
+from skprivbn.crypto.shares import PaillierCountBackend
 from skprivbn.datasets import load_asia, load_child
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning
 from skprivbn.federation import HostPolicy, InProcessFederation

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skprivbn.crypto._psi import _hash_to_point, align_records, normalise_key
-from skprivbn.crypto.two_party import Conversation, run_together
+from skprivbn.crypto.shares import Conversation, run_together
 from skprivbn.exceptions import ProtocolError
 
 

@@ -11,11 +11,9 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation import (
     HostPolicy,
     InProcessFederation,
-    MomentsParty,
     Party,
     PartyRefusal,
     check_told,
-    moments_settings,
     operation,
 )
 from skprivbn.mixed_model import PrivateGLMM
@@ -35,14 +33,15 @@ from skprivbn.preprocessing._histogram import (
 )
 from skprivbn.privacy import DistributedNoise, distribute
 from skprivbn.privacy._options import check_bounds
-from skprivbn.structure._moments import RowGrid
-from skprivbn.structure._moments_protocol import (
+from skprivbn.protocols import MomentsParty, moments_settings
+from skprivbn.structure._voting import VotingParty
+from skprivbn.structure.gaussian._moments import RowGrid
+from skprivbn.structure.gaussian._moments_protocol import (
     HOLDOUT,
     GaussianMomentsParty,
     calibrate,
 )
-from skprivbn.structure._private_k2_party import K2Party
-from skprivbn.structure._voting import VotingParty
+from skprivbn.structure.k2._protocol import K2Party
 
 
 def rows_of(rng, n_parties=3):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from skprivbn.federation import MomentsParty, collect_moments, moments_settings
 from skprivbn.partition import HorizontalPartition
+from skprivbn.protocols import MomentsParty, collect_moments, moments_settings
 
 
 def split(rows, n_parties):

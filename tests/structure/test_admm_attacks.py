@@ -45,7 +45,7 @@ def test_proposals_answer_nothing_but_the_protocols_question(
             federation.secure_sum("propose", last)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skprivbn.structure._notears_admm.run_admm", hostile)
+    monkeypatch.setattr("skprivbn.structure.admm._notears.run_admm", hostile)
     with pytest.raises(KeyboardInterrupt):
         FederatedNotearsADMM(backend=backend).fit(ROWS, party=np.arange(30) % 3)
 
@@ -59,7 +59,7 @@ def test_residuals_are_those_of_the_model_that_parties_know(monkeypatch, model):
             federation.secure_sum("residuals", {"parameters": np.ones(4)})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skprivbn.structure._notears_admm.collect_residuals", hostile)
+    monkeypatch.setattr("skprivbn.structure.admm._notears.collect_residuals", hostile)
     learner = FederatedNotearsADMM(model, max_iter=2, n_hidden=2, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         learner.fit(ROWS, party=np.arange(30) % 3)
@@ -78,7 +78,7 @@ def test_key_holders_give_residuals_of_the_exact_consensus_only(monkeypatch):
             federation.secure_sum("residuals")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skprivbn.structure._notears_admm.run_admm", hostile)
+    monkeypatch.setattr("skprivbn.structure.admm._notears.run_admm", hostile)
     with pytest.raises(KeyboardInterrupt):
         FederatedNotearsADMM(backend=PAILLIER, max_iter=1).fit(
             ROWS, party=np.arange(30) % 3

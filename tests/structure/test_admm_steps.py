@@ -3,15 +3,15 @@ import pytest
 from scipy.optimize import minimize
 
 from skprivbn.structure._acyclicity import ACYCLICITY
-from skprivbn.structure._admm_steps import ConsensusProblem, LinearProblem
-from skprivbn.structure._mlp import (
+from skprivbn.structure.admm._mlp import (
     MLPProblem,
     _loss,
     initial_mlp,
     mlp_forward,
     n_free_of_mlp,
 )
-from skprivbn.structure._notears import minimise_l1
+from skprivbn.structure.admm._steps import ConsensusProblem, LinearProblem
+from skprivbn.structure.gaussian._notears import minimise_l1
 
 
 def test_local_step_is_equation_8():

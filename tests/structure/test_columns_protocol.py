@@ -8,7 +8,7 @@ from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.partition import VerticalPartition
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure._columns_protocol import (
+from skprivbn.structure.gaussian._columns_protocol import (
     BITS,
     ColumnMomentsParty,
     bit_weights,

@@ -13,7 +13,7 @@ from skprivbn.datasets import make_linear_sem
 from skprivbn.exceptions import PrivacyLeakWarning, ProtocolError
 from skprivbn.federation import InProcessFederation, decode
 from skprivbn.structure import FederatedNotearsADMM
-from skprivbn.structure._disclosure import (
+from skprivbn.structure.admm._disclosure import (
     covariance_from_message,
     covariances_from_sums,
 )

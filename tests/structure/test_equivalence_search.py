@@ -9,7 +9,7 @@ from skprivbn.bayesian_network._dag import (
     to_cpdag,
 )
 from skprivbn.datasets import make_linear_sem
-from skprivbn.structure._equivalence_search import extend_to_dag, ges, pc
+from skprivbn.structure.gaussian._equivalence_search import extend_to_dag, ges, pc
 
 N = 1e10  # as good as the population: near-cancelling paths count as paths
 

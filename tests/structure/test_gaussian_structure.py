@@ -17,9 +17,9 @@ from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
 )
-from skprivbn.structure._gaussian_search import SEARCHES, held_out, search
-from skprivbn.structure._hill_climbing import FeatureMoments, graph_score
-from skprivbn.structure._moments import RowGrid, moment_sums, read_moments
+from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, graph_score
+from skprivbn.structure.gaussian._moments import RowGrid, moment_sums, read_moments
+from skprivbn.structure.gaussian._search import SEARCHES, held_out, search
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_grid_moments_without_noise():
 
 
 def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():
-    from skprivbn.structure._moments_protocol import calibrate
+    from skprivbn.structure.gaussian._moments_protocol import calibrate
 
     grid = RowGrid.from_bounds((-1, 1), 4)
     assert grid.coarsened(1.0, 0.0) == grid == grid.coarsened(1e-7, 1e-6)
@@ -259,7 +259,7 @@ def test_private_statistics(delta):
 
 def test_noise_has_the_standard_deviation_it_claims():
     """On empty-handed rows (all at the centre) every sum is noise but the count."""
-    from skprivbn.structure._moments_protocol import calibrate
+    from skprivbn.structure.gaussian._moments_protocol import calibrate
 
     d = 30
     X = np.zeros((30, d))

@@ -7,13 +7,13 @@ from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.datasets import make_linear_sem, make_mlp_sem
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.structure._basis import basis_features, expand
-from skprivbn.structure._hill_climbing import (
+from skprivbn.structure.gaussian._hill_climbing import (
     FeatureMoments,
     edge_penalty,
     graph_score,
     hill_climb,
 )
-from skprivbn.structure._moments import moment_sums, read_moments
+from skprivbn.structure.gaussian._moments import moment_sums, read_moments
 
 
 def residual_variance(X, child, parents):

@@ -10,7 +10,7 @@ import pytest
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import load_asia
 from skprivbn.structure import K2StructureLearner
-from skprivbn.structure._k2_scores import FRACTION_BITS, family_counts, score_terms
+from skprivbn.structure.k2._scores import FRACTION_BITS, family_counts, score_terms
 
 
 def naive_score(rows, node, parents, states, criterion="k2"):

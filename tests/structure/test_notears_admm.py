@@ -35,7 +35,7 @@ from skprivbn.structure import (
     Notears,
     VotingStructureLearner,
 )
-from skprivbn.structure._notears import golem, notears
+from skprivbn.structure.gaussian._notears import golem, notears
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
@@ -262,7 +262,7 @@ def test_a_party_with_broken_rows_is_named():
     partition._blocks["b"]["X"][0, 0] = np.inf
     settings = FederatedNotearsADMM()
     settings.n_features_in_ = 3
-    from skprivbn.structure._admm_protocol import ADMMParty
+    from skprivbn.structure.admm._protocol import ADMMParty
 
     terms = settings._model_settings(3)
     with (

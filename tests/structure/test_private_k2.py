@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skprivbn.crypto.two_party import OTBackend, PaillierCountBackend
+from skprivbn.crypto.shares import OTBackend, PaillierCountBackend
 from skprivbn.datasets import load_alarm, load_asia, make_discrete_bayesian_network
 from skprivbn.exceptions import (
     BudgetExceededError,
@@ -20,7 +20,7 @@ from skprivbn.federation import PartyRefusal
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import PrivacyAccountant, distribute
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
-from skprivbn.structure._private_k2_party import K2Party, calibrate
+from skprivbn.structure.k2._protocol import K2Party, calibrate
 from tests.federation.processes import in_processes
 
 TWO = {"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]}
@@ -357,7 +357,7 @@ def test_nothing_secret_is_in_a_fitted_learner():
     X, _ = sample_asia(50, 0)
     learner = PrivateK2StructureLearner(TWO, max_parents=1).fit(X)
     text = pickle.dumps(learner)
-    for word in (b"two_party._ot", b"nacl", b"PartyHost", b"SharedK2"):
+    for word in (b"shares._ot", b"nacl", b"PartyHost", b"SharedK2"):
         assert word not in text
     assert pickle.loads(text).parents_ == learner.parents_
 
@@ -412,7 +412,7 @@ def test_declared_categories_are_the_states():
 
 
 def test_too_many_records(monkeypatch):
-    monkeypatch.setattr("skprivbn.structure._private_k2_protocol.MAX_SAMPLES", 10)
+    monkeypatch.setattr("skprivbn.structure.k2._shared_search.MAX_SAMPLES", 10)
     X = np.random.default_rng(0).integers(0, 2, (11, 2))
     with pytest.raises(PartyError, match="too large"):
         PrivateK2StructureLearner({"a": [0], "b": [1]}).fit(X)

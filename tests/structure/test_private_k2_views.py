@@ -14,16 +14,16 @@ import pytest
 from scipy.stats import binom
 from sklearn.linear_model import Ridge
 
-from skprivbn.crypto.two_party import Conversation, joint_counts, run_together
-from skprivbn.crypto.two_party import _garbling as garbling
-from skprivbn.crypto.two_party import _gmw as gmw
-from skprivbn.crypto.two_party import _lookup as lookup
-from skprivbn.crypto.two_party._garbling import Garbler
-from skprivbn.crypto.two_party._hash import TweakableHash, random_words
-from skprivbn.crypto.two_party._paillier_counts import PackedCounts
-from skprivbn.structure import _private_k2_protocol as protocol
-from skprivbn.structure._private_k2_protocol import K2Plan, SharedK2
-from tests.crypto.two_party._sides import deal_links
+from skprivbn.crypto.shares import Conversation, joint_counts, run_together
+from skprivbn.crypto.shares import _garbling as garbling
+from skprivbn.crypto.shares import _gmw as gmw
+from skprivbn.crypto.shares import _lookup as lookup
+from skprivbn.crypto.shares._garbling import Garbler
+from skprivbn.crypto.shares._hash import TweakableHash, random_words
+from skprivbn.crypto.shares._paillier_counts import PackedCounts
+from skprivbn.structure.k2 import _shared_search as protocol
+from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
+from tests.crypto.shares._sides import deal_links
 
 # 255 records: shares fill whole bytes, so that uniform means uniform bytes
 N_SAMPLES = 255
@@ -219,7 +219,7 @@ def test_the_random_index_hides_the_counts(monkeypatch):
 def test_paillier_shows_the_key_owner_masked_counts_only():
     # fields decrypt to a mask plus a count; the count is lost in 60 bits of mask
     codes = np.zeros(50, dtype=int)
-    from skprivbn.crypto.two_party import Indicators, JointTable
+    from skprivbn.crypto.shares import Indicators, JointTable
 
     seen = []
     for _ in range(3):

@@ -15,9 +15,9 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation._federation import Federation
 from skprivbn.federation._remote import RemoteColumns, RemoteRows
-from skprivbn.federation._site import INTRODUCE, JOIN, LEAVE, MEET, MESSAGE
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR
+from skprivbn.federation.site._site import INTRODUCE, JOIN, LEAVE, MEET, MESSAGE
 from skprivbn.utils import import_optional
 
 __all__ = ["FlareFederation"]

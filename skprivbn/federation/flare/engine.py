@@ -19,10 +19,10 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.shareable import Shareable, make_reply
 
-from skprivbn.federation._site import TOPICS, Site
-from skprivbn.federation._site_file import SiteFile
 from skprivbn.federation._wire import encode
 from skprivbn.federation.flare._policy import SITE_FILE, check_kit
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._site import TOPICS, Site
 
 __all__ = ["PartyExecutor", "RelayController"]
 

@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from skprivbn.federation._site import Site
-from skprivbn.federation._site_file import SiteFile
 from skprivbn.federation.flare import FlareFederation
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._site import Site
 
 JOB = "job-1"
 

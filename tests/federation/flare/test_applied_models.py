@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
-from skprivbn.federation import ModelParty, MomentsParty, decode, moments_settings
+from skprivbn.federation import ModelParty, decode
 from skprivbn.federation._models import (
     MODELS,
     TRANSFORMERS,
@@ -19,7 +19,7 @@ from skprivbn.federation._models import (
     rebuild_model,
 )
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation._results import write_results
+from skprivbn.federation.site._results import write_results
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
@@ -29,6 +29,7 @@ from skprivbn.preprocessing import (
     FederatedPCA,
     FederatedStandardScaler,
 )
+from skprivbn.protocols import MomentsParty, moments_settings
 from skprivbn.structure import (
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,
@@ -255,7 +256,7 @@ def test_a_site_without_a_folder_makes_no_predictions(federation):
 
 
 def test_a_full_folder_takes_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr("skprivbn.federation._results.MAX_FILES", 1)
+    monkeypatch.setattr("skprivbn.federation.site._results.MAX_FILES", 1)
     write_tables(tmp_path, X, WARD, PARTY, PEOPLE)
     rows = connect(make_sites(tmp_path, allow_results()), "icu").rows(["a", "b"])
     model = two_components()

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartitionError, PartyError
-from skprivbn.federation._demands import (
+from skprivbn.federation._models import MODELS, describe_model, rebuild_model
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.site._demands import (
     _COSTS,
     _MODEL_SIZES,
     MAX_PER_ROW,
     check_demands,
 )
-from skprivbn.federation._models import MODELS, describe_model, rebuild_model
-from skprivbn.federation._party import PartyRefusal
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
 from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.mixture import PPEMGaussianMixture

@@ -243,7 +243,7 @@ def holders_of(markers, folders):
 # cells in a warning, in its log and in an exception.
 CARELESS = """
 import logging, sys, warnings
-from skprivbn.federation._site_file import Dataset
+from skprivbn.federation.site._file import Dataset
 
 read = Dataset.read
 

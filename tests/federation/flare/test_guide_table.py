@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._site_file import ESTIMATORS
+from skprivbn.federation.site._file import ESTIMATORS
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture

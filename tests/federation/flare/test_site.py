@@ -15,10 +15,10 @@ from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.crypto.certificates import vouch
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import PartitionError, PartyError
-from skprivbn.federation import MomentsParty, Party, decode, encode, moments_settings
+from skprivbn.federation import Party, decode, encode
 from skprivbn.federation._host import find_installed_protocol
-from skprivbn.federation._site import MEET
-from skprivbn.federation._site_file import ESTIMATORS, Dataset, SiteFile
+from skprivbn.federation.site._file import ESTIMATORS, Dataset, SiteFile
+from skprivbn.federation.site._site import MEET
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixed_model._protocol import GLMMParty
@@ -29,6 +29,7 @@ from skprivbn.preprocessing import (
     FederatedStandardScaler,
     _base,
 )
+from skprivbn.protocols import MomentsParty, moments_settings
 from skprivbn.structure import (
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,

@@ -1,0 +1,38 @@
+"""Computing on data that two or more parties do not show each other.
+
+Semi-honest security; not audited. From bottom to top: base oblivious transfers
+(Chou-Orlandi), their extension (Ishai-Kilian-Nissim-Petrank), products that end as
+shares, counts of joint configurations, lookups in public tables, garbled circuits
+(half-gates) and shared bits (Goldreich-Micali-Wigderson), the argmax. Protocols are
+generators that yield ``{peer: payload}`` and are sent ``{peer: payload}``.
+"""
+
+from skprivbn.crypto.shares._argmax import shared_argmax
+from skprivbn.crypto.shares._backends import (
+    OTBackend,
+    PaillierCountBackend,
+    resolve_count_backend,
+)
+from skprivbn.crypto.shares._conversation import Conversation, run_together
+from skprivbn.crypto.shares._counts import Indicators, JointTable, joint_counts
+from skprivbn.crypto.shares._gmw import open_numbers, refresh_numbers
+from skprivbn.crypto.shares._hash import bit_length_dtype
+from skprivbn.crypto.shares._lookup import shared_lookup
+from skprivbn.crypto.shares._ot_extension import open_links
+
+__all__ = [
+    "Conversation",
+    "Indicators",
+    "JointTable",
+    "OTBackend",
+    "PaillierCountBackend",
+    "bit_length_dtype",
+    "joint_counts",
+    "open_links",
+    "open_numbers",
+    "refresh_numbers",
+    "resolve_count_backend",
+    "run_together",
+    "shared_argmax",
+    "shared_lookup",
+]

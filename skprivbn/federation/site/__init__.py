@@ -1,0 +1,1 @@
+"""What a data holder runs: its site file, its rules, its records, its results."""

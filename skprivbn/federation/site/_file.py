@@ -1,0 +1,332 @@
+"""The site file: which local data may be used, by what, how often.
+
+Written by the people at a site, read by nobody else. It declares the columns of each
+dataset; nothing about them is read off the data::
+
+    min_parties = 3
+    results = "results"
+
+    [datasets.icu]
+    path = "stays.csv"
+    min_rows = 20
+    estimators = ["PPEMGaussianMixture", "FederatedGaussianBayesianNetwork"]
+    max_exact_fits = 50
+    max_rounds = 1000
+    budget = {epsilon = 1.0, delta = 1e-6}
+
+    [datasets.icu.columns]
+    age = "float"
+    ward = ["surgery", "medicine"]
+    patient = "key"
+"""
+
+import csv
+import gzip
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from skprivbn.exceptions import PartitionError
+
+__all__ = ["ESTIMATORS", "Dataset", "SiteFile"]
+
+_MODEL = "skprivbn.federation._models:ModelParty"
+#: the party classes that each estimator asks a site to run
+ESTIMATORS = {
+    "CollectiveBayesianNetwork": [
+        "skprivbn.bayesian_network._collective_protocol:CollectiveParty",
+        "skprivbn.bayesian_network._column_scores:ColumnScoreParty",
+        _MODEL,
+    ],
+    "DPCGMLearner": [
+        "skprivbn.graphical_model._release:TablesParty",
+        "skprivbn.graphical_model._shared_tree:TreeParty",
+        _MODEL,
+    ],
+    "FederatedDynotears": ["skprivbn.structure.admm._protocol:ADMMParty", _MODEL],
+    "FederatedGaussianBayesianNetwork": [
+        "skprivbn.structure.gaussian._moments_protocol:GaussianMomentsParty",
+        "skprivbn.structure.gaussian._columns_protocol:ColumnMomentsParty",
+        "skprivbn.structure.gaussian._column_scores:GaussianColumnScoreParty",
+        _MODEL,
+    ],
+    "FederatedKBinsDiscretizer": ["skprivbn.preprocessing._histogram:CountingParty"],
+    "FederatedNotearsADMM": [
+        "skprivbn.structure.admm._protocol:ADMMParty",
+        "skprivbn.structure.gaussian._moments_protocol:GaussianMomentsParty",
+        _MODEL,
+    ],
+    "FederatedPCA": ["skprivbn.protocols._moments:MomentsParty"],
+    "FederatedStandardScaler": ["skprivbn.protocols._moments:MomentsParty"],
+    "PPEMGaussianMixture": [
+        "skprivbn.mixture._em_protocol:EMParty",
+        "skprivbn.mixture._dp_protocol:PrivateEMParty",
+        _MODEL,
+    ],
+    "PrivateGLMM": ["skprivbn.mixed_model._protocol:GLMMParty", _MODEL],
+    "PrivateK2StructureLearner": [
+        "skprivbn.structure.k2._protocol:K2Party",
+        "skprivbn.bayesian_network._column_scores:ColumnScoreParty",
+        _MODEL,
+    ],
+    "VotingStructureLearner": ["skprivbn.structure._voting:VotingParty", _MODEL],
+}
+
+#: how the values of a column are given
+_KINDS = ("float", "int", "key")
+#: backends that hide sums; plaintext is never accepted by a site
+_BACKENDS = ("ckks", "masking", "paillier")
+
+_SITE_KEYS = {"min_parties", "audit_log", "results", "datasets"}
+_DATASET_KEYS = {
+    "path",
+    "columns",
+    "min_rows",
+    "estimators",
+    "backends",
+    "max_exact_fits",
+    "max_rounds",
+    "budget",
+    "individual",
+    "allow_rows",
+}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One dataset of a site, as its site file declares it.
+
+    Attributes
+    ----------
+    name : str
+    path : Path
+        A CSV file with a header, possibly compressed (``.csv.gz``).
+    columns : dict of str to str or list of str
+        What each column holds: ``"float"``, ``"int"``, ``"key"`` (text that
+        identifies records or people) or the list of its categories. Columns
+        of the file that are not declared do not exist for anybody else.
+    min_rows : int
+        With fewer rows, the site does not take part; nor in protocols that would tell
+        something of groups (components, clusters) of fewer.
+    estimators : frozenset of str
+        Names of the estimators that may be fitted and applied to it.
+    backends : tuple of str
+        How sums may be hidden.
+    max_exact_fits : int
+        How many fits without differential privacy one state of the file allows.
+    max_rounds : int
+        Most rounds of one fit.
+    budget : tuple of (epsilon, delta) or None
+        Privacy budget. None means that no noisy release is allowed.
+    individual : str or None
+        Column of keys that names the person behind each row. If given, noisy fits
+        must protect persons, all rows of one together.
+    allow_rows : bool
+        Whether options of estimators that show single rows to others are allowed.
+    """
+
+    name: str
+    path: Path
+    columns: dict
+    min_rows: int
+    estimators: frozenset
+    backends: tuple
+    max_exact_fits: int
+    max_rounds: int
+    budget: tuple | None
+    individual: str | None = None
+    allow_rows: bool = False
+
+    @property
+    def protocols(self):
+        """Class paths of the party code that may run on it."""
+        return {path for name in self.estimators for path in ESTIMATORS[name]}
+
+    @property
+    def state_file(self):
+        """Where spent budget and numbers of fits are kept: next to the data.
+
+        It belongs to the file, whatever datasets or links it is known as.
+        """
+        return self.path.resolve()
+
+    def fingerprint(self):
+        """Identify the present content of the file."""
+        with open(self.path, "rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+
+    def read(self, columns):
+        """Return the values of some columns, by name.
+
+        Parameters
+        ----------
+        columns : iterable of str
+            Declared columns.
+
+        Returns
+        -------
+        values : dict of str to ndarray
+            Numbers, text (keys), or positions in the list of categories. Missing
+            entries are NaN.
+        """
+        opener = gzip.open if self.path.suffix == ".gz" else open
+        with opener(self.path, "rt", encoding="utf-8", newline="") as handle:
+            reader = csv.reader(handle)
+            header = next(reader)
+            places = {name: header.index(name) for name in columns}
+            rows = list(reader)
+        return {
+            name: _parse([row[place] for row in rows], self.columns[name])
+            for name, place in places.items()
+        }
+
+
+def _parse(cells, kind):
+    if kind == "key":
+        return np.array(cells, dtype=str)
+    if isinstance(kind, list):
+        codes = {label: code for code, label in enumerate(kind)}
+        read = codes.__getitem__
+    else:
+        read = {"int": int, "float": float}[kind]
+    if kind == "float" or "" in cells:
+        return np.array([read(c) if c else np.nan for c in cells], dtype=np.float64)
+    return np.array([read(c) for c in cells], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """What a site allows.
+
+    Attributes
+    ----------
+    min_parties : int
+        Smallest roster it takes part in.
+    audit_log : Path
+        Where it writes who asked what.
+    results : Path or None
+        Folder for predictions, which stay there. None means that none are made.
+    datasets : dict of str to Dataset
+    """
+
+    min_parties: int
+    audit_log: Path
+    results: Path | None
+    datasets: dict
+
+    @classmethod
+    def load(cls, path):
+        """Read and check a site file.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Returns
+        -------
+        site_file : SiteFile
+            Relative paths in the file are relative to its folder.
+        """
+        path = Path(path)
+        with open(path, "rb") as handle:
+            try:
+                content = tomllib.load(handle)
+            except tomllib.TOMLDecodeError as error:
+                raise PartitionError(f"{path} is not valid TOML: {error}") from None
+        _check_keys(content, _SITE_KEYS, {"datasets"}, path)
+        min_parties = content.get("min_parties", 3)
+        _check_count(min_parties, "min_parties", 1)
+        datasets = content["datasets"]
+        if not isinstance(datasets, dict) or not datasets:
+            raise PartitionError(f"{path}: datasets must be tables [datasets.name]")
+        datasets = {
+            name: _dataset(name, entry, path.parent) for name, entry in datasets.items()
+        }
+        _check_budgets(datasets.values())
+        results = content.get("results")
+        return cls(
+            min_parties,
+            path.parent / content.get("audit_log", "skprivbn_audit.jsonl"),
+            None if results is None else path.parent / results,
+            datasets,
+        )
+
+
+def _dataset(name, entry, folder):
+    where = f"dataset {name!r}"
+    _check_keys(entry, _DATASET_KEYS, {"path", "columns", "estimators"}, where)
+    columns = entry["columns"]
+    for column, kind in columns.items():
+        labels = isinstance(kind, list) and all(isinstance(x, str) for x in kind)
+        if kind not in _KINDS and not (labels and len(set(kind)) == len(kind) > 0):
+            raise PartitionError(
+                f"{where}: column {column!r} must be one of {list(_KINDS)} or a list "
+                f"of different categories, got {kind!r}"
+            )
+    unknown = sorted(set(entry["estimators"]) - set(ESTIMATORS))
+    if unknown:
+        raise PartitionError(
+            f"{where}: no such estimators: {unknown}; known: {sorted(ESTIMATORS)}"
+        )
+    backends = tuple(entry.get("backends", _BACKENDS))
+    if not set(backends) <= set(_BACKENDS):
+        raise PartitionError(f"{where}: backends must be some of {list(_BACKENDS)}")
+    for key, least in [("min_rows", 1), ("max_exact_fits", 0), ("max_rounds", 1)]:
+        _check_count(entry.get(key, least), f"{where}: {key}", least)
+    budget = entry.get("budget")
+    if budget is not None:
+        _check_keys(budget, {"epsilon", "delta"}, {"epsilon"}, f"{where}: budget")
+        budget = float(budget["epsilon"]), float(budget.get("delta", 0.0))
+    individual = entry.get("individual")
+    if individual is not None and columns.get(individual) != "key":
+        raise PartitionError(
+            f'{where}: individual must be a column declared as "key", got '
+            f"{individual!r}"
+        )
+    return Dataset(
+        name=name,
+        path=folder / entry["path"],
+        columns=columns,
+        min_rows=entry.get("min_rows", 20),
+        estimators=frozenset(entry["estimators"]),
+        backends=backends,
+        max_exact_fits=entry.get("max_exact_fits", 0),
+        max_rounds=entry.get("max_rounds", 2000),
+        budget=budget,
+        individual=individual,
+        allow_rows=entry.get("allow_rows", False) is True,
+    )
+
+
+def _check_budgets(datasets):
+    """Refuse two budgets for one file: the people in it would be charged to both."""
+    by_file = {}
+    for dataset in datasets:
+        other = by_file.setdefault(dataset.state_file, dataset)
+        if other.budget != dataset.budget:
+            raise PartitionError(
+                f"datasets {other.name!r} and {dataset.name!r} are the same file, "
+                f"{dataset.path}: give both the same budget, which they share"
+            )
+
+
+def _check_keys(table, known, needed, where):
+    if not isinstance(table, dict):
+        raise PartitionError(f"{where}: expected a table, got {table!r}")
+    unknown, missing = sorted(set(table) - known), sorted(needed - set(table))
+    if unknown or missing:
+        raise PartitionError(
+            f"{where}: "
+            + "; ".join(
+                [f"unknown entries {unknown}"] * bool(unknown)
+                + [f"missing entries {missing}"] * bool(missing)
+            )
+        )
+
+
+def _check_count(value, what, least):
+    if type(value) is not int or value < least:
+        raise PartitionError(f"{what} must be an integer >= {least}, got {value!r}")

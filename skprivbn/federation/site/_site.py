@@ -1,0 +1,146 @@
+"""A site of a real federation: its file, its certificate, its log, and one party.
+
+The engine that connects the sites is not in here. It hands over bytes with a topic
+and takes bytes back, so that a site behaves the same on any engine and in a test.
+"""
+
+import json
+import threading
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from skprivbn.crypto.certificates import check_voucher, vouch
+from skprivbn.crypto.sealing import Identity
+from skprivbn.exceptions import ProtocolError
+from skprivbn.federation._host import _public_code
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.site._host import SiteHost
+
+__all__ = ["INTRODUCE", "JOIN", "LEAVE", "MEET", "MESSAGE", "TOPICS", "Site"]
+
+INTRODUCE = "skprivbn.introduce"
+MEET = "skprivbn.meet"
+JOIN = "skprivbn.join"
+MESSAGE = "skprivbn.message"
+LEAVE = "skprivbn.leave"
+#: everything a site listens to
+TOPICS = (INTRODUCE, MEET, JOIN, MESSAGE, LEAVE)
+
+
+class Site:
+    """What runs at a site for the length of one job.
+
+    Parameters
+    ----------
+    name : str
+        The site's name, as in its certificate.
+    site_file : SiteFile
+    kit : path-like
+        Folder of the startup kit, with the site's certificate and key and the root's
+        certificate.
+    job : str
+        Identifier of the job.
+    coordinator : str
+        Who submitted it, for the log.
+    """
+
+    def __init__(self, name, site_file, kit, job, coordinator):
+        self.name = name
+        self._site_file = site_file
+        self._job, self._coordinator = job, coordinator
+        self._root = (kit / "rootCA.pem").read_bytes()
+        identity = Identity()
+        self._voucher = vouch(
+            (kit / "client.crt").read_bytes(),
+            (kit / "client.key").read_bytes(),
+            identity.public,
+            job,
+        )
+        self._host = SiteHost(name, site_file, identity)
+        # An engine may deliver from several threads; a party does one thing at a time.
+        self._lock = threading.Lock()
+
+    def answer(self, topic, message):
+        """Answer one message of the coordinator; never raises.
+
+        Parameters
+        ----------
+        topic : str
+            One of :data:`TOPICS`.
+        message : bytes
+
+        Returns
+        -------
+        reply : bytes
+            ``{"ok": True, "payload": ...}`` or ``{"ok": False, "code": ...}``.
+        """
+        with self._lock:
+            self._host.asked, self._host.details = topic, {}
+            try:
+                reply = self._answer(topic, message)
+            except Exception as error:
+                reply = encode({"ok": False, "code": _public_code(error)})
+            self._log(message, reply)
+            return reply
+
+    def close(self):
+        """End whatever is going on and forget its keys."""
+        self._host.close()
+
+    def _answer(self, topic, message):
+        if topic in (JOIN, MESSAGE):
+            if topic == JOIN:
+                self._host.close()
+            return self._host.handle(message)
+        control = {INTRODUCE: self._introduce, MEET: self._meet, LEAVE: self._leave}
+        answer = control[topic](**decode(message))
+        return encode({"ok": True, "payload": answer})
+
+    def _introduce(self, dataset):
+        """Tell the public schema of a dataset and the voucher for this session."""
+        found = self._site_file.datasets.get(dataset)
+        if found is None:
+            raise PartyRefusal("unknown-dataset")
+        return {
+            "version": version("skprivbn"),
+            "columns": found.columns,
+            "limits": {
+                "min_rows": found.min_rows,
+                "min_parties": self._site_file.min_parties,
+            },
+            "voucher": self._voucher,
+        }
+
+    def _meet(self, vouchers):
+        """Check the certificates of all sites and pin their identities."""
+        now = datetime.now(UTC)
+        pins = {
+            name: check_voucher(voucher, self._root, name, self._job, now)
+            for name, voucher in vouchers.items()
+        }
+        if pins.get(self.name) != self._voucher["identity"]:
+            raise ProtocolError("this site's own voucher was replaced")
+        self._host.pin(pins)
+        return {}
+
+    def _leave(self):
+        """End the fit: forget its keys, keep the peers' identities."""
+        self._host.close()
+        return {}
+
+    def _log(self, message, reply):
+        """Write down who asked what; names, sizes and codes, never values."""
+        outcome = decode(reply)
+        entry = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "coordinator": self._coordinator,
+            "job": self._job,
+            "asked": self._host.asked,
+            **self._host.details,
+            "received_bytes": len(message),
+            "sent_bytes": len(reply),
+            "outcome": "ok" if outcome["ok"] else outcome["code"],
+        }
+        with open(self._site_file.audit_log, "a", encoding="utf-8") as handle:
+            handle.write(json.dumps(entry) + "\n")

@@ -1,0 +1,140 @@
+"""Parties that hold different columns about the same records."""
+
+from abc import abstractmethod
+from functools import cached_property
+
+import numpy as np
+
+from skprivbn.crypto._psi import align_records
+from skprivbn.crypto.shares import Conversation, open_links, refresh_numbers
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation._models import MADE_UP
+from skprivbn.federation._party import Party, PartyRefusal, operation
+
+__all__ = ["RING", "ColumnsParty", "SharedScoreParty", "sum_shared_scores"]
+
+#: shares of scores add up modulo 2**64
+RING = np.dtype(np.uint64)
+
+
+class ColumnsParty(Party):
+    """A holder of some of the columns, which ``settings["owners"]`` tells.
+
+    With ``settings["has_keys"]`` the first operation of the schedule is `align`.
+    """
+
+    @cached_property
+    def variables(self):
+        """Numbers of the own columns among all."""
+        owners = self.settings["owners"]
+        return [v for v, owner in enumerate(owners) if owner == self.name]
+
+    def talk(self):
+        """Return this party's end of a conversation with all others."""
+        session = self.context.session + self.context.roster_hash
+        return Conversation(self.name, self.context.roster, session)
+
+    @abstractmethod
+    def keep(self, records):
+        """Keep some of the own records, given by position, in this order."""
+
+    @operation(
+        peers="which of its own records the others have too, and their numbers of "
+        "records",
+        peers_kind="public",
+    )
+    def align(self):
+        """Keep the records that all parties have, in an order that tells nothing."""
+        try:
+            records = yield from align_records(self.talk(), self.block["keys"])
+        except ValueError:
+            raise PartyRefusal("invalid-data") from None
+        # A peer with the key of one person would else be told of that person.
+        if len(records) < max(1, self.min_rows):
+            raise PartyRefusal("too-few-rows")
+        self.keep(records)
+
+
+class SharedScoreParty(ColumnsParty):
+    """A holder of columns whose records are scored under a public model.
+
+    The parties share the log-likelihood of all records, in multiples of `unit`, and
+    how many records are impossible. Only these two sums are opened.
+    """
+
+    unit: float
+
+    @classmethod
+    def models(cls, settings):
+        """Return the one model."""
+        return [settings["model"]]
+
+    @abstractmethod
+    def count_records(self):
+        """Return how many of the own records are scored."""
+
+    @abstractmethod
+    def share_parts(self, talk, links):
+        """Return own shares of both sums; a part of a conversation."""
+
+    def schedule(self):
+        """Align, say how many records there are, share the score, add."""
+        if self.settings["has_keys"]:
+            yield "align"
+        yield "n_records"
+        yield "share_score"
+        yield "score"
+
+    @operation(tells="its number of records")
+    def n_records(self):
+        """Tell how many records are left after aligning."""
+        return {"n_records": self.count_records()}
+
+    @operation(peers="shares of the log-likelihood of all records")
+    def share_score(self):
+        """Compute shares of the score with the peers."""
+        talk = self.talk()
+        links = yield from open_links(talk)
+        parts = yield from self.share_parts(talk, links)
+        # halves of shares are added up below, with carries that must not tell what
+        # one party has computed alone
+        self.total = yield from refresh_numbers(talk, talk.roster, parts)
+        yield from talk.finish()
+
+    @operation(tells="its shares of the log-likelihood of all records", exact=True)
+    def score(self):
+        """Tell the shares of both sums, in halves that can be added as integers."""
+        halves = [self.total >> np.uint64(32), self.total & np.uint64(2**32 - 1)]
+        return {"vector": self.hide(np.concatenate(halves).astype(np.int64))}
+
+
+def sum_shared_scores(federation, unit):
+    """Open the log-likelihood of all records: the coordinator's side.
+
+    Parameters
+    ----------
+    federation : Federation
+        Of a :class:`SharedScoreParty`.
+    unit : float
+        Of the party class.
+
+    Returns
+    -------
+    total : float
+        Minus infinity if a record is impossible.
+    n_records : int
+    """
+    if federation.settings["has_keys"]:
+        federation.converse("align")
+    replies = federation.call("n_records")
+    numbers = {name: reply["n_records"] for name, reply in replies.items()}
+    n_records, *others = set(numbers.values())
+    if others:
+        raise PartitionError(f"parties hold different numbers of records: {numbers}")
+    federation.converse("share_score")
+    halves = federation.secure_sum("score").astype(np.int64).view(RING)
+    total, n_impossible = (halves[:2] << np.uint64(32)) + halves[2:]
+    federation.ledger.note(MADE_UP)
+    if n_impossible:
+        return -np.inf, n_records
+    return float(total.view(np.int64)) * unit, n_records

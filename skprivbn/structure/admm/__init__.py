@@ -1,0 +1,1 @@
+"""Continuous networks in rounds of consensus ADMM."""

@@ -1,0 +1,362 @@
+"""DYNOTEARS by consensus ADMM over holders of time series."""
+
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from skprivbn.base import FederatedMixin, add_scores, predict_at_sites
+from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.crypto import AdditiveBackend
+from skprivbn.federation import check_told
+from skprivbn.partition import RemoteResults, check_horizontal
+from skprivbn.structure._continuous import public_network, refuse_constant
+from skprivbn.structure.admm._notears import ADMMMixin
+from skprivbn.structure.admm._protocol import lagged_rows
+from skprivbn.utils import column_names
+from skprivbn.utils._sklearn import Interval, _fit_context
+from skprivbn.utils._typing import TableLike, WeightsLike
+
+__all__ = ["FederatedDynotears"]
+
+
+class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
+    """Dynamic network of time series held by different parties.
+
+    Every variable is a linear function of others at the same time (acyclic) and of
+    all variables at earlier times (free). The rounds are those of
+    :class:`FederatedNotearsADMM` with both kinds of weights as parameters.
+
+    Read more in the :ref:`User Guide <structure_federated>`.
+
+    Parameters
+    ----------
+    n_lags : int, default=1
+        How many earlier times act on the present.
+    lambda1 : float, default=0.02
+        Weight of the absolute values of the instantaneous effects.
+    lambda_lagged : float, default=0.02
+        Weight of the absolute values of the lagged effects.
+    threshold : float, default=0.3
+        Instantaneous effects of at most this size are no edge.
+    lagged_threshold : float, default=0.1
+        The same for lagged effects.
+    acyclicity : {"logdet", "expm"}, default="logdet"
+        Measure of cycles.
+    rho1, rho2 : float, default=None
+        First penalties; 0.001, and 0.01 divided by the number of parties, if None.
+    gamma1 : float, default=1.75
+        Growth per round of the penalty on cycles.
+    gamma2 : float, default=None
+        Growth per round of the penalty on disagreement, 1.2 if None.
+    max_iter : int, default=200
+        Bound on the rounds.
+    tol : float, default=0.01
+        Relative distance of the parties to the consensus at which they agree.
+    h_tol : float, default=1e-5
+        Measure of cycles that counts as none.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden.
+    verbose : int, default=0
+        1 prints every tenth round, 2 every one.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_features, n_features)
+        Raw instantaneous effects; entry (i, j) is that of i on j.
+    lagged_weights_ : ndarray of shape (n_lags, n_features, n_features)
+        Raw lagged effects, of the time before first.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        Instantaneous edges, acyclic.
+    lagged_adjacency_ : ndarray of bool of shape (n_lags, n_features, n_features)
+        Lagged edges.
+    network_ : GaussianBayesianNetwork
+        Distribution of the present given that the past is at its mean.
+    mean_ : ndarray of shape (n_features,)
+        Means of the variables over all series.
+    n_iter_ : int
+        Number of rounds.
+    h_ : float
+        Measure of the cycles left in the raw weights.
+    consensus_distance_ : float
+        Distance of the parties to the consensus.
+    converged_ : bool
+        Whether both tolerances were met.
+    n_samples_ : int
+        Number of times with a complete past.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedNotearsADMM : The same without time.
+
+    References
+    ----------
+    .. [1] Pamfil et al. DYNOTEARS: structure learning from time-series data.
+       AISTATS 2020.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from skprivbn.datasets import make_var_sem
+    >>> from skprivbn.exceptions import PrivacyLeakWarning
+    >>> from skprivbn.structure import FederatedDynotears
+    >>> X, series, W, A = make_var_sem(100, 4, n_series=6, random_state=0)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PrivacyLeakWarning)
+    ...     model = FederatedDynotears().fit(X, series=series, party=series % 3)
+    >>> model.lagged_weights_.shape
+    (1, 4, 4)
+    """
+
+    __metadata_request__fit = {"party": True, "series": True}
+    __metadata_request__score = {"series": True}
+    __metadata_request__predict = {"series": True}
+
+    _parameter_constraints = {
+        **ADMMMixin._parameter_constraints,
+        "n_lags": [Interval(Integral, 1, None, closed="left")],
+        "lambda1": [Interval(Real, 0, None, closed="left")],
+        "lambda_lagged": [Interval(Real, 0, None, closed="left")],
+        "lagged_threshold": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_lags: int = 1,
+        *,
+        lambda1: float = 0.02,
+        lambda_lagged: float = 0.02,
+        threshold: float = 0.3,
+        lagged_threshold: float = 0.1,
+        acyclicity: str = "logdet",
+        rho1: float | None = None,
+        rho2: float | None = None,
+        gamma1: float = 1.75,
+        gamma2: float | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-2,
+        h_tol: float = 1e-5,
+        backend: str | AdditiveBackend = "masking",
+        verbose: int = 0,
+    ) -> None:
+        self.n_lags = n_lags
+        self.lambda1 = lambda1
+        self.lambda_lagged = lambda_lagged
+        self.threshold = threshold
+        self.lagged_threshold = lagged_threshold
+        self.acyclicity = acyclicity
+        self.rho1 = rho1
+        self.rho2 = rho2
+        self.gamma1 = gamma1
+        self.gamma2 = gamma2
+        self.max_iter = max_iter
+        self.tol = tol
+        self.h_tol = h_tol
+        self.backend = backend
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        series: Any = None,
+    ) -> Self:
+        """Learn the dynamic network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Observations in order of time, one series after the other. A partition may
+            carry ``series`` next to the rows.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
+        series : array-like of shape (n_samples,), default=None
+            Independent series that rows belong to; all rows of a party are one series
+            if None.
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        partition = check_horizontal(
+            self,
+            X,
+            party,
+            dtype=np.float64,
+            aligned={"series": series},
+            ensure_min_features=2,
+            ensure_min_samples=1 if hasattr(X, "federate") else self.n_lags + 2,
+        )
+        d, n_lags = self.n_features_in_, int(self.n_lags)
+        problem = {
+            "n_variables": d,
+            "n_free": n_lags * d * d,
+            "lambda1": float(self.lambda1),
+            "lambda_free": float(self.lambda_lagged),
+            "acyclicity": self.acyclicity,
+        }
+        settings = self._settings(
+            partition.n_parties,
+            problem,
+            np.zeros((n_lags + 1) * d * d),
+            {"rho1": 1e-3, "rho2": 1e-2, "gamma2": 1.2},
+            n_lags=n_lags,
+            lagged_threshold=float(self.lagged_threshold),
+        )
+        result, averages, ledger = self._run(X, partition, settings)
+        network = self._make_network(result.kept, *averages)
+        self._keep(result)
+        self.n_samples_, self.mean_ = result.n_rows, averages[0]
+        self.weights_, *lagged = self._effects(result.parameters)
+        self.lagged_weights_ = np.array(lagged)
+        present, *past = self._effects(result.kept)
+        self._past = np.array(past)
+        self.adjacency_matrix_, self.lagged_adjacency_ = present != 0, self._past != 0
+        self.network_, self.ledger_ = network, ledger
+        p = (n_lags + 1) * d
+        self._warn_of_trajectory(
+            partition.n_parties, p * (p + 1) // 2, self.n_iter_ * p * d
+        )
+        return self
+
+    def _effects(self, parameters):
+        d = self.n_features_in_
+        return parameters.reshape(-1, d, d)
+
+    def _make_network(self, parameters, mean, variances, shift, noise):
+        names = column_names(self)
+        refuse_constant(names, mean, variances, "within every party's rows")
+        present = self._effects(parameters)[0]
+        return GaussianBayesianNetwork(
+            names,
+            present,
+            mean - mean @ present,
+            np.maximum(noise - shift**2, 1e-12 * variances),
+        )
+
+    def _lagged(self, X, series):
+        """Return rows with their past, and at which rows of X they are."""
+        check_is_fitted(self)
+        partition = check_horizontal(
+            self, X, reset=False, dtype=np.float64, aligned={"series": series}
+        )
+        (block,) = partition._blocks.values()
+        series = block.get("series", np.zeros(len(block["X"]), dtype=int))
+        Z = lagged_rows(block["X"], series, self.n_lags)
+        if not len(Z):
+            raise ValueError(
+                f"no series has more than n_lags={self.n_lags} rows: nothing has a past"
+            )
+        numbers = np.arange(len(series))[:, None]
+        return Z, lagged_rows(numbers, series, self.n_lags)[:, 0]
+
+    def _predict_lagged(self, Z):
+        d = self.n_features_in_
+        past = Z[:, d:] - np.tile(self.mean_, self.n_lags)
+        effect = past @ self._past.reshape(-1, d)
+        return Z[:, :d] @ self.network_.weights + self.network_.intercepts + effect
+
+    def predict(
+        self, X: TableLike, *, series: ArrayLike | str | None = None
+    ) -> np.ndarray | RemoteResults:
+        """Predict every variable from its parents, present and past.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Observations in order of time, one series after the other. Sites keep the
+            predictions for remote ones.
+        series : array-like of shape (n_samples,) or str, default=None
+            Independent series that rows belong to; the name of a column of remote
+            rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features) or RemoteResults
+            NaN for rows without a complete past.
+        """
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            return predict_at_sites(
+                self, X, "predict", dtype=np.float64, aligned={"series": series}
+            )
+        Z, places = self._lagged(X, series)
+        predicted = np.full(np.shape(X), np.nan)
+        predicted[places] = self._predict_lagged(Z)
+        return predicted
+
+    def score(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        series: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+    ) -> float:
+        """Return the mean Gaussian log-likelihood of rows given their past.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Observations in order of time, one series after the other; those of a
+            partition are summed under masks.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        series : array-like of shape (n_samples,), default=None
+            Independent series that rows belong to.
+        sample_weight : None
+            Not supported, present for API consistency by convention.
+
+        Returns
+        -------
+        float
+            Higher is better.
+        """
+        if sample_weight is not None:
+            raise ValueError("rows of a time series cannot be weighted")
+        check_is_fitted(self)
+        if hasattr(X, "federate"):
+            total, n_rows = add_scores(
+                self, X, dtype=np.float64, aligned={"series": series}
+            )
+            return total / n_rows
+        return float(self._row_scores(X, series).mean())
+
+    def _row_scores(self, X, series=None):
+        Z, _ = self._lagged(X, series)
+        rest = Z[:, : self.n_features_in_] - self._predict_lagged(Z)
+        variances = self.network_.variances
+        terms = rest**2 / variances + np.log(2.0 * np.pi * variances)
+        return -0.5 * terms.sum(axis=1)
+
+    def _public_model(self):
+        own = {"mean": self.mean_, "past": self._past}
+        return public_network(self.network_) | own
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted learner of public parameters, all of which are checked."""
+        network = {k: v for k, v in model.items() if k not in ("mean", "past")}
+        n_lags = len(model["past"])
+        estimator = cls(n_lags)
+        estimator.network_ = GaussianBayesianNetwork(**network)
+        estimator.mean_ = check_told(model["mean"], (len(network["nodes"]),))
+        estimator._past = check_told(model["past"], (n_lags, n_features, n_features))
+        if len(network["nodes"]) != n_features or n_lags < 1:
+            raise ValueError("the network is about other columns")
+        return estimator

@@ -1,0 +1,486 @@
+"""NOTEARS by consensus ADMM over parties."""
+
+from dataclasses import asdict
+from numbers import Integral, Real
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.partition import RemoteResults, check_horizontal
+from skprivbn.privacy import PrivacyAccountant, distribute
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.structure._acyclicity import ACYCLICITY
+from skprivbn.structure._continuous import (
+    NetworkMixin,
+    refuse_constant,
+    warn_if_standardised,
+)
+from skprivbn.structure.admm._mlp import (
+    MLPNetwork,
+    initial_mlp,
+    n_free_of_mlp,
+)
+from skprivbn.structure.admm._protocol import (
+    ADMMParty,
+    collect_residuals,
+    run_admm,
+    run_locally,
+)
+from skprivbn.structure.gaussian._moments import RowGrid
+from skprivbn.structure.gaussian._moments_protocol import (
+    GaussianMomentsParty,
+    calibrate,
+    collect_noisy_moments,
+)
+from skprivbn.utils import tell_progress, warn_leak, warn_user
+from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import RandomStateLike, TableLike
+
+__all__ = ["FederatedNotearsADMM"]
+
+#: penalties and their growth where the user leaves them open
+_DEFAULTS = {
+    "linear": {"lambda1": 0.02, "rho1": 1e-3, "rho2": 0.05, "gamma2": 1.12},
+    "mlp": {"lambda1": 0.01, "rho1": 0.1, "rho2": 1.0, "gamma2": 1.2},
+}
+
+
+class ADMMMixin(CallbackSupportMixin):
+    """What the estimators that run Algorithm 1 share."""
+
+    _parameter_constraints = {
+        "threshold": [Interval(Real, 0, None, closed="left")],
+        "acyclicity": [StrOptions(set(ACYCLICITY))],
+        "rho1": [Interval(Real, 0, None, closed="neither"), None],
+        "rho2": [Interval(Real, 0, None, closed="neither"), None],
+        "gamma1": [Interval(Real, 1, None, closed="left")],
+        "gamma2": [Interval(Real, 1, None, closed="left"), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "h_tol": [Interval(Real, 0, None, closed="left")],
+        "backend": BACKEND_CONSTRAINT,
+        "verbose": ["verbose"],
+    }
+
+    def _run(self, X, partition, settings):
+        """Run the rounds; then sum the residuals of the graph that is cut from them.
+
+        Returns
+        -------
+        result : ADMMResult
+        averages : list of ndarray
+            Means, variances, mean residuals and noise variances of the variables.
+        ledger : Ledger
+        """
+        max_steps = int(self.max_iter) + 1
+        with (
+            tell_progress(self, X, step="round", max_steps=max_steps) as progress,
+            self._federate(partition, ADMMParty, settings) as federation,
+        ):
+            result = run_admm(federation, progress)
+            sums = collect_residuals(federation)
+        mean, shift, noise = (total / result.n_rows for total in sums)
+        averages = [mean, result.variances, shift, noise]
+        return result, averages, federation.ledger
+
+    def _settings(self, n_parties, problem, start, defaults, **more):
+        known_to = resolve_backend(self.backend).sum_known_to
+        rho1 = defaults["rho1"] if self.rho1 is None else self.rho1
+        # a party's loss is of order 1 / K, so the penalty that is weighed against it is
+        rho2 = defaults["rho2"] / n_parties if self.rho2 is None else self.rho2
+        gamma2 = defaults["gamma2"] if self.gamma2 is None else self.gamma2
+        return {
+            "problem": problem,
+            "start": start,
+            "scale": 1.0,
+            "rho1": float(rho1),
+            "rho2": float(rho2),
+            "gamma1": float(self.gamma1),
+            "gamma2": float(gamma2),
+            "rho_max": 1e16,
+            "max_iter": int(self.max_iter),
+            "tol": float(self.tol),
+            "h_tol": float(self.h_tol),
+            "solved_by": "coordinator" if known_to == "coordinator" else "parties",
+            "threshold": float(self.threshold),
+            "lagged_threshold": 0.0,
+            "n_lags": 0,
+            "n_hidden": 0,
+            **more,
+        }
+
+    def _keep(self, result):
+        self.n_iter_ = result.n_iter
+        self.h_ = float(result.h)
+        self.consensus_distance_ = result.distance
+        self.converged_ = result.converged
+        if not result.converged:
+            warn_user(
+                f"no consensus after {result.n_iter} rounds: distance "
+                f"{result.distance:.2g} (tol={self.tol}), cycles {result.h:.2g} "
+                f"(h_tol={self.h_tol}); increase max_iter, or tol and h_tol",
+                ConvergenceWarning,
+            )
+
+    def _warn_of_trajectory(self, n_parties, n_unknown, n_equations):
+        """Warn when the sums of all rounds can determine every party's moments."""
+        known = resolve_backend(self.backend).kind == "plaintext"
+        if n_parties < 3 or known or n_equations < n_parties * n_unknown:
+            return
+        warn_leak(
+            f"the sums of {self.n_iter_} rounds are {n_equations} equations for the "
+            f"{n_parties * n_unknown} entries of the {n_parties} parties' covariances: "
+            "whoever knows all sums can in principle solve for them, although every "
+            "single sum is hidden; FederatedGaussianBayesianNetwork discloses one sum"
+        )
+
+
+class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimator):
+    """NOTEARS over row holders by consensus ADMM, with secure sums.
+
+    Every party fits its own rows near a common graph; the common graph is the sparse
+    acyclic one nearest to what the parties ask for on average. Only the sum of what
+    they ask for is disclosed in every round.
+
+    Read more in the :ref:`User Guide <structure_federated>`.
+
+    Parameters
+    ----------
+    model : {"linear", "mlp"}, default="linear"
+        How variables depend on their parents: linearly, or through a network with one
+        layer of sigmoids.
+    lambda1 : float, default=None
+        Weight of the absolute values of the weights. 0.02 for linear models and 0.01
+        for networks if None.
+    lambda2 : float, default=0.01
+        Weight of the squares, for networks.
+    n_hidden : int, default=10
+        Hidden units of every variable's network.
+    threshold : float, default=0.3
+        Weights of at most this size are no edge.
+    acyclicity : {"logdet", "expm"}, default="logdet"
+        Measure of cycles: DAGMA's log-determinant or NOTEARS' trace of the
+        exponential.
+    rho1, rho2 : float, default=None
+        First penalties on cycles and on disagreement. If None 0.001 and 0.05 divided
+        by the number of parties for linear models, 0.1 and 1 divided by it for
+        networks.
+    scale : float, default=None
+        Variance that losses are divided by before they are weighed against
+        `lambda1`, `rho1` and `rho2`. If None the geometric mean of the columns'
+        variances within parties for linear models, so that their common unit does
+        not matter, and 1 for networks. The paper has 1.
+    gamma1 : float, default=1.75
+        Growth per round of the penalty on cycles.
+    gamma2 : float, default=None
+        Growth per round of the penalty on disagreement; 1.12 for linear models and
+        1.2 for networks if None.
+    max_iter : int, default=200
+        Bound on the rounds.
+    tol : float, default=0.01
+        Root mean square distance of the parties to the consensus, relative to its
+        norm, at which they agree.
+    h_tol : float, default=1e-5
+        Measure of cycles that counts as none.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden. Under masking the coordinator solves the common problem;
+        under key-holder backends every party does.
+    random_state : int, RandomState instance or None, default=None
+        First weights of networks.
+    epsilon : float, default=None
+        Privacy budget of the fit, for linear models: the parties release noisy
+        moments once, and the rounds run on those. None adds no noise.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon`.
+    accountant : PrivacyAccountant, default=None
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
+    verbose : int, default=0
+        1 prints every tenth round, 2 every one.
+
+    Attributes
+    ----------
+    network_ : GaussianBayesianNetwork or MLPNetwork
+        The fitted model: weights above the threshold, intercepts, noise variances.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        The graph: weights above the threshold, smallest dropped until acyclic.
+    weights_ : ndarray of shape (n_features, n_features)
+        Raw weights; for networks the norms of the first layers' weights.
+    n_iter_ : int
+        Number of rounds.
+    h_ : float
+        Measure of the cycles left in the raw weights.
+    consensus_distance_ : float
+        Distance of the parties to the consensus.
+    converged_ : bool
+        Whether both tolerances were met.
+    n_samples_ : float
+        Rows of all parties (noisy with `epsilon`).
+    scale_ : float
+        Variance that losses were divided by.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedGaussianBayesianNetwork : One sum instead of many; better on linear data.
+
+    Notes
+    -----
+    The sums of many rounds can together determine every party's covariance; a
+    ``PrivacyLeakWarning`` says so.
+
+    References
+    ----------
+    .. [1] Ng, Zhang. Towards federated Bayesian network structure learning with
+       continuous optimization. AISTATS 2022.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from skprivbn.datasets import make_linear_sem
+    >>> from skprivbn.exceptions import PrivacyLeakWarning
+    >>> from skprivbn.structure import FederatedNotearsADMM
+    >>> X, weights = make_linear_sem(300, 5, random_state=1)
+    >>> party = [f"hospital {i % 3}" for i in range(300)]
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PrivacyLeakWarning)
+    ...     model = FederatedNotearsADMM().fit(X, party=party)
+    >>> bool((model.adjacency_matrix_ == (weights != 0)).all())
+    True
+    """
+
+    _parameter_constraints = {
+        **ADMMMixin._parameter_constraints,
+        "model": [StrOptions({"linear", "mlp"})],
+        "lambda1": [Interval(Real, 0, None, closed="left"), None],
+        "lambda2": [Interval(Real, 0, None, closed="left")],
+        "scale": [Interval(Real, 0, None, closed="neither"), None],
+        "n_hidden": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        **PRIVACY_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        model: str = "linear",
+        *,
+        lambda1: float | None = None,
+        lambda2: float = 0.01,
+        n_hidden: int = 10,
+        threshold: float = 0.3,
+        acyclicity: str = "logdet",
+        rho1: float | None = None,
+        rho2: float | None = None,
+        scale: float | None = None,
+        gamma1: float = 1.75,
+        gamma2: float | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-2,
+        h_tol: float = 1e-5,
+        backend: str | AdditiveBackend = "masking",
+        random_state: RandomStateLike = None,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: tuple | None = None,
+        accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.lambda1 = lambda1
+        self.lambda2 = lambda2
+        self.n_hidden = n_hidden
+        self.threshold = threshold
+        self.acyclicity = acyclicity
+        self.rho1 = rho1
+        self.rho2 = rho2
+        self.scale = scale
+        self.gamma1 = gamma1
+        self.gamma2 = gamma2
+        self.max_iter = max_iter
+        self.tol = tol
+        self.h_tol = h_tol
+        self.backend = backend
+        self.random_state = random_state
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+        self.min_honest = min_honest
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
+        """Learn the network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            The rows of all parties.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        if self.epsilon is not None and self.model != "linear":
+            raise ValueError(
+                "epsilon is available for model='linear', whose moments can be "
+                "released with noise"
+            )
+        partition = check_horizontal(
+            self,
+            X,
+            party,
+            dtype=np.float64,
+            ensure_min_features=2,
+            ensure_min_samples=1 if hasattr(X, "federate") else 2,
+        )
+        settings = self._model_settings(partition.n_parties)
+        if self.epsilon is not None:
+            self._fit_private(partition, settings)
+            return self
+        charge(self, "rounds")
+        result, averages, ledger = self._run(X, partition, settings)
+        network = self._make_network(result.kept, *averages)
+        self._keep(result)
+        self.network_, self.ledger_ = network, ledger
+        d = self.n_features_in_
+        if self.model == "linear":
+            self._warn_of_trajectory(
+                partition.n_parties, d * (d + 1) // 2, self.n_iter_ * d * d
+            )
+        return self
+
+    def _model_settings(self, n_parties):
+        d, defaults = self.n_features_in_, _DEFAULTS[self.model]
+        lambda1 = defaults["lambda1"] if self.lambda1 is None else self.lambda1
+        problem = {
+            "n_variables": d,
+            "lambda1": float(lambda1),
+            "acyclicity": self.acyclicity,
+        }
+        scale = None if self.scale is None else float(self.scale)
+        if self.model == "linear":
+            start = np.zeros(d * d)
+            return self._settings(n_parties, problem, start, defaults, scale=scale)
+        rng = check_random_state(self.random_state)
+        problem |= {
+            "n_maps": int(self.n_hidden),
+            "n_free": n_free_of_mlp(d, self.n_hidden),
+            "lambda2": float(self.lambda2),
+        }
+        start = initial_mlp(d, self.n_hidden, rng)
+        more = {"n_hidden": int(self.n_hidden), "scale": scale or 1.0}
+        return self._settings(n_parties, problem, start, defaults, **more)
+
+    def _weights(self, parameters):
+        d = self.n_features_in_
+        if self.model == "linear":
+            return parameters.reshape(d, d)
+        maps = parameters[: self.n_hidden * d * d]
+        return np.linalg.norm(maps.reshape(-1, d, d), axis=0)
+
+    def _make_network(self, parameters, mean, variances, shift, noise):
+        names = self._node_names()
+        refuse_constant(names, mean, variances, "within every party's rows")
+        warn_if_standardised(variances)
+        noise = np.maximum(noise - shift**2, 1e-12 * variances)
+        kept = self._weights(parameters)
+        if self.model == "linear":
+            return GaussianBayesianNetwork(names, kept, mean - mean @ kept, noise)
+        return MLPNetwork(
+            tuple(names), kept != 0, parameters, self.n_hidden, mean, shift, noise
+        )
+
+    def _keep(self, result):
+        super()._keep(result)
+        self.n_samples_, self.scale_ = result.n_rows, result.scale
+        self.weights_ = self._weights(result.parameters)
+        self.adjacency_matrix_ = self._weights(result.kept) != 0
+
+    def _fit_private(self, partition, settings):
+        """Noisy moments once; everything after them costs no privacy."""
+        grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
+        grid = grid.coarsened(self.epsilon, self.delta)
+        noise = distribute(
+            calibrate(grid, self.epsilon, self.delta),
+            partition.n_parties,
+            self.min_honest,
+        )
+        spent = charge(self, "moments", noise.rho)
+        public = {"noise": asdict(noise), "low": grid.low, "high": grid.high}
+        with self._federate(partition, GaussianMomentsParty, public) as federation:
+            moments = collect_noisy_moments(federation, grid, noise)
+        settings["rho2"] *= partition.n_parties
+        result = run_locally(moments, settings)
+        self._keep(result)
+        self.network_ = GaussianBayesianNetwork.fit_from_moments(
+            moments.mean,
+            moments.covariance,
+            self._weights(result.kept),
+            nodes=self._node_names(),
+        )
+        self.privacy_spent_, self.ledger_ = spent, federation.ledger
+
+    def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
+        """Predict every variable from its parents.
+
+        To fill in missing entries of linear models from all observed ones, use
+        ``network_.predict``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Complete rows. Sites keep the predictions for remote ones.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features) or RemoteResults
+            Mean of every variable given its parents; a root's is its overall mean.
+        """
+        if self.model == "linear" or hasattr(X, "federate"):
+            return super().predict(X)
+        X = self._rows(X)
+        return self.network_.predict(X)
+
+    def _public_model(self):
+        if self.model == "linear":
+            return super()._public_model()
+        return self.network_.to_dict()
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        if "n_hidden" not in model:
+            return super()._from_public_model(model, n_features)
+        network = MLPNetwork.from_dict(model, n_features)
+        estimator = cls("mlp", n_hidden=network.n_hidden)
+        estimator.network_ = network
+        return estimator

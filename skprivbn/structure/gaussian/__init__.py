@@ -1,0 +1,1 @@
+"""Continuous networks from one secure sum of moments."""

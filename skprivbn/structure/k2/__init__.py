@@ -1,0 +1,1 @@
+"""K2 on discrete columns: pooled, and private between their holders."""

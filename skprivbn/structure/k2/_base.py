@@ -1,0 +1,137 @@
+"""What the two K2 learners share: checks of their input, and the fitted network."""
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+
+import numpy as np
+
+from skprivbn.bayesian_network._checks import check_ordering, check_states, per_node
+from skprivbn.bayesian_network._collective_protocol import MAX_STATES
+from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
+from skprivbn.bayesian_network._labels import encode, is_missing, sorted_states
+from skprivbn.structure.k2._scores import CRITERIA
+from skprivbn.utils._sklearn import Interval, StrOptions
+
+__all__ = [
+    "SEARCH_CONSTRAINTS",
+    "K2NetworkMixin",
+    "check_declared_states",
+    "check_ordering",
+    "check_table_sizes",
+    "encode_columns",
+]
+
+MAX_CELLS = 1 << 16
+_CHUNK = 1 << 16
+
+SEARCH_CONSTRAINTS = {
+    "max_parents": [Interval(Integral, 0, None, closed="left")],
+    "ordering": ["array-like", None],
+    "criterion": [StrOptions(set(CRITERIA))],
+    "equivalent_sample_size": [Interval(Real, 0, None, closed="neither")],
+    "states": [Mapping, list, tuple, None],
+}
+
+
+def check_declared_states(states, names):
+    """Return the public labels of every column as lists, or None."""
+    if states is None:
+        return None
+    states = per_node(states, names, "states")
+    return [list(check_states(name, states[name])) for name in names]
+
+
+def encode_columns(X, names, declared=None):
+    """Return columns of labels as codes, or say why they cannot be.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_columns)
+    names : sequence of str
+        For messages.
+    declared : list of list, default=None
+        Public labels of every column; None takes those that occur.
+
+    Returns
+    -------
+    codes : ndarray of int, shape (n_samples, n_columns)
+        The smallest integers that do, column by column.
+    states : list of list
+        Labels of every column, in the order of their codes.
+    """
+    found = [_distinct(name, column) for name, column in zip(names, X.T)]
+    states = declared
+    if states is None:
+        states = [_check_found(name, labels) for name, labels in zip(names, found)]
+    largest = max((len(labels) for labels in states), default=1)
+    # a byte per entry: the memory that grows with records
+    codes = np.empty(X.shape, dtype=np.min_scalar_type(largest), order="F")
+    for j, (name, labels) in enumerate(zip(names, states)):
+        for start in range(0, len(X), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            codes[rows, j] = encode(X[rows, j : j + 1], [name], {name: labels})[:, 0]
+    return codes, states
+
+
+def _distinct(name, column):
+    """Return the labels of a column, none of them missing."""
+    labels = set()
+    for start in range(0, len(column), _CHUNK):
+        labels.update(column[start : start + _CHUNK].tolist())
+    if any(is_missing(label) for label in labels):
+        raise ValueError(
+            f"column {name!r} has missing entries: drop or complete these rows"
+        )
+    return labels
+
+
+def _check_found(name, labels):
+    """Return the labels of a column in order, whole numbers as integers."""
+    labels = sorted_states(np.fromiter(labels, dtype=object))
+    if len(labels) > MAX_STATES:
+        raise ValueError(
+            f"column {name!r} has {len(labels)} different values, more than "
+            f"{MAX_STATES}: discretise it first, or declare its states"
+        )
+    for label in labels:
+        if isinstance(label, float) and not label.is_integer():
+            raise ValueError(
+                f"column {name!r} has the non-integer value {label!r}: discretise "
+                "continuous columns first, or declare its states"
+            )
+    labels = [int(label) if isinstance(label, float) else label for label in labels]
+    return list(check_states(name, labels))
+
+
+def check_table_sizes(n_states, ordering, max_parents):
+    """Raise if some family could have more cells than is sensible to count."""
+    for position, node in enumerate(ordering):
+        before = sorted((n_states[v] for v in ordering[:position]), reverse=True)
+        n_cells = n_states[node]
+        for size in before[:max_parents]:
+            n_cells *= size
+        if n_cells > MAX_CELLS:
+            raise ValueError(
+                f"max_parents={max_parents} is too large: a table could have "
+                f"{n_cells} cells, more than {MAX_CELLS}; lower max_parents or merge "
+                "states"
+            )
+
+
+class K2NetworkMixin(DiscreteNetworkMixin):
+    """A network over labels, and who depends on whom in it."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        return tags
+
+    def _set_structure(self, names, parents, ordering):
+        """Set the fitted attributes that say who depends on whom."""
+        self.ordering_ = [names[v] for v in ordering]
+        self.parents_ = {
+            name: [names[u] for u in parents[v]] for v, name in enumerate(names)
+        }
+        self.adjacency_matrix_ = np.zeros((len(names), len(names)), dtype=bool)
+        for v, found in parents.items():
+            self.adjacency_matrix_[found, v] = True

@@ -1,0 +1,154 @@
+"""K2 on pooled data: the reference for the private learner."""
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.structure.k2._base import (
+    SEARCH_CONSTRAINTS,
+    K2NetworkMixin,
+    check_declared_states,
+    check_ordering,
+    check_table_sizes,
+    encode_columns,
+)
+from skprivbn.structure.k2._scores import FRACTION_BITS, family_counts
+from skprivbn.structure.k2._search import k2_search
+from skprivbn.utils import column_names
+from skprivbn.utils._sklearn import _fit_context
+
+__all__ = ["K2StructureLearner"]
+
+
+class K2StructureLearner(K2NetworkMixin, BaseEstimator):
+    """Learn a discrete Bayesian network by K2 from a pooled table.
+
+    Goes through the columns in a given order and adds to each, greedily, the earlier
+    column that raises its score most, until none does [1]_. Scores are integers with
+    24 fractional bits, so that :class:`PrivateK2StructureLearner` finds exactly the
+    same network without anybody seeing the whole table.
+
+    Read more in the :ref:`User Guide <private_k2>`.
+
+    Parameters
+    ----------
+    max_parents : int, default=3
+        Most parents of a column.
+    ordering : array-like of str or int, default=None
+        All columns, by name or position, parents before children. None takes the
+        order of the columns.
+    criterion : {"k2", "stirling", "bdeu", "bic"}, default="k2"
+        Score of a family: the exact score of Cooper and Herskovits, its
+        approximation by Stirling's formula, the likelihood-equivalent uniform score,
+        or the Bayesian information criterion.
+    equivalent_sample_size : float, default=10.0
+        Prior weight of ``criterion="bdeu"``.
+    states : mapping or list, default=None
+        States of every column: labels, or their number k for 0, ..., k - 1. None
+        reads them off the data.
+
+    Attributes
+    ----------
+    network_ : BayesianNetwork
+        Structure, and probabilities (count + 1) / (total + states).
+    parents_ : dict of str to list of str
+        In the order in which they were found.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        The graph; entry (i, j) is an edge from i to j.
+    ordering_ : list of str
+        The ordering used.
+    log_score_ : float
+        Sum of the scores of all families.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    PrivateK2StructureLearner : The same on columns of several parties.
+
+    References
+    ----------
+    .. [1] G. Cooper, E. Herskovits, "A Bayesian Method for the Induction of
+       Probabilistic Networks from Data", Machine Learning 9, 1992.
+
+    Examples
+    --------
+    >>> from skprivbn.datasets import load_asia
+    >>> from skprivbn.structure import K2StructureLearner
+    >>> asia = load_asia()
+    >>> X = asia.sample(2000, random_state=0)
+    >>> learner = K2StructureLearner(ordering=asia.topological_order).fit(X)
+    >>> learner.parents_["x4"]
+    ['x2']
+    >>> learner.network_.states["x4"]
+    ('no', 'yes')
+    """
+
+    _parameter_constraints = SEARCH_CONSTRAINTS
+
+    def __init__(
+        self,
+        *,
+        max_parents: int = 3,
+        ordering: ArrayLike | None = None,
+        criterion: str = "k2",
+        equivalent_sample_size: float = 10.0,
+        states: Mapping | Sequence | None = None,
+    ) -> None:
+        self.max_parents = max_parents
+        self.ordering = ordering
+        self.criterion = criterion
+        self.equivalent_sample_size = equivalent_sample_size
+        self.states = states
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Learn structure and probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Discrete values without missing entries.
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        X = validate_data(self, X, dtype=None)
+        names = column_names(self)
+        ordering = check_ordering(self.ordering, names)
+        declared = check_declared_states(self.states, names)
+        codes, states = encode_columns(X, names, declared)
+        n_states = [len(labels) for labels in states]
+        check_table_sizes(n_states, ordering, self.max_parents)
+        parents, scores = k2_search(
+            codes,
+            n_states,
+            ordering,
+            self.max_parents,
+            self.criterion,
+            self.equivalent_sample_size,
+        )
+        self._set_structure(names, parents, ordering)
+        self.log_score_ = sum(scores.values()) / (1 << FRACTION_BITS)
+        self.network_ = BayesianNetwork.from_counts(
+            names,
+            states,
+            self.parents_,
+            [
+                np.asarray(family_counts(codes, [*parents[v], v], n_states))
+                for v in range(len(names))
+            ],
+            alpha=1.0,
+        )
+        return self

@@ -1,0 +1,341 @@
+"""K2 on columns that different parties hold and do not show."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from math import log2
+from numbers import Integral
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
+
+from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
+from skprivbn.crypto._no_sums import NoSumsBackend
+from skprivbn.crypto.shares import (
+    OTBackend,
+    PaillierCountBackend,
+    resolve_count_backend,
+)
+from skprivbn.federation import declare_noise
+from skprivbn.partition import check_vertical
+from skprivbn.partition._vertical import PARTIES_CONSTRAINT
+from skprivbn.privacy import PrivacyAccountant, check_accountant, distribute
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.structure.k2._base import (
+    SEARCH_CONSTRAINTS,
+    K2NetworkMixin,
+    check_declared_states,
+    check_ordering,
+    check_table_sizes,
+    encode_columns,
+)
+from skprivbn.structure.k2._protocol import K2Party, calibrate, run_private_k2
+from skprivbn.utils import column_names, tell_progress, warn_leak
+from skprivbn.utils._sklearn import Interval, _fit_context
+from skprivbn.utils._typing import TableLike
+
+__all__ = ["PrivateK2StructureLearner"]
+
+
+class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstimator):
+    """Learn a discrete Bayesian network from columns of several parties by K2.
+
+    Two or more institutions hold different columns about the same records. They find
+    the network that :class:`K2StructureLearner` would find on the joined table, while
+    counts, scores and comparisons stay secret-shared: what is opened is, for every
+    column, the ordered list of its parents [1]_. Secure against parties that follow
+    the protocol and try to learn from what they see; of more than two, all but one
+    may collude. The implementation is not audited.
+
+    Read more in the :ref:`User Guide <private_k2>`.
+
+    Parameters
+    ----------
+    parties : dict, list of pairs, "prefix" or None, default=None
+        Which party holds which columns: names, positions, slices or callables.
+        ``"prefix"`` reads names like ``hospital__age``. None means that one party
+        holds all: plain K2, and a warning.
+    max_parents : int, default=3
+        Most parents of a column.
+    ordering : array-like of str or int, default=None
+        All columns, by name or position, parents before children. None takes the
+        order of the columns.
+    criterion : {"k2", "stirling", "bdeu", "bic"}, default="k2"
+        Score of a family: the exact score of Cooper and Herskovits, its
+        approximation by Stirling's formula as in [1]_, the likelihood-equivalent
+        uniform score, or the Bayesian information criterion.
+    equivalent_sample_size : float, default=10.0
+        Prior weight of ``criterion="bdeu"``.
+    backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend, default="ot"
+        How two parties share counts.
+    states : mapping or list, default=None
+        Public states of every column: labels, or their number k for 0, ..., k - 1.
+        None lets each party tell those that it has.
+    fit_parameters : bool, default=True
+        Whether to open the tables of the families found, for the probabilities [2]_.
+        Without, only the structure is learnt and there is no `network_`.
+    min_cell_count : int, default=0
+        Counts below are opened as 0, because small cells expose people.
+    epsilon : float, default=None
+        Opens the tables with noise: differential privacy of one record, for the
+        tables only. The structure itself is not differentially private.
+    accountant : PrivacyAccountant, default=None
+        Charged with `epsilon` before any record is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
+    verbose : int, default=0
+        1 prints every hundredth turn of the parties' conversation, 2 every one.
+
+    Attributes
+    ----------
+    network_ : BayesianNetwork
+        Structure, and probabilities (count + 1) / (total + states). Only with
+        `fit_parameters`.
+    parents_ : dict of str to list of str
+        In the order in which they were found.
+    adjacency_matrix_ : ndarray of bool, shape (n_features, n_features)
+        True at [i, j] for an edge from i to j.
+    ordering_ : list of str
+        The ordering used.
+    n_samples_ : int
+        Number of records that all parties have.
+    ledger_ : Ledger
+        Every message, and who learnt what.
+    privacy_spent_ : PrivacyCost
+        Of the tables. Only with `epsilon`.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    K2StructureLearner : The same on a pooled table.
+
+    Notes
+    -----
+    Stirling's formula is applied to every factorial with ``max(count, 1)`` in all its
+    terms. The paper drops a constant that grows with the number of parent
+    configurations, and does not say what the logarithm of an empty cell is; taken
+    literally, its score favours large parent sets.
+
+    References
+    ----------
+    .. [1] R. Wright, Z. Yang, "Privacy-Preserving Bayesian Network Structure
+       Computation on Distributed Heterogeneous Data", KDD 2004.
+    .. [2] Z. Yang, R. Wright, "Privacy-Preserving Computation of Bayesian Networks on
+       Vertically Partitioned Data", IEEE TKDE 18, 2006.
+
+    Examples
+    --------
+    >>> from skprivbn.datasets import load_asia
+    >>> from skprivbn.structure import PrivateK2StructureLearner
+    >>> asia = load_asia()
+    >>> X = asia.sample(1000, random_state=0)
+    >>> learner = PrivateK2StructureLearner(
+    ...     parties={"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]},
+    ...     ordering=asia.topological_order,
+    ...     max_parents=2,
+    ... ).fit(X)
+    >>> either = asia.nodes.index("either")
+    >>> sorted(learner.parents_[f"x{either}"]) == sorted(
+    ...     f"x{asia.nodes.index(name)}" for name in asia.parents["either"]
+    ... )
+    True
+    """
+
+    _parameter_constraints = {
+        "parties": PARTIES_CONSTRAINT,
+        **SEARCH_CONSTRAINTS,
+        "backend": COUNT_BACKEND_CONSTRAINT,
+        "fit_parameters": ["boolean"],
+        "min_cell_count": [Interval(Integral, 0, None, closed="left")],
+        "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
+        "accountant": PRIVACY_CONSTRAINTS["accountant"],
+        "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        parties: Mapping | Sequence | str | None = None,
+        *,
+        max_parents: int = 3,
+        ordering: ArrayLike | None = None,
+        criterion: str = "k2",
+        equivalent_sample_size: float = 10.0,
+        backend: str | OTBackend | PaillierCountBackend = "ot",
+        states: Mapping | Sequence | None = None,
+        fit_parameters: bool = True,
+        min_cell_count: int = 0,
+        epsilon: float | None = None,
+        accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.parties = parties
+        self.max_parents = max_parents
+        self.ordering = ordering
+        self.criterion = criterion
+        self.equivalent_sample_size = equivalent_sample_size
+        self.backend = backend
+        self.states = states
+        self.fit_parameters = fit_parameters
+        self.min_cell_count = min_cell_count
+        self.epsilon = epsilon
+        self.accountant = accountant
+        self.min_honest = min_honest
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: TableLike, y: object = None) -> Self:
+        """Learn the network together.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or VerticalPartition
+            Discrete values without missing entries. A partition with keys is first
+            aligned by private set intersection.
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        Returns
+        -------
+        self : object
+        """
+        partition = check_vertical(self, X, self.parties)
+        noise = self._noise(partition)
+        settings = self._settings(partition, noise)
+        if not hasattr(X, "federate"):
+            self._check_table(X, settings)
+        if partition.n_parties == 1:
+            warn_leak(
+                "all columns are taken to be one party's: this is plain K2 with "
+                "nobody to hide anything from; pass parties= to say who holds what"
+            )
+        spent = self._spend()
+        federation = partition.federate(K2Party, settings, NoSumsBackend())
+        with (
+            tell_progress(self, X, step="turn", every=100) as progress,
+            federation,
+        ):
+            result = run_private_k2(federation, progress)
+        if spent is not None:
+            self.privacy_spent_ = spent
+        self.n_samples_ = result["n_samples"]
+        self.ledger_ = federation.ledger
+        self._describe(partition, settings, noise, result["n_hash_calls"])
+        names = partition.feature_names
+        parents = dict(enumerate(result["parents"]))
+        self._set_structure(names, parents, settings["ordering"])
+        if self.fit_parameters:
+            self.network_ = BayesianNetwork.from_counts(
+                names,
+                result["states"],
+                self.parents_,
+                # the node comes first in a shared table and last in a network's
+                [
+                    np.moveaxis(np.maximum(counts, 0), 0, -1)
+                    for counts in result["counts"]
+                ],
+                alpha=1.0,
+            )
+        return self
+
+    def _noise(self, partition):
+        """Noise of the tables; raises before the charge if there is none that fits."""
+        if self.epsilon is None:
+            return None
+        mechanism = calibrate(float(self.epsilon), partition.n_features)
+        return distribute(mechanism, partition.n_parties, self.min_honest)
+
+    def _settings(self, partition, noise):
+        """Public parameters of the session, the same at every party."""
+        names = partition.feature_names
+        states = self.states
+        schema = getattr(partition, "schema", {})
+        if states is None and all(isinstance(schema.get(v), list) for v in names):
+            # sites that declare categories have no need to read them off their data
+            states = [len(schema[v]) for v in names]
+        if self.epsilon is not None and self.min_cell_count:
+            raise ValueError(
+                "min_cell_count hides small counts and epsilon adds noise to all of "
+                "them: choose one"
+            )
+        if self.epsilon is not None and not self.fit_parameters:
+            raise ValueError(
+                "epsilon protects the tables, which fit_parameters=False does not open"
+            )
+        backend = resolve_count_backend(self.backend)
+        return {
+            "owners": [partition.owners[name] for name in names],
+            "ordering": check_ordering(self.ordering, names),
+            "max_parents": int(self.max_parents),
+            "criterion": self.criterion,
+            "equivalent_sample_size": float(self.equivalent_sample_size),
+            "states": check_declared_states(states, names),
+            "backend": backend.name,
+            "backend_parameters": backend.get_params(deep=False),
+            "fit_parameters": bool(self.fit_parameters),
+            "min_cell_count": int(self.min_cell_count),
+            "noise": None if noise is None else asdict(noise),
+            "has_keys": partition.has_keys,
+        }
+
+    def _check_table(self, X, settings):
+        """Say what is wrong with a table at hand; remote parties only refuse."""
+        _, states = encode_columns(
+            np.asarray(X), column_names(self), settings["states"]
+        )
+        n_states = [len(labels) for labels in states]
+        check_table_sizes(n_states, settings["ordering"], self.max_parents)
+
+    def _spend(self):
+        if self.epsilon is None:
+            return None
+        accountant = check_accountant(self.accountant, self.epsilon)
+        return accountant.spend(
+            self.epsilon, what="tables of a network (the structure is not private)"
+        )
+
+    def _describe(self, partition, settings, noise, calls):
+        """Say in the ledger who learns what."""
+        ledger, who = self.ledger_, "all parties and the coordinator"
+        ledger.learns(
+            who,
+            "for every column the ordered list of its parents, and so when its search "
+            "stopped",
+            "public",
+        )
+        ledger.learns(who, "number of records", "public")
+        if settings["states"] is None:
+            ledger.learns(who, "states of columns", "public")
+        if partition.has_keys:
+            ledger.learns("all parties", "which records all of them have", "public")
+        if partition.n_parties > 1:
+            ledger.note(resolve_count_backend(self.backend).describe())
+            ledger.note(
+                f"{calls} hash calls of the first party: security of about "
+                f"{128 - log2(max(calls, 1)):.0f} bits"
+            )
+            ledger.note(
+                "semi-honest security: parties follow the protocol; all of them but "
+                "one may pool what they see"
+            )
+        if not self.fit_parameters:
+            return
+        what = "counts of every column with its parents"
+        if noise is not None:
+            declare_noise(ledger, noise, what)
+            ledger.note(
+                "epsilon covers the tables; the structure has no such guarantee"
+            )
+        elif self.min_cell_count > 1:
+            ledger.learns(who, f"{what}, below {self.min_cell_count} as 0")
+        else:
+            ledger.learns(who, what)

@@ -1,0 +1,155 @@
+"""Private K2 between data holders: what a party does, and what the coordinator asks."""
+
+import numpy as np
+
+from skprivbn.bayesian_network._checks import check_states
+from skprivbn.crypto.shares import joint_counts, open_links, resolve_count_backend
+from skprivbn.federation import PartyRefusal, check_noise, operation
+from skprivbn.privacy import CountMechanism, DistributedNoise
+from skprivbn.protocols._columns import ColumnsParty
+from skprivbn.structure.k2._base import check_table_sizes, encode_columns
+from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
+
+__all__ = ["K2Party", "calibrate", "run_private_k2"]
+
+
+def calibrate(epsilon, n_features):
+    """Noise of the released tables: one record counts once in every family."""
+    return CountMechanism.for_budget(epsilon, l1_sensitivity=n_features)
+
+
+class K2Party(ColumnsParty):
+    """A holder of columns. Learns the network, and its peers' labels."""
+
+    @classmethod
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Refuse too little noise on the tables; None, as the structure has none."""
+        given = settings["noise"]
+        if given is not None:
+            mechanism = calibrate(given["epsilon"], len(settings["owners"]))
+            check_noise(given, mechanism, n_parties)
+
+    def prepare(self):
+        """Check the own columns and turn labels into codes."""
+        X, declared = np.asarray(self.block["X"]), self.settings["states"]
+        if X.ndim != 2 or X.shape[1] != len(self.variables):
+            raise PartyRefusal("invalid-data")
+        if declared is not None:
+            declared = [declared[v] for v in self.variables]
+        try:
+            self.codes, self.states = encode_columns(X, self.variables, declared)
+        except ValueError:
+            raise PartyRefusal("invalid-data") from None
+
+    def schedule(self):
+        """Align, learn, hand over: each once."""
+        if self.settings["has_keys"]:
+            yield "align"
+        yield "learn"
+        yield "release"
+
+    def keep(self, records):
+        """Keep the records that all parties have."""
+        self.codes = self.codes[records]
+
+    @operation(
+        peers="number of records, labels of columns; shares, transfers and garbled "
+        "circuits"
+    )
+    def learn(self):
+        """Search for the parents of every column; open the tables if asked to."""
+        settings, talk = self.settings, self.talk()
+        plan = yield from self._agree_on_plan(talk)
+        backend = resolve_count_backend(
+            settings["backend"], **settings["backend_parameters"]
+        )
+        links = yield from open_links(talk)
+        columns = dict(zip(self.variables, self.codes.T))
+        search = SharedK2(
+            talk,
+            links,
+            plan,
+            columns,
+            backend.make_counts(plan.max_counts),
+            joint_counts,
+        )
+        self.parents = yield from search.learn()
+        self.counts = {}
+        if settings["fit_parameters"]:
+            self.counts = yield from search.open_counts(*self._protection(plan))
+        self.plan = plan
+        self.n_hash_calls = sum(link.n_calls for link in links.values())
+        yield from talk.finish()
+
+    def _agree_on_plan(self, talk):
+        """Tell the peers this party's number of records and labels; hear theirs."""
+        settings = self.settings
+        states = dict(zip(self.variables, self.states))
+        for peer in talk.peers:
+            talk.send(peer, {"n_samples": len(self.codes), "states": self.states})
+        for peer in talk.peers:
+            shape = yield from talk.receive(peer)
+            held = [v for v, owner in enumerate(settings["owners"]) if owner == peer]
+            try:
+                states.update(self._labels_of_peer(shape, held))
+            except (KeyError, TypeError, ValueError):
+                raise PartyRefusal("invalid-data") from None
+        self.all_states = [states[v] for v in range(len(settings["owners"]))]
+        n_states = tuple(len(labels) for labels in self.all_states)
+        try:
+            check_table_sizes(n_states, settings["ordering"], settings["max_parents"])
+        except ValueError:
+            raise PartyRefusal("out-of-range") from None
+        return K2Plan(
+            tuple(settings["owners"]),
+            n_states,
+            tuple(settings["ordering"]),
+            len(self.codes),
+            settings["max_parents"],
+            settings["criterion"],
+            settings["equivalent_sample_size"],
+        )
+
+    def _labels_of_peer(self, shape, held):
+        """Labels of columns that a peer told of; an error if they cannot be."""
+        if shape["n_samples"] != len(self.codes):
+            raise ValueError("other records")
+        declared = self.settings["states"]
+        for v, labels in zip(held, shape["states"], strict=True):
+            # a number would stand for as many labels, whatever memory they take
+            if type(labels) is not list:
+                raise ValueError("no list of labels")
+            check_states(v, labels)
+            if declared is not None and labels != list(declared[v]):
+                raise ValueError("labels that were not declared")
+            yield v, labels
+
+    def _protection(self, plan):
+        """What is done to the counts before they are opened: (table, noise)."""
+        minimum, given = self.settings["min_cell_count"], self.settings["noise"]
+        transform = noise = None
+        if minimum > 1:
+            counts = np.arange(plan.n_samples + 1)
+            transform = np.where(counts < minimum, 0, counts)
+        if given is not None:
+            noise = DistributedNoise(**given).share
+        return transform, noise
+
+    @operation(tells="the network, as all parties know it")
+    def release(self):
+        """Hand the result over; it is the same at every party."""
+        return {
+            "n_samples": len(self.codes),
+            "states": self.all_states,
+            "n_hash_calls": self.n_hash_calls,
+            "parents": [self.parents[v] for v in range(len(self.plan.owners))],
+            "counts": [self.counts[v] for v in sorted(self.counts)],
+        }
+
+
+def run_private_k2(federation, progress):
+    """Coordinator's side: let the parties talk, take the result."""
+    if federation.settings["has_keys"]:
+        federation.converse("align")
+    federation.converse("learn", progress=progress)
+    return federation.call("release", to=federation.first)[federation.first]

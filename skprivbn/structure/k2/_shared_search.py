@@ -1,0 +1,437 @@
+"""K2 on columns that different parties hold, as one party runs it.
+
+All nodes take their greedy steps together, so that a step is three things, each done
+once for all candidates of all nodes, in as few rounds as the size of messages allows:
+share the counts, look the scores up, open who is best. What is opened is the winning
+candidate, or "none", of every node and step: the ordered list of its parents. Counts,
+scores and comparisons stay shared.
+
+A family whose columns have one holder is counted and scored by it alone. The counts
+of ``F + candidate`` follow from those of F (kept from the step before) and of the
+candidate's states but the last; with two holders, also one configuration of the party
+that does not hold the candidate follows from the other's own counts. So only what is
+left is computed under encryption. With a fixed ordering a set of columns is the
+family of one node only: nothing else would be worth caching.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from skprivbn.crypto.shares import (
+    Indicators,
+    JointTable,
+    bit_length_dtype,
+    open_numbers,
+    refresh_numbers,
+    shared_argmax,
+    shared_lookup,
+)
+from skprivbn.structure.k2._scores import score_terms
+
+__all__ = ["K2Plan", "SharedK2"]
+
+#: tables of scores have an entry for every count up to the number of records
+MAX_SAMPLES = 1 << 24
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class K2Plan:
+    """What everybody knows before the first count.
+
+    Attributes
+    ----------
+    owners : tuple of str
+        Holder of every variable.
+    n_states : tuple of int
+    ordering : tuple of int
+        Parents come from earlier in the ordering.
+    n_samples, max_parents : int
+    criterion : str
+    equivalent_sample_size : float
+    """
+
+    owners: tuple
+    n_states: tuple
+    ordering: tuple
+    n_samples: int
+    max_parents: int
+    criterion: str = "k2"
+    equivalent_sample_size: float = 10.0
+
+    def __post_init__(self):
+        if self.n_samples > MAX_SAMPLES:
+            raise OverflowError(f"more than {MAX_SAMPLES} records")
+
+    @property
+    def max_counts(self):
+        """Bound on the counts of all families of a search."""
+        largest = sorted(self.n_states, reverse=True)[: self.max_parents + 1]
+        n_pairs = len(self.owners) * (len(self.owners) - 1) // 2
+        return max(1, n_pairs * self.max_parents * prod(largest))
+
+    def terms(self, family):
+        """Score tables of a family: its node, then its parents."""
+        node, *parents = family
+        # only this criterion's tables depend on the number of configurations
+        q = prod(self.n_states[v] for v in parents) if self.criterion == "bdeu" else 1
+        return score_terms(
+            self.criterion,
+            self.n_samples,
+            self.n_states[node],
+            q,
+            self.equivalent_sample_size,
+        )
+
+    def score_width(self, family):
+        """Bits of a family's score in two's complement."""
+        node, *parents = family
+        q = prod(self.n_states[v] for v in parents)
+        return self.terms(family).bound(self.n_states[node], q).bit_length() + 1
+
+
+@dataclass
+class _Node:
+    """State of one node's greedy search."""
+
+    family: list
+    counts: np.ndarray | None = None
+    score: np.uint64 = np.uint64(0)
+    searching: bool = True
+    candidates: list = field(default_factory=list)
+
+
+class _Crossing:
+    """Families of a node and candidates of one owner that cross parties; public."""
+
+    def __init__(self, plan, node, chosen, holders):
+        self.node, self.chosen, self.holders = node, chosen, holders
+        self.held = {
+            name: [v for v in node.family if plan.owners[v] == name] for name in holders
+        }
+        self._n_states = plan.n_states
+        self._sizes = [
+            prod(plan.n_states[v] for v in self.held[name]) for name in holders
+        ]
+        # of two holders, the second's last configuration follows from the margin
+        two = len(holders) == 2
+        self.n_columns = [
+            sum(self.n_cells(candidate) for candidate in chosen),
+            *(size - two for size in self._sizes[1:]),
+        ]
+
+    def n_cells(self, candidate):
+        """Columns of the owner: its configurations, and states but the last."""
+        return self._sizes[0] * (self._n_states[candidate] - 1)
+
+
+class SharedK2:
+    """One party's side of the search.
+
+    Parameters
+    ----------
+    talk, links : Conversation and dict of Link
+        To the other parties.
+    plan : K2Plan
+    columns : dict of int to ndarray
+        This party's own variables: the code of every record.
+    pair_counts : callable
+        Shares counts between two holders, with the signature of
+        :func:`~skprivbn.crypto.shares.joint_counts`.
+    many_counts : callable
+        The same among more than two.
+    """
+
+    def __init__(self, talk, links, plan, columns, pair_counts, many_counts):
+        self.talk, self.links, self.plan = talk, links, plan
+        self.pair_counts, self.many_counts = pair_counts, many_counts
+        self.index_bits = plan.n_samples.bit_length()
+        self.ring = bit_length_dtype(self.index_bits)
+        self.columns = columns
+        self.nodes = [self._first_state(node) for node in plan.ordering]
+
+    def _first_state(self, variable):
+        node = _Node([variable])
+        if self.plan.owners[variable] == self.talk.name:
+            node.counts = self._own_counts([variable]).astype(self.ring)
+            node.score = self._own_score(node.family, node.counts)
+        return node
+
+    def learn(self):
+        """Search; return {variable: list of its parents in the order found}."""
+        ordering = self.plan.ordering
+        for _ in range(self.plan.max_parents):
+            active = []
+            for position, node in enumerate(self.nodes):
+                node.candidates = [
+                    v for v in ordering[:position] if v not in node.family
+                ]
+                if node.searching and node.candidates:
+                    active.append(node)
+            if not active:
+                break
+            counts = yield from self._share_counts(active)
+            yield from self._step(active, counts)
+        return {node.family[0]: node.family[1:] for node in self.nodes}
+
+    def _step(self, active, counts):
+        """Score all candidates, open the best of each node, take it."""
+        scores = yield from self._share_scores(active, counts)
+        listed, width = [], 1
+        for node in active:
+            listed.append(node.score)
+            for candidate in node.candidates:
+                family = (*node.family, candidate)
+                listed.append(scores.get(family, np.uint64(0)))
+                width = max(width, self.plan.score_width(family))
+            width = max(width, self.plan.score_width(node.family))
+        sizes = [1 + len(node.candidates) for node in active]
+        winners = yield from shared_argmax(
+            self.talk, self.links, np.array(listed, dtype=np.uint64), sizes, width
+        )
+        for node, winner in zip(active, winners):
+            # the current score comes first and so wins ties: only gains are taken
+            node.searching = winner > 0
+            if node.searching:
+                node.family = [*node.family, node.candidates[winner - 1]]
+                node.counts = counts.get(tuple(node.family))
+                node.score = scores.get(tuple(node.family), np.uint64(0))
+
+    def _holders(self, family):
+        owners = {self.plan.owners[v] for v in family}
+        return tuple(name for name in self.talk.roster if name in owners)
+
+    def _share_counts(self, active):
+        """Own shares of the counts of all candidate families."""
+        counts, pairs, more = {}, [], []
+        for node in active:
+            for owner in self.talk.roster:
+                chosen = [v for v in node.candidates if self.plan.owners[v] == owner]
+                holders = self._holders([*node.family, *chosen[:1]])
+                if not chosen or self.talk.name not in holders:
+                    continue
+                if len(holders) == 1:
+                    for candidate in chosen:
+                        family = (*node.family, candidate)
+                        counts[family] = self._own_counts(family).astype(self.ring)
+                    continue
+                # the candidates' owner begins; the others' configurations are bits
+                holders = [owner, *(name for name in holders if name != owner)]
+                crossing = _Crossing(self.plan, node, chosen, holders)
+                (pairs if len(holders) == 2 else more).append(crossing)
+        for share_counts, some in ((self.pair_counts, pairs), (self.many_counts, more)):
+            if not some:
+                continue
+            tables = [self._joint_table(crossing) for crossing in some]
+            products = yield from share_counts(
+                self.talk, self.links, tables, self.plan.n_samples, self.ring
+            )
+            for crossing, product in zip(some, products):
+                counts.update(self._complete(crossing, product))
+        return counts
+
+    def _joint_table(self, crossing):
+        """What has to be counted together."""
+        held = crossing.held[self.talk.name]
+        if self.talk.name == crossing.holders[0]:
+            blocks = [self._candidate_block(held, c) for c in crossing.chosen]
+        else:
+            position = crossing.holders.index(self.talk.name)
+            blocks = [(partial(self._codes, held), crossing.n_columns[position])]
+        return JointTable(crossing.holders, Indicators(blocks), crossing.n_columns)
+
+    def _complete(self, crossing, products):
+        """Yield (family, own shares of its counts), with what follows from margins."""
+        node, owner = crossing.node, crossing.holders[0]
+        axes = [v for name in crossing.holders for v in crossing.held[name]]
+        place = len(crossing.held[owner])
+        start = 0
+        for candidate in crossing.chosen:
+            stop = start + crossing.n_cells(candidate)
+            part = products[start:stop]
+            if len(crossing.holders) == 2:
+                part = self._complete_margin(part, crossing.held[owner], candidate)
+            found = [*axes[:place], candidate, *axes[place:]]
+            shape = [self.plan.n_states[v] - (v == candidate) for v in found]
+            family = (*node.family, candidate)
+            part = part.reshape(shape).transpose([found.index(v) for v in family])
+            yield family, self._complete_candidate(part, node)
+            start = stop
+
+    def _candidate_block(self, held, candidate):
+        """Codes of own configurations with a candidate's states but the last."""
+        n_states = self.plan.n_states
+        n_kept = n_states[candidate] - 1
+
+        def codes(rows):
+            states = self.columns[candidate][rows]
+            joint = self._codes(held, rows) * n_kept + states
+            return np.where(states < n_kept, joint, -1)
+
+        return codes, prod(n_states[v] for v in held) * n_kept
+
+    def _complete_margin(self, part, held, candidate):
+        last = -part.sum(axis=1, keepdims=True, dtype=self.ring)
+        if candidate in self.columns:
+            margin = self._own_counts([*held, candidate])[..., :-1]
+            last += margin.reshape(-1, 1).astype(self.ring)
+        return np.concatenate([part, last], axis=1)
+
+    def _complete_candidate(self, part, node):
+        last = -part.sum(axis=-1, keepdims=True, dtype=self.ring)
+        if node.counts is not None:
+            last += node.counts[..., None]
+        return np.concatenate([part, last], axis=-1)
+
+    def _own_counts(self, variables):
+        shape = [self.plan.n_states[v] for v in variables]
+        counts = 0
+        for start in range(0, self.plan.n_samples, _CHUNK):
+            codes = self._codes(variables, slice(start, start + _CHUNK))
+            counts += np.bincount(codes, minlength=prod(shape))
+        return counts.reshape(shape)
+
+    def _codes(self, variables, rows):
+        """Number the configurations of own variables, the last fastest."""
+        joint = np.zeros(len(range(self.plan.n_samples)[rows]), dtype=np.int64)
+        for v in variables:
+            joint = joint * self.plan.n_states[v] + self.columns[v][rows]
+        return joint
+
+    def _own_score(self, family, counts):
+        score = self.plan.terms(family).score(counts.astype(np.int64))
+        return np.int64(score).astype(np.uint64)
+
+    def _share_scores(self, active, counts):
+        """Own shares of the scores of all candidate families."""
+        scores, by_holders = {}, {}
+        for node in active:
+            for candidate in node.candidates:
+                family = (*node.family, candidate)
+                holders = self._holders(family)
+                if self.talk.name not in holders:
+                    continue
+                if len(holders) == 1:
+                    scores[family] = self._own_score(family, counts[family])
+                else:
+                    by_holders.setdefault(holders, []).append(family)
+        for holders in sorted(by_holders, key=self._position):
+            families = by_holders[holders]
+            shares = yield from self._look_up(holders, families, counts)
+            scores.update(zip(families, shares))
+        return scores
+
+    def _position(self, holders):
+        return [self.talk.roster.index(name) for name in holders]
+
+    def _look_up(self, holders, families, counts):
+        book, indices, which, ends = _TableBook(self.index_bits), [], [], []
+        for family in families:
+            terms, own = self.plan.terms(family), counts[family]
+            totals = own.sum(axis=0, dtype=self.ring)
+            for table, shares in ((terms.cell, own), (terms.configuration, totals)):
+                indices.append(shares.ravel())
+                which.append(np.full(shares.size, book.position(table)))
+            ends.append(own.size + totals.size)
+        values = yield from shared_lookup(
+            self.talk,
+            self.links,
+            holders,
+            np.concatenate(indices),
+            book.tables(),
+            np.concatenate(which),
+        )
+        starts = np.cumsum([0, *ends[:-1]])
+        scores = np.add.reduceat(values, starts)
+        if self.talk.name == holders[0]:
+            constants = [
+                self.plan.terms(family).constant * counts[family][0].size
+                for family in families
+            ]
+            scores += np.array(constants, dtype=np.int64).astype(np.uint64)
+        return scores
+
+    def open_counts(self, transform=None, noise=None):
+        """Tell everybody the counts of every node's family.
+
+        Parameters
+        ----------
+        transform : ndarray of shape (n_samples + 1,), default=None
+            Public table applied to every count before it is opened.
+        noise : callable, default=None
+            Own noise share for an array of a given shape, added before opening.
+
+        Returns
+        -------
+        counts : dict of int to ndarray of int64
+            Axes: the node, then its parents in the order found.
+        """
+        roster = self.talk.roster
+        shares = yield from self._wide_shares(transform)
+        if noise is not None:
+            for share in shares:
+                share += noise(share.shape).astype(np.int64).astype(np.uint64)
+        flat = np.concatenate([share.ravel() for share in shares])
+        # a share may be a whole count, or nothing but noise: opened as it is, the
+        # parties' noise could be told apart and taken away
+        flat = yield from refresh_numbers(self.talk, roster, flat)
+        flat = (yield from open_numbers(self.talk, roster, flat)).astype(np.int64)
+        ends = np.cumsum([share.size for share in shares])
+        return {
+            node.family[0]: counts.reshape(share.shape)
+            for node, share, counts in zip(
+                self.nodes, shares, np.split(flat, ends[:-1])
+            )
+        }
+
+    def _wide_shares(self, transform):
+        """Shares modulo 2^64 of all nodes' counts, or of a public table of them."""
+        if transform is None:
+            transform = np.arange(self.plan.n_samples + 1)
+        shares, by_holders = [], {}
+        for node in self.nodes:
+            shape = [self.plan.n_states[v] for v in node.family]
+            share = np.zeros(shape, dtype=np.uint64)
+            shares.append(share)
+            holders = self._holders(node.family)
+            if holders == (self.talk.name,):
+                share[...] = transform[node.counts].astype(np.int64)
+            elif self.talk.name in holders:
+                by_holders.setdefault(holders, []).append((node.counts, share))
+        book = _TableBook(self.index_bits)
+        position = book.position(transform)
+        for holders in sorted(by_holders, key=self._position):
+            counts = [counts.ravel() for counts, _ in by_holders[holders]]
+            counts = np.concatenate(counts)
+            which = np.full(counts.size, position)
+            values = yield from shared_lookup(
+                self.talk, self.links, holders, counts, book.tables(), which
+            )
+            for _, share in by_holders[holders]:
+                share[...] = values[: share.size].reshape(share.shape)
+                values = values[share.size :]
+        return shares
+
+
+class _TableBook:
+    """Different public tables, each kept once and filled up to a power of two."""
+
+    def __init__(self, index_bits):
+        self._size = 1 << index_bits
+        self._tables = {}
+
+    def position(self, table):
+        """Return the number of a table, adding it if it is new."""
+        # held here, so that its identity stays its own
+        position, _ = self._tables.setdefault(id(table), (len(self._tables), table))
+        return position
+
+    def tables(self):
+        """Return all tables as one array."""
+        filled = np.zeros((len(self._tables), self._size), dtype=np.int64)
+        for position, table in self._tables.values():
+            filled[position, : len(table)] = table
+        return filled
