@@ -66,7 +66,7 @@ def estimate(release, survey, *, refine):
     determined = np.linalg.eigvalsh(fixed_information)[0] > _DETERMINED * n
 
     # A scale at its bound is no free parameter.
-    free = np.append(varies, parameters[-1] > _NO_SCALE)
+    free = np.append(varies, abs(parameters[-1]) > _NO_SCALE)
     observed = observed[np.ix_(free, free)]
     maximum = bool(np.linalg.eigvalsh(observed)[0] > 0)
     log_likelihood = release.log_likelihood

@@ -266,7 +266,9 @@ class PrivateGLMM(
             release = collect(federation, survey)
         refine = not mixed or self.e_step == "quadrature"
         estimates = estimate(release, survey, refine=refine)
-        self._warn_of_estimates(estimates, survey, converged or not refine)
+        self._warn_of_estimates(
+            estimates, survey, release.collinear, converged or not refine
+        )
         self._keep(estimates, release, survey)
         self.n_iter_ = n_iter
         self.ledger_ = federation.ledger
@@ -346,17 +348,23 @@ class PrivateGLMM(
         )
         warn_of_holders(survey, federation.ledger, self.release_effects)
 
-    def _warn_of_estimates(self, estimates, survey, converged):
+    def _warn_of_estimates(self, estimates, survey, collinear, converged):
         if np.any(survey.constant):
             names = column_names(self)
             warn_user(
                 f"features {some(names, survey.constant)} do not vary: their "
                 "coefficients are set to 0"
             )
-        if not estimates.determined:
+        if collinear:
             problem = (
-                "the rows do not determine all coefficients, which have no standard "
-                "errors: features are collinear, or separate the classes"
+                "features are collinear: the rows do not determine all coefficients, "
+                "which have no standard errors; leave some of the features out"
+            )
+        elif not estimates.determined:
+            problem = (
+                "features separate the classes: some coefficients grow without limit "
+                "and have no standard errors; leave out or merge the features that "
+                "tell the classes apart without error"
             )
         elif not estimates.maximum:
             problem = "the log-likelihood has no maximum where EM stopped"

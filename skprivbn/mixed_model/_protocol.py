@@ -15,6 +15,7 @@ import numpy as np
 
 from skprivbn.federation import PartyRefusal, check_told, operation
 from skprivbn.mixed_model._likelihood import (
+    Posterior,
     Rows,
     derivatives,
     log_likelihood_table,
@@ -26,7 +27,7 @@ from skprivbn.mixed_model._likelihood import (
 from skprivbn.mixed_model._metropolis import Chains, n_batches
 from skprivbn.mixed_model._quadrature import Grid
 from skprivbn.mixed_model._survey import SurveyParty
-from skprivbn.mixed_model._updates import QuasiNewton, expanded_step
+from skprivbn.mixed_model._updates import QuasiNewton, expanded_step, is_singular
 
 __all__ = ["GLMMParty", "Release", "collect", "run_em"]
 
@@ -34,6 +35,7 @@ __all__ = ["GLMMParty", "Release", "collect", "run_em"]
 _FEW_DIGITS = 2.0**-20
 _FIRST_SIGMA = 1.0
 _MAX_ADAPTATIONS = 30
+_MAX_REGRESSIONS = 50
 # Room for log-likelihoods per row at trial effects, before sums overflow a backend.
 _HEADROOM = 64
 
@@ -44,8 +46,18 @@ class GLMMParty(SurveyParty):
     def schedule(self):
         yield from super().schedule()
         yield "begin"
-        for _ in range(self.settings["max_iter"]):
-            if self.settings["e_step"] == "metropolis" and self.mixed:
+        while self.regressing:
+            yield "regress"
+            yield "improve"
+        yield from self._schedule_em()
+        yield "final_table"
+        yield "scores"
+        yield "covariance"
+        yield "release"
+
+    def _schedule_em(self):
+        for _ in range(self.settings["max_iter"] if self.mixed else 0):
+            if self.settings["e_step"] == "metropolis":
                 for _ in range(self.chains.n_batches):
                     yield "propose"
             else:
@@ -54,10 +66,6 @@ class GLMMParty(SurveyParty):
             yield "update"
             if self.converged:
                 break
-        yield "final_table"
-        yield "scores"
-        yield "covariance"
-        yield "release"
 
     @operation(hears="mean and scale of each feature")
     def begin(self, mean, scale):
@@ -82,7 +90,6 @@ class GLMMParty(SurveyParty):
             self.settings["max_sum"], len(self.context.roster), n_rows.sum()
         )
         start = np.zeros(design.shape[1] + 1)
-        start[-1] = _FIRST_SIGMA if self.mixed else 0.0
         self.optimiser = QuasiNewton(start, self.settings["tol"])
         self.grid = Grid.prior(
             len(n_rows), self.settings["n_quadrature"] if self.mixed else 1
@@ -90,12 +97,42 @@ class GLMMParty(SurveyParty):
         self.chains = Chains(len(n_rows), **self.settings["chains"])
         self.n_categories = int(np.count_nonzero(n_rows))
         self.path = []
-        self.converged = False
+        self.converged, self.regressing, self.n_regressions = False, True, 0
 
     @property
     def parameters(self):
         """Current (beta, sigma), for standardised features."""
         return self.optimiser.parameters
+
+    # The model without effects, where EM starts and below which it may not end
+
+    @operation(tells="log-likelihood, gradient and Hessian of its rows without effects")
+    def regress(self):
+        nodes = np.zeros((self.data.n_categories, 1))
+        posterior = Posterior(nodes, np.ones_like(nodes))
+        value = log_likelihood_table(self.data, self.parameters, nodes).sum()
+        gradient, information = derivatives(self.data, self.parameters, posterior)
+        vector = np.concatenate([[value], gradient, upper(information)])
+        return {"vector": self.hide(vector * self.unit)}
+
+    @operation(tells="whether to go on")
+    def improve(self, total):
+        value, *rest = self.reveal(total) / self.unit
+        size = len(self.parameters)
+        gradient, information = np.array(rest[:size]), symmetric(rest[size:], size)
+        if self.optimiser.best is None:
+            # All rows weigh the same at the start: these are the features' products.
+            self.collinear = is_singular(information[:-1, :-1])
+        self.converged = not self.optimiser.step(value, gradient, information)
+        self.n_regressions += 1
+        self.regressing = not self.converged and self.n_regressions < _MAX_REGRESSIONS
+        if not self.regressing:
+            self.without_effects = self.optimiser.best
+            if self.mixed:
+                start = np.append(self.without_effects[0][:-1], _FIRST_SIGMA)
+                self.optimiser = QuasiNewton(start, self.settings["tol"])
+                self.converged = False
+        return {"go_on": self.regressing}
 
     # E-step by quadrature
 
@@ -154,7 +191,7 @@ class GLMMParty(SurveyParty):
 
     @operation(tells="expected gradient and Hessian of its rows, sums of its effects")
     def derivatives(self, total):
-        if self._by_quadrature:
+        if self.settings["e_step"] == "quadrature":
             *table, own_sums = self.reveal(total) / self.unit
             self.all_table = self._complete(np.array(table))
             self.posterior, log_integrals = self.grid.integrate(self.all_table)
@@ -171,16 +208,12 @@ class GLMMParty(SurveyParty):
         vector = np.concatenate([gradient, upper(information), moments])
         return {"vector": self.hide(vector * self.unit)}
 
-    @property
-    def _by_quadrature(self):
-        return self.settings["e_step"] == "quadrature" or not self.mixed
-
     @operation(tells="whether to go on")
     def update(self, total):
         values = self.reveal(total) / self.unit
         size = len(self.parameters)
         gradient, information = values[:size], symmetric(values[size:-2], size)
-        if self._by_quadrature:
+        if self.settings["e_step"] == "quadrature":
             self._update_by_quadrature(gradient, information)
         else:
             self.optimiser.parameters = expanded_step(
@@ -190,33 +223,36 @@ class GLMMParty(SurveyParty):
         return {"go_on": not self.converged}
 
     def _update_by_quadrature(self, gradient, information):
-        settled = True
-        if self.mixed:
-            adapted, settled = self.grid.adapt(self.all_table)
+        adapted, settled = self.grid.adapt(self.all_table)
+        if not np.all(settled[self.shared]):
             self.grid = self.grid.replace(self.shared, adapted)
-            settled = np.all(settled[self.shared])
-        if settled:
-            self.converged = not self.optimiser.step(
-                self.log_likelihood, gradient, information
-            )
-        if self.parameters[-1] < 0:
-            # The same model, seen in a mirror.
-            self.parameters[-1] *= -1
-            self.grid = Grid(-self.grid.centre, self.grid.spread, self.grid.n_nodes)
-            self.optimiser.forget()
+            return
+        before, best = self.parameters, self.optimiser.best
+        go_on = self.optimiser.step(self.log_likelihood, gradient, information)
+        if self.optimiser.best is not best:
+            self.best_grid = self.grid
+        self.grid = self.grid.predict(before, self.parameters)
+        self.converged = not go_on
 
     # What becomes known
 
     @operation(tells="log-likelihoods of shared clusters at the final parameters")
     def final_table(self):
-        final = self.parameters
+        final, self.grid = self._choose_final()
+        self.optimiser.parameters = _rounded(final)
+        return {"vector": self.hide(self._quadrature_table() * self.unit)}
+
+    def _choose_final(self):
+        """Return the parameters to be known, and the grid to integrate on."""
         if self.path:
             # Averaging evens out the draws' noise; the first half is on the way.
             final = np.mean(self.path[len(self.path) // 2 :], axis=0)
             spread = np.sqrt(self.posterior.variance()).clip(1e-3, 1)
-            self.grid = Grid(self.posterior.mean(), spread, self.grid.n_nodes)
-        self.optimiser.parameters = _rounded(final)
-        return {"vector": self.hide(self._quadrature_table() * self.unit)}
+            return final, Grid(self.posterior.mean(), spread, self.grid.n_nodes)
+        without, best = self.without_effects, self.optimiser.best
+        if not self.mixed or best is None or best[1] < without[1]:
+            return without[0], Grid.prior(len(self.n_rows), self.grid.n_nodes)
+        return best[0], self.best_grid
 
     @operation(tells="gradients of shared clusters at trial effects")
     def scores(self, total):
@@ -247,6 +283,7 @@ class GLMMParty(SurveyParty):
                     [
                         self.parameters * self.leader,
                         [self.own_sum + self.shared_integral * self.leader],
+                        [self.collinear * self.leader],
                         gradient,
                         upper(complete),
                         upper(self.missing),
@@ -278,7 +315,7 @@ def _rounded(values):
 
 
 def run_em(federation, survey, progress):
-    """Run EM until the parties say that it has converged.
+    """Fit the model without effects, then run EM until the parties say it converged.
 
     Parameters
     ----------
@@ -293,10 +330,17 @@ def run_em(federation, survey, progress):
         Whether before the last iteration allowed.
     """
     federation.call("begin", {"mean": survey.moments.mean, "scale": survey.scale})
+    n_iter, go_on = 0, True
+    while go_on:
+        total = federation.secure_sum("regress")
+        go_on = federation.agree("improve", {"total": total})
+        n_iter += 1
     settings = federation.settings
+    if not settings["mixed"]:
+        return n_iter, n_iter < _MAX_REGRESSIONS
     for n_iter in range(1, settings["max_iter"] + 1):
         with progress.step():
-            if settings["e_step"] == "metropolis" and settings["mixed"]:
+            if settings["e_step"] == "metropolis":
                 total = _run_chains(federation, **settings["chains"])
             else:
                 total = federation.secure_sum("table")
@@ -324,6 +368,8 @@ class Release:
     parameters : ndarray of shape (n_parameters,)
         Rounded (beta, sigma), at which the rest was computed.
     log_likelihood : float
+    collinear : bool
+        Whether products of the features are a singular matrix.
     gradient : ndarray of shape (n_parameters,)
     complete, missing : ndarray of shape (n_parameters, n_parameters)
         Expected complete-data information, and what not seeing the effects costs.
@@ -333,6 +379,7 @@ class Release:
 
     parameters: np.ndarray
     log_likelihood: float
+    collinear: bool
     gradient: np.ndarray
     complete: np.ndarray
     missing: np.ndarray
@@ -358,13 +405,14 @@ def collect(federation, survey):
     values = federation.secure_sum("release")
     size, n_categories = len(survey.scale) + 2, len(survey.n_rows)
     triangle = size * (size + 1) // 2
-    lengths = [size, 1, size, triangle, triangle, n_categories, n_categories]
-    parameters, (log_likelihood,), gradient, complete, missing, *effects = np.split(
-        values, np.cumsum(lengths)[:-1]
+    lengths = [size, 2, size, triangle, triangle, n_categories, n_categories]
+    parameters, (log_likelihood, collinear), gradient, complete, missing, *effects = (
+        np.split(values, np.cumsum(lengths)[:-1])
     )
     return Release(
         parameters,
         float(log_likelihood),
+        bool(collinear),
         gradient,
         symmetric(complete, size),
         symmetric(missing, size),

@@ -98,6 +98,28 @@ class Grid:
         settled &= np.abs(np.log(spread / self.spread)) < 0.25
         return Grid(centre, spread, self.n_nodes), settled
 
+    def predict(self, before, after):
+        """Return where the nodes should be after a step of the parameters.
+
+        The rows of a category are taken to say the same about its effect as before,
+        up to what the intercept moved.
+
+        Parameters
+        ----------
+        before, after : ndarray of shape (n_parameters,)
+
+        Returns
+        -------
+        grid : Grid
+        """
+        old, new = before[-1], after[-1]
+        if abs(old) < 1e-3:
+            return self
+        held = np.maximum(1 / self.spread**2 - 1, 0) / old**2
+        pull = self.centre / old + held * (old * self.centre - (after[0] - before[0]))
+        curvature = 1 + held * new**2
+        return Grid(new * pull / curvature, 1 / np.sqrt(curvature), self.n_nodes)
+
     def replace(self, where, other):
         """Return this grid with some categories' nodes taken from another."""
         return Grid(

@@ -2,9 +2,13 @@
 
 import numpy as np
 
-__all__ = ["QuasiNewton", "expanded_step", "solve_information"]
+__all__ = ["QuasiNewton", "expanded_step", "is_singular", "solve_information"]
 
 _MEMORY = 10
+# A past gradient may lower the information in a direction to this part of it.
+_DAMPING = 0.2
+# Log-likelihoods that differ by less, relatively, count as equal.
+_NOISE = 1e-8
 # Directions in which the information is smaller than this are left alone.
 _RANK_TOLERANCE = 1e-11
 
@@ -28,13 +32,35 @@ def solve_information(information, gradient):
     return (vectors / values[known]) @ (vectors.T @ gradient)
 
 
+def is_singular(products, tolerance=1e-9):
+    """Tell whether features are collinear, from their sums of products.
+
+    Parameters
+    ----------
+    products : ndarray of shape (n_features, n_features)
+    tolerance : float, default=1e-9
+        Smallest eigenvalue of the correlations that counts.
+
+    Returns
+    -------
+    singular : bool
+    """
+    size = np.sqrt(np.diag(products))
+    # what is left of constant features is rounding
+    varies = size > tolerance * size.max()
+    products, size = products[np.ix_(varies, varies)], size[varies]
+    correlation = products / np.outer(size, size)
+    return bool(np.linalg.eigvalsh(correlation)[0] < tolerance)
+
+
 class QuasiNewton:
     """EM with one Newton step per M-step, sped up by what past gradients tell.
 
     The expected information overstates how much the rows say, since the effects are
     not seen; EM is therefore slow. Differences of marginal gradients between
-    iterations correct it (Lange 1995), here by BFGS updates. A step that lowered the
-    log-likelihood is halved.
+    iterations correct it (Lange 1995), here by BFGS updates, damped where they would
+    make the information too small (Powell). A step that lowered the log-likelihood
+    is taken back in part, so that the best point seen is never left for a worse one.
 
     Parameters
     ----------
@@ -46,12 +72,15 @@ class QuasiNewton:
     Attributes
     ----------
     parameters : ndarray of shape (n_parameters,)
+        Where the log-likelihood is to be looked at next.
+    best : tuple of (ndarray, float, ndarray)
+        Parameters, log-likelihood and gradient of the best point; None at first.
     """
 
     def __init__(self, parameters, tol):
         self.parameters = parameters
         self.tol = tol
-        self._best = None
+        self.best = None
         self._pairs = []
 
     def step(self, log_likelihood, gradient, information):
@@ -68,40 +97,53 @@ class QuasiNewton:
         Returns
         -------
         go_on : bool
+            If not, the parameters are those of the best point.
         """
-        if self._best is not None:
-            last, last_value, last_gradient = self._best
-            if log_likelihood < last_value - 1e-7 * (1 + abs(last_value)):
+        if self.best is not None:
+            last, last_value, last_gradient = self.best
+            moved, gain = self.parameters - last, log_likelihood - last_value
+            promised, noise = last_gradient @ moved, _NOISE * (1 + abs(last_value))
+            if not gain >= -noise:
                 self._pairs = []
-                self.parameters = (self.parameters + last) / 2
-                return True
-            self._remember(self.parameters - last, last_gradient - gradient)
-        self._best = self.parameters, log_likelihood, gradient
+                self.parameters = last + _part(promised, gain) * moved
+                if promised > noise:
+                    return True
+                self.parameters = last
+                return False
+            self._remember(moved, last_gradient - gradient)
+        self.best = self.parameters, log_likelihood, gradient
         step = solve_information(self._corrected(information), gradient)
+        if gradient @ step / 2 <= self.tol:
+            return False
         self.parameters = self.parameters + step
-        return bool(gradient @ step / 2 > self.tol)
-
-    def forget(self):
-        """Drop everything but the parameters."""
-        self._best, self._pairs = None, []
+        return True
 
     def _remember(self, moved, change):
-        norm = np.linalg.norm(moved)
-        # Only where the log-likelihood is concave, and above rounding errors.
-        if norm > 1e-8 and moved @ change > 1e-8 * norm * np.linalg.norm(change):
+        if np.linalg.norm(moved) > 1e-8:
             self._pairs = [*self._pairs, (moved, change)][-_MEMORY:]
 
     def _corrected(self, information):
         for moved, change in self._pairs:
             image = information @ moved
-            if moved @ image <= 0:
+            expected, seen = moved @ image, moved @ change
+            if expected <= 0:
                 continue
+            if seen < _DAMPING * expected:
+                part = (1 - _DAMPING) * expected / (expected - seen)
+                change = part * change + (1 - part) * image
             information = (
                 information
-                - np.outer(image, image) / (moved @ image)
+                - np.outer(image, image) / expected
                 + np.outer(change, change) / (moved @ change)
             )
         return information
+
+
+def _part(promised, gain):
+    """Return how much of a step to keep: the top of a parabola, within limits."""
+    if not np.isfinite(gain):
+        return 0.1
+    return np.clip(promised / (2 * (promised - gain)), 0.1, 0.5)
 
 
 def expanded_step(parameters, gradient, information, first, second):

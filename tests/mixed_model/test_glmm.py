@@ -177,7 +177,7 @@ def test_clusters_that_do_not_differ():
 def test_separable_rows_are_said():
     X = np.linspace(-1, 1, 60)[:, None]
     y, party, cluster = (X[:, 0] > 0).astype(int), np.arange(60) % 3, np.arange(60) % 5
-    with pytest.warns(ConvergenceWarning, match="separate the classes"):
+    with pytest.warns(ConvergenceWarning, match="features separate the classes"):
         model = PrivateGLMM().fit(X, y, cluster=cluster, party=party)
     assert model.score(X, y) == 1
     assert np.all(np.isnan(model.coef_se_))
@@ -185,7 +185,7 @@ def test_separable_rows_are_said():
 
 def test_collinear_features_are_said():
     X = np.column_stack([STUDY.X, STUDY.X[:, 0]])
-    with pytest.warns(ConvergenceWarning, match="collinear"):
+    with pytest.warns(ConvergenceWarning, match="features are collinear"):
         model = PrivateGLMM().fit(X, STUDY.y, **STUDY.arguments)
     assert model.coef_[0, 0] == pytest.approx(model.coef_[0, 3], abs=1e-6)
 

@@ -21,6 +21,7 @@ from skprivbn.mixed_model._quadrature import Grid
 from skprivbn.mixed_model._updates import (
     QuasiNewton,
     expanded_step,
+    is_singular,
     solve_information,
 )
 
@@ -158,29 +159,53 @@ def test_quasi_newton_is_faster_than_its_first_guess_of_the_curvature():
     curvature = np.diag([1.0, 0.05, 0.01])
     guess, top = np.eye(3), np.array([3.0, -2.0, 1.0])
 
-    def climb(optimiser, forgetful):
-        n_steps, go_on = 0, True
+    def climb(memory):
+        optimiser, n_steps, go_on = QuasiNewton(np.zeros(3), 1e-12), 0, True
+        if not memory:
+            optimiser._remember = lambda moved, change: None
         while go_on:
             n_steps += 1
             away = optimiser.parameters - top
             value = -away @ curvature @ away / 2
-            if forgetful:
-                optimiser.forget()
             go_on = optimiser.step(value, -curvature @ away, guess)
         np.testing.assert_allclose(optimiser.parameters, top, atol=1e-3)
         return n_steps
 
-    fast = climb(QuasiNewton(np.zeros(3), 1e-12), False)
-    slow = climb(QuasiNewton(np.zeros(3), 1e-12), True)
-    assert fast < 15 < 500 < slow
+    assert climb(memory=True) < 15 < 500 < climb(memory=False)
 
 
-def test_a_step_too_long_is_halved():
+def test_a_step_too_long_is_taken_back_by_interpolation():
     optimiser = QuasiNewton(np.array([0.0]), 1e-8)
-    optimiser.step(-1.0, np.array([1.0]), np.array([[0.1]]))
+    optimiser.step(0.0, np.array([1.0]), np.array([[0.1]]))
     assert optimiser.parameters == 10
-    assert optimiser.step(-50.0, np.array([-9.0]), np.array([[0.1]]))
-    assert optimiser.parameters == 5
+    # the parabola of slope 1 at 0 that passes through (10, -5) has its top at 10/3
+    assert optimiser.step(-5.0, np.array([-2.0]), np.array([[0.1]]))
+    np.testing.assert_allclose(optimiser.parameters, 10 / 3)
+    assert optimiser.best[0] == 0, "the best point is not forgotten"
+    assert optimiser.step(-np.inf, np.array([np.nan]), np.array([[0.1]]))
+    np.testing.assert_allclose(optimiser.parameters, 1 / 3)
+
+
+def test_a_worse_point_is_not_kept_if_no_gain_was_promised():
+    optimiser = QuasiNewton(np.array([0.0]), 1e-12)
+    optimiser.step(-1000.0, np.array([1e-5]), np.array([[0.1]]))
+    assert not optimiser.step(-1000.1, np.array([1e-5]), np.array([[0.1]]))
+    assert optimiser.parameters == 0
+
+
+def test_a_pair_that_tells_of_little_curvature_is_damped():
+    """Undamped, the information would fall to 0.01, and the step to 100 of them."""
+    optimiser = QuasiNewton(np.array([0.0]), 1e-8)
+    optimiser.step(0.0, np.array([1.0]), np.array([[1.0]]))
+    optimiser.step(0.99, np.array([0.99]), np.array([[1.0]]))
+    np.testing.assert_allclose(optimiser.parameters, 1 + 0.99 / 0.2)
+
+
+def test_collinear_features_are_recognised_by_their_products():
+    X = np.random.default_rng(0).normal(size=(50, 3)) * [1, 100, 1e-3]
+    assert not is_singular(X.T @ X)
+    X = np.column_stack([X, X[:, 0] - X[:, 1]])
+    assert is_singular(X.T @ X)
 
 
 def test_expanded_step_is_at_rest_at_the_solution():
