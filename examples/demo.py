@@ -1,14 +1,22 @@
 """The headline estimators on shipped data, split over parties.
 
 Run by ``make demo``. For each it prints scores next to those of the same model on
-pooled rows, the cost in bytes and rounds, and who learnt what.
+pooled rows, the cost in bytes and rounds, and who learnt what; ``demo/index.html``
+shows the same with pictures.
 """
 
+import argparse
+import inspect
+import textwrap
 import time
 import warnings
+from pathlib import Path
+from string import ascii_uppercase
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from demo_page import Result, page_of
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
@@ -24,8 +32,8 @@ from skprivbn.datasets import (
     split_horizontal,
 )
 from skprivbn.exceptions import PrivacyLeakWarning
-from skprivbn.federation import KINDS
 from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.inspection import DAGDisplay, MixtureDisplay, PrivacyUtilityDisplay
 from skprivbn.metrics import kl_divergence, structural_hamming_distance
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
@@ -37,6 +45,7 @@ from skprivbn.structure import (
     PrivateK2StructureLearner,
 )
 
+FOLDER = Path(__file__).parents[1] / "demo"
 ASIA = load_asia()
 SITES = {
     "clinic": ["asia", "smoke", "bronc", "dysp"],
@@ -44,10 +53,74 @@ SITES = {
 }
 
 
+def private_k2():
+    """A clinic and a lab find who depends on whom, on secret shares of counts."""
+    X = patients(20_000)
+    order = ASIA.topological_order
+    private = PrivateK2StructureLearner(SITES, ordering=order).fit(X)
+    pooled = K2StructureLearner(ordering=order).fit(X)
+    scores = {
+        "columns at a clinic and a lab": f"{private.score(X):.6f}",
+        "K2 on joined columns": f"{pooled.score(X):.6f}",
+        "same network": "yes"
+        if private.network_.edges == pooled.network_.edges
+        else "no",
+    }
+    return Result(
+        private,
+        "mean log-likelihood per record",
+        scores,
+        DAGDisplay.from_estimator(private, truth=ASIA).figure_,
+        "Columns of the clinic and of the lab, and what depends on what. Nobody joined "
+        "the tables. K2 on joined columns misses the same weak link.",
+    )
+
+
+def one_sum():
+    """Ten laboratories find a network of 20 variables with a single secure sum."""
+    X, weights = make_linear_sem(200, 20, random_state=0)
+    return learn_structure(
+        FederatedGaussianBayesianNetwork(), X, weights != 0, "A single sum was told."
+    )
+
+
+def notears_admm():
+    """Ten laboratories agree on the protein network of Sachs et al. in rounds."""
+    sachs = load_sachs(as_frame=True)
+    return learn_structure(
+        FederatedNotearsADMM(),
+        sachs.data,
+        sachs.adjacency_matrix,
+        "Real cells, which no linear model fits well: pooled rows do no better.",
+    )
+
+
+def learn_structure(learner, X, truth, remark):
+    """Learn from ten laboratories, from one of them, and from pooled rows."""
+    party = spread(X, "laboratory", 10)
+    learner.fit(X, party=party)
+    alone, pooled = (type(learner)().fit(rows) for rows in (X[party == party[0]], X))
+    distances = {
+        name: str(structural_hamming_distance(truth, model.adjacency_matrix_))
+        for name, model in [
+            ("ten laboratories", learner),
+            ("one of them alone", alone),
+            ("all rows pooled", pooled),
+        ]
+    }
+    return Result(
+        learner,
+        f"wrong edges; the true network has {truth.sum()}",
+        distances,
+        DAGDisplay.from_network(learner.network_, truth=truth).figure_,
+        f"The network of ten laboratories, next to the true one. {remark}",
+    )
+
+
 def mixture():
     """Five clinics describe voice recordings by a mixture of two Gaussians."""
     X, _ = load_parkinsons(return_X_y=True)
-    party = split_horizontal(X, n_parties=5, random_state=0)
+    party = spread(X, "clinic", 5)
     scaler = FederatedStandardScaler().fit(X, party=party)
     pca = FederatedPCA(n_components=2).fit(scaler.transform(X), party=party)
     Z = pca.transform(scaler.transform(X))
@@ -56,94 +129,53 @@ def mixture():
         StandardScaler(), PCA(2), GaussianMixture(n_components=2, random_state=0)
     ).fit(X)
     scores = {
-        "encrypted sums over five clinics": f"{model.score(Z):.6f}",
+        "encrypted sums of five clinics": f"{model.score(Z):.6f}",
         "GaussianMixture on pooled rows": f"{pooled.score(X):.6f}",
     }
-    return "mean log-likelihood per recording", scores, model.ledger_
-
-
-def one_sum():
-    """Ten laboratories find a network of 20 variables with a single secure sum."""
-    X, weights = make_linear_sem(200, 20, random_state=0)
-    return _structure(FederatedGaussianBayesianNetwork(), X, weights != 0)
-
-
-def notears_admm():
-    """Ten laboratories agree on the protein network of Sachs et al. in rounds."""
-    sachs = load_sachs()
-    return _structure(FederatedNotearsADMM(), sachs.data, sachs.adjacency_matrix)
-
-
-def _structure(learner, X, truth):
-    party = split_horizontal(X, n_parties=10, random_state=0)
-    learner.fit(X, party=party)
-    scores = {"ten laboratories": learner.adjacency_matrix_}
-    ledger = learner.ledger_
-    mine = party == party[0]
-    scores["one of them alone"] = learner.fit(X[mine]).adjacency_matrix_
-    scores["all rows pooled"] = learner.fit(X).adjacency_matrix_
-    distances = {
-        name: str(structural_hamming_distance(truth, adjacency))
-        for name, adjacency in scores.items()
-    }
-    measure = f"structural Hamming distance to the truth of {truth.sum()} edges"
-    return measure, distances, ledger
-
-
-def private_k2():
-    """A clinic and a lab find who depends on whom, on secret shares of counts."""
-    X = _asia_rows(2000)
-    order = ASIA.topological_order
-    private = PrivateK2StructureLearner(SITES, ordering=order).fit(X)
-    pooled = K2StructureLearner(ordering=order).fit(X)
-    same = private.network_.edges == pooled.network_.edges
-    scores = {
-        "private": f"{private.score(X):.6f}",
-        "K2 on pooled columns": f"{pooled.score(X):.6f}",
-        "same structure": str(same),
-    }
-    return "mean log-likelihood per record", scores, private.ledger_
-
-
-def collective():
-    """The same two sites join their own networks by links across sites."""
-    X = _asia_rows(6000)
-    scores = {}
-    for disclosure in ("private_counts", "rows"):
-        model = CollectiveBayesianNetwork(
-            SITES,
-            ordering=ASIA.topological_order,
-            disclosure=disclosure,
-            random_state=0,
-        ).fit(X)
-        shown = f"{model.communicated_fraction_:.0%} of the rows shown"
-        scores[f"{disclosure}, {shown}"] = f"{kl_divergence(ASIA, model.network_):.5f}"
-        if disclosure == "private_counts":
-            ledger = model.ledger_
-    pooled = BayesianNetwork.from_data(X, ASIA.parents, states=ASIA.states, alpha=1.0)
-    scores["true structure, pooled columns"] = f"{kl_divergence(ASIA, pooled):.5f}"
-    return "Kullback-Leibler distance from the truth", scores, ledger
-
-
-def _asia_rows(n_rows):
-    return pd.DataFrame(ASIA.sample(n_rows, random_state=0), columns=ASIA.nodes)
+    display = MixtureDisplay.from_estimator(model, Z, party=party)
+    display.ax_.set(xlabel="first component", ylabel="second component")
+    return Result(
+        model,
+        "mean log-likelihood per recording",
+        scores,
+        display.figure_,
+        "Recordings by clinic, and the mixture of all of them: ellipses of one and two "
+        "standard deviations. Scaling and projection were learnt by secure sums, too.",
+    )
 
 
 def mixed_model():
     """Four hospitals fit a logistic model with effects of 30 wards they share."""
     rng = np.random.default_rng(0)
     ward = rng.integers(30, size=1500)
+    effects = rng.normal(scale=0.8, size=30)
     X = rng.normal(size=(1500, 2))
-    logit = 0.3 + X @ [1.0, -0.5] + rng.normal(scale=0.8, size=30)[ward]
+    logit = 0.3 + X @ [1.0, -0.5] + effects[ward]
     y = rng.uniform(size=1500) < 1 / (1 + np.exp(-logit))
-    party = split_horizontal(X, n_parties=4, random_state=0)
+    party = spread(X, "hospital", 4)
     model = PrivateGLMM().fit(X, y, cluster=ward, party=party)
     pooled = PrivateGLMM(backend="plaintext").fit(X, y, cluster=ward)
+    fits = {"four hospitals": model, "all rows pooled": pooled}
     scores = {
         name: f"{fit.coef_.ravel().round(4)}, {fit.random_effect_scale_:.4f}"
-        for name, fit in [("four hospitals", model), ("all rows pooled", pooled)]
+        for name, fit in fits.items()
     }
-    return "slopes (truth 1, -0.5), scale of effects (0.8)", scores, model.ledger_
+    figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+    styles = [{"s": 22, "color": "#0072B2"}, {"s": 70, "color": "none", "ec": "k"}]
+    for (name, fit), style in zip(fits.items(), styles):
+        ax.scatter(effects, fit.random_effects_, label=name, **style)
+    ax.axline((0, 0), slope=1, color="#999999", linewidth=1)
+    ax.set(xlabel="true effect of a ward", ylabel="estimate")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False)
+    return Result(
+        model,
+        "slopes (truth 1, -0.5) and scale of effects (truth 0.8)",
+        scores,
+        figure,
+        "Effects of 30 wards: every dot of the federated fit is in its pooled ring. "
+        "Both shrink towards zero, as random effects do.",
+    )
 
 
 def private_field():
@@ -151,49 +183,125 @@ def private_field():
     train, test = (load_adult(subset=s, discretized=True) for s in ("train", "test"))
     X, X_test = (np.column_stack([part.data, part.target]) for part in (train, test))
     sizes = [len(states) for states in train.categories.values()]
-    party = split_horizontal(X, n_parties=4, random_state=0)
-    scores = {}
-    for epsilon in (1.0, 0.1):
+    party = spread(X, "office", 4)
+    private = {}
+    for epsilon in (0.01, 0.1, 1.0):
         model = DPCGMLearner("tree", epsilon=epsilon, states=sizes).fit(X, party=party)
-        scores[f"noisy tables, epsilon = {epsilon}"] = f"{model.score(X_test):.3f}"
+        private[epsilon] = model.score(X_test)
     exact = DPCGMLearner("tree", method="non_private", states=sizes).fit(X)
-    scores["exact tables of pooled rows"] = f"{exact.score(X_test):.3f}"
+    exact = exact.score(X_test)
+    scores = {
+        f"noisy tables, epsilon = {epsilon}": f"{score:.3f}"
+        for epsilon, score in private.items()
+    }
+    scores["exact tables of pooled rows"] = f"{exact:.3f}"
     scores["knowing nothing (uniform)"] = f"{-np.log(sizes).sum():.3f}"
-    return "mean log-likelihood per row not seen in the fit", scores, model.ledger_
+    curve = list(private), list(private.values()), np.zeros(len(private))
+    display = PrivacyUtilityDisplay(
+        {"noisy tables": curve},
+        baselines={"exact tables, not private": exact},
+        metric="log-likelihood of a new row",
+    ).plot(plt.subplots(figsize=(5.6, 4.0), layout="constrained")[1])
+    display.ax_.legend(loc="lower right", frameon=False)
+    return Result(
+        model,
+        "mean log-likelihood per row not seen in the fit",
+        scores,
+        display.figure_,
+        "What privacy costs: a smaller epsilon hides a person better, and needs more "
+        "noise.",
+    )
 
 
-def show(demonstration):
-    """Run a demonstration and print its scores, its cost and its ledger."""
-    print(f"\n{demonstration.__doc__}\n{'=' * len(demonstration.__doc__)}")
+def collective():
+    """The same two sites join their own networks by links across sites."""
+    X = patients(6000)
+    models = {
+        disclosure: CollectiveBayesianNetwork(
+            SITES,
+            ordering=ASIA.topological_order,
+            disclosure=disclosure,
+            random_state=0,
+        ).fit(X)
+        for disclosure in ("private_counts", "rows")
+    }
+    scores = {
+        f"{name}: {model.communicated_fraction_:.0%} of rows shown": (
+            f"{kl_divergence(ASIA, model.network_):.5f}"
+        )
+        for name, model in models.items()
+    }
+    pooled = BayesianNetwork.from_data(X, ASIA.parents, states=ASIA.states, alpha=1.0)
+    scores["true network, joined columns"] = f"{kl_divergence(ASIA, pooled):.5f}"
+    model = models["private_counts"]
+    return Result(
+        model,
+        "Kullback-Leibler distance from the truth",
+        scores,
+        DAGDisplay.from_estimator(model, truth=ASIA).figure_,
+        "Each site knows the links between its own columns; the centre adds those "
+        "across.",
+    )
+
+
+def patients(n_rows):
+    """Draw patients of the chest clinic of the Asia network."""
+    return pd.DataFrame(ASIA.sample(n_rows, random_state=0), columns=ASIA.nodes)
+
+
+def spread(X, holder, n_parties):
+    """Deal rows to "clinic A", "clinic B", ..."""
+    party = split_horizontal(X, n_parties=n_parties, random_state=0)
+    names = [f"{holder} {letter}" for letter in ascii_uppercase[:n_parties]]
+    return np.array(names)[np.unique_inverse(party).inverse_indices]
+
+
+def run(demonstration):
+    """Run a demonstration, and add what can be said of any."""
     start = time.perf_counter()
     with warnings.catch_warnings():
         # Baselines put all rows in one place on purpose.
         warnings.simplefilter("ignore", PrivacyLeakWarning)
-        measure, scores, ledger = demonstration()
-    print(f"{measure}:")
-    for name, score in scores.items():
-        print(f"  {name:<34} {score}")
+        result = demonstration()
+    result.title = demonstration.__doc__.rstrip(".")
+    result.code = inspect.getsource(demonstration)
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def show(result):
+    """Print scores, cost and who learnt what."""
+    print(f"      {result.measure}:")
+    for name, score in result.scores.items():
+        print(f"        {name:<38} {score}")
+    print(f"      cost: {result.cost}; {result.seconds:.1f} s with the baselines")
+    print("      who could read what:")
+    for (who, words), facts in result.readers().items():
+        line = f"- {who}, {words}: {'; '.join(facts)}"
+        print(textwrap.indent(textwrap.fill(line, 78, subsequent_indent="  "), " " * 8))
+    print(flush=True)
+
+
+def main(folder):
+    """Run all demonstrations and write the page."""
+    demonstrations = [private_k2, one_sum, mixture, mixed_model, private_field]
+    demonstrations += [collective, notears_admm]
+    results = []
     print(
-        f"cost: {ledger.total_bytes / 1e3:.0f} kB in {ledger.n_rounds} rounds; "
-        f"{time.perf_counter() - start:.1f} s with the baselines"
+        "Seven fits, less than a minute. All parties are simulated in this process.\n"
     )
-    for kind, n_bytes in ledger.bytes_by_kind().items():
-        print(f"  {n_bytes / 1e3:10.1f} kB {kind}: {KINDS[kind]}")
-    print("who learnt what, beyond messages they cannot read:")
-    hidden = {KINDS[kind] for kind in ("public", "sealed", "ciphertext", "masked")}
-    for who, what, _, seen_as, *_ in ledger.who_learns_what():
-        if seen_as not in hidden:
-            print(f"  {who}: {what} [{seen_as}]")
+    for number, demonstration in enumerate(demonstrations, start=1):
+        title = demonstration.__doc__.rstrip(".")
+        print(f"[{number}/{len(demonstrations)}] {title} ...", flush=True)
+        results.append(run(demonstration))
+        show(results[-1])
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "index.html"
+    target.write_text(page_of(results), encoding="utf-8")
+    print(f"The same with pictures: {target.resolve().as_uri()}")
 
 
 if __name__ == "__main__":
-    for demonstration in (
-        private_k2,
-        one_sum,
-        notears_admm,
-        mixture,
-        mixed_model,
-        private_field,
-        collective,
-    ):
-        show(demonstration)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the page")
+    main(parser.parse_args().folder)

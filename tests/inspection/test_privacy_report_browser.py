@@ -1,8 +1,6 @@
 """The privacy report in a real browser; ``make test-browser`` runs this."""
 
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -11,23 +9,9 @@ from sklearn.base import BaseEstimator
 from skprivbn.federation import Ledger
 from skprivbn.inspection import privacy_report
 from skprivbn.preprocessing import FederatedStandardScaler
+from tests.browser import SCHEMES, browse, needs_chromium, screenshot
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        CHROMIUM is None,
-        reason=f"no browser: install one of {', '.join(NAMES)} from system packages",
-    ),
-]
-OPTIONS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync "
-    "--hide-scrollbars"
-).split()
-# Chromium's number for the preference that a page asks for by prefers-color-scheme.
-SCHEMES = {"light": 1, "dark": 0}
+pytestmark = needs_chromium
 PAPER = {"light": (255, 255, 255), "dark": (0x14, 0x18, 0x1D)}
 LONG = "Universitätsklinikum" + "der" * 40
 
@@ -61,30 +45,6 @@ def pages(tmp_path_factory):
     return folder
 
 
-def browse(tmp_path, page, *options):
-    profile = tmp_path / "profile"
-    shutil.rmtree(profile, ignore_errors=True)
-    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", *options]
-    done = subprocess.run(
-        [*command, page.as_uri()], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def screenshot(tmp_path, page, width, scheme, height=2400):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    picture = tmp_path / "page.png"
-    browse(
-        tmp_path,
-        page,
-        f"--screenshot={picture}",
-        f"--window-size={width},{height}",
-        f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}",
-    )
-    return np.rint(pyplot.imread(picture)[:, :, :3] * 255).astype(int)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", ["fit", "names"])
@@ -116,7 +76,7 @@ def test_paper_is_white_and_few(tmp_path, pages):
 
 
 def test_names_run_nothing(tmp_path, pages):
-    dom = browse(tmp_path, pages / "names.html", "--dump-dom")
+    dom = browse(tmp_path, pages / "names.html", "--dump-dom").stdout
     assert "<script" not in dom
     assert "<title>attacked" not in dom
     assert "&lt;script&gt;document.title" in dom
