@@ -27,9 +27,9 @@ SUBPACKAGES = sorted(
 )
 #: a part of the tests that touches every dependency
 TESTS = ["test_architecture.py", "federation/test_federation.py", "metrics"]
-TESTS += ["crypto/test_backends.py", "crypto/test_psi.py", "partition"]
+TESTS += ["crypto/test_base.py", "crypto/test_psi.py", "partition"]
 TESTS += ["privacy/test_mechanisms.py", "privacy/test_composition.py"]
-TESTS += ["mixture/test_agreement.py", "structure/test_private_k2.py"]
+TESTS += ["mixture/test_ppem_agreement.py", "structure/k2/test_private.py"]
 TEST_TOOLS = ["pytest", "hypothesis"]
 #: read or compared with in these tests, so their oldest versions matter as well
 PEERS = ["pandas", "polars", "pgmpy"]

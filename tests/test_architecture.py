@@ -205,6 +205,40 @@ def test_files_have_one_subject():
     assert not wrong, "split these files"
 
 
+# Kinds of tests that concern the whole package and have a command of their own.
+ACROSS = {"fuzz", "golden"}
+
+
+def subjects(folder):
+    """Name the modules of a folder of the package, and the folder itself."""
+    if not folder.is_dir():
+        return set()
+    modules = {path.stem.lstrip("_") for path in folder.glob("*.py")}
+    return (modules - {"init__"}) | {folder.name}
+
+
+def test_tests_stand_where_their_subject_stands():
+    """``tests/<folder>/test_<module>.py``, or ``test_<module>_<aspect>.py``."""
+    wrong = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        folder = path.relative_to(ROOT / "tests").parent
+        # those directly under tests/ concern the whole package
+        if folder.parts and folder.parts[0] not in ACROSS:
+            subject = path.stem.removeprefix("test_")
+            known = subjects(PACKAGE / folder)
+            if not any(f"{subject}_".startswith(f"{name}_") for name in known):
+                wrong.append(short(path))
+    assert not wrong, "move or rename these, after what they test"
+
+
+def test_texts_name_tests_that_exist():
+    named = re.compile(r"[`\"]((?:\w+/)*test_\w+\.py)")
+    texts = [*(ROOT / "doc").glob("*.rst"), ROOT / ".ci" / "check_package.py"]
+    found = {name for path in texts for name in named.findall(path.read_text())}
+    assert len(found) > 20
+    assert not {name for name in found if not (ROOT / "tests" / name).is_file()}
+
+
 def project_texts():
     """Yield every text file that people write, none that a tool makes."""
     suffixes = {"", ".cfg", ".html", ".md", ".py", ".rst", ".toml", ".yaml"}

@@ -6,7 +6,7 @@ import pytest
 
 from skprivbn.crypto.certificates import check_voucher, vouch
 from skprivbn.exceptions import ProtocolError
-from tests.federation.flare.loopback import Authority, pem
+from tests.federation.site.loopback import Authority, pem
 
 NOW = datetime.datetime.now(datetime.UTC)
 IDENTITY = bytes(range(32))

@@ -42,7 +42,7 @@ from tests.federation.flare.hospitals import (
     site_files,
     write_tables,
 )
-from tests.federation.flare.loopback import (
+from tests.federation.site.loopback import (
     JOB,
     Authority,
     LoopbackSession,

@@ -25,8 +25,8 @@ from skprivbn.structure import (
     FederatedNotearsADMM,
 )
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.flare.loopback import connect, make_sites
-from tests.federation.flare.test_guide_table import CASES
+from tests.federation.site.loopback import connect, make_sites
+from tests.federation.test_remote_guide import CASES
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"

@@ -30,14 +30,14 @@ from skprivbn.structure import (
     VotingStructureLearner,
 )
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.flare.loopback import connect, make_sites
+from tests.federation.site.loopback import connect, make_sites
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]
 
-GUIDE = Path(__file__).parents[3] / "doc" / "flare.rst"
+GUIDE = Path(__file__).parents[2] / "doc" / "flare.rst"
 NUMBERS = ["a", "b"]
 #: an estimator, its columns of rows, and what goes with them
 CASES = [

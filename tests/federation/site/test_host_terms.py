@@ -13,7 +13,7 @@ from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em_protocol import EMParty
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.flare.loopback import connect, make_sites
+from tests.federation.site.loopback import connect, make_sites
 
 
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")

@@ -44,7 +44,7 @@ from tests.federation.flare.hospitals import (
     site_files,
     write_tables,
 )
-from tests.federation.flare.loopback import audit, connect, make_sites
+from tests.federation.site.loopback import audit, connect, make_sites
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
