@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._models import ModelParty, describe_model, sum_scores
+from skprivbn.federation._models import (
+    ModelParty,
+    describe_model,
+    rebuild_model,
+    sum_scores,
+)
 from skprivbn.partition import (
     HorizontalPartition,
     RemoteRows,
@@ -190,11 +197,6 @@ def add_column_scores(estimator, X, sample_weight, party_class):
     _check_weights(sample_weight)
     partition = check_vertical(estimator, X, reset=False)
     nodes = list(estimator.network_.nodes)
-    if nodes != list(partition.feature_names):
-        raise ValueError(
-            f"the partition has the columns {list(partition.feature_names)}, the "
-            f"network was learnt from {nodes}, in this order"
-        )
     _warn_of_score(estimator)
     settings = {
         "model": describe_model(estimator),
@@ -270,7 +272,15 @@ def transform_at_holders(transformer, X):
         names = transformer.get_feature_names_out().tolist()
         return rows.transformed(describe_model(transformer), names)
     if isinstance(X, HorizontalPartition):
-        return X.map_rows(transformer.transform)
+        rows = check_horizontal(
+            transformer, X, reset=False, dtype=[np.float64, np.float32]
+        )
+        names = None
+        if hasattr(transformer, "feature_names_in_"):
+            names = transformer.get_feature_names_out().tolist()
+        # as at a site: names have been checked and holders' arrays have none
+        applied = rebuild_model(describe_model(transformer), rows.n_features)
+        return rows.map_rows(lambda X: np.asarray(applied.transform(X)), names)
     raise PartitionError(f"transform needs rows, got a {type(X).__name__}")
 
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from skprivbn.utils._missing import is_missing
+
 __all__ = [
     "MISSING",
     "check_columns",
@@ -14,13 +16,6 @@ __all__ = [
 ]
 
 MISSING = -1
-
-
-def is_missing(value):
-    """Whether a value stands for an unknown one: None, NaN, pandas' NA or NaT."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float | np.floating) and bool(value != value)
 
 
 def feature_names(X):

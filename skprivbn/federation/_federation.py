@@ -14,6 +14,7 @@ from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import COORDINATOR, Ledger
 from skprivbn.federation._party import Operation
+from skprivbn.federation._roster import check_roster
 from skprivbn.federation._wire import decode, encode
 from skprivbn.utils._progress import Progress
 
@@ -77,7 +78,7 @@ class Federation(ABC):
         timeout: float | None = None,
         on_dropout: str = "raise",
     ) -> None:
-        self.roster = tuple(roster)
+        self.roster = check_roster(roster)
         self.party_class = party_class
         self.backend = resolve_backend(backend)
         self.settings = settings

@@ -183,6 +183,27 @@ class RemoteRows(_RemoteData):
         rows.as_float, rows.finite = as_float, finite
         return rows
 
+    def reorder(self, feature_names: Sequence[str]) -> Self:
+        """Return the same rows with their features in another order.
+
+        Parameters
+        ----------
+        feature_names : sequence of str
+            All of them, in the order in which they are wanted.
+
+        Returns
+        -------
+        rows : RemoteRows
+        """
+        if self.steps:
+            raise PartitionError(
+                f"the transformed rows have the features {self.feature_names}, wanted "
+                f"are {list(feature_names)}: reorder the rows before transforming them"
+            )
+        rows = self._copy(feature_names, self.aligned, self.steps)
+        rows.as_float, rows.finite = self.as_float, self.finite
+        return rows
+
     def _copy(self, read, aligned, steps):
         source = self._connection, self.dataset, self.names, self.schema
         return RemoteRows(*source, read, aligned, steps)
@@ -357,6 +378,28 @@ class RemoteColumns(_RemoteData):
                 self.owners[column] = name
         self.feature_names = list(self.owners)
         self.as_float, self.finite = False, True
+
+    def reorder(self, feature_names: Sequence[str]) -> Self:
+        """Return the same columns in another order.
+
+        Parameters
+        ----------
+        feature_names : sequence of str
+            All of them, in the order in which they are wanted.
+
+        Returns
+        -------
+        columns : RemoteColumns
+        """
+        held = {
+            name: [column for column in feature_names if column in mine]
+            for name, mine in self.columns.items()
+        }
+        columns = RemoteColumns(
+            self._connection, self.dataset, held, self.schema, self.key
+        )
+        columns.feature_names = list(feature_names)
+        return columns
 
     def federate(
         self,

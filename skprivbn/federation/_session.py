@@ -8,7 +8,8 @@ from skprivbn.crypto.sealing import (
     SealedChannel,
     check_signature,
 )
-from skprivbn.exceptions import ProtocolError
+from skprivbn.exceptions import PartitionError, ProtocolError
+from skprivbn.federation._roster import check_roster
 from skprivbn.federation._wire import encode
 
 __all__ = ["Agreement", "PartySession"]
@@ -40,8 +41,7 @@ class Agreement:
             or terms.keys() != self.TYPES.keys()
             or any(type(terms[name]) is not kind for name, kind in self.TYPES.items())
             or len(terms["session"]) != 16
-            or not all(type(name) is str for name in terms["roster"])
-            or len(set(terms["roster"])) != len(terms["roster"])
+            or not _is_roster(terms["roster"])
             or terms["backend"].keys() != {"name", "parameters"}
         ):
             raise ProtocolError("malformed terms of a session")
@@ -53,6 +53,14 @@ class Agreement:
         self.backend = terms["backend"]
         self.data = terms["data"]
         self.hash = hashlib.sha256(encode(terms)).digest()
+
+
+def _is_roster(names):
+    try:
+        check_roster(names)
+    except PartitionError:
+        return False
+    return True
 
 
 class PartySession:

@@ -1,6 +1,7 @@
 """Rows that different parties hold."""
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +11,15 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._remote import RemoteRows
+from skprivbn.federation._roster import check_roster
+from skprivbn.partition._labels import (
+    check_is_mapping,
+    column_labels,
+    find_columns,
+    names_of,
+)
 from skprivbn.partition._local import LocalPartition
+from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import TableLike
 
 __all__ = ["HorizontalPartition", "check_horizontal"]
@@ -28,9 +37,10 @@ class HorizontalPartition(LocalPartition):
     Parameters
     ----------
     blocks : dict of str to array-like of shape (n_rows, n_features)
-        The rows of each party.
+        The rows of each party. Dataframes must have the same columns; where they
+        have them in another order, they are brought into that of the first.
     feature_names : sequence of str, default=None
-        Names of the features.
+        Names of the features, in the order of arrays; read off dataframes if None.
     **aligned : dict of str to array-like of shape (n_rows,)
         Values that go with the rows of each party, such as `y` or `cluster`.
 
@@ -53,23 +63,27 @@ class HorizontalPartition(LocalPartition):
         feature_names: Sequence[str] | None = None,
         **aligned: Any,
     ) -> None:
+        check_is_mapping(blocks, "blocks", "rows")
         if not blocks:
             raise PartitionError("blocks is empty: give at least one party its rows")
+        self.names = check_roster(blocks)
+        for key, values in aligned.items():
+            _check_holders(key, values, blocks)
+        labels = _common_labels(blocks, feature_names)
         self._blocks = {}
         for name, rows in blocks.items():
-            if not isinstance(name, str):
-                raise PartitionError(f"names of parties must be text, got {name!r}")
+            given, places = column_labels(rows), slice(None)
+            if given is not None and given != labels:
+                places = find_columns(given, labels, f"party {name!r}")
             rows = check_array(
                 rows, dtype=None, ensure_all_finite=False, ensure_min_samples=0
-            )
+            )[:, places]
             if not len(rows):
                 raise PartitionError(f"party {name!r} has no rows: leave it out")
             block = {"X": rows}
             for key, values in aligned.items():
                 if values is None:
                     continue
-                if name not in values:
-                    raise PartitionError(f"{key} lacks the values of party {name!r}")
                 block[key] = column_or_1d(values[name])
                 if len(block[key]) != len(block["X"]):
                     raise PartitionError(
@@ -82,13 +96,11 @@ class HorizontalPartition(LocalPartition):
             raise PartitionError(
                 f"parties hold different numbers of features: {widths}"
             )
-        self.names = tuple(self._blocks)
         self.n_features = next(iter(widths.values()))
-        self.feature_names = None if feature_names is None else list(feature_names)
-        if feature_names is not None and len(feature_names) != self.n_features:
+        self.feature_names = names_of(labels)
+        if labels is not None and len(labels) != self.n_features:
             raise PartitionError(
-                f"feature_names has {len(feature_names)} names for "
-                f"{self.n_features} features"
+                f"feature_names has {len(labels)} names for {self.n_features} features"
             )
 
     @classmethod
@@ -116,8 +128,11 @@ class HorizontalPartition(LocalPartition):
         partition : HorizontalPartition
             Parties in sorted order of their labels.
         """
-        if feature_names is None and hasattr(X, "columns"):
-            feature_names = [str(name) for name in X.columns]
+        labels = column_labels(X)
+        if labels is not None and feature_names is not None:
+            find_columns(labels, feature_names, "X")
+        if labels is not None:
+            feature_names = names_of(labels)
         X = check_array(X, dtype=None, ensure_all_finite=False)
         rows = _rows_of_parties(party, len(X))
         aligned = {
@@ -144,13 +159,17 @@ class HorizontalPartition(LocalPartition):
         """Names of the values that go with the rows, such as "y"."""
         return tuple(key for key in self._blocks[self.names[0]] if key != "X")
 
-    def map_rows(self, function: Callable) -> "HorizontalPartition":
+    def map_rows(
+        self, function: Callable, feature_names: Sequence[str] | None = None
+    ) -> "HorizontalPartition":
         """Apply a function to the rows of each party, where they are.
 
         Parameters
         ----------
         function : callable
             From an array of rows to an array with as many rows.
+        feature_names : sequence of str, default=None
+            Names of the features that come out.
 
         Returns
         -------
@@ -162,7 +181,22 @@ class HorizontalPartition(LocalPartition):
             for key in self.aligned
         }
         rows = {name: function(block["X"]) for name, block in self._blocks.items()}
-        return HorizontalPartition(rows, **aligned)
+        return HorizontalPartition(rows, feature_names, **aligned)
+
+    def reorder(self, feature_names: Sequence[str]) -> "HorizontalPartition":
+        """Return the same rows with their features in another order.
+
+        Parameters
+        ----------
+        feature_names : sequence of str
+            All of them, in the order in which they are wanted.
+
+        Returns
+        -------
+        partition : HorizontalPartition
+        """
+        places = find_columns(self.feature_names or [], feature_names, "the partition")
+        return self.map_rows(lambda rows: rows[:, places], feature_names)
 
     def __repr__(self):
         sizes = ", ".join(
@@ -170,6 +204,35 @@ class HorizontalPartition(LocalPartition):
             for name, n in self.n_rows().items()
         )
         return f"HorizontalPartition({sizes}; {self.n_features} features)"
+
+
+def _check_holders(key, values, blocks):
+    """Refuse values beside the rows that are not those of these parties."""
+    if values is None:
+        return
+    check_is_mapping(values, key, "one value per row")
+    for name in blocks:
+        if name not in values:
+            raise PartitionError(f"{key} lacks the values of party {name!r}")
+    strangers = [name for name in values if name not in blocks]
+    if strangers:
+        raise PartitionError(f"{key} has values of {strangers}, who hold no rows")
+
+
+def _common_labels(blocks, feature_names):
+    """Return the labels of the columns of all parties, in the order to be used."""
+    if feature_names is not None:
+        labels = list(feature_names)
+        find_columns(labels, labels, "feature_names")
+        return labels
+    labels = {name: column_labels(rows) for name, rows in blocks.items()}
+    unnamed = [name for name, given in labels.items() if given is None]
+    if unnamed and len(unnamed) < len(labels):
+        raise PartitionError(
+            f"the columns of {unnamed} have no names while others' do, so that nothing "
+            "tells whether they are the same: give dataframes, or feature_names="
+        )
+    return next(iter(labels.values()))
 
 
 def one_per_row(name, values, n_samples):
@@ -192,20 +255,46 @@ def _rows_of_parties(party, n_samples):
     if party is None:
         return {ONE_PARTY: np.arange(n_samples)}
     labels = one_per_row("party", party, n_samples)
-    if labels.dtype == object:
-        missing = [label is None or label != label for label in labels]
-    else:
-        missing = labels != labels
-    if np.any(missing):
-        raise PartitionError("party has missing labels: say who holds every row")
-    try:
-        values, codes = np.unique(labels, return_inverse=True)
-    except TypeError:
-        raise PartitionError("party mixes labels that cannot be sorted") from None
+    # numpy has made text of the list [1, "1"], and of NaN among text
+    is_list = isinstance(party, list | tuple)
+    _check_labels(np.array(party, dtype=object).ravel() if is_list else labels)
+    values, codes = np.unique(labels, return_inverse=True)
     names = [str(value) for value in values]
     if len(set(names)) != len(names):
         raise PartitionError("different labels in party look the same as text")
     return {name: np.flatnonzero(codes == code) for code, name in enumerate(names)}
+
+
+def _check_labels(labels):
+    """Refuse missing labels and those told apart by their type only: 1 and "1"."""
+    if labels.dtype == object:
+        missing = any(is_missing(label) for label in labels)
+        examples = {
+            _kind(kind): label for kind, label in zip(map(type, labels), labels)
+        }
+    else:
+        missing = np.any(labels != labels)
+        examples = {_kind(labels.dtype.type): labels[0]}
+    if missing:
+        raise PartitionError("party has missing labels: say who holds every row")
+    if "bytes" in examples:
+        raise PartitionError(
+            f"party holds bytes, such as {examples['bytes']!r}: decode them to text"
+        )
+    if len(examples) > 1:
+        raise PartitionError(
+            f"party mixes labels of several types, such as {list(examples.values())}: "
+            "use text or numbers for all"
+        )
+
+
+def _kind(label_type):
+    """Return the kind of labels of a type; all whole and real numbers are of one."""
+    if issubclass(label_type, str | bytes):
+        return "text" if issubclass(label_type, str) else "bytes"
+    if issubclass(label_type, bool | np.bool_):
+        return "bool"
+    return "number" if issubclass(label_type, Real) else label_type.__name__
 
 
 def check_horizontal(
@@ -250,8 +339,7 @@ def check_horizontal(
             as_float=_wants_floats(dtype),
             finite=checks.get("ensure_all_finite", True) is True,
         )
-        _check_features(estimator, rows, reset)
-        return rows
+        return check_features(estimator, rows, reset)
     if hasattr(X, "federate"):
         if not isinstance(X, HorizontalPartition | RemoteRows):
             raise PartitionError(
@@ -271,36 +359,50 @@ def check_horizontal(
 
 
 def _check_given(estimator, partition, reset, dtype, checks):
-    _check_features(estimator, partition, reset)
-    checked = partition.map_rows(lambda rows: check_array(rows, dtype=dtype, **checks))
-    checked.feature_names = partition.feature_names
-    return checked
+    partition = check_features(estimator, partition, reset)
+    return partition.map_rows(
+        lambda rows: check_array(rows, dtype=dtype, **checks), partition.feature_names
+    )
 
 
-def _check_features(estimator, partition, reset):
+def check_features(estimator, partition, reset):
+    """Set or check the number and names of features, as scikit-learn does.
+
+    Parameters
+    ----------
+    estimator : estimator
+    partition : partition
+    reset : bool
+        Whether to set them.
+
+    Returns
+    -------
+    partition : partition
+        The same, its columns in the order in which the estimator has seen them.
+    """
+    given, user = partition.feature_names, type(estimator).__name__
     if reset:
         estimator.n_features_in_ = partition.n_features
-        if partition.feature_names is not None:
-            estimator.feature_names_in_ = np.asarray(partition.feature_names, object)
-    elif partition.n_features != estimator.n_features_in_:
+        if given is not None:
+            estimator.feature_names_in_ = np.asarray(given, object)
+        elif hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+        return partition
+    if partition.n_features != estimator.n_features_in_:
         raise ValueError(
-            f"X has {partition.n_features} features, but "
-            f"{type(estimator).__name__} is expecting {estimator.n_features_in_} "
-            "features as input"
+            f"X has {partition.n_features} features, but {user} is expecting "
+            f"{estimator.n_features_in_} features as input"
         )
-    else:
-        _check_names(estimator, partition)
-
-
-def _check_names(estimator, partition):
-    """Refuse the right number of other columns, as scikit-learn does."""
     fitted = getattr(estimator, "feature_names_in_", None)
-    given = partition.feature_names
-    if fitted is not None and given is not None and list(fitted) != list(given):
+    if fitted is None or given is None:
+        return partition
+    if set(given) != set(fitted):
         raise ValueError(
-            f"X has the features {list(given)}, but {type(estimator).__name__} was "
-            f"fitted to {list(fitted)}, in this order"
+            f"X has the features {list(given)}, but {user} was fitted to {list(fitted)}"
         )
+    if list(given) == list(fitted):
+        return partition
+    return partition.reorder(list(fitted))
 
 
 def _wants_floats(dtype):

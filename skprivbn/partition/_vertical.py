@@ -10,6 +10,14 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._remote import RemoteColumns
+from skprivbn.federation._roster import check_roster
+from skprivbn.partition._horizontal import check_features
+from skprivbn.partition._labels import (
+    check_is_mapping,
+    column_labels,
+    find_columns,
+    names_of,
+)
 from skprivbn.partition._local import LocalPartition
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
@@ -65,13 +73,20 @@ class VerticalPartition(LocalPartition):
         keys: dict[str, ArrayLike] | None = None,
         order: Sequence[str] | None = None,
     ) -> None:
+        check_is_mapping(blocks, "blocks", "columns")
         if not blocks:
             raise PartitionError("blocks is empty: give at least one party its columns")
+        if columns is not None:
+            check_is_mapping(columns, "columns", "lists of names")
+            if set(columns) != set(blocks):
+                raise PartitionError(
+                    f"columns names those of {list(columns)}, blocks are those of "
+                    f"{list(blocks)}"
+                )
+        self.names = check_roster(blocks)
         self._blocks, self.columns = {}, {}
         for name, block in blocks.items():
-            if not isinstance(name, str):
-                raise PartitionError(f"names of parties must be text, got {name!r}")
-            given = columns[name] if columns else getattr(block, "columns", None)
+            given = columns[name] if columns else column_labels(block)
             values = check_array(block, dtype=None, ensure_all_finite=False)
             if given is None:
                 given = [f"{name}__{i}" for i in range(values.shape[1])]
@@ -82,7 +97,6 @@ class VerticalPartition(LocalPartition):
                 )
             self._blocks[name] = {"X": values}
             self.columns[name] = [str(column) for column in given]
-        self.names = tuple(self._blocks)
         self.owners = {}
         for name, held in self.columns.items():
             for column in held:
@@ -127,8 +141,10 @@ class VerticalPartition(LocalPartition):
         >>> VerticalPartition.from_columns(X, parties, ["age", "dose", "sugar"])
         VerticalPartition(clinic: 1 column, lab: 2 columns; 2 rows)
         """
-        if feature_names is None:
-            feature_names = getattr(X, "columns", None)
+        labels = column_labels(X)
+        if labels is not None and feature_names is not None:
+            find_columns(labels, feature_names, "X")
+        feature_names = labels or feature_names
         if feature_names is None:
             raise PartitionError("X has no names of columns: pass feature_names")
         names = [str(name) for name in feature_names]
@@ -157,9 +173,28 @@ class VerticalPartition(LocalPartition):
             self.columns[name] = [held[i] for i in by_place]
             self._blocks[name]["X"] = self._blocks[name]["X"][:, by_place]
 
+    def reorder(self, feature_names: Sequence[str]) -> "VerticalPartition":
+        """Return the same columns in another order.
+
+        Parameters
+        ----------
+        feature_names : sequence of str
+            All of them, in the order in which they are wanted.
+
+        Returns
+        -------
+        partition : VerticalPartition
+        """
+        blocks = {name: block["X"] for name, block in self._blocks.items()}
+        keys = {name: block.get("keys") for name, block in self._blocks.items()}
+        return VerticalPartition(
+            blocks, self.columns, keys if self.has_keys else None, feature_names
+        )
+
     def _attach_keys(self, keys):
         self.has_keys = keys is not None
         if self.has_keys:
+            check_is_mapping(keys, "keys", "one key per record")
             for name, block in self._blocks.items():
                 if name not in keys:
                     raise PartitionError(f"keys lacks those of party {name!r}")
@@ -232,14 +267,8 @@ def check_vertical(
                 f"X is a {type(X).__name__}; {type(estimator).__name__} needs "
                 "columns held by different parties"
             )
-        if parties is not None and set(dict(parties)) != set(X.names):
-            raise PartitionError(
-                f"parties names {sorted(dict(parties))}, the partition {list(X.names)}"
-            )
-        if reset:
-            estimator.n_features_in_ = X.n_features
-            estimator.feature_names_in_ = np.asarray(X.feature_names, dtype=object)
-        return X
+        _compare_parties(parties, X)
+        return check_features(estimator, X, reset)
     # Columns are selected on X as given: names and selectors need a dataframe.
     if not hasattr(X, "shape"):
         X = check_array(X, dtype=dtype, ensure_all_finite=False)
@@ -261,16 +290,8 @@ def _columns_of_parties(parties, X):
         return {ONE_PARTY: list(range(n_columns))}
     if isinstance(parties, str):
         return _columns_by_prefix(parties, X)
-    pairs = list(parties.items()) if hasattr(parties, "items") else list(parties)
-    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-        raise PartitionError(
-            f"parties={parties!r}: give a dict of party names to columns, or pairs of "
-            "a name and columns"
-        )
     held = {}
-    for party, columns in pairs:
-        if party in held:
-            raise PartitionError(f"party {party!r} appears twice in parties")
+    for party, columns in _pairs(parties):
         if callable(columns):
             columns = columns(X)
         try:
@@ -280,6 +301,44 @@ def _columns_of_parties(parties, X):
                 f"parties gives {party!r} columns that X does not have: {error}"
             ) from None
     return held
+
+
+def _pairs(parties):
+    """Return names of parties with what `parties` says of their columns."""
+    pairs = list(parties.items()) if hasattr(parties, "items") else list(parties)
+    if not all(
+        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
+        for pair in pairs
+    ):
+        raise PartitionError(
+            f"parties={parties!r}: give a dict of party names to columns, or pairs of "
+            "a name and columns; names are text"
+        )
+    names = [name for name, _ in pairs]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise PartitionError(f"party {name!r} appears twice in parties")
+    check_roster(names)
+    return pairs
+
+
+def _compare_parties(parties, partition):
+    """Refuse a partition that is not the one that `parties` describes."""
+    if parties is None or isinstance(parties, str):
+        return
+    pairs = dict(_pairs(parties))
+    if set(pairs) != set(partition.names):
+        raise PartitionError(
+            f"parties names {sorted(pairs)}, the partition {list(partition.names)}"
+        )
+    for name, columns in pairs.items():
+        held = partition.columns[name]
+        named = isinstance(columns, list | tuple) and names_of(columns) is not None
+        if named and set(columns) != set(held):
+            raise PartitionError(
+                f"parties gives {name!r} the columns {list(columns)}, in the partition "
+                f"it holds {held}"
+            )
 
 
 def _columns_by_prefix(parties, X):

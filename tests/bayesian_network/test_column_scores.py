@@ -124,8 +124,9 @@ def test_an_impossible_record_makes_the_score_minus_infinity():
 
 
 def test_what_does_not_fit_is_said(learner):
-    with pytest.raises(ValueError, match="in this order"):
-        learner.score(split(X, [[1, 0, 2, 3], [4, 5, 6, 7]]))
+    others = VerticalPartition({"p0": X[:, :4], "p1": X[:, 4:]})
+    with pytest.raises(ValueError, match="was fitted to"):
+        learner.score(others)
     with pytest.raises(PartitionError, match="count the same"):
         learner.score(split(X, HALVES), sample_weight=np.ones(len(X)))
     unknown = X.copy()

@@ -342,7 +342,7 @@ def test_sites_transform_rows_whenever_they_use_them(federation):
     moments = FederatedStandardScaler().fit(bins.transform(rows))
     np.testing.assert_allclose(moments.mean_, bins.transform(X).mean(axis=0))
     with pytest.raises(ValueError, match="was fitted to"):
-        pipeline[0].transform(federation.rows(["b", "a"]))
+        pipeline[0].transform(federation.rows(["b", "died"]))
     with pytest.raises(PartitionError, match="choose the columns of X first"):
         PrivateGLMM().fit(bins.transform(rows), y="a")
 

@@ -176,8 +176,13 @@ class Dataset:
         with opener(self.path, "rt", encoding="utf-8", newline="") as handle:
             reader = csv.reader(handle)
             header = next(reader)
+            if any(header.count(name) > 1 for name in columns):
+                raise ValueError("a column is in the file twice")
             places = {name: header.index(name) for name in columns}
             rows = list(reader)
+        if any(len(row) != len(header) for row in rows):
+            # a separator within a cell moves all cells behind it
+            raise ValueError("a line has more or fewer cells than there are columns")
         return {
             name: _parse([row[place] for row in rows], self.columns[name])
             for name, place in places.items()
