@@ -22,6 +22,7 @@ from skprivbn.partition import (
 from skprivbn.protocols._columns import sum_shared_scores
 from skprivbn.utils import warn_leak
 from skprivbn.utils._doc_link import DocLinkMixin
+from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import StrOptions
 
 __all__ = ["BACKEND_CONSTRAINT", "FederatedMixin"]
@@ -29,7 +30,7 @@ __all__ = ["BACKEND_CONSTRAINT", "FederatedMixin"]
 BACKEND_CONSTRAINT = [StrOptions(set(BACKENDS)), AdditiveBackend]
 
 
-class BackendMixin(DocLinkMixin):
+class BackendMixin(DocLinkMixin, SavedVersionMixin):
     """Says what to write where a backend that was given by name is to have parameters.
 
     Attributes

@@ -1,7 +1,10 @@
 """Warnings and errors that mean the same in every estimator."""
 
+from sklearn import exceptions
+
 __all__ = [
     "BudgetExceededError",
+    "InconsistentVersionWarning",
     "PartitionError",
     "PartyError",
     "PrivacyLeakWarning",
@@ -16,6 +19,22 @@ class PrivacyLeakWarning(UserWarning):
     backend, bounds or domains read off the data, seeded noise, a single party)
     and for what the protocol cannot hide in the given situation.
     """
+
+
+class InconsistentVersionWarning(exceptions.InconsistentVersionWarning):
+    """A fitted estimator was saved by a release that may have stored it otherwise.
+
+    Raised when a pickle is loaded. One filter serves this and scikit-learn's warning of
+    the same name.
+    """
+
+    def __str__(self):
+        saved = f"skprivbn {self.original_sklearn_version}"
+        return (
+            f"{self.estimator_name} was saved by {saved} and is loaded by "
+            f"{self.current_sklearn_version}, which may read what was learnt "
+            f"otherwise: fit it again, or load it with {saved}"
+        )
 
 
 class BudgetExceededError(RuntimeError):

@@ -44,6 +44,7 @@ from skprivbn.privacy._scores import (
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
 from skprivbn.utils import tell_progress, warn_user
 from skprivbn.utils._doc_link import DocLinkMixin
+from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import (
     HasMethods,
     Interval,
@@ -72,7 +73,11 @@ def _best_has(name):
 
 
 class PrivateSearchCV(
-    CallbackSupportMixin, DocLinkMixin, MetaEstimatorMixin, BaseEstimator
+    CallbackSupportMixin,
+    DocLinkMixin,
+    SavedVersionMixin,
+    MetaEstimatorMixin,
+    BaseEstimator,
 ):
     """Grid search whose choice is differentially private.
 

@@ -13,6 +13,7 @@ from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.partition import RemoteResults
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._doc_link import DocLinkMixin
+from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = [
@@ -33,7 +34,7 @@ def public_network(network):
     }
 
 
-class NetworkMixin(DocLinkMixin):
+class NetworkMixin(DocLinkMixin, SavedVersionMixin):
     """Prediction, likelihood and sampling through the fitted `network_`."""
 
     network_: Any
