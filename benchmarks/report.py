@@ -17,6 +17,7 @@ REPORT, PLOTS = HERE / "REPORT.md", HERE / "plots"
 #: columns that say which case a row is, beside all columns that hold text
 CASE = ["k", "d", "n", "K", "parties", "sites", "clusters", "values", "epsilon"]
 CASE += ["fraction", "bytes_to_each_site", "max_parents", "nodes", "states"]
+CASE += ["records", "rows", "variables", "holders", "penalty", "figure", "repeat"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ SECTIONS = {
         "Secure sums",
         "CPU time of one sum, all parties and the coordinator together. "
         "*phe naive* encrypts every number on its own.",
-        reference={"backend": "phe naive", "measure": "ms per sum", "within": "series"},
+        reference={"backend": "phe naive", "measure": "ms per sum"},
         curves=(
             Curve("parties", "ms per sum", "backend", {"series": "parties"}),
             Curve("values", "ms per sum", "backend", {"series": "values"}),
@@ -156,19 +157,28 @@ def add_ratios(rows, ratios):
     return rows
 
 
-def add_reference(rows, backend, measure, within):
-    """Return rows with the ratio to one backend's row of the same series."""
-    base = {row[within]: row[measure] for row in rows if row.get("backend") == backend}
+def add_reference(rows, backend, measure):
+    """Return rows with the ratio to the row of one backend that is else the same."""
+    case = [name for name in rows[0] if is_case(name, rows) and name != "backend"]
+    base = {
+        tuple(row[name] for name in case): row[measure]
+        for row in rows
+        if row["backend"] == backend
+    }
     return [
-        {**row, f"ratio to {backend}": row[measure] / base[row[within]]}
-        if row[within] in base and row["backend"] != backend
+        {**row, f"ratio to {backend}": row[measure] / base[key]}
+        if (key := tuple(row[name] for name in case)) in base
+        and row["backend"] != backend
         else row
         for row in rows
     ]
 
 
 def over_seeds(rows):
-    """Return one row per case, medians over the seeds; as they are without seeds."""
+    """Return medians over the seeds of each case; rows without a seed as they are.
+
+    What was measured with some of the seeds only is a line of its own.
+    """
     alone = [row for row in rows if "seed" not in row]
     rows = [row for row in rows if "seed" in row]
     names = [n for n in dict.fromkeys(n for row in rows for n in row) if n != "seed"]
@@ -178,12 +188,20 @@ def over_seeds(rows):
         groups.setdefault(tuple(row.get(name) for name in case), []).append(row)
     summary = []
     for key, group in groups.items():
-        line = {**dict(zip(case, key)), "seeds": len(group)}
+        seeds = [row["seed"] for row in group]
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(
+                f"rows of one case, {dict(zip(case, key))}, have the same seed: add to "
+                "CASE what tells them apart"
+            )
+        lines = {}
         for name in names:
-            values = [row[name] for row in group if row.get(name) is not None]
-            if name not in case and values:
-                line[name] = median(values)
-        summary.append(line)
+            of = tuple(row["seed"] for row in group if row.get(name) is not None)
+            if name not in case and of:
+                line = {**dict(zip(case, key)), "seeds": len(of)}
+                values = [row[name] for row in group if row["seed"] in of]
+                lines.setdefault(of, line)[name] = median(values)
+        summary += lines.values()
     return [*alone, *summary]
 
 
@@ -237,7 +255,15 @@ def against_peers(results, peers):
                 and key != "ratio to plaintext"  # ours, not a peer
                 and value is not None
             ]
+    check_told_apart([tuple(row.values())[:3] for row in found], "the first table")
     return found
+
+
+def check_told_apart(labels, where):
+    """Refuse two numbers with one label: what tells them apart is missing in CASE."""
+    twice = [label for i, label in enumerate(labels) if label in labels[:i]]
+    if twice:
+        raise ValueError(f"{where} has {twice[0]} twice: add what differs to CASE")
 
 
 def short(number):
@@ -268,6 +294,7 @@ def draw(name, number, rows, curve):
         line = sorted(
             (row[curve.x], row[curve.y]) for row in chosen if row[curve.by] == label
         )
+        check_told_apart([x for x, _ in line], f"line {label!r} of plot {name}")
         name_of_line = label if isinstance(label, str) else f"{curve.by} = {label}"
         ax.plot(*zip(*line), marker="o", markersize=4, label=name_of_line)
     if curve.log:
@@ -319,7 +346,8 @@ def section(name, stored, rows):
     return "\n\n".join(part for part in parts if part)
 
 
-def main():
+def report():
+    """Return the report and the names of the results that it is about."""
     names = sorted(path.stem for path in RESULTS.glob("*.json"))
     order = [*SECTIONS, *names]
     names.sort(key=order.index)
@@ -346,8 +374,13 @@ def main():
         table(against_peers(results, peers)),
         *(section(name, stored[name], rows) for name, rows in results.items()),
     ]
-    REPORT.write_text("\n\n".join(parts) + "\n")
-    print("written:", json.dumps(sorted(results)), REPORT.name)
+    return "\n\n".join(parts) + "\n", sorted(results)
+
+
+def main():
+    text, names = report()
+    REPORT.write_text(text)
+    print("written:", json.dumps(names), REPORT.name)
 
 
 if __name__ == "__main__":
