@@ -241,11 +241,20 @@ def test_texts_name_tests_that_exist():
 
 def project_texts():
     """Yield every text file that people write, none that a tool makes."""
-    suffixes = {"", ".cfg", ".html", ".md", ".py", ".rst", ".toml", ".yaml"}
+    suffixes = {"", ".cff", ".cfg", ".html", ".md", ".py", ".rst", ".toml"}
+    suffixes |= {".yaml", ".yml"}
     # ".git" is a file in a working tree of git
     generated = {".git", "_build", "__pycache__", "auto_examples", "generated"}
-    paths = [ROOT / ".ci" / "run", *ROOT.glob("*")]
-    for folder in ["skprivbn", "tests", "doc", "examples", "benchmarks"]:
+    paths = [*ROOT.glob("*")]
+    for folder in [
+        ".ci",
+        ".github",
+        "skprivbn",
+        "tests",
+        "doc",
+        "examples",
+        "benchmarks",
+    ]:
         paths += (ROOT / folder).rglob("*")
     for path in paths:
         made = generated & set(path.relative_to(ROOT).parts)

@@ -1,11 +1,16 @@
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 import skprivbn
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", skprivbn._HOMES)
@@ -42,3 +47,17 @@ def test_the_package_says_that_it_is_typed():
 
 def test_versions_agree():
     assert skprivbn.__version__ == version("skprivbn")
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {skprivbn.__version__}\n" in citation
+
+
+def test_interpreters_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    promised = {
+        words.rpartition(" ")[2]
+        for words in project["classifiers"]
+        if words.startswith("Programming Language :: Python :: 3.")
+    }
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert promised == set(re.findall(r'"(3\.\d+)"', workflow))
+    assert project["requires-python"] == f">={min(promised)}"
