@@ -67,6 +67,7 @@ class HorizontalPartition(LocalPartition):
         if not blocks:
             raise PartitionError("blocks is empty: give at least one party its rows")
         self.names = check_roster(blocks)
+        self._places: dict[str, np.ndarray] | None = None
         for key, values in aligned.items():
             _check_holders(key, values, blocks)
         labels = _common_labels(blocks, feature_names)
@@ -140,7 +141,7 @@ class HorizontalPartition(LocalPartition):
             for key, values in aligned.items()
             if values is not None
         }
-        return cls(
+        partition = cls(
             {name: X[index] for name, index in rows.items()},
             feature_names,
             **{
@@ -148,6 +149,8 @@ class HorizontalPartition(LocalPartition):
                 for key, values in aligned.items()
             },
         )
+        partition._places = rows
+        return partition
 
     @property
     def dtype(self) -> np.dtype:
@@ -181,7 +184,46 @@ class HorizontalPartition(LocalPartition):
             for key in self.aligned
         }
         rows = {name: function(block["X"]) for name, block in self._blocks.items()}
-        return HorizontalPartition(rows, feature_names, **aligned)
+        mapped = HorizontalPartition(rows, feature_names, **aligned)
+        mapped._places = self._places
+        return mapped
+
+    def take_turns(self, key: str) -> list | None:
+        """Return a group of rows in which those of different parties alternate.
+
+        Where rows are in order of time and a group is a time series, a row's past is
+        then at another party.
+
+        Parameters
+        ----------
+        key : str
+            Name of the values beside the rows that tell groups apart. Without such
+            values, all rows are one group.
+
+        Returns
+        -------
+        names : list of str or None
+            The parties that hold rows of the first such group. None if there is none,
+            or if it is not known how the rows of different parties came together.
+        """
+        if self._places is None:
+            return None
+        places = np.concatenate(list(self._places.values()))
+        holder, group = np.empty((2, len(places)), dtype=int)
+        holder[places] = np.repeat(range(self.n_parties), list(self.n_rows().values()))
+        group[places] = 0
+        if key in self.aligned:
+            labels = np.concatenate([block[key] for block in self._blocks.values()])
+            group[places] = np.unique(labels, return_inverse=True)[1]
+        order = np.argsort(group, kind="stable")
+        both = np.stack([group[order], holder[order]])
+        begins = np.append(True, np.any(np.diff(both) != 0, axis=0))
+        n_runs = np.bincount(both[0, begins])
+        pairs = np.unique(both, axis=1)
+        alternate = np.flatnonzero(n_runs > np.bincount(pairs[0]))
+        if not len(alternate):
+            return None
+        return [self.names[code] for code in pairs[1, pairs[0] == alternate[0]]]
 
     def reorder(self, feature_names: Sequence[str]) -> "HorizontalPartition":
         """Return the same rows with their features in another order.

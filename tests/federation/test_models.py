@@ -52,6 +52,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 X, WARD, PARTY, PEOPLE = make_rows()
 LABELS = np.array(["surgery", "medicine"])[WARD]
+#: the wards of different hospitals are different wards
+SERIES = np.char.add(PARTY, LABELS)
 CODES = np.column_stack([WARD, outcome(X)])
 
 
@@ -131,9 +133,9 @@ def test_scores_of_labels_and_of_columns_beside_the_rows(federation):
     )
     with pytest.raises(PartitionError, match="no y"):
         glmm.score(numbers)
-    dynamic = fitted(FederatedDynotears(max_iter=2), X, series=LABELS)
+    dynamic = fitted(FederatedDynotears(max_iter=2), X, series=SERIES)
     blocks = [np.flatnonzero(name == PARTY) for name in NAMES]
-    expected = np.mean([dynamic._row_scores(X[rows], LABELS[rows]) for rows in blocks])
+    expected = np.mean([dynamic._row_scores(X[rows], SERIES[rows]) for rows in blocks])
     assert dynamic.score(numbers, series="ward") == pytest.approx(expected, abs=1e-9)
 
 
@@ -238,7 +240,7 @@ def test_predictions_of_labels_and_networks_stay_too(tmp_path):
     mine = PARTY == "west"
     expected = glmm.predict(X[mine], cluster=LABELS[mine]).tolist()
     assert [int(row["predict"]) for row in kept] == expected
-    dynamic = fitted(FederatedDynotears(max_iter=2), X, series=LABELS)
+    dynamic = fitted(FederatedDynotears(max_iter=2), X, series=SERIES)
     file = dynamic.predict(federation.rows(["a", "b"]), series="ward").file
     kept = read_results(tmp_path, "west", file)
     table = [[float(row["a"]), float(row["b"])] for row in kept]
@@ -391,7 +393,9 @@ def public_models():
     for kind in ("diag", "spherical"):
         estimators.append(mixture(covariance_type=kind, max_iter=1))
     models = [describe_model(fitted(e, X)) for e in estimators]
-    models.append(describe_model(fitted(FederatedDynotears(max_iter=2), X)))
+    models.append(
+        describe_model(fitted(FederatedDynotears(max_iter=2), X, series=PARTY))
+    )
     models.append(
         describe_model(fitted(PrivateGLMM(), X, y=outcome(X), cluster=LABELS))
     )

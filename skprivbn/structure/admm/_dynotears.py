@@ -11,8 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import FederatedMixin, add_scores, predict_at_sites
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
+from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_told
-from skprivbn.partition import RemoteResults, check_horizontal
+from skprivbn.partition import (
+    HorizontalPartition,
+    RemoteResults,
+    check_horizontal,
+)
 from skprivbn.structure._continuous import public_network, refuse_constant
 from skprivbn.structure.admm._notears import ADMMMixin
 from skprivbn.structure.admm._protocol import lagged_rows
@@ -183,7 +188,8 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
+            Who holds each row. None means that one party holds all. A series is held
+            by one party, or by several one after the other.
         series : array-like of shape (n_samples,), default=None
             Independent series that rows belong to; all rows of a party are one series
             if None.
@@ -202,6 +208,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             ensure_min_features=2,
             ensure_min_samples=1 if hasattr(X, "federate") else self.n_lags + 2,
         )
+        _refuse_turns(partition)
         d, n_lags = self.n_features_in_, int(self.n_lags)
         problem = {
             "n_variables": d,
@@ -331,6 +338,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             raise ValueError("rows of a time series cannot be weighted")
         check_is_fitted(self)
         if hasattr(X, "federate"):
+            _refuse_turns(X)
             total, n_rows = add_scores(
                 self, X, dtype=np.float64, aligned={"series": series}
             )
@@ -360,3 +368,16 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         if len(network["nodes"]) != n_features or n_lags < 1:
             raise ValueError("the network is about other columns")
         return estimator
+
+
+def _refuse_turns(partition):
+    """Refuse a series that is spread over parties: nobody has a row with its past."""
+    if not isinstance(partition, HorizontalPartition):
+        return
+    names = partition.take_turns("series")
+    if names is not None:
+        raise PartitionError(
+            f"rows of the parties {names} alternate within one series, so that none of "
+            "them holds a row and its past. Every series must be held by one party: "
+            "if each party has its own, say so with series=party"
+        )

@@ -267,6 +267,11 @@ def run_admm(federation, progress):
     settings = federation.settings
     state = ConsensusState(settings, len(federation.roster))
     *squares, n_rows = federation.secure_sum("spread")
+    if n_rows < 1:
+        raise ValueError(
+            f"no series has more than n_lags={settings['n_lags']} rows, so that "
+            "nothing has a past: give longer series"
+        )
     n_rows, variances = int(n_rows), np.array(squares) / n_rows
     # columns that do not vary are named at the end, when their means are known
     scale = settings["scale"] or typical_variance(variances) or 1.0

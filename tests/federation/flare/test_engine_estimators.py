@@ -43,6 +43,8 @@ pytestmark = [
 
 X, WARD, PARTY, PEOPLE = make_rows()
 LABELS = np.array(["surgery", "medicine"])[WARD]
+#: the wards of different hospitals are different wards
+SERIES = np.char.add(PARTY, LABELS)
 BUDGET = "budget = {epsilon = 10.0, delta = 1e-5}"
 
 
@@ -101,9 +103,9 @@ def test_mixed_model(session):
 def test_dynamic_network(session):
     rows = session.rows(["a", "b"])
     remote = FederatedDynotears(max_iter=3).fit(rows, series="ward")
-    local = FederatedDynotears(max_iter=3).fit(X, series=LABELS, party=PARTY)
+    local = FederatedDynotears(max_iter=3).fit(X, series=SERIES, party=PARTY)
     np.testing.assert_allclose(remote.weights_, local.weights_, atol=1e-12)
-    partition = HorizontalPartition.from_rows(X, PARTY, series=LABELS)
+    partition = HorizontalPartition.from_rows(X, PARTY, series=SERIES)
     assert remote.score(rows, series="ward") == pytest.approx(
         local.score(partition), abs=1e-9
     )

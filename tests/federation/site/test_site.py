@@ -149,7 +149,7 @@ def test_outcomes_clusters_and_series_are_columns_at_the_sites(open_federation, 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         remote.fit(rows, series="ward")
-        local.fit(X, series=labels, party=party)
+        local.fit(X, series=np.char.add(party, labels), party=party)
     np.testing.assert_allclose(remote.weights_, local.weights_, atol=1e-9)
 
 
