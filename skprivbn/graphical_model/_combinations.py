@@ -18,7 +18,8 @@ def check_combinations(learner, several, aligned):
     psgd = learner.method == "psgd"
     if psgd and learner.delta == 0:
         raise ValueError("method='psgd' needs delta > 0: its guarantee cannot be pure")
-    mst = isinstance(learner.cliques, str) and learner.cliques == "mst"
+    cliques = learner.cliques if isinstance(learner.cliques, str) else None
+    mst, chosen_privately = cliques == "mst", cliques in ("aim", "mst")
     refused = {
         "method='psgd'": psgd,
         "method='non_private'": learner.method == "non_private",
@@ -30,10 +31,10 @@ def check_combinations(learner, several, aligned):
                 "a partition"
             )
     given = [name for name, values in aligned.items() if values is not None]
-    if psgd and (given or learner.tied or mst):
+    if psgd and (given or learner.tied or chosen_privately):
         raise ValueError(
-            "method='psgd' takes fixed, untied cliques and one record per person, "
-            "without weights"
+            "method='psgd' takes fixed, untied cliques (cliques='chain' or a list) and "
+            "one record per person, without weights"
         )
     if psgd and learner.missing == "skip":
         raise ValueError("method='psgd' needs complete rows, without missing='skip'")
@@ -41,8 +42,16 @@ def check_combinations(learner, several, aligned):
         raise ValueError("cliques='mst' is a private choice; give the cliques")
     if mst and learner.n_features_in_ < 2:
         raise ValueError("cliques='mst' needs at least two columns")
-    if mst and (learner.tied or learner.contribution):
-        raise ValueError("cliques='mst' takes untied tables and one record per person")
+    if mst and learner.contribution:
+        raise ValueError("cliques='mst' takes one record per person; 'aim' more")
+    for name in ("tied", "structural_zeros"):
+        if chosen_privately and getattr(learner, name):
+            raise ValueError(
+                f"{name}= needs cliques='chain', 'tree' or a list: {cliques!r} chooses "
+                "its tables itself"
+            )
+    if learner.workload is not None and cliques != "aim":
+        raise ValueError("workload= is for cliques='aim' only")
     if several and learner.states is None:
         raise ValueError(
             "several holders need states=, the public states of every column: "

@@ -1,7 +1,7 @@
 """Undirected graphical models learnt from differentially private tables."""
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from functools import partial
 from numbers import Integral, Real
 from typing import Self
 
@@ -12,32 +12,28 @@ from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
+from skprivbn.federation import Ledger
 from skprivbn.graphical_model._combinations import check_combinations
-from skprivbn.graphical_model._counting import (
-    Contribution,
-    count_tables,
-    resolve_cliques,
-    resolve_ties,
-    sensitivities,
+from skprivbn.graphical_model._counting import Contribution, resolve_cliques
+from skprivbn.graphical_model._holders import OneHolder, single_holder_ledger
+from skprivbn.graphical_model._layout import (
+    TableLayout,
+    check_table_sizes,
+    choose_inference,
+    support_of,
 )
-from skprivbn.graphical_model._layout import check_table_sizes
-from skprivbn.graphical_model._learning import RandomFieldLearning
-from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._learning import (
+    estimate_potentials,
+    expected_error,
+    make_field,
+    read_tables,
+    tabulate,
+    warn_of_misfit,
+)
+from skprivbn.graphical_model._plans import Released, plan_release
 from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
-from skprivbn.graphical_model._release import (
-    TablesParty,
-    check_rows,
-    release_tables,
-    single_holder_ledger,
-    tables_settings,
-)
-from skprivbn.graphical_model._selection import TreeBudget, measure_tree
-from skprivbn.graphical_model._shared_tree import (
-    SharedTreeBudget,
-    TreeParty,
-    all_pairs,
-    release_tree,
-)
+from skprivbn.graphical_model._queries import RandomFieldQueries
+from skprivbn.graphical_model._release import check_rows, tables_settings
 from skprivbn.graphical_model._spending import SpendingMixin
 from skprivbn.graphical_model._states import (
     check_column_states,
@@ -45,7 +41,7 @@ from skprivbn.graphical_model._states import (
     states_from_data,
 )
 from skprivbn.partition import check_horizontal
-from skprivbn.privacy import CountMechanism, PrivacyAccountant, distribute
+from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
@@ -56,7 +52,7 @@ __all__ = ["DPCGMLearner"]
 
 class DPCGMLearner(
     CallbackSupportMixin,
-    RandomFieldLearning,
+    RandomFieldQueries,
     SpendingMixin,
     FederatedMixin,
     DensityMixin,
@@ -72,11 +68,12 @@ class DPCGMLearner(
 
     Parameters
     ----------
-    cliques : {"chain", "tree", "mst"} or list of tuples, default="chain"
-        Which columns interact. "chain" joins neighbouring columns, "tree" every
-        column with the last one. A list gives the columns of each clique, by name or
-        position. "mst" chooses a tree privately, from a third of the budget (half of
-        it with several holders).
+    cliques : {"aim", "mst", "chain", "tree"} or list of tuples, default="aim"
+        Which columns interact. "aim" chooses tables of one, two and three columns
+        privately, in rounds, each time those that the model so far misses most [2]_.
+        "mst" chooses a tree privately, from a third of the budget (half of it with
+        several holders). "chain" joins neighbouring columns, "tree" every column with
+        the last one. A list gives the columns of each clique, by name or position.
 
     epsilon : float, default=1.0
         Privacy budget of one fit.
@@ -154,6 +151,14 @@ class DPCGMLearner(
         noise and to keep it secret. None means half of them, rounded up; sites accept
         no more.
 
+    max_states : int, default=524288
+        For "aim": tables are chosen such that no table of exact inference has more
+        cells than this. More may be more accurate, and takes longer.
+
+    workload : list of tuples or mapping of tuple to float, default=None
+        For "aim": sets of columns whose tables matter most, perhaps with weights.
+        None: all pairs and triples alike. Public.
+
     max_cells : int, default=4194304
         Largest number of cells of all tables together, and of intermediate tables of
         exact inference.
@@ -178,16 +183,27 @@ class DPCGMLearner(
     noisy_tables_ : dict of tuple of str to ndarray of int
         The tables as released; a tied table under its first clique. Not for "psgd".
 
-    table_unit_ : int
+    table_unit_ : int or dict of tuple of str to int
         How much one record counts in them: 1, or more where fractions of records are
         counted or tables weighted (people with several records, "mst" with several
-        holders). Not for "psgd".
+        holders). For "aim" a dict, as tables differ. Not for "psgd".
+
+    table_std_ : dict of tuple of str to float
+        Standard deviation of the noise on each of them, in records. Not for "psgd".
 
     noisy_marginals_ : dict of tuple of str to ndarray
         The same as estimates of marginal probabilities; may be negative.
 
     marginal_std_ : dict of tuple of str to ndarray
         Their standard errors: sampling and noise.
+
+    expected_error_ : dict of tuple of str to float
+        Total variation to expect between the field's marginals and the tables of the
+        rows: from the noise, for released tables; for other tables that "aim" has
+        looked at, by how much the model then missed them. Not for "psgd".
+
+    largest_clique_ : int
+        Cells of the largest table that inference goes through.
 
     n_records_ : float
         Number of records, estimated from the noisy tables. Not for "psgd".
@@ -219,6 +235,8 @@ class DPCGMLearner(
     .. [1] G. Bernstein, R. McKenna, T. Sun, D. Sheldon, M. Hay, G. Miklau (2017).
        Differentially private learning of undirected graphical models using collective
        graphical models. ICML.
+    .. [2] R. McKenna, B. Mullins, D. Sheldon, G. Miklau (2022). AIM: an adaptive and
+       iterative mechanism for differentially private synthetic data. VLDB.
 
     Examples
     --------
@@ -239,7 +257,7 @@ class DPCGMLearner(
     """
 
     _parameter_constraints = {
-        "cliques": [StrOptions({"chain", "tree", "mst"}), list, tuple],
+        "cliques": [StrOptions({"aim", "mst", "chain", "tree"}), list, tuple],
         # exact tables are a method here, not epsilon=None
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"][:1],
         "delta": PRIVACY_CONSTRAINTS["delta"],
@@ -260,6 +278,8 @@ class DPCGMLearner(
         "psgd_params": [dict, None],
         "backend": BACKEND_CONSTRAINT,
         "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
+        "max_states": [Interval(Integral, 1, None, closed="left")],
+        "workload": [list, tuple, Mapping, None],
         "max_cells": [Interval(Integral, 1, None, closed="left")],
         "verbose": ["verbose"],
     }
@@ -267,7 +287,7 @@ class DPCGMLearner(
 
     def __init__(
         self,
-        cliques: str | Sequence[tuple] = "chain",
+        cliques: str | Sequence[tuple] = "aim",
         *,
         epsilon: float = 1.0,
         delta: float = 0.0,
@@ -288,6 +308,8 @@ class DPCGMLearner(
         psgd_params: dict | None = None,
         backend: str | AdditiveBackend = "masking",
         min_honest: int | None = None,
+        max_states: int = 2**19,
+        workload: Sequence[tuple] | Mapping[tuple, float] | None = None,
         max_cells: int = 2**22,
         verbose: int = 0,
     ) -> None:
@@ -311,6 +333,8 @@ class DPCGMLearner(
         self.psgd_params = psgd_params
         self.backend = backend
         self.min_honest = min_honest
+        self.max_states = max_states
+        self.workload = workload
         self.max_cells = max_cells
         self.verbose = verbose
 
@@ -361,125 +385,68 @@ class DPCGMLearner(
         check_combinations(self, several, aligned)
         with tell_progress(self, X, y, step="step") as progress:
             if self.method == "psgd":
-                self._fit_psgd(partition, progress)
-            elif self.cliques != "mst":
-                self._fit_tables(partition, several, progress)
-            elif several:
-                self._fit_shared_mst(partition, progress)
-            else:
-                self._fit_mst(partition, progress)
+                return self._fit_gradients(partition, progress)
+            n_parties = partition.n_parties if several else None
+            plan = plan_release(self, self._contribution(), n_parties)
+            if several:
+                self._check_noise_fits(plan.noise)
+            # Mistakes that show without the rows must not cost budget; and before it
+            # is spent, nothing looks at the values of the rows.
+            if self.states is not None:
+                states = self._prepare(plan.check)
+            spent = self._charge(plan)
+            if self.states is None:
+                states = self._prepare(plan.check, partition)
+            ask = self._ask_parties if several else self._ask_holder
+            released, ledger = ask(plan, partition, states)
+            self._learn(released, states, progress)
+        self.noise_, self.privacy_spent_, self.ledger_ = plan.noise, spent, ledger
         return self
 
-    def _fit_tables(self, partition, several, progress):
-        cliques, ties = resolve_ties(
-            resolve_cliques(self.cliques, self._nodes()), self.tied
-        )
-        # Mistakes that show without the rows must not cost budget.
-        plan = None if self.states is None else self._plan(cliques, ties)
-        if self.method == "non_private":
-            noise, spent = None, self._announce_exact_release()
-        else:
-            noise = CountMechanism.for_budget(
-                self.epsilon, self.delta, *sensitivities(ties, self._contribution())
-            )
-            if several:
-                noise = distribute(noise, partition.n_parties, self.min_honest)
-                self._check_noise_fits(noise)
-            spent = self._spend(noise.rho, "contingency tables of cliques")
-        # Nothing above has looked at the values of the rows.
-        states, contribution, layout = plan or self._plan(cliques, ties, partition)
-        if several:
-            settings = tables_settings(
-                layout, self._nodes(), states, contribution, self.missing, noise
-            )
-            with self._federate(partition, TablesParty, settings) as federation:
-                counts = release_tables(federation, noise)
-            ledger = federation.ledger
-        else:
-            counts = self._count(partition, layout, states, contribution)
-            counts = counts if noise is None else noise.release(counts)
-            ledger = single_holder_ledger(partition, noise)
-        std = 0.0 if noise is None else noise.std
-        tables = NoisyTables(
-            layout,
-            counts / contribution.unit,
-            np.full(len(layout.shapes), std / contribution.unit),
-            "none" if noise is None else noise.kind,
-        )
-        self._learn(tables, states, counts, progress, contribution.unit)
-        self.noise_, self.privacy_spent_, self.ledger_ = noise, spent, ledger
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_marginals(
+        self,
+        noisy_tables: Mapping[tuple, ArrayLike],
+        std: float | Sequence[float],
+        noise: str = "laplace",
+    ) -> Self:
+        """Learn a field from tables that were released before; costs no privacy.
 
-    def _fit_mst(self, partition, progress):
-        n, contribution = len(self._nodes()), self._contribution()
-        if self.states is not None:
-            self._pair_sizes(self._states())  # may raise, before budget is spent
-        budget = TreeBudget(self.epsilon, self.delta, n, contribution.per_clique)
-        spent = self._spend(budget.rho, "one-way tables, a tree and two-way tables")
-        states = self._states(partition)
-        sizes = self._pair_sizes(states)
-        cliques, counts, std = measure_tree(
-            lambda layout: self._count(
-                partition, layout, states, self._contribution(states)
-            ),
-            sizes,
-            budget,
-        )
-        layout = self._layout(cliques, np.arange(len(cliques)), states)
-        tables = NoisyTables(layout, counts.astype(float), std, budget.one_way.kind)
-        self._learn(tables, states, counts, progress)
-        self.noise_, self.privacy_spent_ = budget.two_way, spent
-        self.ledger_ = single_holder_ledger(partition, budget)
+        Parameters
+        ----------
+        noisy_tables : mapping of clique to array-like
+            Noisy counts of each clique, in records; a clique is a tuple of column names
+            (the keys of `states`) or positions, in the order of the table's axes. Tied
+            tables under their first clique, as in `noisy_tables_`.
+        std : float or sequence of float
+            Standard deviation of the noise, one for all or one per table.
+        noise : {"laplace", "gaussian"}, default="laplace"
+            Its distribution.
 
-    def _fit_shared_mst(self, partition, progress):
-        nodes, contribution = self._nodes(), self._contribution()
-        budget = SharedTreeBudget(
-            self.epsilon, self.delta, len(nodes), contribution.per_clique
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        if noise not in ("laplace", "gaussian"):
+            raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}")
+        if self.states is None:
+            raise ValueError("fit_marginals needs states=, those of all columns")
+        self.n_features_in_ = len(self.states)
+        if isinstance(self.states, Mapping):
+            self.feature_names_in_ = np.asarray(list(self.states), dtype=object)
+        nodes = self._nodes()
+        states = check_column_states(self.states, nodes)
+        make_layout = partial(self._layout, states)
+        tables = read_tables(
+            noisy_tables, std, noise, nodes, make_layout, self.cliques, self.tied
         )
-        noise = distribute(budget.noise, partition.n_parties, self.min_honest)
-        self._check_noise_fits(noise)
-        states = self._states()
-        sizes, unit = self._pair_sizes(states), budget.edge_unit
-        spent = self._spend(noise.rho, "all two-way tables, and those of a tree")
-        settings = tables_settings(
-            all_pairs(sizes),
-            nodes,
-            states,
-            self._contribution(states),
-            self.missing,
-            noise,
-        )
-        with self._federate(partition, TreeParty, settings) as federation:
-            edges, counts = release_tree(federation, noise, sizes, budget)
-        layout = self._layout(edges, np.arange(len(edges)), states)
-        std = np.full(len(edges), noise.std / unit)
-        tables = NoisyTables(layout, counts / unit, std, noise.kind)
-        self._learn(tables, states, counts, progress, unit)
-        self.noise_, self.privacy_spent_ = noise, spent
-        self.ledger_ = federation.ledger
-
-    def _pair_sizes(self, states):
-        """Numbers of states, if tables of all pairs of columns are not too large."""
-        sizes = [len(labels) for labels in states.values()]
-        check_table_sizes(combinations(range(len(sizes)), 2), sizes, self.max_cells)
-        return sizes
-
-    def _fit_psgd(self, partition, progress):
-        options = PSGDOptions.from_dict(self.psgd_params or {})
-        cliques = resolve_cliques(self.cliques, self._nodes())
-        ties = np.arange(len(cliques))
-        plan = None if self.states is None else self._plan(cliques, ties)
-        spent = self._spend(None, "noisy gradients")
-        states, _, layout = plan or self._plan(cliques, ties, partition)
-        (block,) = partition._blocks.values()
-        codes, _, _ = check_rows(
-            block, self._nodes(), states, self._contribution(), "error"
-        )
-        theta = private_gradient_descent(
-            codes, layout, self.epsilon, self.delta, options, progress
-        )
-        self._set_model(layout, theta, states)
-        self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent
-        self.ledger_ = single_holder_ledger(partition, self)
+        units = np.ones(len(tables.layout.shapes), dtype=int)
+        with tell_progress(self, None, step="step") as progress:
+            self._learn(Released(tables, tables.values, units), states, progress)
+        self.noise_, self.privacy_spent_ = None, PrivacyCost(0.0, 0.0)
+        self.ledger_ = Ledger(parties=())
+        return self
 
     def _contribution(self, states=None):
         return Contribution(
@@ -489,19 +456,119 @@ class DPCGMLearner(
             None if states is None else null_codes(states, self.null_state),
         )
 
-    def _plan(self, cliques, ties, partition=None):
-        """States, contribution and layout; from the rows if they are not given."""
-        states = self._states(partition)
-        return states, self._contribution(states), self._layout(cliques, ties, states)
+    def _prepare(self, check, partition=None):
+        """Return states, given or read off the rows, once they have been checked."""
+        if partition is None:
+            states = check_column_states(self.states, self._nodes())
+        else:
+            (block,) = partition._blocks.values()
+            states = states_from_data(block["X"], self._nodes())
+        self._contribution(states)  # may raise
+        sizes = [len(labels) for labels in states.values()]
+        check(sizes, partial(self._layout, states))
+        return states
 
-    def _states(self, partition=None):
+    def _layout(self, states, cliques, ties=None):
+        """Where the tables of these cliques sit, and how the field is computed with."""
+        if self.tied is not None and len(set(states.values())) > 1:
+            raise ValueError(
+                "tied='time' needs columns with the same states at every time step"
+            )
+        sizes = [len(labels) for labels in states.values()]
+        check_table_sizes(cliques, sizes, self.max_cells)
+        inference = choose_inference(self.inference, cliques, sizes, self.max_cells)
+        layout = TableLayout(cliques, sizes, ties, inference=inference)
+        if self.structural_zeros:
+            layout.support = support_of(layout, self.structural_zeros, self._nodes())
+        return layout
+
+    def _charge(self, plan):
+        if plan.noise is None:
+            return self._announce_exact_release()
+        return self._spend(plan.rho, plan.what)
+
+    def _rows_of(self, partition, states):
+        (block,) = partition._blocks.values()
+        contribution = self._contribution(states)
+        return check_rows(block, self._nodes(), states, contribution, self.missing)
+
+    def _ask_holder(self, plan, partition, states):
+        holder = OneHolder(
+            self._rows_of(partition, states),
+            [len(labels) for labels in states.values()],
+            self._contribution(states),
+            plan.noise,
+            plan.units,
+        )
+        epsilon = None if plan.noise is None else self.epsilon
+        ledger = single_holder_ledger(partition.names, epsilon)
+        return plan.from_one(holder), ledger
+
+    def _ask_parties(self, plan, partition, states):
+        settings = tables_settings(
+            plan.layout,
+            self._nodes(),
+            states,
+            self._contribution(states),
+            self.missing,
+            plan.noise,
+        )
+        with self._federate(partition, plan.party_class, settings) as federation:
+            released = plan.from_several(federation)
+        return released, federation.ledger
+
+    def _fit_gradients(self, partition, progress):
+        """Learn by noisy gradients, without tables."""
+        options = PSGDOptions.from_dict(self.psgd_params or {})
+        cliques = resolve_cliques(self.cliques, self._nodes())
+
+        def check(sizes, make_layout):
+            make_layout(cliques)
+
         if self.states is not None:
-            return check_column_states(self.states, self._nodes())
-        (block,) = partition._blocks.values()
-        return states_from_data(block["X"], self._nodes())
+            states = self._prepare(check)
+        spent = self._spend(None, "noisy gradients")
+        if self.states is None:
+            states = self._prepare(check, partition)
+        codes, _, _ = self._rows_of(partition, states)
+        layout = self._layout(states, cliques)
+        theta = private_gradient_descent(
+            codes, layout, self.epsilon, self.delta, options, progress
+        )
+        self._set_model(layout, theta, states)
+        self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent
+        self.ledger_ = single_holder_ledger(partition.names, self.epsilon)
+        return self
 
-    def _count(self, partition, layout, states, contribution):
-        (block,) = partition._blocks.values()
-        rows = check_rows(block, self._nodes(), states, contribution, self.missing)
-        codes, individual, weight = rows
-        return count_tables(codes, layout, contribution, individual, weight)
+    def _learn(self, released, states, progress):
+        """Learn a field from released tables, and keep both."""
+        tables = released.tables
+        layout, self.n_records_ = tables.layout, tables.n_records()
+        if self.missing == "skip":
+            tables = tables.rescaled()
+        theta, self.n_iter_ = estimate_potentials(tables, self, progress)
+        self._set_model(layout, theta, states)
+        self.noisy_marginals_, self.marginal_std_ = tabulate(
+            tables, self.model_, self.n_records_
+        )
+        warn_of_misfit(self.model_, self.noisy_marginals_, self.marginal_std_)
+        # a tied table goes under its first clique
+        firsts = np.unique(layout.ties, return_index=True)[1]
+        names = [self.cliques_[i] for i in firsts]
+        self.noisy_tables_ = dict(zip(names, layout.split(released.counts)))
+        units = {name: int(unit) for name, unit in zip(names, released.units)}
+        alike = len(set(units.values())) == 1
+        self.table_unit_ = released.units[0].item() if alike else units
+        self.table_std_ = dict(zip(names, released.tables.std.tolist()))
+        nodes = self._nodes()
+        self.expected_error_ = expected_error(tables, self.model_, self.n_records_) | {
+            tuple(nodes[i] for i in clique): share
+            for clique, share in released.missed.items()
+        }
+
+    def _set_model(self, layout, theta, states):
+        self.model_ = make_field(layout, theta, self._nodes(), states)
+        self.cliques_ = self.model_.cliques
+        self.potentials_ = dict(self.model_.potentials)
+        self.log_partition_ = self.model_.log_partition
+        self.largest_clique_ = layout.inference.n_cells

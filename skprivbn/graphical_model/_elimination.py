@@ -23,6 +23,8 @@ __all__ = ["EliminationPlan", "elimination_order"]
 _TINY = 1e-290
 #: rough costs in nanoseconds that choose between matrix products and plain sums
 _COST_CELL, _COST_FLOP, _COST_MATMUL = 1.0, 0.1, 300.0
+#: most tables of a bucket of which every way to halve them is considered
+_MAX_HALVED = 8
 
 
 def elimination_order(cliques, sizes):
@@ -269,17 +271,9 @@ class EliminationPlan:
         """Which tables go to the left and right of the matrix product."""
         everything = {i for m in members for i in scopes[m]}
         best = (_COST_CELL * self._cells(everything) * (len(members) + 1), members, [])
-        if len(members) <= 8:
-            candidates = (
-                set(right)
-                for size in range(1, len(members) // 2 + 1)
-                for right in combinations(members, size)
-            )
-        else:
-            candidates = ({m} for m in members)
+        candidates = self._sides(members, scopes)
         for right in candidates:
             left = [m for m in members if m not in right]
-            right = [m for m in members if m in right]
             on_left = {i for m in left for i in scopes[m]}
             on_right = {i for m in right for i in scopes[m]}
             n_products = self._cells((on_left & on_right) - {variable})
@@ -292,6 +286,40 @@ class EliminationPlan:
             if cost < best[0]:
                 best = cost, left, right
         return best[1:]
+
+    def _sides(self, members, scopes):
+        """Candidates for the right side of the matrix product.
+
+        A table whose variables another one has, too, goes where that one goes. If
+        few are left after this, all ways to halve them are listed; otherwise the
+        right side grows by the table that adds the fewest cells to it.
+        """
+        followers = {}
+        for m in sorted(members, key=lambda m: -len(scopes[m])):
+            leader = next((k for k in followers if set(scopes[m]) <= set(scopes[k])), m)
+            followers.setdefault(leader, []).append(m)
+        leaders = list(followers)
+        if len(leaders) <= _MAX_HALVED:
+            sides = [
+                side
+                for size in range(1, len(leaders) // 2 + 1)
+                for side in combinations(leaders, size)
+            ]
+        else:
+            sides = [
+                side for first in leaders for side in self._grow(first, leaders, scopes)
+            ]
+        return [[m for k in side for m in followers[k]] for side in sides]
+
+    def _grow(self, first, leaders, scopes):
+        """Right sides of one table, two tables, ... up to all but one."""
+        side, rest = [first], [m for m in leaders if m != first]
+        while rest:
+            yield tuple(side)
+            covered = {i for m in side for i in scopes[m]}
+            added = min(rest, key=lambda m: self._cells(covered.union(scopes[m])))
+            side.append(added)
+            rest.remove(added)
 
     def _group(self, members, scopes):
         union = self._sorted({i for m in members for i in scopes[m]})

@@ -14,6 +14,7 @@ __all__ = [
     "maximise_likelihood",
     "naive_mle",
     "projected_marginals",
+    "refine",
     "signal_strength",
     "single_threaded",
 ]
@@ -201,14 +202,7 @@ def empirical_bayes(tables, max_iter=6, min_signal=2.0, progress=NO_PROGRESS):
     prior_variance = 1.0
     for _ in range(max_iter - 1):
         with progress.step() as tell:
-            theta, misfit = _weighted_least_squares(
-                tables, n_records, prior_variance, theta, 12
-            )
-            effective = max(tables.n_cells - misfit, 1.0)
-            update = theta @ theta / effective
-            prior_variance = min(
-                np.clip(update, prior_variance / 4, prior_variance * 2), 10.0
-            )
+            theta, prior_variance, misfit = refine(tables, theta, prior_variance)
             tell(misfit=misfit)
     with progress.step() as tell:
         theta, misfit = _weighted_least_squares(
@@ -216,6 +210,37 @@ def empirical_bayes(tables, max_iter=6, min_signal=2.0, progress=NO_PROGRESS):
         )
         tell(misfit=misfit)
     return theta * (1 - (min_signal / signal) ** 2)
+
+
+@single_threaded
+def refine(tables, theta, prior_variance, n_steps=12):
+    """One update of :func:`empirical_bayes`, from where it is.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+        What was released.
+    theta : ndarray of shape (n_parameters,)
+        Potentials to start from.
+    prior_variance : float
+        Of potentials.
+    n_steps : int, default=12
+        Iterations of L-BFGS.
+
+    Returns
+    -------
+    theta : ndarray of shape (n_parameters,)
+    prior_variance : float
+        For the next update.
+    misfit : float
+        Weighted sum of squared residuals.
+    """
+    theta, misfit = _weighted_least_squares(
+        tables, tables.n_records(), prior_variance, theta, n_steps
+    )
+    update = theta @ theta / max(tables.n_cells - misfit, 1.0)
+    update = np.clip(update, prior_variance / 4, prior_variance * 2)
+    return theta, min(update, 10.0), misfit
 
 
 def _ridge_start(tables, n_records):

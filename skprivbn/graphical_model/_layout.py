@@ -12,6 +12,10 @@ from skprivbn.utils import warn_user
 __all__ = ["TableLayout", "check_table_sizes", "choose_inference", "support_of"]
 
 
+#: most sets of variables asked for in one pass
+_MAX_TOGETHER = 60
+
+
 class TableLayout:
     """Where the cells of every table sit in a flat vector of parameters.
 
@@ -99,6 +103,40 @@ class TableLayout:
         for table, marginal in zip(self.ties, self.inference.backward(tape)):
             views[table] += marginal[0]
         return float(log_partition[0] + scale), gradient
+
+    def query(self, theta, scopes, max_cells):
+        """Model marginals of many sets of variables, cliques or not.
+
+        Tables of ones for some of them are put beside the potentials, as many as keep
+        the largest bucket below `max_cells`; their marginals come out together.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (n_parameters,)
+        scopes : list of tuple of int
+        max_cells : int
+            A set that exceeds it on its own is computed all the same.
+
+        Returns
+        -------
+        marginals : list of ndarray
+        """
+        tables, _ = self.potentials(theta)
+        found, left = {}, list(dict.fromkeys(map(tuple, scopes)))
+        while left:
+            group, rest = left[:1], []
+            for scope in left[1:]:
+                together = self.cliques + group + [scope]
+                fits = len(group) < _MAX_TOGETHER and (
+                    elimination_order(together, self.sizes)[1] <= max_cells
+                )
+                (group if fits else rest).append(scope)
+            plan = EliminationPlan(self.cliques + group, self.sizes)
+            ones = [np.ones((1, *(self.sizes[i] for i in scope))) for scope in group]
+            marginals = plan.backward(plan.forward(tables + ones)[1])
+            found.update(zip(group, (m[0] for m in marginals[len(tables) :])))
+            left = rest
+        return [found[tuple(scope)] for scope in scopes]
 
 
 def check_table_sizes(cliques, sizes, max_cells):

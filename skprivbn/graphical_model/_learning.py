@@ -1,32 +1,24 @@
-"""From released tables to a fitted field: which method, and what is kept of it."""
-
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+"""From released tables to a fitted field: what never sees a row."""
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from skprivbn.federation import Ledger
 from skprivbn.graphical_model._cgm import collective_em
 from skprivbn.graphical_model._counting import resolve_cliques, resolve_ties
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._estimation import empirical_bayes, naive_mle
-from skprivbn.graphical_model._layout import (
-    TableLayout,
-    check_table_sizes,
-    choose_inference,
-    support_of,
-)
 from skprivbn.graphical_model._noisy_tables import NoisyTables
-from skprivbn.graphical_model._queries import RandomFieldQueries
 from skprivbn.graphical_model._random_field import MarkovRandomField
-from skprivbn.graphical_model._states import check_column_states
-from skprivbn.privacy import PrivacyCost
-from skprivbn.utils import tell_progress, warn_user
-from skprivbn.utils._sklearn import _fit_context
+from skprivbn.utils import warn_user
 
-__all__ = ["RandomFieldLearning"]
+__all__ = [
+    "estimate_potentials",
+    "expected_error",
+    "make_field",
+    "read_tables",
+    "tabulate",
+    "warn_of_misfit",
+]
 
 #: penalty that keeps the maximum likelihood of exact tables finite
 _EXACT_PENALTY = 1e-9
@@ -34,160 +26,183 @@ _EXACT_PENALTY = 1e-9
 _FAR = 0.02
 
 
-class RandomFieldLearning(RandomFieldQueries):
-    """The part of the learner that never sees a row: it works on released tables."""
+def estimate_potentials(tables, learner, progress):
+    """Estimate potentials from tables by the method of a learner.
 
-    cliques: Any
-    states: Any
-    tied: str | None
-    noise_: Any
+    Parameters
+    ----------
+    tables : NoisyTables
+        What was released.
+    learner : DPCGMLearner
+        Says how: `method`, `regularization`, `inference`, `discrepancy`, `max_iter`.
+    progress : Progress
+        Told of every step.
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit_marginals(
-        self,
-        noisy_tables: Mapping[tuple, ArrayLike],
-        std: float | Sequence[float],
-        noise: str = "laplace",
-    ) -> Self:
-        """Learn a field from tables that were released before; costs no privacy.
-
-        Parameters
-        ----------
-        noisy_tables : mapping of clique to array-like
-            Noisy counts of each clique, in records; a clique is a tuple of column names
-            (the keys of `states`) or positions, in the order of the table's axes. Tied
-            tables under their first clique, as in `noisy_tables_`.
-        std : float or sequence of float
-            Standard deviation of the noise, one for all or one per table.
-        noise : {"laplace", "gaussian"}, default="laplace"
-            Its distribution.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        if noise not in ("laplace", "gaussian"):
-            raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}")
-        if self.states is None:
-            raise ValueError("fit_marginals needs states=, those of all columns")
-        n_columns = len(self.states)
-        nodes = [f"x{i}" for i in range(n_columns)]
-        if isinstance(self.states, Mapping):
-            nodes = list(self.states)
-            self.feature_names_in_ = np.asarray(nodes, dtype=object)
-        self.n_features_in_ = n_columns
-        states = check_column_states(self.states, nodes)
-        cliques = resolve_cliques(list(noisy_tables), nodes)
-        ties = np.arange(len(cliques))
-        if self.tied is not None:
-            measured = cliques
-            cliques, ties = resolve_ties(
-                resolve_cliques(self.cliques, nodes), self.tied
-            )
-            firsts = [cliques[i] for i in np.unique(ties, return_index=True)[1]]
-            if measured != firsts:
-                raise ValueError(
-                    f"with tied={self.tied!r} there must be one table for each of "
-                    f"{[tuple(nodes[i] for i in first) for first in firsts]}, in this "
-                    "order: the sum over all cliques tied to it"
-                )
-        layout = self._layout(cliques, ties, states)
-        values = [np.asarray(table, dtype=float) for table in noisy_tables.values()]
-        for clique, table, shape in zip(noisy_tables, values, layout.shapes):
-            if table.shape != shape or not np.all(np.isfinite(table)):
-                raise ValueError(
-                    f"the table of clique {clique!r} must be finite, of shape {shape}"
-                )
-        std = np.broadcast_to(np.asarray(std, dtype=float), len(values)).copy()
-        if not np.all(std >= 0):
-            raise ValueError("std must not be negative")
-        counts = layout.flatten(values)
-        tables = NoisyTables(layout, counts, std, noise)
-        with tell_progress(self, None, step="step") as progress:
-            self._learn(tables, states, counts, progress)
-        self.noise_, self.privacy_spent_ = None, PrivacyCost(0.0, 0.0)
-        self.ledger_ = Ledger(parties=())
-        return self
-
-    def _layout(self, cliques, ties, states):
-        if self.tied is not None and len(set(states.values())) > 1:
-            raise ValueError(
-                "tied='time' needs columns with the same states at every time step"
-            )
-        sizes = [len(labels) for labels in states.values()]
-        check_table_sizes(cliques, sizes, self.max_cells)
-        inference = choose_inference(self.inference, cliques, sizes, self.max_cells)
-        layout = TableLayout(cliques, sizes, ties, inference=inference)
-        if self.structural_zeros:
-            layout.support = support_of(layout, self.structural_zeros, self._nodes())
-        return layout
-
-    def _learn(self, tables, states, counts, progress, unit=1):
-        """Estimate potentials from the tables by the chosen method."""
-        n_records, self.table_unit_ = tables.n_records(), unit
-        if self.missing == "skip":
-            tables = tables.rescaled()
-        self.n_iter_, converged = 0, True
-        exact = tables.kind == "none" or not tables.std.any()
-        if exact or self.method == "naive":
-            penalty = _EXACT_PENALTY if exact else self.regularization
-            theta, self.n_iter_, converged = naive_mle(
-                tables, penalty, self.max_iter, progress
-            )
-        elif self.method == "cgm":
-            e_step = "nlbp" if self.inference == "nlbp" else "dual"
-            theta, self.n_iter_, converged = collective_em(
-                tables, e_step, self.discrepancy, self.max_iter, progress=progress
-            )
-        else:
-            theta = empirical_bayes(tables, progress=progress)
-        if not converged:
-            warn_user(
-                f"method={self.method!r} has not converged after {self.n_iter_} "
-                "iterations; raise max_iter",
-                ConvergenceWarning,
-            )
-        self._set_model(tables.layout, theta, states)
-        self.n_records_ = n_records
-        self._set_tables(tables, counts)
-
-    def _set_model(self, layout, theta, states):
-        nodes = self._nodes()
-        if layout.support is not None:
-            theta = np.where(layout.support, theta, -np.inf)
-        tables = layout.split(theta)
-        self.cliques_ = [tuple(nodes[i] for i in clique) for clique in layout.cliques]
-        potentials = {c: tables[g] for c, g in zip(self.cliques_, layout.ties)}
-        exact = isinstance(layout.inference, EliminationPlan)
-        self.model_ = MarkovRandomField(
-            nodes, states, potentials, "exact" if exact else "loopy"
+    Returns
+    -------
+    theta : ndarray of shape (n_parameters,)
+    n_iter : int
+        Iterations of "cgm" or "naive".
+    """
+    n_iter, converged = 0, True
+    exact = tables.kind == "none" or not tables.std.any()
+    if exact or learner.method == "naive":
+        penalty = _EXACT_PENALTY if exact else learner.regularization
+        theta, n_iter, converged = naive_mle(
+            tables, penalty, learner.max_iter, progress
         )
-        self.potentials_ = dict(self.model_.potentials)
-        self.log_partition_ = self.model_.log_partition
+    elif learner.method == "cgm":
+        e_step = "nlbp" if learner.inference == "nlbp" else "dual"
+        theta, n_iter, converged = collective_em(
+            tables, e_step, learner.discrepancy, learner.max_iter, progress=progress
+        )
+    else:
+        theta = empirical_bayes(tables, progress=progress)
+    if not converged:
+        warn_user(
+            f"method={learner.method!r} has not converged after {n_iter} iterations; "
+            "raise max_iter",
+            ConvergenceWarning,
+        )
+    return theta, n_iter
 
-    def _set_tables(self, tables, counts):
-        layout, n_records = tables.layout, self.n_records_
-        released = layout.split(np.asarray(counts))
-        values = layout.split(tables.values)
-        fitted = self.model_.marginals()
-        self.noisy_tables_, self.noisy_marginals_, self.marginal_std_ = {}, {}, {}
-        first, miss = set(), 0.0
-        for clique, table in zip(self.cliques_, layout.ties):
-            multiplicity = layout.multiplicity[table]
-            if table not in first:
-                self.noisy_tables_[clique] = released[table]
-                first.add(table)
-            p = np.clip(fitted[clique], 0, 1)
-            noise = tables.std[table] / (multiplicity * n_records)
-            self.noisy_marginals_[clique] = values[table] / (multiplicity * n_records)
-            self.marginal_std_[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)
-            distance = np.abs(p - self.noisy_marginals_[clique])
-            miss = max(miss, (distance - 6 * self.marginal_std_[clique]).max())
-        if miss > _FAR and self.model_.inference == "loopy":
-            warn_user(
-                f"the learnt marginals miss the tables by {miss:.2g} more than noise "
-                "explains: learning with loopy belief propagation failed; use fewer or "
-                "smaller cliques, or raise max_cells for exact inference",
-                ConvergenceWarning,
+
+def make_field(layout, theta, nodes, states):
+    """Return the MarkovRandomField with these potentials.
+
+    Parameters
+    ----------
+    layout : TableLayout
+    theta : ndarray of shape (n_parameters,)
+    nodes : sequence of str
+    states : dict of str to tuple
+
+    Returns
+    -------
+    field : MarkovRandomField
+    """
+    if layout.support is not None:
+        theta = np.where(layout.support, theta, -np.inf)
+    tables = layout.split(theta)
+    potentials = {
+        tuple(nodes[i] for i in clique): tables[number]
+        for clique, number in zip(layout.cliques, layout.ties)
+    }
+    exact = isinstance(layout.inference, EliminationPlan)
+    return MarkovRandomField(nodes, states, potentials, "exact" if exact else "loopy")
+
+
+def tabulate(tables, field, n_records):
+    """Marginals as released, and their standard errors.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+        What was released.
+    field : MarkovRandomField
+        Fitted to it.
+    n_records : float
+        Number of records.
+
+    Returns
+    -------
+    released, std : dict of tuple of str to ndarray
+    """
+    layout, released, std = tables.layout, {}, {}
+    values, fitted = layout.split(tables.values), field.marginals()
+    for clique, table in zip(field.cliques, layout.ties):
+        total = layout.multiplicity[table] * n_records
+        p, noise = np.clip(fitted[clique], 0, 1), tables.std[table] / total
+        released[clique] = values[table] / total
+        std[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)
+    return released, std
+
+
+def expected_error(tables, field, n_records):
+    """Total variation to expect between the field's marginals and the rows' tables.
+
+    Half the mean absolute noise of each cell; but a cell in which noise drowns what is
+    there is estimated close to zero, and so wrong by no more than that.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+        What was released.
+    field : MarkovRandomField
+        Fitted to it.
+    n_records : float
+        Number of records.
+
+    Returns
+    -------
+    errors : dict of tuple of str to float
+    """
+    layout, fitted, errors = tables.layout, field.marginals(), {}
+    ratio = np.sqrt(0.5) if tables.kind == "laplace" else np.sqrt(2 / np.pi)
+    for clique, table in zip(field.cliques, layout.ties):
+        noise = ratio * tables.std[table] / (layout.multiplicity[table] * n_records)
+        errors[clique] = float(np.minimum(noise, fitted[clique]).sum() / 2)
+    return errors
+
+
+def warn_of_misfit(field, released, std):
+    """Warn if a loopy field is further from its tables than noise explains."""
+    if field.inference == "exact":
+        return
+    fitted = field.marginals()
+    miss = max(
+        (np.abs(fitted[c] - released[c]) - 6 * std[c]).max() for c in field.cliques
+    )
+    if miss > _FAR:
+        warn_user(
+            f"the learnt marginals miss the tables by {miss:.2g} more than noise "
+            "explains: learning with loopy belief propagation failed; use fewer or "
+            "smaller cliques, or raise max_cells for exact inference",
+            ConvergenceWarning,
+        )
+
+
+def read_tables(noisy_tables, std, noise, nodes, make_layout, cliques, tied):
+    """Check tables that were released before.
+
+    Parameters
+    ----------
+    noisy_tables : mapping of clique to array-like
+        Noisy counts, in records.
+    std : float or sequence of float
+        Standard deviation of the noise, one for all or one per table.
+    noise : {"laplace", "gaussian"}
+        Its distribution.
+    nodes : sequence of str
+        Names of the columns.
+    make_layout : callable
+        From cliques and ties to a TableLayout.
+    cliques, tied
+        Of the learner.
+
+    Returns
+    -------
+    tables : NoisyTables
+    """
+    measured = resolve_cliques(list(noisy_tables), nodes)
+    scopes, ties = measured, np.arange(len(measured))
+    if tied is not None:
+        scopes, ties = resolve_ties(resolve_cliques(cliques, nodes), tied)
+        firsts = [scopes[i] for i in np.unique(ties, return_index=True)[1]]
+        if measured != firsts:
+            raise ValueError(
+                f"with tied={tied!r} there must be one table for each of "
+                f"{[tuple(nodes[i] for i in first) for first in firsts]}, in this "
+                "order: the sum over all cliques tied to it"
             )
+    layout = make_layout(scopes, ties)
+    values = [np.asarray(table, dtype=float) for table in noisy_tables.values()]
+    for clique, table, shape in zip(noisy_tables, values, layout.shapes):
+        if table.shape != shape or not np.all(np.isfinite(table)):
+            raise ValueError(
+                f"the table of clique {clique!r} must be finite, of shape {shape}"
+            )
+    std = np.broadcast_to(np.asarray(std, dtype=float), len(values)).copy()
+    if not np.all(std >= 0):
+        raise ValueError("std must not be negative")
+    return NoisyTables(layout, layout.flatten(values), std, noise)

@@ -8,7 +8,6 @@ import numpy as np
 
 from skprivbn.bayesian_network._labels import MISSING, encode
 from skprivbn.federation import (
-    Ledger,
     Party,
     PartyRefusal,
     check_noise,
@@ -28,7 +27,6 @@ __all__ = [
     "check_rows",
     "open_sum",
     "release_tables",
-    "single_holder_ledger",
     "tables_settings",
 ]
 
@@ -132,7 +130,7 @@ class TablesParty(Party):
 
     def prepare(self):
         """Read the public parameters; rows are looked at only when asked."""
-        settings = self.settings
+        self.rows, settings = None, self.settings
         states = dict(zip(settings["nodes"], map(tuple, settings["states"])))
         sizes = [len(states[node]) for node in settings["nodes"]]
         null = settings["null_codes"]
@@ -158,23 +156,27 @@ class TablesParty(Party):
     )
     def tables(self):
         """Hide noisy counts."""
-        return {"vector": self.hide_noisy(self.layout)}
+        return self.hide_noisy(self.count(self.layout))
 
-    def hide_noisy(self, layout, unit=1):
-        """Count, multiply by `unit`, add a fresh share of the noise and hide it."""
-        try:
-            rows = check_rows(
-                self.block,
-                self.settings["nodes"],
-                self.states,
-                self.contribution,
-                self.settings["missing"],
-            )
-        except ValueError:
-            raise PartyRefusal("invalid-data") from None
-        codes, individual, weight = rows
-        counts = count_tables(codes, layout, self.contribution, individual, weight)
-        return self.hide(unit * counts + self.noise.share(counts.shape))
+    def count(self, layout):
+        """Count own rows; those that do not fit the public parameters are refused."""
+        if self.rows is None:
+            try:
+                self.rows = check_rows(
+                    self.block,
+                    self.settings["nodes"],
+                    self.states,
+                    self.contribution,
+                    self.settings["missing"],
+                )
+            except ValueError:
+                raise PartyRefusal("invalid-data") from None
+        codes, individual, weight = self.rows
+        return count_tables(codes, layout, self.contribution, individual, weight)
+
+    def hide_noisy(self, counts):
+        """Add a fresh share of the noise to integers and hide them."""
+        return {"vector": self.hide(counts + self.noise.share(counts.shape))}
 
     @operation(
         tells="the noisy sum of all tables, as integers",
@@ -217,19 +219,3 @@ def open_sum(federation, operation, payload=None, last=True):
         reply = federation.call("release", {"total": total}, to=readers)
         total = reply[federation.first]["tables"]
     return np.rint(total).astype(np.int64)
-
-
-def single_holder_ledger(partition, noise):
-    """Ledger of a fit without messages: what the result tells whoever sees it."""
-    ledger = Ledger(parties=partition.names)
-    ledger.note("one holder: no message is sent, the noise is drawn by OpenDP")
-    if noise is None:
-        ledger.learns("whoever sees the model", "exact tables", "plaintext aggregate")
-    else:
-        ledger.learns(
-            "whoever sees the model",
-            "what is left of the rows after noise",
-            "noisy release",
-            epsilon=noise.epsilon,
-        )
-    return ledger

@@ -182,7 +182,7 @@ class TreeParty(TablesParty):
     )
     def pairs(self):
         """Hide noisy counts of all pairs."""
-        return {"vector": self.hide_noisy(self.layout, self.budget.pair_unit)}
+        return self.hide_noisy(self.budget.pair_unit * self.count(self.layout))
 
     @operation(
         tells="contingency tables of the tree plus its share of the noise",
@@ -198,7 +198,7 @@ class TreeParty(TablesParty):
         if not is_spanning_tree(edges, n_columns):
             raise PartyRefusal("refused")
         layout = TableLayout(edges, self.layout.sizes)
-        return {"vector": self.hide_noisy(layout, self.budget.edge_unit)}
+        return self.hide_noisy(self.budget.edge_unit * self.count(layout))
 
 
 def release_tree(federation, noise, sizes, budget):

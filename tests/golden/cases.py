@@ -374,7 +374,7 @@ def add_fields():
     asked = ("predict", "score_samples", "score")
 
     def field_of(options, data=TABLE, methods=asked, **parameters):
-        parameters = {"states": [2, 2, 3, 3], **parameters}
+        parameters = {"cliques": "chain", "states": [2, 2, 3, 3], **parameters}
         add("graphical_model", "DPCGMLearner", options, data, methods, **parameters)
 
     exact = {"method": "non_private"}

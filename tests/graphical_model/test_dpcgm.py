@@ -27,7 +27,8 @@ def unlimited():
 
 
 def learner(**parameters):
-    parameters = {"states": SIZES, "accountant": unlimited(), **parameters}
+    defaults = {"cliques": "chain", "states": SIZES, "accountant": unlimited()}
+    parameters = {**defaults, **parameters}
     return DPCGMLearner(**parameters)
 
 

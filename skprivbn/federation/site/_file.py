@@ -44,6 +44,7 @@ ESTIMATORS = {
     "DPCGMLearner": [
         "skprivbn.graphical_model._release:TablesParty",
         "skprivbn.graphical_model._shared_tree:TreeParty",
+        "skprivbn.graphical_model._shared_adaptive:AdaptiveParty",
         _MODEL,
     ],
     "FederatedDynotears": ["skprivbn.structure.admm._protocol:ADMMParty", _MODEL],

@@ -1,0 +1,245 @@
+"""Which tables a fit releases, and what that costs: decided before a row is read."""
+
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from skprivbn.graphical_model._adaptive import AdaptiveBudget, measure_adaptively
+from skprivbn.graphical_model._counting import (
+    resolve_cliques,
+    resolve_ties,
+    sensitivities,
+)
+from skprivbn.graphical_model._layout import check_table_sizes
+from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._release import TablesParty, release_tables
+from skprivbn.graphical_model._selection import TreeBudget, measure_tree
+from skprivbn.graphical_model._shared_adaptive import AdaptiveParty, SeveralHolders
+from skprivbn.graphical_model._shared_tree import (
+    SharedTreeBudget,
+    TreeParty,
+    all_pairs,
+    release_tree,
+)
+from skprivbn.privacy import CountMechanism, distribute
+
+__all__ = ["Released", "plan_release"]
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a fit has released, and what learning starts from.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+        In records.
+    counts : ndarray of int64 of shape (n_parameters,)
+        The integers as released.
+    units : ndarray of int of shape (n_tables,)
+        How much one record counts in each table of them.
+    missed : dict of tuple of int to float
+        Shares of records by which a model missed tables that were not released.
+    """
+
+    tables: NoisyTables
+    counts: np.ndarray
+    units: np.ndarray
+    missed: dict = field(default_factory=dict)
+
+    @classmethod
+    def from_counts(cls, layout, counts, unit, noise):
+        """All tables counted in the same unit and with the same noise."""
+        std, kind = (0.0, "none") if noise is None else (noise.std, noise.kind)
+        n_tables = len(layout.shapes)
+        tables = NoisyTables(layout, counts / unit, np.full(n_tables, std / unit), kind)
+        return cls(tables, counts, np.full(n_tables, unit))
+
+
+def plan_release(learner, contribution, n_parties=None):
+    """Return how a learner gets its tables.
+
+    Parameters
+    ----------
+    learner : DPCGMLearner
+        That knows its columns.
+    contribution : Contribution
+        What one person may add.
+    n_parties : int, default=None
+        How many holders make the noise together; None for one that makes it alone.
+
+    Returns
+    -------
+    plan : object
+        With `noise`, `rho`, `what`; ``check(sizes, make_layout)`` raises what can be
+        raised before budget is spent; ``from_one(holder)`` and
+        ``from_several(federation)`` return what was :class:`Released`.
+    """
+    kinds = {"aim": AdaptiveTables, "mst": PrivateTree}
+    if isinstance(learner.cliques, str) and learner.cliques in kinds:
+        kind = kinds[learner.cliques]
+        if kind is PrivateTree and n_parties is not None:
+            kind = SharedTree
+    else:
+        kind = FixedTables
+    return kind(learner, contribution, n_parties)
+
+
+class FixedTables:
+    """Tables of given cliques, all at once."""
+
+    party_class, what, units = TablesParty, "contingency tables of cliques", (1, 1, 1)
+
+    def __init__(self, learner, contribution, n_parties):
+        self.record = contribution.unit
+        self.cliques, self.ties = resolve_ties(
+            resolve_cliques(learner.cliques, learner._nodes()), learner.tied
+        )
+        sensitivity = sensitivities(self.ties, contribution)
+        self.noise = _noise(
+            learner, lambda *budget: CountMechanism.for_budget(*budget, *sensitivity)
+        )
+        if n_parties is not None:
+            self.noise = distribute(self.noise, n_parties, learner.min_honest)
+
+    @property
+    def rho(self):
+        return None if self.noise is None else self.noise.rho
+
+    def check(self, sizes, make_layout):
+        self.layout = make_layout(self.cliques, self.ties)
+
+    def from_one(self, holder):
+        return self._released(holder.tables(self.layout))
+
+    def from_several(self, federation):
+        return self._released(release_tables(federation, self.noise))
+
+    def _released(self, counts):
+        return Released.from_counts(self.layout, counts, self.record, self.noise)
+
+
+class PrivateTree:
+    """One-way tables, and those of a tree that is chosen by report-noisy-max."""
+
+    what, units = "one-way tables, a tree and two-way tables", (1, 1, 1)
+
+    def __init__(self, learner, contribution, n_parties):
+        self.max_cells = learner.max_cells
+        self.budget = TreeBudget(
+            learner.epsilon,
+            learner.delta,
+            len(learner._nodes()),
+            contribution.per_clique,
+        )
+        self.noise, self.rho = self.budget.two_way, self.budget.rho
+
+    def check(self, sizes, make_layout):
+        self.sizes, self.make_layout = sizes, make_layout
+        check_table_sizes(combinations(range(len(sizes)), 2), sizes, self.max_cells)
+
+    def from_one(self, holder):
+        cliques, counts, std = measure_tree(holder.count, self.sizes, self.budget)
+        tables = NoisyTables(
+            self.make_layout(cliques), counts.astype(float), std, self.noise.kind
+        )
+        return Released(tables, counts, np.ones(len(cliques), dtype=int))
+
+
+class SharedTree:
+    """Tables of all pairs, then those of a tree that is computed from them."""
+
+    party_class, what = TreeParty, "all two-way tables, and those of a tree"
+
+    def __init__(self, learner, contribution, n_parties):
+        self.max_cells = learner.max_cells
+        self.budget = SharedTreeBudget(
+            learner.epsilon,
+            learner.delta,
+            len(learner._nodes()),
+            contribution.per_clique,
+        )
+        self.noise = distribute(self.budget.noise, n_parties, learner.min_honest)
+        self.rho = self.noise.rho
+
+    def check(self, sizes, make_layout):
+        self.sizes, self.make_layout = sizes, make_layout
+        check_table_sizes(combinations(range(len(sizes)), 2), sizes, self.max_cells)
+        self.layout = all_pairs(sizes)
+
+    def from_several(self, federation):
+        edges, counts = release_tree(federation, self.noise, self.sizes, self.budget)
+        return Released.from_counts(
+            self.make_layout(edges), counts, self.budget.edge_unit, self.noise
+        )
+
+
+class AdaptiveTables:
+    """One-way tables, then rounds of tables that the model so far misses most."""
+
+    party_class = AdaptiveParty
+    what = "one-way tables, distances to a model and chosen tables, in rounds"
+
+    def __init__(self, learner, contribution, n_parties):
+        nodes = learner._nodes()
+        self.record, self.rescale = contribution.unit, learner.missing == "skip"
+        self.max_states = min(learner.max_states, learner.max_cells)
+        self.workload = _resolve_workload(learner.workload, nodes)
+        self.budget = AdaptiveBudget(
+            learner.epsilon, learner.delta, len(nodes), contribution.per_clique
+        )
+        self.units = self.budget.units
+        self.noise = _noise(learner, lambda *_: self.budget.noise)
+        if n_parties is not None:
+            self.noise = distribute(self.noise, n_parties, learner.min_honest)
+
+    @property
+    def rho(self):
+        return None if self.noise is None else self.noise.rho
+
+    def check(self, sizes, make_layout):
+        self.sizes, self.make_layout = sizes, make_layout
+        self.layout = make_layout([(i,) for i in range(len(sizes))])
+
+    def from_one(self, holders):
+        measured, missed = measure_adaptively(
+            holders,
+            self.sizes,
+            self.budget,
+            self.noise,
+            self.max_states,
+            record=self.record,
+            rescale=self.rescale,
+            workload=self.workload,
+        )
+        tables = measured.tables(self.make_layout(list(measured.counts)))
+        cliques = tables.layout.cliques
+        return Released(
+            tables,
+            tables.layout.flatten([measured.counts[c] for c in cliques]),
+            np.array([measured.units[c] for c in cliques]),
+            {c: share for c, share in missed.items() if c not in measured.counts},
+        )
+
+    def from_several(self, federation):
+        return self.from_one(SeveralHolders(federation, self.noise))
+
+
+def _noise(learner, make):
+    """Noise of one curator; none for exact tables."""
+    if learner.method == "non_private":
+        return None
+    return make(learner.epsilon, learner.delta)
+
+
+def _resolve_workload(workload, nodes):
+    """Return {columns: weight} from what a user gives."""
+    if workload is None:
+        return None
+    weights = getattr(workload, "values", lambda: [1.0] * len(workload))()
+    scopes = resolve_cliques(list(workload), nodes)
+    resolved = dict(zip(scopes, map(float, weights)))
+    if not all(0 <= weight < np.inf for weight in resolved.values()):
+        raise ValueError("weights in workload must be finite and not negative")
+    return resolved

@@ -1,0 +1,168 @@
+"""Choosing tables in rounds when several holders share the rows and trust no curator.
+
+Every holder counts its own rows, adds its share of the noise and hides the result: of
+tables and of distances alike. Distances of a holder's tables to the model add up to
+more than that of all rows, by what holders differ from each other: rows that are spread
+unevenly look like dependence, which costs accuracy, never privacy.
+"""
+
+import numpy as np
+
+from skprivbn.federation import PartyRefusal, check_noise, declare_noise, operation
+from skprivbn.federation.site._demands import check_size
+from skprivbn.graphical_model._adaptive import (
+    PROBABILITY_UNIT,
+    AdaptiveBudget,
+    distances,
+)
+from skprivbn.graphical_model._counting import Contribution
+from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._release import TablesParty, open_sum
+
+__all__ = ["AdaptiveParty", "SeveralHolders"]
+
+#: columns of the largest tables that are ever asked for
+_MAX_COLUMNS = 3
+
+
+class AdaptiveParty(TablesParty):
+    """A data holder: one-way tables, then rounds of distances and chosen tables.
+
+    Which tables are asked for, and what a model expects of them, is the coordinator's
+    choice. Whatever it chooses, a person changes as many answers by as much.
+    """
+
+    @classmethod
+    def privacy_noise(cls, settings, n_features, n_parties):
+        """Return the noise of all releases, calibrated anew."""
+        mechanism = cls.budget_of(settings).noise
+        return check_noise(settings["noise"], mechanism, n_parties)
+
+    @staticmethod
+    def budget_of(settings):
+        """Return the AdaptiveBudget that settings ask for."""
+        contribution = Contribution(
+            settings["contribution"], settings["max_records"], settings["max_weight"]
+        )
+        return AdaptiveBudget(
+            settings["noise"]["epsilon"],
+            settings["noise"]["delta"],
+            len(settings["nodes"]),
+            contribution.per_clique,
+        )
+
+    def prepare(self):
+        """Read the public parameters; rows are looked at only when asked."""
+        super().prepare()
+        self.budget, self.n_told = self.budget_of(self.settings), 0
+        n_columns = len(self.layout.sizes)
+        if self.layout.cliques != [(i,) for i in range(n_columns)]:
+            raise PartyRefusal("refused")
+
+    def schedule(self):
+        """Sums in a fixed order; where only key holders can read them, they tell."""
+        yield "one_way"
+        for name in ("distances", "chosen") * self.budget.n_rounds:
+            if (yield "release", name) == "release":
+                yield name
+        yield "release"
+
+    @operation(
+        tells="contingency tables of all columns plus its share of the noise",
+        kind="noisy release",
+    )
+    def one_way(self):
+        """Hide noisy counts of every column."""
+        return self.hide_noisy(self.budget.units[0] * self.count(self.layout))
+
+    @operation(
+        tells="distances of its tables to a model's plus its share of the noise",
+        kind="noisy release",
+        hears="what a model of the noisy tables expects of many tables",
+    )
+    def distances(self, cliques, expected):
+        """Hide noisy distances of own tables to expected ones."""
+        number, self.n_told = self.n_told, self.n_told + 1
+        most = self.budget.n_pairs(number) + self.budget.n_triples(number)
+        layout = self._layout_of(cliques, most)
+        if expected.shape != (layout.n_parameters,) or expected.dtype != np.int64:
+            raise PartyRefusal("refused")
+        # weights beyond these could overflow, and so count a person more than once
+        if np.any((expected < 0) | (expected > PROBABILITY_UNIT)):
+            raise PartyRefusal("refused")
+        tables = layout.split(self.count(layout))
+        told = distances(tables, layout.split(expected))
+        return self.hide_noisy(self.budget.units[1] * told)
+
+    @operation(
+        tells="contingency tables that were chosen plus its share of the noise",
+        kind="noisy release",
+        hears="which tables, chosen by noisy distances",
+    )
+    def chosen(self, cliques):
+        """Hide noisy counts of some tables; any cost the same."""
+        layout = self._layout_of(cliques, self.budget.n_tables)
+        return self.hide_noisy(self.budget.units[2] * self.count(layout))
+
+    def _layout_of(self, cliques, most):
+        shape = (cliques.ndim, *cliques.shape[1:])
+        if shape != (2, _MAX_COLUMNS) or cliques.dtype != np.int64:
+            raise PartyRefusal("refused")
+        cliques = [tuple(i for i in clique if i >= 0) for clique in cliques.tolist()]
+        sizes = self.layout.sizes
+        for clique in cliques:
+            if not clique or sorted(set(clique)) != list(clique):
+                raise PartyRefusal("refused")
+            if clique[-1] >= len(sizes):
+                raise PartyRefusal("refused")
+        if len(cliques) > most:
+            raise PartyRefusal("refused")
+        layout = TableLayout(cliques, sizes)
+        check_size(layout.n_parameters)
+        return layout
+
+
+class SeveralHolders:
+    """Coordinator's side: asks, adds what it cannot read, gets noisy integers.
+
+    Parameters
+    ----------
+    federation : Federation
+        Of :class:`AdaptiveParty`.
+    noise : DistributedNoise
+        What the parties add together.
+    """
+
+    def __init__(self, federation, noise):
+        self.federation, self.noise = federation, noise
+        self.n_holders = len(federation.roster)
+        declare_noise(
+            federation.ledger,
+            noise,
+            "one-way tables; in rounds, distances of tables to a model, and tables",
+        )
+
+    def one_way(self):
+        """Return noisy tables of all columns."""
+        return self._ask("one_way")
+
+    def distances(self, cliques, expected):
+        """Return noisy distances of tables to expected ones."""
+        expected = np.concatenate([np.ravel(table) for table in expected])
+        return self._ask("distances", {"cliques": _pack(cliques), "expected": expected})
+
+    def chosen(self, cliques):
+        """Return noisy tables of some cliques."""
+        return self._ask("chosen", {"cliques": _pack(cliques)})
+
+    def _ask(self, name, payload=None):
+        self.noise.check_survivors(len(self.federation.active))
+        return open_sum(self.federation, name, payload, last=False)
+
+
+def _pack(cliques):
+    """Cliques as the rows of an array, filled up with -1."""
+    packed = np.full((len(cliques), _MAX_COLUMNS), -1, dtype=np.int64)
+    for row, clique in zip(packed, cliques):
+        row[: len(clique)] = clique
+    return packed

@@ -1,0 +1,158 @@
+"""Tables chosen by several holders: what they answer, what they refuse, the fit."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from skprivbn.federation import PartyRefusal
+from skprivbn.graphical_model._adaptive import AdaptiveBudget
+from skprivbn.graphical_model._counting import Contribution, count_tables
+from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._release import tables_settings
+from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
+from skprivbn.privacy import DistributedNoise, distribute
+from tests.graphical_model.test_adaptive import learner, mean_error, rows_of
+
+N_COLUMNS = 5
+SINGLES = TableLayout([(i,) for i in range(N_COLUMNS)], [3] * N_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"delta": 1e-6}, {"delta": 1e-6, "backend": "ckks"}],
+    ids=["laplace", "gaussian", "ckks"],
+)
+def test_several_holders(parameters):
+    X = rows_of()
+    party = np.arange(len(X)) % 4
+    found = learner(**parameters).fit(X, party=party)
+    assert mean_error(found, X) < 0.06
+    assert found.noise_.n_parties == 4
+    assert found.privacy_spent_ == (4.0, found.delta)
+    sums = {e.operation for e in found.ledger_.entries} & {
+        "one_way",
+        "distances",
+        "chosen",
+    }
+    assert len(sums) == 3
+    kinds = {e.kind for e in found.ledger_.entries if e.operation in sums}
+    hidden = "ciphertext" if parameters.get("backend") == "ckks" else "masked"
+    assert kinds == {"public", hidden}
+    if hidden == "masked":
+        # two to meet, one for one-way tables, two for each of three rounds
+        assert found.ledger_.n_rounds <= 10
+
+
+def test_persons_of_several_holders():
+    X, person = rows_of(), np.repeat(np.arange(1000), 5)
+    found = learner(delta=1e-6, contribution="normalize")
+    found.fit(X, party=person % 3, individual=person)
+    assert found.n_records_ == pytest.approx(1000, abs=90)
+
+
+def test_every_answer_leaves_with_a_share_of_the_noise(monkeypatch):
+    asked = []
+
+    def share(self, shape):
+        asked.append(shape)
+        return np.zeros(shape, dtype=np.int64)
+
+    monkeypatch.setattr(DistributedNoise, "share", share)
+    X = rows_of()
+    found = learner(delta=1e-6).fit(X, party=np.arange(len(X)) % 3)
+    assert len(asked) == 3 * (1 + 2 * 3)
+    table = found.noisy_tables_["x0",] / found.table_unit_["x0",]
+    assert_array_equal(table, np.bincount(X[:, 0]))
+
+
+def settings_for(noise, contribution=None):
+    states = {f"x{i}": (0, 1, 2) for i in range(N_COLUMNS)}
+    contribution = contribution or Contribution()
+    return tables_settings(SINGLES, list(states), states, contribution, "error", noise)
+
+
+def test_sites_recompute_the_noise_and_refuse_less():
+    budget = AdaptiveBudget(1.0, 1e-6, N_COLUMNS)
+    noise = distribute(budget.noise, 4)
+    settings = settings_for(noise)
+    assert AdaptiveParty.privacy_noise(settings, N_COLUMNS, 4) == noise
+    cheap = distribute(AdaptiveBudget(1.0, 1e-6, 3).noise, 4)
+    for changes in (
+        {"noise": asdict(cheap)},
+        {"contribution": "clip", "max_records": 2},
+        {"max_weight": 2},
+    ):
+        with pytest.raises(PartyRefusal):
+            AdaptiveParty.privacy_noise({**settings, **changes}, N_COLUMNS, 4)
+
+
+@pytest.fixture
+def party():
+    """A holder that shows what it would hide, before noise."""
+    holder = object.__new__(AdaptiveParty)
+    holder.budget = AdaptiveBudget(1.0, 1e-6, N_COLUMNS)
+    holder.layout, holder.n_told = SINGLES, 0
+    holder.rows = rows_of(100), None, None
+    holder.contribution = Contribution()
+    holder.hide_noisy = lambda counts: counts
+    return holder
+
+
+def packed(*cliques):
+    return np.array([[*c, *[-1] * (3 - len(c))] for c in cliques], dtype=np.int64)
+
+
+BAD_CLIQUES = {
+    "other type": packed((0, 1)).astype(float),
+    "other shape": np.array([[0, 1]]),
+    "no such column": packed((0, 9)),
+    "a column twice": packed((1, 1)),
+    "not in order": packed((1, 0)),
+    "no column": packed(()),
+    "too many": packed(*[(0, 1)] * 6),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CLIQUES)
+def test_a_holder_counts_no_other_tables(party, name):
+    with pytest.raises(PartyRefusal):
+        party.chosen(BAD_CLIQUES[name])
+
+
+def test_a_holder_tells_no_other_distances(party):
+    cliques, weights = packed((0, 1)), np.full(9, 7)
+    for expected in (
+        weights[:8],
+        weights.astype(float),
+        -weights,
+        np.full(9, 2**62),  # would overflow
+    ):
+        with pytest.raises(PartyRefusal):
+            party.distances(cliques, expected)
+    many = packed(*[(0, 1)] * 30)
+    party.n_told = 0
+    with pytest.raises(PartyRefusal):  # ten pairs in the first round
+        party.distances(many, np.tile(weights, 30))
+
+
+def test_answers_of_a_holder_are_in_the_units_of_the_budget(party):
+    pair = TableLayout([(0, 1)], [3] * N_COLUMNS)
+    exact = count_tables(party.rows[0], pair, Contribution())
+    one_way, distance, table = party.budget.units
+    assert_array_equal(party.chosen(packed((0, 1))), table * exact)
+    gap = np.abs(9 * exact - 100).sum() // 18
+    told = party.distances(packed((0, 1)), np.full(9, 7))
+    assert_array_equal(told, [distance * gap])
+    singles = count_tables(party.rows[0], SINGLES, Contribution())
+    assert_array_equal(party.one_way(), one_way * singles)
+
+
+def test_a_holder_whose_rows_do_not_fit_refuses():
+    from skprivbn.exceptions import PartyError
+
+    X = rows_of()
+    X[0, 0] = 99
+    with pytest.raises(PartyError, match="do not fit"):
+        learner(delta=1e-6).fit(X, party=np.arange(len(X)) % 3)
