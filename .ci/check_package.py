@@ -2,7 +2,8 @@
 
 Run by ``make check-package`` (some minutes: every step has an environment of its own).
 
-- the wheel installs in an empty environment, and every subpackage can be imported;
+- the wheel installs in an empty environment, every subpackage can be imported, and the
+  README's snippets run there;
 - importing skprivbn takes less than twice as long as importing scikit-learn;
 - tests pass from the unpacked source distribution, with the newest and with the oldest
   dependencies that pyproject.toml allows;
@@ -111,6 +112,13 @@ def check_import(environment):
         raise SystemExit("importing skprivbn takes more than twice scikit-learn's time")
 
 
+def check_readme(environment, folder):
+    """Run the README's snippets where nothing but the package is installed."""
+    options = ["-o", "NORMALIZE_WHITESPACE", "-o", "ELLIPSIS"]
+    environment.run("-m", "doctest", *options, ROOT / "README.md", cwd=folder)
+    print("the README's snippets run after a plain install", flush=True)
+
+
 def check_tests(environment, sdist, folder):
     """Run tests out of the source distribution, against the installed wheel."""
     with tarfile.open(sdist) as archive:
@@ -153,6 +161,7 @@ def main():
             environment = Environment(folder / "wheel")
             environment.install(wheel)
             check_import(environment)
+            check_readme(environment, folder)
         for step, versions in (("newest", PEERS), ("oldest", oldest())):
             if step in chosen:
                 environment = Environment(folder / step)
