@@ -36,14 +36,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=6_000)
     parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--search", default="cheng_bell_liu")
+    parser.add_argument("--method", default="cheng_bell_liu")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", PrivacyLeakWarning)
     asia = load_asia(variant="noisy_or")
     known = {
         "ordering": [asia.nodes[i] for i in asia.topological_order],
         "states": asia.states,
-        "search": arguments.search,
+        "method": arguments.method,
         "max_parents": 4,
     }
     ways = {
@@ -98,7 +98,7 @@ def main():
         rows,
         n=arguments.rows,
         seeds=arguments.seeds,
-        search=arguments.search,
+        method=arguments.method,
     )
 
 

@@ -33,7 +33,7 @@ SIMULATION = [(10, 10, 30), (20, 10, 60), (20, 64, 256), (50, 10, 150), (50, 16,
 SIMULATION += [(100, 10, 300)]
 #: penalties of the authors' runs
 AUTHORS = {"lambda1": 0.01, "rho1": 1e-3, "rho2": 1e-3, "gamma2": 1.25}
-AUTHORS |= {"scale": 1.0, "acyclicity": "expm"}
+AUTHORS |= {"loss_scale": 1.0, "acyclicity": "expm"}
 GROWTH = [(10, 8), (50, 8), (100, 8), (200, 8), (20, 16), (20, 64), (20, 256)]
 
 

@@ -51,7 +51,7 @@ def learners(figure):
     rounds = FederatedNotearsADMM(backend="plaintext")
     one_sum = FederatedGaussianBayesianNetwork(backend="plaintext", random_state=0)
     if figure == 4:
-        rounds.set_params(model="mlp", random_state=0)
+        rounds.set_params(method="mlp", random_state=0)
         return {"rounds": rounds, "one sum": one_sum.set_params(basis="sigmoid")}
     authors = FederatedNotearsADMM(backend="plaintext", **AUTHORS)
     found = {"rounds": rounds, "authors": authors, "one sum": one_sum}
@@ -88,7 +88,7 @@ def graphs(figure, X, party):
 
 def graph_alone(model, rows):
     """Return the graph that one party finds; linear ones without any message."""
-    if model.model == "mlp":
+    if model.method == "mlp":
         return model.fit(rows).adjacency_matrix_
     model.n_features_in_ = rows.shape[1]
     settings = model._model_settings(1)

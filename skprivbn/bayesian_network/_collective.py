@@ -91,7 +91,7 @@ class CollectiveBayesianNetwork(
     ordering : array-like of str or int, default=None
         All columns, by name or position, parents before children. None leaves the
         direction of edges to the data.
-    search : {"bic", "cheng_bell_liu"}, default="bic"
+    method : {"bic", "cheng_bell_liu"}, default="bic"
         How to search for the graph, at the sites and at the centre: by the Bayesian
         information criterion, or by the tests of independence of Cheng, Bell and
         Liu [2]_.
@@ -118,6 +118,8 @@ class CollectiveBayesianNetwork(
     ----------
     network_ : BayesianNetwork
         The collective network.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        Its graph; entry (i, j) is an edge from i to j.
     local_networks_ : dict of str to BayesianNetwork
         What each site learns from its own columns.
     cross_edges_ : list of (str, str)
@@ -175,7 +177,7 @@ class CollectiveBayesianNetwork(
         "n_std": [Interval(Real, None, None, closed="neither"), None],
         "structure": [HasMethods("items"), None],
         "ordering": ["array-like", None],
-        "search": [StrOptions(set(METHODS))],
+        "method": [StrOptions(set(METHODS))],
         "max_parents": [Interval(Integral, 0, None, closed="left")],
         "significance": [Interval(Real, 0, 1, closed="neither")],
         "post_process": ["boolean"],
@@ -196,7 +198,7 @@ class CollectiveBayesianNetwork(
         n_std: float | None = None,
         structure: Mapping[str, Sequence[str]] | None = None,
         ordering: ArrayLike | None = None,
-        search: str = "bic",
+        method: str = "bic",
         max_parents: int = 3,
         significance: float = 0.01,
         post_process: bool = True,
@@ -213,7 +215,7 @@ class CollectiveBayesianNetwork(
         self.n_std = n_std
         self.structure = structure
         self.ordering = ordering
-        self.search = search
+        self.method = method
         self.max_parents = max_parents
         self.significance = significance
         self.post_process = post_process
@@ -336,6 +338,7 @@ class CollectiveBayesianNetwork(
         self.communicated_fraction_ = self._n_sent / self.n_samples_
         self.ledger_ = federation.ledger
         self.network_ = self._model.network(self.alpha)
+        self.adjacency_matrix_ = self.network_.adjacency_matrix
         self.local_networks_ = self._model.local_networks(self.alpha)
         return self
 
@@ -375,7 +378,7 @@ class CollectiveBayesianNetwork(
             if self.ordering is None
             else check_ordering(self.ordering, names),
             "search": {
-                "method": self.search,
+                "method": self.method,
                 "max_parents": int(self.max_parents),
                 "significance": float(self.significance),
             },

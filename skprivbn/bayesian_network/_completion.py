@@ -182,3 +182,15 @@ class DiscreteNetworkMixin(BackendMixin):
         """
         check_is_fitted(self)
         return self.network_.sample(n_samples, random_state=random_state)
+
+    @available_if(_has_parameters)
+    def to_networkx(self) -> Any:
+        """Return the learnt graph as a ``networkx.DiGraph``.
+
+        Returns
+        -------
+        networkx.DiGraph
+            With the nodes' names.
+        """
+        check_is_fitted(self)
+        return self.network_.to_networkx()

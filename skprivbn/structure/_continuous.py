@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import (
     check_is_fitted,
     validate_data,
@@ -60,7 +61,7 @@ class NetworkMixin(DocLinkMixin, SavedVersionMixin):
         return estimator
 
     def _row_scores(self, X):
-        return self.network_.log_likelihood(self._rows(X))
+        return self.score_samples(X)
 
     def _add_scores(self, X, sample_weight):
         return add_scores(self, X, sample_weight, dtype=np.float64)
@@ -85,6 +86,20 @@ class NetworkMixin(DocLinkMixin, SavedVersionMixin):
             return predict_at_sites(self, X, "predict", dtype=np.float64)
         X = self._rows(X)
         return X @ self.network_.weights + self.network_.intercepts
+
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
+        """Return the log-likelihood of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Complete rows.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n_samples,)
+        """
+        return self.network_.log_likelihood(self._rows(X))
 
     def score(
         self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
@@ -163,6 +178,6 @@ def warn_if_standardised(variances):
             "all variables have nearly the same variance, as after standardising: "
             "methods that assume equal noise variances read directions off unequal "
             "marginal variances and fail on such data; give the variables in their "
-            "own units, or use FederatedGaussianBayesianNetwork(search='ges'), 'pc' "
+            "own units, or use FederatedGaussianBayesianNetwork(method='ges'), 'pc' "
             "or 'bic'"
         )

@@ -101,6 +101,8 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
         Share of the parties that found each edge.
     network_ : GaussianBayesianNetwork
         Least squares on the elected graph; not there if it has cycles.
+    n_samples_ : int
+        Rows of all parties.
     n_iter_ : int
         Number of secure sums.
     ledger_ : Ledger
@@ -197,7 +199,7 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
         if self.acyclic:
             elected = acyclic_weights(elected, 0.0)
         self.adjacency_matrix_ = elected != 0.0
-        self.n_iter_ = 2
+        self.n_iter_, self.n_samples_ = 2, round(moments.n_rows)
         if is_acyclic(self.adjacency_matrix_):
             self.network_ = GaussianBayesianNetwork.fit_from_moments(
                 moments.mean,

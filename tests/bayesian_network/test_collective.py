@@ -148,15 +148,15 @@ def test_alarm_over_four_sites(selection):
         )
 
 
-@pytest.mark.parametrize("search", ["bic", "cheng_bell_liu"])
-def test_a_false_edge_through_a_hidden_variable_is_removed(search):
+@pytest.mark.parametrize("method", ["bic", "cheng_bell_liu"])
+def test_a_false_edge_through_a_hidden_variable_is_removed(method):
     sites = {
         "a": ["asia", "tub", "either", "xray"],
         "b": ["smoke", "lung", "bronc", "dysp"],
     }
     for seed in range(3):
         X = sample(ASIA, 6000, seed)
-        parameters = {"ordering": ORDERING, "search": search, "random_state": seed}
+        parameters = {"ordering": ORDERING, "method": method, "random_state": seed}
         before = fit_rows(X, sites, post_process=False, **parameters)
         after = fit_rows(X, sites, **parameters)
         assert ("lung", "dysp") in before.network_.edges
@@ -169,8 +169,8 @@ def test_a_false_edge_through_a_hidden_variable_is_removed(search):
 
 def test_without_an_ordering_the_links_are_found():
     X = sample(ASIA, 6000, 1)
-    for search in ("bic", "cheng_bell_liu"):
-        fitted = fit_rows(X, fraction=0.5, search=search, random_state=0)
+    for method in ("bic", "cheng_bell_liu"):
+        fitted = fit_rows(X, fraction=0.5, method=method, random_state=0)
         links = {frozenset(edge) for edge in fitted.cross_edges_}
         assert {frozenset(("lung", "either")), frozenset(("bronc", "dysp"))} <= links
 

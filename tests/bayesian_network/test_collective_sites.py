@@ -37,11 +37,11 @@ def pooled(X, network, alpha=1.0):
     )
 
 
-@pytest.mark.parametrize("search", ["bic", "cheng_bell_liu"])
+@pytest.mark.parametrize("method", ["bic", "cheng_bell_liu"])
 @pytest.mark.parametrize("ordering", [ORDERING, None], ids=["ordered", "unordered"])
-def test_shared_counts_give_the_network_of_all_rows(search, ordering):
+def test_shared_counts_give_the_network_of_all_rows(method, ordering):
     X = sample(ASIA, 1500, 0)
-    parameters = {"parties": SITES, "search": search, "ordering": ordering}
+    parameters = {"parties": SITES, "method": method, "ordering": ordering}
     private = CollectiveBayesianNetwork(**parameters).fit(X)
     assert private.network_ == rows_of(X, fraction=1.0, **parameters).network_
     assert private.cross_edges_ and private.communicated_fraction_ == 0

@@ -3,7 +3,17 @@
 #: old name or text: new one, or None for what is gone. Names are those of estimators,
 #: of their parameters and attributes ("Estimator.name", or "name" wherever it occurs),
 #: and of operations; texts are whole cells, notes and warnings of a ledger
-RENAMED: dict[str, str | None] = {}
+RENAMED: dict[str, str | None] = {
+    "CollectiveBayesianNetwork.search": "method",
+    "FederatedDynotears.lagged_adjacency_": "lagged_adjacency_matrix_",
+    "FederatedGaussianBayesianNetwork.search": "method",
+    "FederatedGaussianBayesianNetwork.search_": "method_",
+    "FederatedNotearsADMM.model": "method",
+    "FederatedNotearsADMM.scale_": "loss_scale_",
+}
 
 #: operations, by today's name, whose messages were given another size on purpose
-OTHER_SIZES: set[str] = set()
+OTHER_SIZES: set[str] = {
+    # it carries where a protocol stands in the package, and its terms
+    "session.join",
+}

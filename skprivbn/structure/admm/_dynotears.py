@@ -43,7 +43,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         How many earlier times act on the present.
     lambda1 : float, default=0.02
         Weight of the absolute values of the instantaneous effects.
-    lambda_lagged : float, default=0.02
+    lagged_lambda1 : float, default=0.02
         Weight of the absolute values of the lagged effects.
     threshold : float, default=0.3
         Instantaneous effects of at most this size are no edge.
@@ -76,7 +76,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         Raw lagged effects, of the time before first.
     adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
         Instantaneous edges, acyclic.
-    lagged_adjacency_ : ndarray of bool of shape (n_lags, n_features, n_features)
+    lagged_adjacency_matrix_ : ndarray of bool of shape (n_lags, n_features, n_features)
         Lagged edges.
     network_ : GaussianBayesianNetwork
         Distribution of the present given that the past is at its mean.
@@ -130,7 +130,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         **ADMMMixin._parameter_constraints,
         "n_lags": [Interval(Integral, 1, None, closed="left")],
         "lambda1": [Interval(Real, 0, None, closed="left")],
-        "lambda_lagged": [Interval(Real, 0, None, closed="left")],
+        "lagged_lambda1": [Interval(Real, 0, None, closed="left")],
         "lagged_threshold": [Interval(Real, 0, None, closed="left")],
     }
 
@@ -139,7 +139,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         n_lags: int = 1,
         *,
         lambda1: float = 0.02,
-        lambda_lagged: float = 0.02,
+        lagged_lambda1: float = 0.02,
         threshold: float = 0.3,
         lagged_threshold: float = 0.1,
         acyclicity: str = "logdet",
@@ -155,7 +155,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
     ) -> None:
         self.n_lags = n_lags
         self.lambda1 = lambda1
-        self.lambda_lagged = lambda_lagged
+        self.lagged_lambda1 = lagged_lambda1
         self.threshold = threshold
         self.lagged_threshold = lagged_threshold
         self.acyclicity = acyclicity
@@ -214,7 +214,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             "n_variables": d,
             "n_free": n_lags * d * d,
             "lambda1": float(self.lambda1),
-            "lambda_free": float(self.lambda_lagged),
+            "lambda_free": float(self.lagged_lambda1),
             "acyclicity": self.acyclicity,
         }
         settings = self._settings(
@@ -233,7 +233,8 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         self.lagged_weights_ = np.array(lagged)
         present, *past = self._effects(result.kept)
         self._past = np.array(past)
-        self.adjacency_matrix_, self.lagged_adjacency_ = present != 0, self._past != 0
+        self.adjacency_matrix_ = present != 0
+        self.lagged_adjacency_matrix_ = self._past != 0
         self.network_, self.ledger_ = network, ledger
         p = (n_lags + 1) * d
         self._warn_of_trajectory(
@@ -345,12 +346,55 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             return total / n_rows
         return float(self._row_scores(X, series).mean())
 
+    def score_samples(
+        self, X: ArrayLike, *, series: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Return the log-likelihood of each row given its past.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Observations in order of time, one series after the other.
+        series : array-like of shape (n_samples,), default=None
+            Independent series that rows belong to.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n_samples,)
+            NaN for rows without a complete past.
+        """
+        Z, places = self._lagged(X, series)
+        scores = np.full(len(X), np.nan)
+        scores[places] = self._score_lagged(Z)
+        return scores
+
     def _row_scores(self, X, series=None):
         Z, _ = self._lagged(X, series)
+        return self._score_lagged(Z)
+
+    def _score_lagged(self, Z):
         rest = Z[:, : self.n_features_in_] - self._predict_lagged(Z)
         variances = self.network_.variances
         terms = rest**2 / variances + np.log(2.0 * np.pi * variances)
         return -0.5 * terms.sum(axis=1)
+
+    def to_networkx(self) -> Any:
+        """Return the learnt graph as a ``networkx.DiGraph``.
+
+        Returns
+        -------
+        networkx.DiGraph
+            Nodes are the variables now and, like ``"x0 (t-1)"``, those variables at
+            earlier times that act on them.
+        """
+        check_is_fitted(self)
+        graph = self.network_.to_networkx()
+        names = self.network_.nodes
+        for lag, cause, effect in np.argwhere(self.lagged_adjacency_matrix_):
+            weight = float(self._past[lag, cause, effect])
+            earlier = f"{names[cause]} (t-{lag + 1})"
+            graph.add_edge(earlier, names[effect], weight=weight)
+        return graph
 
     def _public_model(self):
         own = {"mean": self.mean_, "past": self._past}

@@ -154,7 +154,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     Parameters
     ----------
-    model : {"linear", "mlp"}, default="linear"
+    method : {"linear", "mlp"}, default="linear"
         How variables depend on their parents: linearly, or through a network with one
         layer of sigmoids.
     lambda1 : float, default=None
@@ -173,7 +173,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         First penalties on cycles and on disagreement. If None 0.001 and 0.05 divided
         by the number of parties for linear models, 0.1 and 1 divided by it for
         networks.
-    scale : float, default=None
+    loss_scale : float, default=None
         Variance that losses are divided by before they are weighed against
         `lambda1`, `rho1` and `rho2`. If None the geometric mean of the columns'
         variances within parties for linear models, so that their common unit does
@@ -230,7 +230,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         Whether both tolerances were met.
     n_samples_ : float
         Rows of all parties (noisy with `epsilon`).
-    scale_ : float
+    loss_scale_ : float
         Variance that losses were divided by.
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
@@ -272,10 +272,10 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     _parameter_constraints = {
         **ADMMMixin._parameter_constraints,
-        "model": [StrOptions({"linear", "mlp"})],
+        "method": [StrOptions({"linear", "mlp"})],
         "lambda1": [Interval(Real, 0, None, closed="left"), None],
         "lambda2": [Interval(Real, 0, None, closed="left")],
-        "scale": [Interval(Real, 0, None, closed="neither"), None],
+        "loss_scale": [Interval(Real, 0, None, closed="neither"), None],
         "n_hidden": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
@@ -283,7 +283,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     def __init__(
         self,
-        model: str = "linear",
+        method: str = "linear",
         *,
         lambda1: float | None = None,
         lambda2: float = 0.01,
@@ -292,7 +292,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         acyclicity: str = "logdet",
         rho1: float | None = None,
         rho2: float | None = None,
-        scale: float | None = None,
+        loss_scale: float | None = None,
         gamma1: float = 1.75,
         gamma2: float | None = None,
         max_iter: int = 200,
@@ -307,7 +307,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         min_honest: int | None = None,
         verbose: int = 0,
     ) -> None:
-        self.model = model
+        self.method = method
         self.lambda1 = lambda1
         self.lambda2 = lambda2
         self.n_hidden = n_hidden
@@ -315,7 +315,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self.acyclicity = acyclicity
         self.rho1 = rho1
         self.rho2 = rho2
-        self.scale = scale
+        self.loss_scale = loss_scale
         self.gamma1 = gamma1
         self.gamma2 = gamma2
         self.max_iter = max_iter
@@ -350,9 +350,9 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self : object
             Fitted estimator.
         """
-        if self.epsilon is not None and self.model != "linear":
+        if self.epsilon is not None and self.method != "linear":
             raise ValueError(
-                "epsilon is available for model='linear', whose moments can be "
+                "epsilon is available for method='linear', whose moments can be "
                 "released with noise"
             )
         partition = check_horizontal(
@@ -373,22 +373,22 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self._keep(result)
         self.network_, self.ledger_ = network, ledger
         d = self.n_features_in_
-        if self.model == "linear":
+        if self.method == "linear":
             self._warn_of_trajectory(
                 partition.n_parties, d * (d + 1) // 2, self.n_iter_ * d * d
             )
         return self
 
     def _model_settings(self, n_parties):
-        d, defaults = self.n_features_in_, _DEFAULTS[self.model]
+        d, defaults = self.n_features_in_, _DEFAULTS[self.method]
         lambda1 = defaults["lambda1"] if self.lambda1 is None else self.lambda1
         problem = {
             "n_variables": d,
             "lambda1": float(lambda1),
             "acyclicity": self.acyclicity,
         }
-        scale = None if self.scale is None else float(self.scale)
-        if self.model == "linear":
+        scale = None if self.loss_scale is None else float(self.loss_scale)
+        if self.method == "linear":
             start = np.zeros(d * d)
             return self._settings(n_parties, problem, start, defaults, scale=scale)
         rng = check_random_state(self.random_state)
@@ -403,7 +403,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     def _weights(self, parameters):
         d = self.n_features_in_
-        if self.model == "linear":
+        if self.method == "linear":
             return parameters.reshape(d, d)
         maps = parameters[: self.n_hidden * d * d]
         return np.linalg.norm(maps.reshape(-1, d, d), axis=0)
@@ -414,7 +414,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         warn_if_standardised(variances)
         noise = np.maximum(noise - shift**2, 1e-12 * variances)
         kept = self._weights(parameters)
-        if self.model == "linear":
+        if self.method == "linear":
             return GaussianBayesianNetwork(names, kept, mean - mean @ kept, noise)
         return MLPNetwork(
             tuple(names), kept != 0, parameters, self.n_hidden, mean, shift, noise
@@ -422,7 +422,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
 
     def _keep(self, result):
         super()._keep(result)
-        self.n_samples_, self.scale_ = result.n_rows, result.scale
+        self.n_samples_, self.loss_scale_ = result.n_rows, result.scale
         self.weights_ = self._weights(result.parameters)
         self.adjacency_matrix_ = self._weights(result.kept) != 0
 
@@ -466,13 +466,13 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         ndarray of shape (n_samples, n_features) or RemoteResults
             Mean of every variable given its parents; a root's is its overall mean.
         """
-        if self.model == "linear" or hasattr(X, "federate"):
+        if self.method == "linear" or hasattr(X, "federate"):
             return super().predict(X)
         X = self._rows(X)
         return self.network_.predict(X)
 
     def _public_model(self):
-        if self.model == "linear":
+        if self.method == "linear":
             return super()._public_model()
         return self.network_.to_dict()
 

@@ -55,7 +55,7 @@ from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["FederatedGaussianBayesianNetwork"]
 
-#: what search="auto" chooses from, by held-out likelihood
+#: what method="auto" chooses from, by held-out likelihood
 _CANDIDATES = ("equal_variance", "bic", "ges")
 
 
@@ -75,7 +75,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
     Parameters
     ----------
-    search : {"equal_variance", "bic", "ges", "notears", "golem", "pc", "auto"}, \
+    method : {"equal_variance", "bic", "ges", "notears", "golem", "pc", "auto"}, \
             default="equal_variance"
         How to search for the graph.
 
@@ -93,7 +93,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         are rounded to 2**-13 of their standard deviation.
     basis : {"sigmoid", "polynomial"}, default=None
         Let parents act through five functions of each of them instead of linearly.
-        Takes a second sum. For searches "equal_variance" and "bic". `network_` is then
+        Takes a second sum. For methods "equal_variance" and "bic". `network_` is then
         the best linear network on the graph found.
     centre : {"pooled", "party"}, default="pooled"
         With "party" every party's own means are removed, for parties that differ in
@@ -133,8 +133,8 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         Its Markov equivalence class, undirected edges in both directions.
     weights_ : ndarray of shape (n_features, n_features)
         Raw weights of "notears" and "golem", else those of `network_`.
-    search_ : str
-        The search used, of interest with "auto".
+    method_ : str
+        The method used, of interest with "auto".
     n_samples_ : float
         Rows of all parties (noisy with `epsilon`).
     n_iter_ : int
@@ -169,7 +169,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
     """
 
     _parameter_constraints = {
-        "search": [StrOptions({*SEARCHES, "auto"})],
+        "method": [StrOptions({*SEARCHES, "auto"})],
         "parties": PARTIES_CONSTRAINT,
         "basis": [StrOptions(set(BASES)), None],
         "centre": [StrOptions({"pooled", "party"})],
@@ -183,7 +183,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
     def __init__(
         self,
-        search: str = "equal_variance",
+        method: str = "equal_variance",
         *,
         parties: Mapping | Sequence | str | None = None,
         basis: str | None = None,
@@ -199,7 +199,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
     ) -> None:
-        self.search = search
+        self.method = method
         self.parties = parties
         self.basis = basis
         self.centre = centre
@@ -257,10 +257,10 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
 
     def _check_options(self):
         if self.basis is not None:
-            if self.search not in ("equal_variance", "bic"):
+            if self.method not in ("equal_variance", "bic"):
                 raise ValueError(
-                    f"basis={self.basis!r} needs search='equal_variance' or 'bic', got "
-                    f"{self.search!r}"
+                    f"basis={self.basis!r} needs method='equal_variance' or 'bic', got "
+                    f"{self.method!r}"
                 )
             if self.epsilon is not None:
                 raise ValueError(
@@ -269,22 +269,22 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
                 )
         if self.epsilon is None:
             return
-        if self.search == "auto":
+        if self.method == "auto":
             raise ValueError(
-                "search='auto' compares likelihoods of rows set aside, which epsilon "
-                "does not cover; name a search"
+                "method='auto' compares likelihoods of rows set aside, which epsilon "
+                "does not cover; name a method"
             )
         if self.centre == "party":
             raise ValueError("centre='party' is not available with epsilon")
 
     def _settings(self, **changes):
         seed = 0
-        if self.search == "auto":
+        if self.method == "auto":
             seed = check_random_state(self.random_state).randint(2**31 - 1)
         return {
             "centre": self.centre,
             "basis": self.basis,
-            "holdout": HOLDOUT if self.search == "auto" else 0.0,
+            "holdout": HOLDOUT if self.method == "auto" else 0.0,
             "seed": int(seed),
             "noise": None,
             **changes,
@@ -308,10 +308,10 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
                 options["features"] = basis_features(expanded, scale)
             self.ledger_ = federation.ledger
         self.n_iter_ = 1 if self.basis is None else 2
-        self.search_ = self.search
-        if self.search == "auto":
-            self.search_ = self._choose(*parts)
-        if self.search_ in EQUAL_VARIANCE_SEARCHES:
+        self.method_ = self.method
+        if self.method == "auto":
+            self.method_ = self._choose(*parts)
+        if self.method_ in EQUAL_VARIANCE_SEARCHES:
             warn_if_standardised(np.diag(moments.covariance))
         return moments, options
 
@@ -338,7 +338,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         with self._federate(partition, GaussianMomentsParty, settings) as federation:
             moments = collect_noisy_moments(federation, grid, noise)
             self.ledger_ = federation.ledger
-        self.n_iter_, self.search_ = 1, self.search
+        self.n_iter_, self.method_ = 1, self.method
         return moments
 
     def _column_moments(self, X, party):
@@ -350,8 +350,8 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         for name, value in (("basis", self.basis), ("epsilon", self.epsilon)):
             if value is not None:
                 raise ValueError(f"{name} is not available for columns of parties")
-        if self.search == "auto":
-            raise ValueError("search='auto' is not available for columns of parties")
+        if self.method == "auto":
+            raise ValueError("method='auto' is not available for columns of parties")
         partition = check_vertical(
             self,
             X,
@@ -379,8 +379,8 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
             "products across parties by oblivious transfer, safe against parties that "
             "follow the protocol; only the coordinator sees both shares"
         )
-        self.n_iter_, self.search_ = 1, self.search
-        if self.search in EQUAL_VARIANCE_SEARCHES:
+        self.n_iter_, self.method_ = 1, self.method
+        if self.method in EQUAL_VARIANCE_SEARCHES:
             warn_if_standardised(np.diag(moments.covariance))
         return moments
 
@@ -400,7 +400,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         )
 
     def _learn(self, moments, options):
-        found = self._search(self.search_, moments, **options)
+        found = self._search(self.method_, moments, **options)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,
             nearest_covariance(moments.covariance, 0.0),

@@ -47,6 +47,8 @@ class Notears(NetworkMixin, BaseEstimator):
         Measure of the cycles left in the raw weights.
     n_iter_ : int
         Number of dual updates.
+    n_samples_ : int
+        Number of rows.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -110,6 +112,7 @@ class Notears(NetworkMixin, BaseEstimator):
         X = validate_data(
             self, X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
         )
+        self.n_samples_ = len(X)
         mean = X.mean(axis=0)
         covariance = (X - mean).T @ (X - mean) / len(X)
         if not (np.diag(covariance) > 1e-12 * (np.diag(covariance) + mean**2)).all():

@@ -64,6 +64,8 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         The ordering used.
     log_score_ : float
         Sum of the scores of all families.
+    n_samples_ : int
+        Number of rows.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -125,6 +127,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
             Fitted estimator.
         """
         X = validate_data(self, X, dtype=None)
+        self.n_samples_ = len(X)
         names = column_names(self)
         ordering = check_ordering(self.ordering, names)
         declared = check_declared_states(self.states, names)

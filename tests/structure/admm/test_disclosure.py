@@ -76,9 +76,9 @@ def read(backend, vector, d):
 def test_one_plaintext_message_gives_the_covariance_away(small, monkeypatch):
     X, party = small
     with listening(monkeypatch) as heard:
-        FederatedNotearsADMM(backend="plaintext", scale=1.0, rho2=0.01, max_iter=2).fit(
-            X, party=party
-        )
+        FederatedNotearsADMM(
+            backend="plaintext", loss_scale=1.0, rho2=0.01, max_iter=2
+        ).fit(X, party=party)
     _, vectors = rounds_of(heard)[0]
     zero = np.zeros((3, 3))
     for truth, vector in zip(local_covariances(X, party), vectors.values()):
@@ -92,7 +92,7 @@ def test_a_later_plaintext_message_does_too(small, monkeypatch):
     X, party = small
     with listening(monkeypatch) as heard:
         FederatedNotearsADMM(
-            backend="plaintext", scale=1.0, rho2=0.01, gamma2=1.2, max_iter=12
+            backend="plaintext", loss_scale=1.0, rho2=0.01, gamma2=1.2, max_iter=12
         ).fit(X, party=party)
     rounds = rounds_of(heard)
     rho, dual, before = 0.01, np.zeros((3, 3)), np.zeros((3, 3))
@@ -110,9 +110,9 @@ def test_a_later_plaintext_message_does_too(small, monkeypatch):
 def test_one_hidden_message_gives_nothing(small, monkeypatch, backend):
     X, party = small
     with listening(monkeypatch) as heard:
-        FederatedNotearsADMM(backend=backend, scale=1.0, rho2=0.01, max_iter=2).fit(
-            X, party=party
-        )
+        FederatedNotearsADMM(
+            backend=backend, loss_scale=1.0, rho2=0.01, max_iter=2
+        ).fit(X, party=party)
     _, vectors = rounds_of(heard)[0]
     vector = next(iter(vectors.values()))
     with pytest.raises(ProtocolError):
@@ -129,7 +129,7 @@ def test_one_hidden_message_gives_nothing(small, monkeypatch, backend):
 def test_sums_of_many_rounds_give_all_covariances_away(small, monkeypatch):
     X, party = small
     with listening(monkeypatch) as heard:
-        FederatedNotearsADMM(scale=1.0, rho2=0.05, gamma2=1.3, max_iter=15).fit(
+        FederatedNotearsADMM(loss_scale=1.0, rho2=0.05, gamma2=1.3, max_iter=15).fit(
             X, party=party
         )
     rounds = rounds_of(heard)[:-1]

@@ -137,7 +137,7 @@ def test_units_of_all_columns_do_not_matter(linear):
         FederatedNotearsADMM(backend="plaintext").fit(unit * X, party=party)
         for unit in (1.0, 39.4)
     )
-    assert inches.scale_ == pytest.approx(39.4**2 * metres.scale_)
+    assert inches.loss_scale_ == pytest.approx(39.4**2 * metres.loss_scale_)
     np.testing.assert_array_equal(inches.adjacency_matrix_, metres.adjacency_matrix_)
     np.testing.assert_allclose(inches.weights_, metres.weights_, atol=1e-3)
 
@@ -145,13 +145,13 @@ def test_units_of_all_columns_do_not_matter(linear):
 def test_a_given_scale_is_a_factor_of_all_penalties(linear):
     X, _, party = linear
     penalties = {"lambda1": 0.02, "rho1": 0.001, "rho2": 0.02}
-    relative = FederatedNotearsADMM(backend="plaintext", scale=4.0, **penalties)
-    absolute = FederatedNotearsADMM(backend="plaintext", scale=1.0)
+    relative = FederatedNotearsADMM(backend="plaintext", loss_scale=4.0, **penalties)
+    absolute = FederatedNotearsADMM(backend="plaintext", loss_scale=1.0)
     absolute.set_params(**{name: 4.0 * value for name, value in penalties.items()})
-    without = FederatedNotearsADMM(backend="plaintext", scale=1.0, **penalties)
+    without = FederatedNotearsADMM(backend="plaintext", loss_scale=1.0, **penalties)
     for model in (relative, absolute, without):
         model.fit(X, party=party)
-    assert relative.scale_ == 4.0
+    assert relative.loss_scale_ == 4.0
     np.testing.assert_allclose(relative.weights_, absolute.weights_, atol=5e-3)
     assert np.abs(relative.weights_ - without.weights_).max() > 0.02
 
@@ -345,6 +345,7 @@ def test_mlp_network_is_a_model():
     assert drawn.mean(axis=0) == pytest.approx(X.mean(axis=0), abs=1.0)
     assert model.score(X) > FederatedNotearsADMM().fit(X, party=party).score(X)
     assert model.to_networkx().number_of_nodes() == 4
+    assert model.score_samples(X).mean() == pytest.approx(model.score(X))
 
 
 def test_dynotears_recovers_both_graphs_and_equals_the_pooled_run():
@@ -356,12 +357,19 @@ def test_dynotears_recovers_both_graphs_and_equals_the_pooled_run():
         model = FederatedDynotears(**options).fit(X, series=series, party=series % 3)
         pooled = FederatedDynotears(**options).fit(X, series=series)
     assert structural_hamming_distance(W, model.adjacency_matrix_) == 0
-    np.testing.assert_array_equal(A != 0, model.lagged_adjacency_)
+    np.testing.assert_array_equal(A != 0, model.lagged_adjacency_matrix_)
     np.testing.assert_allclose(model.weights_, pooled.weights_, atol=0.03)
     np.testing.assert_allclose(model.lagged_weights_, pooled.lagged_weights_, atol=0.03)
     assert model.score(X, series=series) == pytest.approx(
         pooled.score(X, series=series), abs=0.05
     )
+    scores = model.score_samples(X, series=series)
+    assert np.nanmean(scores) == pytest.approx(model.score(X, series=series))
+    assert np.isnan(scores).sum() == len(set(series))
+    graph = model.to_networkx()
+    lagged = [edge for edge in graph.edges if edge[0].endswith("(t-1)")]
+    assert len(lagged) == (A != 0).sum()
+    assert graph.number_of_edges() == (A != 0).sum() + (W != 0).sum()
 
 
 def test_dynotears_predicts_each_row_from_the_row_before_of_its_series():

@@ -123,7 +123,7 @@ def test_auto_leaves_equal_variances_where_they_do_not_hold():
     party = np.arange(512) % 8
     auto = FederatedGaussianBayesianNetwork("auto", random_state=0)
     auto.fit(X[rows], party=party)
-    assert auto.search_ != "equal_variance"
+    assert auto.method_ != "equal_variance"
     equal = FederatedGaussianBayesianNetwork().fit(X[rows], party=party)
     assert structural_hamming_distance(
         truth, auto.adjacency_matrix_
