@@ -85,7 +85,7 @@ def measure_rows(name, load, epsilons, n_repeats):
     start = time.process_time()
     tree_learner(tree, states).fit(train)
     seconds = time.process_time() - start
-    exact = tree_learner(tree, states, method="non_private", max_iter=200).fit(train)
+    exact = tree_learner(tree, states, epsilon=None, max_iter=200).fit(train)
     common = {"dataset": name, "records": len(train), "holdout records": len(test)}
     yield {
         **common,
@@ -120,7 +120,7 @@ def measure_wifi(epsilons, n_repeats):
         return learner.fit(train, individual=person).score(test)
 
     common = {"dataset": "wifi", "records": len(train), "holdout records": len(test)}
-    exact = score(method="non_private", max_iter=200)
+    exact = score(epsilon=None, max_iter=200)
     yield {**common, "method": "non-private", "score": exact}
     uniform = -float(np.log(WIFI["states"]).sum())
     yield {**common, "method": "uniform", "score": uniform}

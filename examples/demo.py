@@ -188,7 +188,7 @@ def private_field():
     for epsilon in (0.01, 0.1, 1.0):
         model = DPCGMLearner("tree", epsilon=epsilon, states=sizes).fit(X, party=party)
         private[epsilon] = model.score(X_test)
-    exact = DPCGMLearner("tree", method="non_private", states=sizes).fit(X)
+    exact = DPCGMLearner("tree", epsilon=None, states=sizes).fit(X)
     exact = exact.score(X_test)
     scores = {
         f"noisy tables, epsilon = {epsilon}": f"{score:.3f}"

@@ -63,9 +63,9 @@ true = np.concatenate([table.ravel() for table in truth.marginals().values()])
 noisy = np.concatenate([released.noisy_marginals_[c].ravel() for c in truth.cliques])
 panels = {"noisy tables": (noisy, None)}
 for name, learner in learners.items():
-    found = learner.model_.marginals()
+    found = learner.network_.marginals()
     values = np.concatenate([found[clique].ravel() for clique in truth.cliques])
-    panels[name] = values, truth.kl_divergence(learner.model_)
+    panels[name] = values, truth.kl_divergence(learner.network_)
 
 fig, axes = plt.subplots(
     1, 4, figsize=(11, 3.2), sharex=True, sharey=True, layout="constrained"

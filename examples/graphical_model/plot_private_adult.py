@@ -34,7 +34,7 @@ learner = DPCGMLearner("mst", epsilon=1.0, states=states, accountant=accountant)
 edges = [clique for clique in learner.cliques_ if len(clique) == 2]
 for a, b in edges:
     print(f"{names[int(a[1:])]:>15} - {names[int(b[1:])]}")
-print(f"records: about {learner.n_records_:.0f}; spent: {learner.privacy_spent_}")
+print(f"records: about {learner.n_samples_:.0f}; spent: {learner.privacy_spent_}")
 
 # %%
 # Synthetic rows

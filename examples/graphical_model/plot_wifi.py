@@ -86,7 +86,7 @@ from skprivbn.exceptions import PrivacyLeakWarning
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", PrivacyLeakWarning)  # the exact tables, to compare
-    exact = learn(method="non_private", max_iter=300)
+    exact = learn(epsilon=None, max_iter=300)
 learners = {
     "exact tables": exact,
     '"naive", epsilon = 0.1': learn(method="naive", epsilon=0.1),

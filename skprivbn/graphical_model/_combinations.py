@@ -16,13 +16,15 @@ def check_combinations(learner, several, aligned):
         `individual` and `sample_weight`, None if not given.
     """
     psgd = learner.method == "psgd"
+    if psgd and learner.epsilon is None:
+        raise ValueError("method='psgd' is noise on gradients: it needs epsilon")
     if psgd and learner.delta == 0:
         raise ValueError("method='psgd' needs delta > 0: its guarantee cannot be pure")
     cliques = learner.cliques if isinstance(learner.cliques, str) else None
     mst, chosen_privately = cliques == "mst", cliques in ("aim", "mst")
     refused = {
         "method='psgd'": psgd,
-        "method='non_private'": learner.method == "non_private",
+        "epsilon=None": learner.epsilon is None,
     }
     for what, chosen in refused.items():
         if chosen and several:
@@ -38,7 +40,7 @@ def check_combinations(learner, several, aligned):
         )
     if psgd and learner.missing == "skip":
         raise ValueError("method='psgd' needs complete rows, without missing='skip'")
-    if mst and learner.method == "non_private":
+    if mst and learner.epsilon is None:
         raise ValueError("cliques='mst' is a private choice; give the cliques")
     if mst and learner.n_features_in_ < 2:
         raise ValueError("cliques='mst' needs at least two columns")

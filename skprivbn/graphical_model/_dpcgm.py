@@ -75,27 +75,32 @@ class DPCGMLearner(
         several holders). "chain" joins neighbouring columns, "tree" every column with
         the last one. A list gives the columns of each clique, by name or position.
 
-    epsilon : float, default=1.0
-        Privacy budget of one fit.
+    epsilon : float or None, default=1.0
+        Privacy budget of one fit. None uses exact tables, without any privacy.
 
     delta : float, default=0.0
         With 0 the noise is Laplace and the guarantee pure, otherwise Gaussian.
-
-    method : {"auto", "cgm", "naive", "psgd", "non_private"}, default="auto"
-        How potentials are estimated. "auto" is an empirical Bayes estimate without
-        tuning parameters; "cgm" the collective graphical model's expectation
-        maximisation [1]_; "naive" takes the projected noisy tables for the truth;
-        "psgd" is stochastic gradient descent with clipped and noisy gradients, which
-        releases no tables; "non_private" uses exact tables.
-
-    states : mapping or list, default=None
-        Public states of every column: labels, or their number k for 0, ..., k - 1.
-        None reads them off the data, which is not private.
 
     accountant : PrivacyAccountant, default=None
         Adds up what fits on the same data cost, and refuses what exceeds its budget.
         Without one, the second fit of the same estimator or of its clones, as in a
         search, warns (within one process).
+
+    min_honest : int, default=None
+        With several holders: how many of them are trusted to add their share of the
+        noise and to keep it secret. None means half of them, rounded up; sites accept
+        no more.
+
+    method : {"auto", "cgm", "naive", "psgd"}, default="auto"
+        How potentials are estimated. "auto" is an empirical Bayes estimate without
+        tuning parameters; "cgm" the collective graphical model's expectation
+        maximisation [1]_; "naive" takes the projected noisy tables for the truth;
+        "psgd" is stochastic gradient descent with clipped and noisy gradients, which
+        releases no tables. Exact tables are taken for the truth.
+
+    states : mapping or list, default=None
+        Public states of every column: labels, or their number k for 0, ..., k - 1.
+        None reads them off the data, which is not private.
 
     inference : {"auto", "exact", "loopy", "nlbp"}, default="auto"
         Exact inference, or loopy belief propagation; "auto" takes the first if no
@@ -146,11 +151,6 @@ class DPCGMLearner(
     backend : str or AdditiveBackend, default="masking"
         How tables of several holders are added: "masking", "ckks", ...
 
-    min_honest : int, default=None
-        With several holders: how many of them are trusted to add their share of the
-        noise and to keep it secret. None means half of them, rounded up; sites accept
-        no more.
-
     max_states : int, default=524288
         For "aim": tables are chosen such that no table of exact inference has more
         cells than this. More may be more accurate, and takes longer.
@@ -168,7 +168,7 @@ class DPCGMLearner(
 
     Attributes
     ----------
-    model_ : MarkovRandomField
+    network_ : MarkovRandomField
         The learnt field.
 
     potentials_ : dict of tuple of str to ndarray
@@ -205,7 +205,7 @@ class DPCGMLearner(
     largest_clique_ : int
         Cells of the largest table that inference goes through.
 
-    n_records_ : float
+    n_samples_ : float
         Number of records, estimated from the noisy tables. Not for "psgd".
 
     privacy_spent_ : PrivacyCost
@@ -258,12 +258,12 @@ class DPCGMLearner(
 
     _parameter_constraints = {
         "cliques": [StrOptions({"aim", "mst", "chain", "tree"}), list, tuple],
-        # exact tables are a method here, not epsilon=None
-        "epsilon": PRIVACY_CONSTRAINTS["epsilon"][:1],
+        "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
         "delta": PRIVACY_CONSTRAINTS["delta"],
-        "method": [StrOptions({"auto", "cgm", "naive", "psgd", "non_private"})],
-        "states": [Mapping, list, tuple, None],
         "accountant": PRIVACY_CONSTRAINTS["accountant"],
+        "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
+        "method": [StrOptions({"auto", "cgm", "naive", "psgd"})],
+        "states": [Mapping, list, tuple, None],
         "inference": [StrOptions({"auto", "exact", "loopy", "nlbp"})],
         "regularization": [Interval(Real, 0, None, closed="neither")],
         "discrepancy": [Interval(Real, 0, None, closed="left")],
@@ -277,7 +277,6 @@ class DPCGMLearner(
         "structural_zeros": [Mapping, None],
         "psgd_params": [dict, None],
         "backend": BACKEND_CONSTRAINT,
-        "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
         "max_states": [Interval(Integral, 1, None, closed="left")],
         "workload": [list, tuple, Mapping, None],
         "max_cells": [Interval(Integral, 1, None, closed="left")],
@@ -289,11 +288,12 @@ class DPCGMLearner(
         self,
         cliques: str | Sequence[tuple] = "aim",
         *,
-        epsilon: float = 1.0,
+        epsilon: float | None = 1.0,
         delta: float = 0.0,
+        accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
         method: str = "auto",
         states: Mapping | Sequence | None = None,
-        accountant: PrivacyAccountant | None = None,
         inference: str = "auto",
         regularization: float = 1e-4,
         discrepancy: float = 0.7,
@@ -307,7 +307,6 @@ class DPCGMLearner(
         structural_zeros: Mapping[tuple, ArrayLike] | None = None,
         psgd_params: dict | None = None,
         backend: str | AdditiveBackend = "masking",
-        min_honest: int | None = None,
         max_states: int = 2**19,
         workload: Sequence[tuple] | Mapping[tuple, float] | None = None,
         max_cells: int = 2**22,
@@ -316,9 +315,10 @@ class DPCGMLearner(
         self.cliques = cliques
         self.epsilon = epsilon
         self.delta = delta
+        self.accountant = accountant
+        self.min_honest = min_honest
         self.method = method
         self.states = states
-        self.accountant = accountant
         self.inference = inference
         self.regularization = regularization
         self.discrepancy = discrepancy
@@ -332,7 +332,6 @@ class DPCGMLearner(
         self.structural_zeros = structural_zeros
         self.psgd_params = psgd_params
         self.backend = backend
-        self.min_honest = min_honest
         self.max_states = max_states
         self.workload = workload
         self.max_cells = max_cells
@@ -543,15 +542,15 @@ class DPCGMLearner(
     def _learn(self, released, states, progress):
         """Learn a field from released tables, and keep both."""
         tables = released.tables
-        layout, self.n_records_ = tables.layout, tables.n_records()
+        layout, self.n_samples_ = tables.layout, tables.n_records()
         if self.missing == "skip":
             tables = tables.rescaled()
         theta, self.n_iter_ = estimate_potentials(tables, self, progress)
         self._set_model(layout, theta, states)
         self.noisy_marginals_, self.marginal_std_ = tabulate(
-            tables, self.model_, self.n_records_
+            tables, self.network_, self.n_samples_
         )
-        warn_of_misfit(self.model_, self.noisy_marginals_, self.marginal_std_)
+        warn_of_misfit(self.network_, self.noisy_marginals_, self.marginal_std_)
         # a tied table goes under its first clique
         firsts = np.unique(layout.ties, return_index=True)[1]
         names = [self.cliques_[i] for i in firsts]
@@ -561,14 +560,16 @@ class DPCGMLearner(
         self.table_unit_ = released.units[0].item() if alike else units
         self.table_std_ = dict(zip(names, released.tables.std.tolist()))
         nodes = self._nodes()
-        self.expected_error_ = expected_error(tables, self.model_, self.n_records_) | {
+        self.expected_error_ = expected_error(
+            tables, self.network_, self.n_samples_
+        ) | {
             tuple(nodes[i] for i in clique): share
             for clique, share in released.missed.items()
         }
 
     def _set_model(self, layout, theta, states):
-        self.model_ = make_field(layout, theta, self._nodes(), states)
-        self.cliques_ = self.model_.cliques
-        self.potentials_ = dict(self.model_.potentials)
-        self.log_partition_ = self.model_.log_partition
+        self.network_ = make_field(layout, theta, self._nodes(), states)
+        self.cliques_ = self.network_.cliques
+        self.potentials_ = dict(self.network_.potentials)
+        self.log_partition_ = self.network_.log_partition
         self.largest_clique_ = layout.inference.n_cells

@@ -228,7 +228,7 @@ class AdaptiveTables:
 
 def _noise(learner, make):
     """Noise of one curator; none for exact tables."""
-    if learner.method == "non_private":
+    if learner.epsilon is None:
         return None
     return make(learner.epsilon, learner.delta)
 

@@ -23,9 +23,9 @@ _CHECKS = {"dtype": None, "ensure_all_finite": False}
 
 
 class RandomFieldQueries:
-    """Methods of estimators that keep a fitted MarkovRandomField in `model_`."""
+    """Methods of estimators that keep a fitted MarkovRandomField in `network_`."""
 
-    model_: Any
+    network_: Any
 
     def _nodes(self):
         return column_names(self)
@@ -35,7 +35,7 @@ class RandomFieldQueries:
         return validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
 
     def _public_model(self):
-        field = self.model_
+        field = self.network_
         return {
             "nodes": list(field.nodes),
             "states": [list(field.states[node]) for node in field.nodes],
@@ -62,7 +62,7 @@ class RandomFieldQueries:
             sizes = [len(field.states[node]) for node in field.nodes]
             check_size(elimination_order(scopes, sizes)[1])
         estimator = cls()
-        estimator.model_ = field
+        estimator.network_ = field
         return estimator
 
     def _row_scores(self, X):
@@ -81,7 +81,7 @@ class RandomFieldQueries:
         log_likelihood : ndarray of shape (n_samples,)
         """
         rows = self._rows(X)
-        return self.model_.log_likelihood(rows)
+        return self.network_.log_likelihood(rows)
 
     def score(
         self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
@@ -127,7 +127,7 @@ class RandomFieldQueries:
         if hasattr(X, "federate"):
             return predict_at_sites(self, X, "predict_proba", **_CHECKS)
         rows = self._rows(X)
-        return self.model_.predict_proba(rows)
+        return self.network_.predict_proba(rows)
 
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return X with each missing entry replaced by its most probable state.
@@ -145,7 +145,7 @@ class RandomFieldQueries:
         if hasattr(X, "federate"):
             return predict_at_sites(self, X, "predict", **_CHECKS)
         rows = self._rows(X)
-        return self.model_.predict(rows)
+        return self.network_.predict(rows)
 
     def marginal(self, columns: Any) -> np.ndarray:
         """Return the joint distribution of some columns.
@@ -164,7 +164,7 @@ class RandomFieldQueries:
         single = isinstance(columns, str | Integral)
         nodes = self._nodes()
         (scope,) = resolve_cliques([[columns] if single else columns], nodes)
-        return self.model_.query([nodes[i] for i in scope])
+        return self.network_.query([nodes[i] for i in scope])
 
     def sample(
         self, n_samples: int = 1, random_state: RandomStateLike = None
@@ -184,4 +184,15 @@ class RandomFieldQueries:
             Labels.
         """
         check_is_fitted(self)
-        return self.model_.sample(n_samples, random_state)
+        return self.network_.sample(n_samples, random_state)
+
+    def to_networkx(self) -> Any:
+        """Return the learnt graph as a ``networkx.Graph``.
+
+        Returns
+        -------
+        networkx.Graph
+            With an edge between columns that are in a clique together.
+        """
+        check_is_fitted(self)
+        return self.network_.to_networkx()

@@ -42,7 +42,7 @@ class SpendingMixin:
         return PrivacyCost(float(self.epsilon), float(self.delta))
 
     def _announce_exact_release(self):
-        warn_leak("method='non_private' learns from exact tables, without any privacy")
+        warn_leak("epsilon=None learns from exact tables, without any privacy")
         if self.accountant is not None:
             self.accountant.spend(np.inf, what="exact contingency tables")
         return PrivacyCost(np.inf, 0.0)

@@ -377,7 +377,7 @@ def add_fields():
         parameters = {"cliques": "chain", "states": [2, 2, 3, 3], **parameters}
         add("graphical_model", "DPCGMLearner", options, data, methods, **parameters)
 
-    exact = {"method": "non_private"}
+    exact = {"epsilon": None}
     field_of("exact chain", ONE_HOLDER, **exact)
     field_of("exact tree", ONE_HOLDER, cliques="tree", **exact)
     field_of("exact triangle", ONE_HOLDER, cliques=[(0, 1), (1, 2, 3)], **exact)

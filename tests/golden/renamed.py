@@ -5,11 +5,16 @@
 #: and of operations; texts are whole cells, notes and warnings of a ledger
 RENAMED: dict[str, str | None] = {
     "CollectiveBayesianNetwork.search": "method",
+    "DPCGMLearner.model_": "network_",
+    "DPCGMLearner.n_records_": "n_samples_",
     "FederatedDynotears.lagged_adjacency_": "lagged_adjacency_matrix_",
     "FederatedGaussianBayesianNetwork.search": "method",
     "FederatedGaussianBayesianNetwork.search_": "method_",
     "FederatedNotearsADMM.model": "method",
     "FederatedNotearsADMM.scale_": "loss_scale_",
+    "PrivacyLeakWarning: method='non_private' learns from exact tables, without any "
+    "privacy": "PrivacyLeakWarning: epsilon=None learns from exact tables, without any "
+    "privacy",
 }
 
 #: operations, by today's name, whose messages were given another size on purpose

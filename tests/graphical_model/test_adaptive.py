@@ -181,20 +181,20 @@ def test_one_holder(name):
     X = rows_of()
     found = learner(**CASES[name]).fit(X)
     assert mean_error(found, X) < 0.04
-    assert found.n_records_ == pytest.approx(5000, abs=200)
+    assert found.n_samples_ == pytest.approx(5000, abs=200)
     assert found.largest_clique_ <= found.max_states
     assert found.privacy_spent_ == (4.0, found.delta)
     assert set(found.noisy_tables_) == set(found.cliques_)
     for clique, table in found.noisy_tables_.items():
         assert table.dtype == np.int64
         assert_allclose(
-            found.noisy_marginals_[clique] * found.n_records_,
+            found.noisy_marginals_[clique] * found.n_samples_,
             table / found.table_unit_[clique],
         )
         assert found.table_std_[clique] > 0
     tables = {c: t / found.table_unit_[c] for c, t in found.noisy_tables_.items()}
     again = learner(
-        states=dict.fromkeys(found.model_.nodes, 3), method=found.method
+        states=dict.fromkeys(found.network_.nodes, 3), method=found.method
     ).fit_marginals(tables, list(found.table_std_.values()), found.noise_.kind)
     for clique, potential in found.potentials_.items():
         assert_allclose(again.potentials_[clique], potential, atol=1e-6)
@@ -214,7 +214,7 @@ def test_expected_errors_are_of_the_size_of_errors():
         columns = [int(name[1:]) for name in clique]
         expected.append(error)
         actual.append(np.abs(found.marginal(columns) - empirical(X, columns)).sum() / 2)
-    assert set(combinations(found.model_.nodes, 2)) <= set(found.expected_error_)
+    assert set(combinations(found.network_.nodes, 2)) <= set(found.expected_error_)
     assert 0.4 < np.mean(expected) / np.mean(actual) < 3
 
 
@@ -223,14 +223,14 @@ def test_persons_and_weights_and_missing_entries():
     options = {"delta": 1e-6}
     normalized = learner(contribution="normalize", **options)
     normalized.fit(X, individual=person)
-    assert normalized.n_records_ == pytest.approx(1000, abs=60)
+    assert normalized.n_samples_ == pytest.approx(1000, abs=60)
     assert mean_error(normalized, X) < 0.08
     clipped = learner(contribution="clip", max_records=2, **options)
     clipped.fit(X, individual=person)
-    assert clipped.n_records_ == pytest.approx(2000, abs=100)
+    assert clipped.n_samples_ == pytest.approx(2000, abs=100)
     weighted = learner(max_weight=2, **options)
     weighted.fit(X, sample_weight=np.full(len(X), 2))
-    assert weighted.n_records_ == pytest.approx(10_000, abs=300)
+    assert weighted.n_samples_ == pytest.approx(10_000, abs=300)
     holes = X.astype(float)
     holes[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
     skipped = learner(missing="skip", **options).fit(holes)
@@ -255,7 +255,7 @@ def test_hardly_any_rows_raise_nothing(n_rows):
 def test_exact_tables_are_chosen_the_same_way():
     X = rows_of()
     with pytest.warns(Warning, match="exact tables"):
-        found = learner(method="non_private").fit(X)
+        found = learner(epsilon=None).fit(X)
     assert mean_error(found, X) < 0.01
     assert found.noise_ is None
 

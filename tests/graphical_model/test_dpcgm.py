@@ -64,7 +64,7 @@ def test_every_method_finds_the_marginals(X, name):
     found = learner(epsilon=4.0, **METHODS[name]).fit(X)
     assert_allclose(found.marginal([0, 1]), empirical(X, [0, 1]), atol=0.03)
     assert_allclose(found.marginal(2), empirical(X, [2]), atol=0.03)
-    assert found.n_records_ == pytest.approx(4000, abs=200)
+    assert found.n_samples_ == pytest.approx(4000, abs=200)
     assert found.score(X) > -np.log(np.prod(SIZES)) + 0.5
     assert found.privacy_spent_ == (4.0, found.delta)
     assert_allclose(found.score_samples(X[:9]).mean(), found.score(X[:9]))
@@ -84,21 +84,23 @@ def test_psgd_learns_something(X):
     ).fit(X)
     uniform = -np.log(np.prod(SIZES))
     assert found.score(X) > uniform + 0.2
-    assert not hasattr(found, "n_records_")
+    assert not hasattr(found, "n_samples_")
 
 
-def test_non_private_matches_exact_tables_and_warns(X):
+def test_without_epsilon_it_matches_exact_tables_and_warns(X):
     with pytest.warns(PrivacyLeakWarning, match="exact tables"):
-        found = DPCGMLearner(method="non_private", states=SIZES).fit(X)
+        found = DPCGMLearner(epsilon=None, states=SIZES).fit(X)
     for clique in [(0, 1), (1, 2), (2, 3)]:
         assert_allclose(found.marginal(clique), empirical(X, clique), atol=1e-4)
     assert found.privacy_spent_.epsilon == np.inf
+    edges = {tuple(sorted(edge)) for edge in found.to_networkx().edges}
+    assert edges == {clique for clique in found.cliques_ if len(clique) == 2}
     with (
         pytest.warns(PrivacyLeakWarning, match="exact tables"),
         pytest.raises(BudgetExceededError),
     ):
         limited = PrivacyAccountant(epsilon=1.0)
-        DPCGMLearner(method="non_private", states=SIZES, accountant=limited).fit(X)
+        DPCGMLearner(epsilon=None, states=SIZES, accountant=limited).fit(X)
 
 
 def test_mst_finds_strong_edges(X):
@@ -131,7 +133,7 @@ def test_labels_names_and_synthetic_rows_of_a_frame(X):
     completed = found.predict(row)[0]
     probabilities = found.predict_proba(row)
     assert completed[1] == probabilities[1][0].argmax()
-    query = found.model_.query("size", {"colour": "red"})
+    query = found.network_.query("size", {"colour": "red"})
     assert_allclose(probabilities[1][0], query)
 
 
@@ -143,7 +145,7 @@ def test_released_tables_are_integers_near_the_truth(X):
         columns = [int(name[1:]) for name in clique]
         error = table - 4000 * empirical(X, columns)
         assert np.abs(error).max() < 15 * noise.std
-        assert_allclose(found.noisy_marginals_[clique], table / found.n_records_)
+        assert_allclose(found.noisy_marginals_[clique], table / found.n_samples_)
     assert noise.sensitivity == 3
 
 
@@ -177,9 +179,9 @@ def test_mean_squared_error_of_released_marginals():
 
 def test_marginal_std_is_the_square_root_of_that_error(X):
     found = learner(epsilon=1.0).fit(X)
-    p = found.model_.marginals()["x0", "x1"]
-    expected = p * (1 - p) / found.n_records_ + found.noise_.variance / (
-        found.n_records_**2
+    p = found.network_.marginals()["x0", "x1"]
+    expected = p * (1 - p) / found.n_samples_ + found.noise_.variance / (
+        found.n_samples_**2
     )
     assert_allclose(found.marginal_std_["x0", "x1"] ** 2, expected)
 
@@ -222,7 +224,7 @@ def test_several_holders_learn_the_same_kind_of_model(X):
 def test_holders_can_come_as_a_partition(X):
     blocks = {"north": X[:1500], "south": X[1500:2500], "west": X[2500:]}
     found = learner(epsilon=4.0).fit(HorizontalPartition(blocks))
-    assert found.n_records_ == pytest.approx(4000, abs=200)
+    assert found.n_samples_ == pytest.approx(4000, abs=200)
 
 
 def test_a_holder_with_values_outside_the_states_refuses(X):
@@ -252,11 +254,11 @@ def test_each_holder_adds_noise_before_anything_leaves_it(X, monkeypatch):
 def test_people_with_several_records(X):
     person = np.repeat(np.arange(1000), 4)
     found = learner(epsilon=4.0, contribution="normalize").fit(X, individual=person)
-    assert found.n_records_ == pytest.approx(1000, abs=60)
+    assert found.n_samples_ == pytest.approx(1000, abs=60)
     assert_allclose(found.marginal([0, 1]), empirical(X, [0, 1]), atol=0.05)
     clipped = learner(epsilon=4.0, contribution="clip", max_records=2)
     clipped.fit(X, individual=person)
-    assert clipped.n_records_ == pytest.approx(2000, abs=100)
+    assert clipped.n_samples_ == pytest.approx(2000, abs=100)
     assert clipped.noise_.sensitivity == 2 * 3
 
 
@@ -294,7 +296,7 @@ def test_missing_entries_are_refused_or_skipped(X):
 def test_weights_are_bounded_and_counted(X):
     weight = np.arange(len(X)) % 3
     found = learner(max_weight=2, epsilon=4.0).fit(X, sample_weight=weight)
-    assert found.n_records_ == pytest.approx(weight.sum(), abs=200)
+    assert found.n_samples_ == pytest.approx(weight.sum(), abs=200)
     assert found.noise_.sensitivity == 2 * 3
     for bad, message in ((weight * 2, "max_weight"), (-weight, "non-negative")):
         with pytest.raises(ValueError, match=message):
@@ -313,7 +315,7 @@ def test_large_treewidth_falls_back_to_loopy_propagation():
     }
     with pytest.warns(UserWarning, match="loopy"):
         found = learner(epsilon=4.0, method="naive", **cycle).fit(rows)
-    assert found.model_.inference == "loopy"
+    assert found.network_.inference == "loopy"
     truth = np.histogram2d(rows[:, 0], rows[:, 1], bins=np.arange(7))[0] / 4000
     assert_allclose(found.marginal((0, 1)), truth, atol=0.02)
     with pytest.raises(ValueError, match="inference='loopy'"):
@@ -420,7 +422,7 @@ def test_tables_that_are_out_already_are_free_to_learn_from(X):
 def test_states_from_data_warns(X):
     with pytest.warns(PrivacyLeakWarning, match="read off the data"):
         found = learner(states=None).fit(X)
-    assert found.model_.states["x1"] == (0, 1, 2, 3)
+    assert found.network_.states["x1"] == (0, 1, 2, 3)
 
 
 BAD = {
@@ -530,10 +532,12 @@ def test_mixed_frames_through_public_bins(several):
     assert found.predict(missing)[0, 1] == "retired"
 
 
-@pytest.mark.parametrize("method", ["auto", "cgm", "naive", "psgd", "non_private"])
+@pytest.mark.parametrize("method", ["auto", "cgm", "naive", "psgd", "exact"])
 def test_every_method_tells_of_its_steps(X, method, capsys):
     options = {"epsilon": 4.0, "max_iter": 3, "psgd_params": {"n_steps": 4}}
     options["delta"] = 1e-6 if method == "psgd" else 0.0
+    if method == "exact":
+        method, options["epsilon"] = "auto", None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = learner(method=method, verbose=2, **options).fit(X)
@@ -542,7 +546,7 @@ def test_every_method_tells_of_its_steps(X, method, capsys):
     assert last.startswith(f"[DPCGMLearner] {len(steps)} step")
     if method in ("cgm", "psgd"):
         assert len(steps) == found.n_iter_
-    if method == "auto":
+    if method == "auto" and options["epsilon"] is not None:
         assert ", signal " in steps[0]
         found.fit_marginals({(0, 1): np.ones((3, 4))}, 1.0)
         assert "step 1, signal " in capsys.readouterr().out

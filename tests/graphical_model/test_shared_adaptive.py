@@ -49,7 +49,7 @@ def test_persons_of_several_holders():
     X, person = rows_of(), np.repeat(np.arange(1000), 5)
     found = learner(delta=1e-6, contribution="normalize")
     found.fit(X, party=person % 3, individual=person)
-    assert found.n_records_ == pytest.approx(1000, abs=90)
+    assert found.n_samples_ == pytest.approx(1000, abs=90)
 
 
 def test_every_answer_leaves_with_a_share_of_the_noise(monkeypatch):

@@ -128,7 +128,7 @@ def test_several_holders_find_the_tree(X, parameters):
     assert len(found.cliques_) == 4
     # noise on the total of a table, in records, is at most 12 standard deviations
     slack = 12 * found.noise_.std / found.table_unit_ * 3
-    assert abs(found.n_records_ - len(X)) < slack
+    assert abs(found.n_samples_ - len(X)) < slack
     for clique, table in found.noisy_tables_.items():
         exact = np.zeros((3, 3))
         i, j = (int(name[1:]) for name in clique)

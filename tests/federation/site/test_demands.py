@@ -168,13 +168,13 @@ def test_a_field_that_cannot_be_summed_over():
 
     def model(cliques, inference):
         estimator = DPCGMLearner()
-        estimator.model_ = MarkovRandomField(
+        estimator.network_ = MarkovRandomField(
             nodes, states, {clique: np.zeros((2, 2)) for clique in cliques}, inference
         )
         return describe_model(estimator)
 
-    assert rebuild_model(model(tree, "exact"), 26).model_.nodes == tuple(nodes)
-    assert rebuild_model(model(pairs, "loopy"), 26).model_.nodes == tuple(nodes)
+    assert rebuild_model(model(tree, "exact"), 26).network_.nodes == tuple(nodes)
+    assert rebuild_model(model(pairs, "loopy"), 26).network_.nodes == tuple(nodes)
     with pytest.raises(PartyRefusal, match="too-large"):
         rebuild_model(model(pairs, "exact"), 26)
 
