@@ -147,6 +147,8 @@ default="kmeans"
         Mean log-likelihood in the last iteration. NaN with `epsilon`.
     lower_bounds_ : list of float
         Mean log-likelihood in each iteration of the best start.
+    n_samples_ : int
+        Rows of all parties. NaN with `epsilon`.
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
@@ -385,6 +387,7 @@ default="kmeans"
         self.lower_bounds_ = outcome.lower_bounds
         self.lower_bound_ = (self.lower_bounds_ or [-math.inf])[-1]
         self.n_iter_ = len(self.lower_bounds_)
+        self.n_samples_ = outcome.n_rows
         self._warn_of_outcome(partition, federation.settings, outcome)
 
     def _fit_privately(self, partition, progress):
@@ -418,6 +421,7 @@ default="kmeans"
         self.converged_ = False
         self.n_iter_ = settings["max_iter"]
         self.lower_bound_, self.lower_bounds_ = math.nan, []
+        self.n_samples_ = math.nan
 
     def _keep(self, mixture, partition, federation):
         dtype = getattr(partition, "dtype", np.float64)

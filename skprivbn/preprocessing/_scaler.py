@@ -62,7 +62,7 @@ class FederatedStandardScaler(
         Variance over all parties.
     scale_ : ndarray of shape (n_features,) or None
         What features are divided by; 1 for constant features.
-    n_samples_seen_ : float
+    n_samples_ : float
         Rows of all parties; an estimate if noise was added.
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
@@ -144,7 +144,7 @@ class FederatedStandardScaler(
         """
         partition = check_horizontal(self, X, party, dtype=[np.float64, np.float32])
         moments = fit_moments(self, partition, "diagonal" if self.with_std else "none")
-        self.n_samples_seen_ = moments.n
+        self.n_samples_ = moments.n
         self.mean_ = moments.mean
         self.var_, self.scale_ = moments.covariance, None
         if self.with_std:

@@ -101,7 +101,10 @@ class PrivateSearchCV(
         Cost of the choice, in addition to the fits.
     delta : float, default=0.0
         Positive for Gaussian noise on the scores, which is better for many candidates.
-    selection : {"noisy_scores", "report_noisy_max"}, default="noisy_scores"
+    accountant : PrivacyAccountant, default=None
+        Is charged. Candidates whose own `accountant` is None charge it too. None means
+        the estimator's accountant, if it has one.
+    method : {"noisy_scores", "report_noisy_max"}, default="noisy_scores"
         Release all scores with noise and take the best; or release only which
         candidate wins, with noise that does not grow with their number.
     scoring : callable, default=None
@@ -116,9 +119,6 @@ class PrivateSearchCV(
         instance for too few rows, those held out from it count with the lower bound.
     max_weight : int, default=1
         Public bound of `sample_weight` and of the number of rows of one individual.
-    accountant : PrivacyAccountant, default=None
-        Is charged. Candidates whose own `accountant` is None charge it too. None means
-        the estimator's accountant, if it has one.
     refit : bool, default=True
         Fit the best candidate on all rows, at its cost.
     n_jobs : int, default=None
@@ -182,11 +182,11 @@ class PrivateSearchCV(
         "score_bounds": [tuple, list, np.ndarray],
         "epsilon": [Interval(Real, 0, None, closed="neither")],
         "delta": [Interval(Real, 0, 1, closed="left")],
-        "selection": [StrOptions({"noisy_scores", "report_noisy_max"})],
+        "accountant": [PrivacyAccountant, None],
+        "method": [StrOptions({"noisy_scores", "report_noisy_max"})],
         "scoring": [callable, None],
         "cv": [Interval(RealNotInt, 0, 1, closed="neither"), "cv_object"],
         "max_weight": [Interval(Integral, 1, None, closed="left")],
-        "accountant": [PrivacyAccountant, None],
         "refit": ["boolean"],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
@@ -200,11 +200,11 @@ class PrivateSearchCV(
         *,
         epsilon: float = 1.0,
         delta: float = 0.0,
-        selection: str = "noisy_scores",
+        accountant: PrivacyAccountant | None = None,
+        method: str = "noisy_scores",
         scoring: Callable | None = None,
         cv: Any = 0.25,
         max_weight: int = 1,
-        accountant: PrivacyAccountant | None = None,
         refit: bool = True,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -214,11 +214,11 @@ class PrivateSearchCV(
         self.score_bounds = score_bounds
         self.epsilon = epsilon
         self.delta = delta
-        self.selection = selection
+        self.accountant = accountant
+        self.method = method
         self.scoring = scoring
         self.cv = cv
         self.max_weight = max_weight
-        self.accountant = accountant
         self.refit = refit
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -315,10 +315,10 @@ class PrivateSearchCV(
 
     def _make_choice(self, n_candidates):
         bounds = check_score_bounds(self.score_bounds)
-        if self.selection == "report_noisy_max":
+        if self.method == "report_noisy_max":
             if self.delta > 0:
                 raise ValueError(
-                    "selection='report_noisy_max' uses Laplace noise: set delta=0"
+                    "method='report_noisy_max' uses Laplace noise: set delta=0"
                 )
             return NoisyMax(self.epsilon, bounds, self.max_weight)
         return NoisyRanking(

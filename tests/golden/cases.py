@@ -455,7 +455,7 @@ def add_the_rest():
         "noisy maximum",
         CLASSES,
         ["predict"],
-        selection="report_noisy_max",
+        method="report_noisy_max",
         **search,
     )
 

@@ -12,6 +12,7 @@ RENAMED: dict[str, str | None] = {
     "FederatedGaussianBayesianNetwork.search_": "method_",
     "FederatedNotearsADMM.model": "method",
     "FederatedNotearsADMM.scale_": "loss_scale_",
+    "FederatedStandardScaler.n_samples_seen_": "n_samples_",
     "PrivacyLeakWarning: method='non_private' learns from exact tables, without any "
     "privacy": "PrivacyLeakWarning: epsilon=None learns from exact tables, without any "
     "privacy",

@@ -40,11 +40,11 @@ def make_search(**options):
     return PrivateSearchCV(NoisyHistogram(), grid, BOUNDS, **options)
 
 
-@pytest.mark.parametrize("selection", ["noisy_scores", "report_noisy_max"])
+@pytest.mark.parametrize("method", ["noisy_scores", "report_noisy_max"])
 @pytest.mark.parametrize("cv", [0.3, 3])
-def test_the_better_candidate_wins_and_everything_is_charged(X, selection, cv):
+def test_the_better_candidate_wins_and_everything_is_charged(X, method, cv):
     accountant = PrivacyAccountant(epsilon=20.0)
-    search = make_search(accountant=accountant, cv=cv, selection=selection).fit(X)
+    search = make_search(accountant=accountant, cv=cv, method=method).fit(X)
     assert search.best_params_ == {"prior": 1.0}
     assert search.best_index_ == 1
     n_splits = cv if isinstance(cv, int) else 1
@@ -75,11 +75,11 @@ def test_results_are_noisy_and_say_how_noisy(X):
 
 
 def test_only_the_winner_is_released_by_report_noisy_max(X):
-    search = make_search(selection="report_noisy_max").fit(X)
+    search = make_search(method="report_noisy_max").fit(X)
     assert set(search.cv_results_) == {"params", "param_prior", "rank_test_score"}
     assert not hasattr(search, "best_score_")
     with pytest.raises(ValueError, match="delta=0"):
-        make_search(selection="report_noisy_max", delta=1e-6).fit(X)
+        make_search(method="report_noisy_max", delta=1e-6).fit(X)
 
 
 def test_gaussian_noise_is_charged_in_rho(X):
