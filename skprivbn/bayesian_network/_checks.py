@@ -13,6 +13,7 @@ __all__ = [
     "check_parents",
     "check_reachable",
     "check_states",
+    "known_states",
     "per_node",
 ]
 
@@ -69,6 +70,32 @@ def check_states(node, labels):
     if len(set(labels)) != len(labels):
         raise ValueError(f"node {node!r} has a state twice: {list(labels)}")
     return labels
+
+
+def known_states(states, nodes, declared):
+    """Return the labels of every node, as far as they are known before the data.
+
+    Parameters
+    ----------
+    states : mapping, sequence or None
+        What the user gives.
+    nodes : sequence of str
+    declared : mapping of str to list
+        Categories that come with the data, used if the user gives nothing.
+
+    Returns
+    -------
+    states : list of (list or None), or None
+        None if nothing is known of a node, or of all.
+    """
+    if states is None:
+        states = {node: declared.get(node) for node in nodes}
+    given = per_node(states, nodes, "states", default=None)
+    known = [
+        None if given[node] is None else list(check_states(node, given[node]))
+        for node in nodes
+    ]
+    return None if all(labels is None for labels in known) else known
 
 
 def _can_be_sent(label):

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from skprivbn.bayesian_network._checks import (
     check_ordering,
     check_parents,
-    check_states,
+    known_states,
     per_node,
 )
 from skprivbn.bayesian_network._collective_graph import (
@@ -106,7 +106,8 @@ class CollectiveBayesianNetwork(
         Pseudo-count of every cell of a table; 0 gives maximum likelihood.
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
-        None lets each site tell those that it has.
+        None takes the categories of a dataframe, and lets each site tell the labels
+        of other columns.
     backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend, default="ot"
         How two sites count together, with ``disclosure="private_counts"``.
     random_state : int, RandomState instance or None, default=None
@@ -348,13 +349,9 @@ class CollectiveBayesianNetwork(
         if model is not None and names != model.names:
             raise ValueError(f"expected the columns {model.names}, got {names}")
         states = None if model is None else model.states
-        if model is None and self.states is not None:
-            states = per_node(self.states, names, "states")
-            states = [list(check_states(node, states[node])) for node in names]
-        schema = getattr(partition, "schema", {})
-        if states is None and all(isinstance(schema.get(v), list) for v in names):
-            # sites that declare categories have no need to read them off their data
-            states = [list(range(len(schema[v]))) for v in names]
+        if model is None:
+            # what is declared, nobody has to read off the data
+            states = known_states(self.states, names, partition.categories)
         adjacency = None if model is None else model.adjacency
         if model is None and self.structure is not None:
             adjacency = _check_structure(self.structure, names)
@@ -468,11 +465,13 @@ def _check_values(X, names, states):
                 f"column {name!r} has {len(labels)} different values, more than "
                 f"{MAX_STATES}: discretise it first"
             )
-        if states is not None and not labels <= set(states[j]):
-            unknown = sorted(labels - set(states[j]), key=str)
+        known = None if states is None else states[j]
+        if known is not None and not labels <= set(known):
+            unknown = sorted(labels - set(known), key=str)
             raise ValueError(
                 f"column {name!r} holds {unknown[0]!r}, which is not one of its states "
-                f"{list(states[j])}"
+                f"{list(known)}: declare all that are possible with states=, or as "
+                "categories of a dataframe"
             )
 
 

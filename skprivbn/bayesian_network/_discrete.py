@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from skprivbn.bayesian_network._checks import (
     check_cpt,
     check_parents,
     check_states,
+    known_states,
     per_node,
 )
 from skprivbn.bayesian_network._dag import check_dag
@@ -27,6 +27,8 @@ from skprivbn.bayesian_network._labels import (
     sorted_states,
 )
 from skprivbn.utils import import_optional
+from skprivbn.utils._categories import declared_categories
+from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import WeightsLike
 
 __all__ = ["BayesianNetwork"]
@@ -91,8 +93,8 @@ class BayesianNetwork(DiscreteQueries):
         parents = {node: check_parents(node, parents[node], nodes) for node in nodes}
         for name, value in (
             ("nodes", nodes),
-            ("states", MappingProxyType(states)),
-            ("parents", MappingProxyType(parents)),
+            ("states", FrozenMapping(states)),
+            ("parents", FrozenMapping(parents)),
         ):
             object.__setattr__(self, name, value)
         check_dag(self.adjacency_matrix, nodes)
@@ -102,7 +104,7 @@ class BayesianNetwork(DiscreteQueries):
             )
             for node in nodes
         }
-        object.__setattr__(self, "cpts", MappingProxyType(tables))
+        object.__setattr__(self, "cpts", FrozenMapping(tables))
 
     def __reduce__(self):
         fields = (self.states, self.parents, self.cpts)
@@ -218,8 +220,8 @@ class BayesianNetwork(DiscreteQueries):
             x0, x1, ...
 
         states : mapping or list, default=None
-            As in the constructor. None takes the labels that occur in X, in ascending
-            order.
+            As in the constructor. None takes the categories that a data frame
+            declares, and for other columns the labels that occur, in ascending order.
 
         alpha : float, default=1.0
             Pseudo-count added to every cell, see :meth:`from_counts`.
@@ -234,11 +236,14 @@ class BayesianNetwork(DiscreteQueries):
         if nodes is None:
             nodes = feature_names(X) or [f"x{j}" for j in range(np.shape(X)[1])]
         nodes = check_names(nodes)
+        declared = dict(zip(nodes, declared_categories(X)))
         X = check_columns(X, nodes)
-        if states is None:
-            states = {node: sorted_states(X[:, j]) for j, node in enumerate(nodes)}
-        states = per_node(states, nodes, "states")
-        states = {node: check_states(node, states[node]) for node in nodes}
+        weights = _check_weights(sample_weight, len(X))
+        known = known_states(states, nodes, declared) or [None] * len(nodes)
+        states = {
+            node: check_states(node, labels or sorted_states(column))
+            for node, labels, column in zip(nodes, known, X.T)
+        }
         parents = per_node(parents, nodes, "parents", default=())
         parents = {node: check_parents(node, parents[node], nodes) for node in nodes}
         codes = encode(X, nodes, states)
@@ -250,7 +255,7 @@ class BayesianNetwork(DiscreteQueries):
             shape = [len(states[nodes[i]]) for i in family]
             cells = np.ravel_multi_index([codes[:, i] for i in family], shape)
             counts[node] = np.bincount(
-                cells, weights=sample_weight, minlength=int(np.prod(shape))
+                cells, weights=weights, minlength=int(np.prod(shape))
             ).reshape(shape)
         return cls.from_counts(nodes, states, parents, counts, alpha=alpha)
 
@@ -312,3 +317,15 @@ class BayesianNetwork(DiscreteQueries):
     def _describe(self, node):
         shape = " x ".join(str(size) for size in self.cpts[node].shape)
         return f"{shape} table"
+
+
+def _check_weights(sample_weight, n_rows):
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=float)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight has the shape {weights.shape}, X has {n_rows} rows: give "
+            "one weight per row"
+        )
+    return weights

@@ -110,8 +110,9 @@ def _look_up(column, labels, node):
                 if not is_missing(values[i]):
                     raise ValueError(
                         f"column {node!r} holds {values[i]!r}, which is not one of its "
-                        f"states {list(labels)}: give all that are possible when the "
-                        "network is learnt or made"
+                        f"states {list(labels)}: declare all that are possible when "
+                        "the network is learnt, with states= or as categories of a "
+                        "dataframe"
                     )
                 codes[i] = MISSING
     return np.array(codes, dtype=np.intp)

@@ -34,6 +34,7 @@ class _RemoteData:
 
     names: tuple[str, ...]
     feature_names: list[str]
+    schema: dict[str, str | list[str]]
     dataset: str
     as_float: bool
     finite: bool
@@ -54,6 +55,19 @@ class _RemoteData:
         Infinity stands for it, so that a check for too few rows is left to the sites.
         """
         return dict.fromkeys(self.names, np.inf)
+
+    @property
+    def categories(self) -> dict[str, list]:
+        """Labels of columns whose categories the sites declare, by name.
+
+        Categories are seen as their positions in the declared list.
+        """
+        kinds = {name: self.schema.get(name) for name in self.feature_names}
+        return {
+            name: list(range(len(kind)))
+            for name, kind in kinds.items()
+            if isinstance(kind, list)
+        }
 
     def _describe(self, columns, aligned, min_rows, steps=()):
         return {
@@ -159,6 +173,14 @@ class RemoteRows(_RemoteData):
                     f"column {column!r} is part of X and cannot be {key}, too"
                     + ": choose the columns of X first" * bool(self.steps)
                 )
+
+    @property
+    def categories(self) -> dict[str, list]:
+        """Labels of columns whose categories the sites declare, by name.
+
+        What a transformation makes of them is not declared.
+        """
+        return {} if self.steps else super().categories
 
     def checked(self, aligned: dict, *, as_float: bool, finite: bool) -> Self:
         """Return the same rows as an estimator wants to see them.

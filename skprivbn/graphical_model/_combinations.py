@@ -3,7 +3,7 @@
 __all__ = ["check_combinations"]
 
 
-def check_combinations(learner, several, aligned):
+def check_combinations(learner, several, aligned, states):
     """Refuse what cannot be combined, before anything is spent.
 
     Parameters
@@ -14,6 +14,8 @@ def check_combinations(learner, several, aligned):
         Whether several holders take part.
     aligned : dict
         `individual` and `sample_weight`, None if not given.
+    states : dict or None
+        Public states, if they are known.
     """
     psgd = learner.method == "psgd"
     if psgd and learner.epsilon is None:
@@ -54,8 +56,9 @@ def check_combinations(learner, several, aligned):
             )
     if learner.workload is not None and cliques != "aim":
         raise ValueError("workload= is for cliques='aim' only")
-    if several and learner.states is None:
+    if several and states is None:
         raise ValueError(
-            "several holders need states=, the public states of every column: "
-            "finding out which values occur would need their rows"
+            "several holders need states=, the public states of every column, or "
+            "categories of all columns: finding out which values occur would need "
+            "their rows"
         )

@@ -38,6 +38,7 @@ from skprivbn.graphical_model._spending import SpendingMixin
 from skprivbn.graphical_model._states import (
     check_column_states,
     null_codes,
+    public_states,
     states_from_data,
 )
 from skprivbn.partition import check_horizontal
@@ -100,7 +101,8 @@ class DPCGMLearner(
 
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
-        None reads them off the data, which is not private.
+        None takes the categories of a dataframe to be public; without categories,
+        states are read off the data, which is not private.
 
     inference : {"auto", "exact", "loopy", "nlbp"}, default="auto"
         Exact inference, or loopy belief propagation; "auto" takes the first if no
@@ -381,21 +383,22 @@ class DPCGMLearner(
             self, X, party, dtype=None, ensure_all_finite=False, aligned=aligned
         )
         several = party is not None or hasattr(X, "federate")
-        check_combinations(self, several, aligned)
+        states = public_states(self.states, self._nodes(), partition)
+        check_combinations(self, several, aligned, states)
         with tell_progress(self, X, y, step="step") as progress:
             if self.method == "psgd":
-                return self._fit_gradients(partition, progress)
+                return self._fit_gradients(partition, states, progress)
             n_parties = partition.n_parties if several else None
             plan = plan_release(self, self._contribution(), n_parties)
             if several:
                 self._check_noise_fits(plan.noise)
             # Mistakes that show without the rows must not cost budget; and before it
             # is spent, nothing looks at the values of the rows.
-            if self.states is not None:
-                states = self._prepare(plan.check)
+            if states is not None:
+                self._check_states(states, plan.check)
             spent = self._charge(plan)
-            if self.states is None:
-                states = self._prepare(plan.check, partition)
+            if states is None:
+                states = self._read_states(partition, plan.check)
             ask = self._ask_parties if several else self._ask_holder
             released, ledger = ask(plan, partition, states)
             self._learn(released, states, progress)
@@ -455,16 +458,17 @@ class DPCGMLearner(
             None if states is None else null_codes(states, self.null_state),
         )
 
-    def _prepare(self, check, partition=None):
-        """Return states, given or read off the rows, once they have been checked."""
-        if partition is None:
-            states = check_column_states(self.states, self._nodes())
-        else:
-            (block,) = partition._blocks.values()
-            states = states_from_data(block["X"], self._nodes())
+    def _check_states(self, states, check):
+        """Refuse states that do not go with the other parameters."""
         self._contribution(states)  # may raise
         sizes = [len(labels) for labels in states.values()]
         check(sizes, partial(self._layout, states))
+
+    def _read_states(self, partition, check):
+        """Return states that are read off the rows, once they have been checked."""
+        (block,) = partition._blocks.values()
+        states = states_from_data(block["X"], self._nodes())
+        self._check_states(states, check)
         return states
 
     def _layout(self, states, cliques, ties=None):
@@ -516,7 +520,7 @@ class DPCGMLearner(
             released = plan.from_several(federation)
         return released, federation.ledger
 
-    def _fit_gradients(self, partition, progress):
+    def _fit_gradients(self, partition, states, progress):
         """Learn by noisy gradients, without tables."""
         options = PSGDOptions.from_dict(self.psgd_params or {})
         cliques = resolve_cliques(self.cliques, self._nodes())
@@ -524,11 +528,11 @@ class DPCGMLearner(
         def check(sizes, make_layout):
             make_layout(cliques)
 
-        if self.states is not None:
-            states = self._prepare(check)
+        if states is not None:
+            self._check_states(states, check)
         spent = self._spend(None, "noisy gradients")
-        if self.states is None:
-            states = self._prepare(check, partition)
+        if states is None:
+            states = self._read_states(partition, check)
         codes, _, _ = self._rows_of(partition, states)
         layout = self._layout(states, cliques)
         theta = private_gradient_descent(

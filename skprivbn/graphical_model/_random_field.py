@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._loopy import LoopyPropagation
 from skprivbn.graphical_model._states import check_column_states
 from skprivbn.utils import import_optional, warn_user
+from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["MarkovRandomField"]
@@ -85,8 +85,8 @@ class MarkovRandomField:
             )
         for name, value in (
             ("nodes", nodes),
-            ("states", MappingProxyType(states)),
-            ("potentials", MappingProxyType(potentials)),
+            ("states", FrozenMapping(states)),
+            ("potentials", FrozenMapping(potentials)),
         ):
             object.__setattr__(self, name, value)
 

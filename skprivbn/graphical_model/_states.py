@@ -4,7 +4,12 @@ from skprivbn.bayesian_network._checks import check_states, per_node
 from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.utils import warn_leak
 
-__all__ = ["check_column_states", "null_codes", "states_from_data"]
+__all__ = [
+    "check_column_states",
+    "null_codes",
+    "public_states",
+    "states_from_data",
+]
 
 
 def check_column_states(states, nodes):
@@ -24,6 +29,32 @@ def check_column_states(states, nodes):
     """
     states = per_node(states, nodes, "states")
     return {node: check_states(node, labels) for node, labels in states.items()}
+
+
+def public_states(states, nodes, partition):
+    """Return the states that are known without the rows, or None.
+
+    Parameters
+    ----------
+    states : mapping, sequence or None
+        What the user gives.
+    nodes : sequence of str
+    partition : HorizontalPartition or RemoteRows
+        Its categories are taken if the user gives nothing.
+
+    Returns
+    -------
+    states : dict of str to tuple, or None
+    """
+    if states is None and set(nodes) <= set(partition.categories):
+        warn_leak(
+            "the categories of the columns are taken to be public. Those that pandas "
+            "makes of the values that occur (astype('category')) are not: which values "
+            "occur is then released exactly, outside the privacy guarantee. Pass "
+            "states= with the publicly known states"
+        )
+        states = partition.categories
+    return None if states is None else check_column_states(states, nodes)
 
 
 def states_from_data(X, nodes):

@@ -19,6 +19,7 @@ from skprivbn.partition._labels import (
     names_of,
 )
 from skprivbn.partition._local import LocalPartition
+from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import TableLike
 
@@ -68,14 +69,18 @@ class HorizontalPartition(LocalPartition):
             raise PartitionError("blocks is empty: give at least one party its rows")
         self.names = check_roster(blocks)
         self._places: dict[str, np.ndarray] | None = None
+        self._declared: dict[str, list] = {}
         for key, values in aligned.items():
             _check_holders(key, values, blocks)
         labels = _common_labels(blocks, feature_names)
         self._blocks = {}
         for name, rows in blocks.items():
             given, places = column_labels(rows), slice(None)
-            if given is not None and given != labels:
+            declared = declared_categories(rows)
+            if given is not None:
                 places = find_columns(given, labels, f"party {name!r}")
+                declared = [declared[i] for i in places] if declared else []
+            self._declared[name] = declared
             rows = check_array(
                 rows, dtype=None, ensure_all_finite=False, ensure_min_samples=0
             )[:, places]
@@ -134,6 +139,7 @@ class HorizontalPartition(LocalPartition):
             find_columns(labels, feature_names, "X")
         if labels is not None:
             feature_names = names_of(labels)
+        declared = declared_categories(X)
         X = check_array(X, dtype=None, ensure_all_finite=False)
         rows = _rows_of_parties(party, len(X))
         aligned = {
@@ -150,12 +156,30 @@ class HorizontalPartition(LocalPartition):
             },
         )
         partition._places = rows
+        partition._declared = dict.fromkeys(partition.names, declared)
         return partition
 
     @property
     def dtype(self) -> np.dtype:
         """Number type that holds the rows of all parties."""
         return np.result_type(*(block["X"].dtype for block in self._blocks.values()))
+
+    @property
+    def categories(self) -> dict[str, list]:
+        """Labels that the columns of dataframes declare, by name of the feature."""
+        names = self.feature_names or [f"x{i}" for i in range(self.n_features)]
+        found = {}
+        for name, *declared in zip(names, *self._declared.values()):
+            if None in declared:
+                continue
+            if any(set(labels) != set(declared[0]) for labels in declared):
+                raise PartitionError(
+                    f"parties declare different categories of column {name!r}: "
+                    f"{dict(zip(self.names, declared))}; give it the same everywhere, "
+                    "or states="
+                )
+            found[name] = declared[0]
+        return found
 
     @property
     def aligned(self) -> tuple[str, ...]:
@@ -238,7 +262,12 @@ class HorizontalPartition(LocalPartition):
         partition : HorizontalPartition
         """
         places = find_columns(self.feature_names or [], feature_names, "the partition")
-        return self.map_rows(lambda rows: rows[:, places], feature_names)
+        ordered = self.map_rows(lambda rows: rows[:, places], feature_names)
+        ordered._declared = {
+            name: [labels[i] for i in places] if labels else []
+            for name, labels in self._declared.items()
+        }
+        return ordered
 
     def __repr__(self):
         sizes = ", ".join(
@@ -395,16 +424,21 @@ def check_horizontal(
                 "it already says who holds which rows and values"
             )
         return _check_given(estimator, X, reset, dtype, checks)
+    declared = declared_categories(X)
     X = validate_data(estimator, X, reset=reset, dtype=dtype, **checks)
     names = getattr(estimator, "feature_names_in_", None)
-    return HorizontalPartition.from_rows(X, party, names, **aligned)
+    partition = HorizontalPartition.from_rows(X, party, names, **aligned)
+    partition._declared = dict.fromkeys(partition.names, declared)
+    return partition
 
 
 def _check_given(estimator, partition, reset, dtype, checks):
     partition = check_features(estimator, partition, reset)
-    return partition.map_rows(
+    checked = partition.map_rows(
         lambda rows: check_array(rows, dtype=dtype, **checks), partition.feature_names
     )
+    checked._declared = partition._declared
+    return checked
 
 
 def check_features(estimator, partition, reset):

@@ -20,6 +20,7 @@ from skprivbn.partition._labels import (
 )
 from skprivbn.partition._local import LocalPartition
 from skprivbn.utils import column_names
+from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
 
@@ -85,6 +86,8 @@ class VerticalPartition(LocalPartition):
                 )
         self.names = check_roster(blocks)
         self._blocks, self.columns = {}, {}
+        #: labels that the columns of dataframes declare, by name
+        self.categories: dict[str, list] = {}
         for name, block in blocks.items():
             given = columns[name] if columns else column_labels(block)
             values = check_array(block, dtype=None, ensure_all_finite=False)
@@ -97,6 +100,7 @@ class VerticalPartition(LocalPartition):
                 )
             self._blocks[name] = {"X": values}
             self.columns[name] = [str(column) for column in given]
+            self._declare(zip(self.columns[name], declared_categories(block)))
         self.owners = {}
         for name, held in self.columns.items():
             for column in held:
@@ -163,7 +167,14 @@ class VerticalPartition(LocalPartition):
             held[party] = [names.index(column) for column in columns]
         _check_owners(held, names)
         blocks = {party: values[:, index] for party, index in held.items()}
-        return cls(blocks, {party: list(parties[party]) for party in held}, order=names)
+        columns = {party: list(parties[party]) for party in held}
+        partition = cls(blocks, columns, order=names)
+        partition._declare(zip(names, declared_categories(X)))
+        return partition
+
+    def _declare(self, pairs):
+        """Keep the labels of columns that declare them."""
+        self.categories |= {name: labels for name, labels in pairs if labels}
 
     def _sort_columns(self):
         """Bring each party's columns into the order in which estimators see them."""
@@ -187,9 +198,11 @@ class VerticalPartition(LocalPartition):
         """
         blocks = {name: block["X"] for name, block in self._blocks.items()}
         keys = {name: block.get("keys") for name, block in self._blocks.items()}
-        return VerticalPartition(
+        partition = VerticalPartition(
             blocks, self.columns, keys if self.has_keys else None, feature_names
         )
+        partition.categories = self.categories
+        return partition
 
     def _attach_keys(self, keys):
         self.has_keys = keys is not None
@@ -276,11 +289,13 @@ def check_vertical(
     values = validate_data(estimator, X, reset=reset, dtype=dtype, **checks)
     names = column_names(estimator)
     _check_owners(held, names)
-    return VerticalPartition(
+    partition = VerticalPartition(
         {party: values[:, index] for party, index in held.items()},
         {party: [names[i] for i in index] for party, index in held.items()},
         order=names,
     )
+    partition._declare(zip(names, declared_categories(X)))
+    return partition
 
 
 def _columns_of_parties(parties, X):

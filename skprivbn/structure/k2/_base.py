@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_ordering, check_states, per_node
+from skprivbn.bayesian_network._checks import check_ordering, check_states
 from skprivbn.bayesian_network._collective_protocol import MAX_STATES
 from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
 from skprivbn.bayesian_network._labels import encode, is_missing, sorted_states
@@ -15,7 +15,6 @@ from skprivbn.utils._sklearn import Interval, StrOptions
 __all__ = [
     "SEARCH_CONSTRAINTS",
     "K2NetworkMixin",
-    "check_declared_states",
     "check_ordering",
     "check_table_sizes",
     "encode_columns",
@@ -33,14 +32,6 @@ SEARCH_CONSTRAINTS = {
 }
 
 
-def check_declared_states(states, names):
-    """Return the public labels of every column as lists, or None."""
-    if states is None:
-        return None
-    states = per_node(states, names, "states")
-    return [list(check_states(name, states[name])) for name in names]
-
-
 def encode_columns(X, names, declared=None):
     """Return columns of labels as codes, or say why they cannot be.
 
@@ -49,7 +40,7 @@ def encode_columns(X, names, declared=None):
     X : ndarray of shape (n_samples, n_columns)
     names : sequence of str
         For messages.
-    declared : list of list, default=None
+    declared : list of (list or None), default=None
         Public labels of every column; None takes those that occur.
 
     Returns
@@ -60,9 +51,10 @@ def encode_columns(X, names, declared=None):
         Labels of every column, in the order of their codes.
     """
     found = [_distinct(name, column) for name, column in zip(names, X.T)]
-    states = declared
-    if states is None:
-        states = [_check_found(name, labels) for name, labels in zip(names, found)]
+    states = [
+        labels or _check_found(name, occur)
+        for name, labels, occur in zip(names, declared or [None] * len(names), found)
+    ]
     largest = max((len(labels) for labels in states), default=1)
     # a byte per entry: the memory that grows with records
     codes = np.empty(X.shape, dtype=np.min_scalar_type(largest), order="F")

@@ -9,10 +9,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.bayesian_network._checks import known_states
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
-    check_declared_states,
     check_ordering,
     check_table_sizes,
     encode_columns,
@@ -20,6 +20,7 @@ from skprivbn.structure.k2._base import (
 from skprivbn.structure.k2._scores import FRACTION_BITS, family_counts
 from skprivbn.structure.k2._search import k2_search
 from skprivbn.utils import column_names
+from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import _fit_context
 
 __all__ = ["K2StructureLearner"]
@@ -50,7 +51,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         Prior weight of ``criterion="bdeu"``.
     states : mapping or list, default=None
         States of every column: labels, or their number k for 0, ..., k - 1. None
-        reads them off the data.
+        takes the categories of a dataframe, and for other columns those that occur.
 
     Attributes
     ----------
@@ -126,11 +127,12 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         self : object
             Fitted estimator.
         """
+        categories = declared_categories(X)
         X = validate_data(self, X, dtype=None)
         self.n_samples_ = len(X)
         names = column_names(self)
         ordering = check_ordering(self.ordering, names)
-        declared = check_declared_states(self.states, names)
+        declared = known_states(self.states, names, dict(zip(names, categories)))
         codes, states = encode_columns(X, names, declared)
         n_states = [len(labels) for labels in states]
         check_table_sizes(n_states, ordering, self.max_parents)

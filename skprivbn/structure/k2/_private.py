@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.bayesian_network._checks import known_states
 from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
 from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto.shares import (
@@ -27,7 +28,6 @@ from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
-    check_declared_states,
     check_ordering,
     check_table_sizes,
     encode_columns,
@@ -73,7 +73,9 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         How two parties share counts.
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
-        None lets each party tell those that it has.
+        None takes the categories of a dataframe, and lets each party tell the labels
+        of other columns. Cross-validation needs them: a label that is missing in one
+        part of the rows would be unknown to the network learnt there.
     fit_parameters : bool, default=True
         Whether to open the tables of the families found, for the probabilities [2]_.
         Without, only the structure is learnt and there is no `network_`.
@@ -257,11 +259,6 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     def _settings(self, partition, noise):
         """Public parameters of the session, the same at every party."""
         names = partition.feature_names
-        states = self.states
-        schema = getattr(partition, "schema", {})
-        if states is None and all(isinstance(schema.get(v), list) for v in names):
-            # sites that declare categories have no need to read them off their data
-            states = [len(schema[v]) for v in names]
         if self.epsilon is not None and self.min_cell_count:
             raise ValueError(
                 "min_cell_count hides small counts and epsilon adds noise to all of "
@@ -278,7 +275,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             "max_parents": int(self.max_parents),
             "criterion": self.criterion,
             "equivalent_sample_size": float(self.equivalent_sample_size),
-            "states": check_declared_states(states, names),
+            # what is declared, nobody has to read off the data
+            "states": known_states(self.states, names, partition.categories),
             "backend": backend.name,
             "backend_parameters": backend.get_params(deep=False),
             "fit_parameters": bool(self.fit_parameters),
@@ -313,7 +311,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             "public",
         )
         ledger.learns(who, "number of records", "public")
-        if settings["states"] is None:
+        if None in (settings["states"] or [None]):
             ledger.learns(who, "states of columns", "public")
         if partition.has_keys:
             ledger.learns("all parties", "which records all of them have", "public")

@@ -120,7 +120,8 @@ class K2Party(ColumnsParty):
             if type(labels) is not list:
                 raise ValueError("no list of labels")
             check_states(v, labels)
-            if declared is not None and labels != list(declared[v]):
+            known = None if declared is None else declared[v]
+            if known is not None and labels != list(known):
                 raise ValueError("labels that were not declared")
             yield v, labels
 

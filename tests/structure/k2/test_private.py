@@ -406,7 +406,7 @@ def test_declared_categories_are_the_states():
     X = np.random.default_rng(0).integers(0, 2, (30, 2))
     partition = VerticalPartition({"a": X[:, :1], "b": X[:, 1:]})
     # as the handle on remote columns has it
-    partition.schema = {"a__0": ["no", "yes", "unknown"], "b__0": ["no", "yes"]}
+    partition.categories = {"a__0": [0, 1, 2], "b__0": [0, 1]}
     learner = PrivateK2StructureLearner().fit(partition)
     assert [len(states) for states in learner.network_.states.values()] == [3, 2]
 
