@@ -1,0 +1,220 @@
+"""Attacks on tables that are chosen in rounds: rows, persons, several holders.
+
+Every question may be the attacker's: it asks for as many tables and distances as it
+can, all of which the person changes by as much as it can. It knows all other rows.
+"""
+
+import numpy as np
+import pytest
+
+from skprivbn.graphical_model._adaptive import AdaptiveBudget, measure_adaptively
+from skprivbn.graphical_model._counting import Contribution
+from skprivbn.graphical_model._holders import OneHolder
+from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._shared_adaptive import AdaptiveParty, _pack
+from skprivbn.privacy import CountMechanism, distribute
+from tests.graphical_model.test_release_audit import (
+    EPSILON,
+    log_ratio,
+    shares_of,
+)
+from tests.privacy.toys import prove_epsilon, suspect_epsilon
+
+N_SESSIONS = 2000
+N_COLUMNS, SIZES = 3, [2, 2, 2]
+PERSONS = {
+    "record": Contribution(),
+    "normalize": Contribution("normalize"),
+    "clip": Contribution("clip", max_records=2),
+}
+
+
+def rows_with_and_without(contribution):
+    """Thirty rows of zeros, and perhaps a person whose rows are ones."""
+    several = contribution.kind != "record"
+    n_own = max(3, contribution.max_records) if several else 1
+    own = np.ones((n_own, N_COLUMNS), dtype=int)
+    codes = np.r_[np.zeros((30, N_COLUMNS), dtype=int), own]
+    person = np.r_[np.arange(30), np.full(len(own), 99)] if several else None
+    others = codes[:30], person[:30] if several else None, None
+    return (codes, person, None), others
+
+
+def interrogate(holder, budget):
+    """All answers of one session: a model expects zeros, the person is a one."""
+    pairs, answers = [(0, 1), (0, 2), (1, 2)], [holder.one_way()]
+    for number in range(budget.n_rounds):
+        asked = pairs * (budget.n_pairs(number) // 3)
+        asked += [(0, 1, 2)] * budget.n_triples(number)
+        expected = [np.zeros([2] * len(clique), dtype=np.int64) for clique in asked]
+        for table in expected:
+            table.flat[0] = 2**20
+        answers += [holder.distances(asked, expected), holder.chosen(pairs)]
+    return np.concatenate(answers)
+
+
+def attack(one, other, noise, draw):
+    """What an attacker makes of sessions with and without the person."""
+    for answers in (one, other):
+        told = draw(np.tile(answers[one != other], (N_SESSIONS, 1)))
+        yield log_ratio(told, one[one != other], other[one != other], noise)
+
+
+def exact_answers(budget, contribution):
+    """Answers without noise, with and without the person."""
+    return [
+        interrogate(OneHolder(rows, SIZES, contribution, None, budget.units), budget)
+        for rows in rows_with_and_without(contribution)
+    ]
+
+
+def test_the_attack_is_the_strongest():
+    """The person changes answers by all of the sensitivity that noise is made for."""
+    for contribution in PERSONS.values():
+        for delta, order in ((0.0, 1), (1e-3, 2)):
+            budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
+            one, other = exact_answers(budget, contribution)
+            change = np.linalg.norm(one - other, order)
+            # a third of a record, three times, is a little less than one
+            assert 0.99 < change / budget.noise.sensitivity <= 1 + 1e-9
+
+
+def attack_one_holder(budget, contribution, noise):
+    one, other = exact_answers(budget, contribution)
+    return list(attack(one, other, noise, noise.release))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "record",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("normalize", "clip")),
+    ],
+)
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_one_holder(name, delta):
+    contribution = PERSONS[name]
+    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
+    seen = attack_one_holder(budget, contribution, budget.noise)
+    assert prove_epsilon(*seen, delta=delta) <= EPSILON
+    # spread over many answers, the person is harder to see than epsilon allows
+    assert suspect_epsilon(*seen, delta=delta) > 0.05 * EPSILON
+
+
+def test_tables_that_are_paid_for_once_are_caught():
+    budget = AdaptiveBudget(EPSILON, 0.0, N_COLUMNS)
+    n_answers = budget.n_rounds * budget.n_tables
+    share = int(budget.noise.sensitivity) // n_answers
+    broken = CountMechanism.for_budget(EPSILON, 0.0, share)
+    assert suspect_epsilon(*attack_one_holder(budget, Contribution(), broken)) > EPSILON
+
+
+def test_persons_that_are_paid_for_as_rows_are_caught():
+    contribution = Contribution("clip", max_records=8)
+    budget = AdaptiveBudget(EPSILON, 0.0, N_COLUMNS)
+    seen = attack_one_holder(budget, contribution, budget.noise)
+    assert suspect_epsilon(*seen) > EPSILON
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_several_holders_after_colluders_took_their_noise_away(delta):
+    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS)
+    noise = distribute(budget.noise, n_parties=4, min_honest=2)
+    one, other = exact_answers(budget, Contribution())
+    seen = list(attack(one, other, noise, shares_of(noise, 2)))
+    assert prove_epsilon(*seen, delta=delta) <= EPSILON
+    assert suspect_epsilon(*seen, delta=delta) > 0.05 * EPSILON
+
+
+class HonestParties:
+    """What is left of a sum after colluders took their answers away."""
+
+    def __init__(self, rows, budget, noise, contribution, n_honest):
+        empty = rows[0][:0], None if rows[1] is None else rows[1][:0], None
+        self.parties = [object.__new__(AdaptiveParty) for _ in range(n_honest)]
+        for number, party in enumerate(self.parties):
+            party.rows = rows if number == 0 else empty
+            party.budget, party.noise = budget, noise
+            party.contribution = contribution
+            party.layout = TableLayout([(i,) for i in range(N_COLUMNS)], SIZES)
+            party.hide = lambda vector: vector
+
+    def one_way(self):
+        for party in self.parties:  # a new session
+            party.n_told = 0
+        return self._add("one_way")
+
+    def distances(self, cliques, expected):
+        flat = np.concatenate([table.ravel() for table in expected])
+        return self._add("distances", _pack(cliques), flat)
+
+    def chosen(self, cliques):
+        return self._add("chosen", _pack(cliques))
+
+    def _add(self, name, *payload):
+        return sum(getattr(party, name)(*payload)["vector"] for party in self.parties)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PERSONS)
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_what_honest_parties_answer(name, delta):
+    """The same through the parties themselves, message by message."""
+    contribution = PERSONS[name]
+    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
+    noise = distribute(budget.noise, n_parties=4, min_honest=2)
+    exact = exact_answers(budget, contribution)
+    seen = []
+    for rows in rows_with_and_without(contribution):
+        parties = HonestParties(rows, budget, noise, contribution, 2)
+        told = np.stack([interrogate(parties, budget) for _ in range(400)])
+        seen.append(log_ratio(told, *exact, noise))
+    assert prove_epsilon(*seen, delta=delta) <= EPSILON
+    # the noise of two shares is there: its spread is that of the whole
+    spread = np.std(told - exact[1]) / np.sqrt(2 * noise.share_variance)
+    assert 0.9 < spread < 1.1
+
+
+class Recorder:
+    """A holder whose questions and answers are kept."""
+
+    n_holders = 1
+
+    def __init__(self, holder):
+        self.holder, self.tape = holder, []
+
+    def __getattr__(self, name):
+        def ask(*question):
+            answer = getattr(self.holder, name)(*question)
+            self.tape.append((name, question, answer))
+            return answer
+
+        return ask
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_the_whole_of_an_adaptive_fit(delta):
+    """The attacker replays the questions of each fit in both worlds."""
+    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS)
+    noise, worlds = budget.noise, rows_with_and_without(Contribution())
+    exact = [OneHolder(w, SIZES, Contribution(), None, budget.units) for w in worlds]
+
+    def ratio_of_one_fit(rows):
+        holder = OneHolder(rows, SIZES, Contribution(), noise, budget.units)
+        recorder = Recorder(holder)
+        measure_adaptively(recorder, SIZES, budget, noise, 100)
+        answers = np.concatenate([answer for _, _, answer in recorder.tape])
+        one, other = (
+            np.concatenate(
+                [getattr(w, name)(*asked) for name, asked, _ in recorder.tape]
+            )
+            for w in exact
+        )
+        return log_ratio(answers[None], one, other, noise)[0]
+
+    seen = [[ratio_of_one_fit(rows) for _ in range(200)] for rows in worlds]
+    assert prove_epsilon(*seen, delta=delta) <= EPSILON
+    # what a person tells is there to be found
+    assert np.mean(seen[0]) > np.mean(seen[1])
