@@ -3,17 +3,24 @@
 A backend object holds hyper-parameters only, so that it can be cloned, searched
 over and shown. Keys live in the :class:`SumSession` that a party makes at the start
 of a session and forgets at its end.
+
+Values become integers here, and every sum is authenticated here: a backend hides, adds
+and reads integers, and need not know which of them are values and which a tag.
 """
 
+import hashlib
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skprivbn.crypto._authentication import GroupKey, TagRing, TagSecrets
+from skprivbn.crypto._derive import join_fields, session_binding
+from skprivbn.crypto._numbers import FixedPoint, check_range, check_vector
 from skprivbn.exceptions import ProtocolError
 
 __all__ = ["AdditiveBackend", "HiddenVector", "PartyContext", "SumSession"]
@@ -32,7 +39,7 @@ class HiddenVector:
     round : int
         Number of the secure sum within the session, counted by each party itself.
     key : bytes
-        Identifies the key, mask set or format, so that a mix-up is an error.
+        Names the sum: a digest of all it is bound to, after the type of its numbers.
     parts : list of bytes
         The ciphertexts or encoded buffers, of a size that does not depend on the data.
     addends : int
@@ -109,17 +116,29 @@ def _checksum(parts):
     return checksum
 
 
+_NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
+
+
+def number_type(key):
+    """Return the type of the numbers in a sum, from the key of a hidden vector."""
+    if len(key) != 33 or key[0] >= len(_NUMBER_TYPES):
+        raise ProtocolError("not the key of a hidden vector")
+    return _NUMBER_TYPES[key[0]]
+
+
 class PartyContext(Protocol):
     """What a backend may know of the session, on a party's side.
 
     Attributes: `name` (own), `roster` (names of all parties, in order), `session`
-    (random bytes), `roster_hash` (binds roster, estimator and public parameters).
+    (random bytes), `roster_hash` (binds roster, estimator and public parameters),
+    `group` (the key that all parties share and the coordinator does not have).
     """
 
     name: str
     roster: tuple
     session: bytes
     roster_hash: bytes
+    group: GroupKey
 
     def pair_key(self, peer: str, purpose: bytes) -> bytes:
         """Return 32 bytes that only this party and `peer` know; same on both sides."""
@@ -131,27 +150,181 @@ class PartyContext(Protocol):
         """Raise ProtocolError unless `peer` signed `message`."""
 
 
-class SumSession(ABC):
-    """A party's side of the secure sums of one session. Holds the secrets."""
+@dataclass
+class _Hidden:
+    """The last vector that a party hid: what the total must be the sum of."""
 
+    number: int
+    key: bytes
+    length: int
+    numbers: FixedPoint
+    tags: TagSecrets
+    accepted: bytes | None = None
+
+
+class SumSession(ABC):
+    """A party's side of the secure sums of one session. Holds the secrets.
+
+    A backend of one's own defines :meth:`hide_integers` and :meth:`reveal_integers`.
+
+    Parameters
+    ----------
+    context : PartyContext
+    backend : AdditiveBackend
+    """
+
+    #: what a reader of the messages sees; as of the backend
+    kind: ClassVar[str] = "ciphertext"
     #: whether this side can read sums that the coordinator cannot
     holds_key: ClassVar[bool] = False
 
-    @abstractmethod
-    def hide(self, vector: np.ndarray, operation: str) -> HiddenVector:
-        """Encode and hide a vector (float64, or int64 which is summed exactly)."""
+    def __init__(self, context: PartyContext, backend: "AdditiveBackend") -> None:
+        self._name, self._roster = context.name, tuple(context.roster)
+        self._backend = backend
+        self._group = context.group
+        # New keys on request, or exact sums next to the usual ones, are bound to a
+        # number of their own: nothing derived here is used twice.
+        fields = join_fields(
+            "sums",
+            session_binding(context),
+            self._group.next_epoch(),
+            backend.name,
+        )
+        self._binding = hashlib.sha256(fields).digest()
+        self._tag_stream = self._group.stream("tags", self._binding)
+        self._round = 0
+        self._last: _Hidden | None = None
 
     @abstractmethod
+    def hide_integers(self, integers: np.ndarray, number: int, key: bytes) -> list:
+        """Hide integers, for the sum with all parties'.
+
+        Parameters
+        ----------
+        integers : ndarray of uint64 of shape (n_limbs, n_integers)
+            In two's complement, low limbs first; see :meth:`AdditiveBackend.numbers`.
+        number : int
+            Of the sum; never the same twice.
+        key : bytes
+            Names all that the sum is bound to; the same at all parties.
+
+        Returns
+        -------
+        parts : list of bytes
+        """
+
+    @abstractmethod
+    def reveal_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
+        """Read the sum of the integers that all parties hid; it is checked elsewhere.
+
+        Parameters
+        ----------
+        total : HiddenVector
+        n_integers : int
+
+        Returns
+        -------
+        integers : ndarray of uint64 of shape (n_limbs, n_integers)
+        """
+
+    def hide(self, vector: np.ndarray, operation: str) -> HiddenVector:
+        """Encode and hide a vector (float64, or int64 which is summed exactly)."""
+        vector, n_parties = check_vector(vector), len(self._roster)
+        numbers = self._backend.numbers(n_parties, vector.size)
+        check_range(vector, n_parties, numbers.limit, numbers.hint)
+        number = self._next_number()
+        key = self._key(number, operation, vector, numbers)
+        integers = numbers.encode(vector)
+        tags = self._backend.ring.secrets(
+            self._tag_stream, number, key, integers.shape[1]
+        )
+        self._last = _Hidden(number, key, vector.size, numbers, tags)
+        integers = np.hstack([integers, tags.tag(integers, self._name)])
+        parts = self.hide_integers(integers, number, key)
+        return HiddenVector(self.kind, vector.size, number, key, parts)
+
     def reveal(self, total: HiddenVector) -> np.ndarray:
-        """Return the sum as float64 (int64 if all parties hid integers)."""
+        """Return the sum as float64 (int64 if all parties hid integers).
+
+        It is that of the last vectors hidden, or a ProtocolError, after which this
+        session hides and reads nothing any more.
+        """
+        try:
+            integers = self._verified(total)
+        except ProtocolError:
+            self._group.erase()
+            raise
+        except Exception as error:
+            self._group.erase()
+            raise ProtocolError("the total cannot be read") from error
+        return self._last.numbers.decode(integers, number_type(total.key))
 
     def control(self, step: str, payload: dict) -> dict:
         """Answer a message of the sum protocol itself (mask recovery)."""
         raise ProtocolError(f"this backend has no step {step!r}")
 
+    def _next_number(self):
+        # Counted before anything leaves; nobody tells a party which sum it is.
+        self._round += 1
+        return self._round
+
+    def _counted(self):
+        """Return the parties whose vectors must be in the total."""
+        return self._roster
+
+    def _key(self, number, operation, vector, numbers):
+        fields = join_fields(
+            "sum",
+            self._binding,
+            self._group.transcript,
+            number,
+            operation,
+            vector.size,
+            vector.dtype.str,
+            repr((numbers.fraction_bits, numbers.low_bits, numbers.limit)),
+        )
+        type_code = bytes([_NUMBER_TYPES.index(vector.dtype)])
+        return type_code + hashlib.sha256(fields).digest()
+
+    def _verified(self, total):
+        last, counted = self._last, self._counted()
+        if last is None or total.round != last.number:
+            raise ProtocolError("this party hid nothing in that round, or has gone on")
+        if total.key != last.key:
+            raise ProtocolError(
+                "the sum is under another key, or of another operation or number type"
+            )
+        if (total.kind, total.length) != (self.kind, last.length):
+            raise ProtocolError("the sum is not of the vectors that were hidden")
+        if total.addends != len(counted):
+            raise ProtocolError(
+                f"the sum is over {total.addends} of {len(counted)} parties"
+            )
+        n_values = last.numbers.n_integers(last.length)
+        shape = (last.numbers.n_limbs, n_values + self._backend.ring.n_digits)
+        integers = self.reveal_integers(total, shape[1])
+        if integers.shape != shape or integers.dtype != np.uint64:
+            raise ProtocolError("the total has another shape than what was hidden")
+        values, tag = integers[:, :n_values], integers[:, n_values:]
+        last.tags.check(values, tag, counted)
+        digest = hashlib.sha256(values.tobytes()).digest()
+        if last.accepted is None:
+            last.accepted = digest
+            self._group.add_verified(last.key, digest)
+        elif digest != last.accepted:
+            raise ProtocolError("another total was accepted before")
+        return values
+
+    def __reduce__(self):
+        raise TypeError("a sum session holds keys and cannot be pickled")
+
 
 class AdditiveBackend(BaseEstimator, ABC):
-    """Hyper-parameters of one way to add vectors that nobody may see."""
+    """Hyper-parameters of one way to add vectors that nobody may see.
+
+    A backend of one's own defines :meth:`setup`, :meth:`add_parts` and
+    :meth:`describe`, and :meth:`open_integers` if the coordinator may read sums.
+    """
 
     #: name accepted in place of an instance, as in ``backend="ckks"``
     name: ClassVar[str]
@@ -159,6 +332,8 @@ class AdditiveBackend(BaseEstimator, ABC):
     kind: ClassVar[str]
     #: who can read the sum: "parties" (key holders) or "coordinator" (and so everybody)
     sum_known_to: ClassVar[str]
+    #: where tags of sums are computed: here for integers of up to 128 bits
+    ring: ClassVar[TagRing] = TagRing(2**192, coefficient_bits=64, digit_bits=96)
 
     def validate(self) -> None:
         """Raise ValueError unless the hyper-parameters make sense and are safe."""
@@ -171,6 +346,25 @@ class AdditiveBackend(BaseEstimator, ABC):
         :class:`~skprivbn.exceptions.PrivacyLeakWarning`.
         """
 
+    def numbers(self, n_parties: int, length: int) -> FixedPoint:
+        """Return how values become integers: 64 of 128 bits behind the point.
+
+        Parameters
+        ----------
+        n_parties : int
+        length : int
+            Number of values.
+
+        Returns
+        -------
+        numbers : FixedPoint
+        """
+        return FixedPoint()
+
+    def max_sum(self) -> float:
+        """Return the largest absolute value that a sum may have."""
+        return float(self.numbers(1, 1).limit)
+
     @abstractmethod
     def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Party's side of the key exchange: a generator that returns a SumSession.
@@ -180,8 +374,31 @@ class AdditiveBackend(BaseEstimator, ABC):
         """
 
     @abstractmethod
+    def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
+        """Add without any key; what the coordinator does.
+
+        Parameters
+        ----------
+        columns : list of list of bytes
+            For each part of the hidden vectors, those of all parties.
+
+        Returns
+        -------
+        parts : list of bytes
+            Of the sum.
+        """
+
     def add(self, hidden: list[HiddenVector]) -> HiddenVector:
-        """Add without any key; what the coordinator does."""
+        """Add hidden vectors of one sum."""
+        first, *others = hidden
+        for other in others:
+            first.check_same_sum(other)
+        if first.kind != self.kind:
+            raise ProtocolError(f"{self.name} cannot add {first.kind} vectors")
+        parts = self.add_parts(
+            [list(parts) for parts in zip(*(h.parts for h in hidden))]
+        )
+        return replace(first, parts=parts, addends=sum(h.addends for h in hidden))
 
     def secure_sum(
         self, federation: Any, operation: str, payload: dict | None = None
@@ -192,13 +409,18 @@ class AdditiveBackend(BaseEstimator, ABC):
             [HiddenVector.from_payload(reply["vector"]) for reply in replies.values()]
         )
 
-    @abstractmethod
     def open(self, total: HiddenVector) -> np.ndarray:
         """Read the sum on the coordinator's side; ProtocolError if it may not."""
+        numbers = self.numbers(total.addends, total.length)
+        n_values = numbers.n_integers(total.length)
+        integers = self.open_integers(total, n_values + self.ring.n_digits)
+        return numbers.decode(integers[:, :n_values], number_type(total.key))
 
-    @abstractmethod
-    def max_sum(self) -> float:
-        """Return the largest absolute value that a sum may have."""
+    def open_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
+        """Read the integers of a sum without a key, where that is possible."""
+        raise ProtocolError(
+            f"only the parties can read a {self.name} sum: the coordinator has no key"
+        )
 
     @abstractmethod
     def describe(self, roster: Sequence[str]) -> dict:

@@ -8,12 +8,10 @@ from numbers import Integral
 import numpy as np
 import tenseal as ts
 
-from skprivbn.crypto._key_holders import (
-    KeyHolderBackend,
-    KeyHolderSession,
-    as_dtype,
-)
-from skprivbn.crypto._numbers import check_range
+from skprivbn.crypto._authentication import TagRing
+from skprivbn.crypto._base import SumSession
+from skprivbn.crypto._key_holders import KeyHolderBackend
+from skprivbn.crypto._numbers import FixedPoint
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval, StrOptions
 
@@ -43,6 +41,10 @@ _NOISE = math.hypot(3.2, 1 / math.sqrt(12))
 _SIGMAS = 8
 # Slots are computed in double precision by a transform of log2(N) passes.
 _FLOAT_ERROR = 2.0**-48
+# Double precision keeps so many bits less of larger sums; nobody adds up to more.
+_MAX_SUM_BITS = 33
+# A slot that holds what is left of a value has so many bits, at most.
+_LOW_BITS = 38
 _HEADER_BYTES = 4
 
 
@@ -50,16 +52,18 @@ class CKKSBackend(KeyHolderBackend):
     """Hide vectors with the CKKS homomorphic cipher (TenSEAL).
 
     The coordinator adds ciphertexts with a context that holds no key of any sort.
-    Only the parties, who share the secret key, can read the sum. It is approximate:
-    see `error_bound`. Integers are rounded, hence exact.
+    Only the parties, who share the secret key, can read the sum. CKKS is approximate:
+    see `error_bound`. Therefore values are rounded to a grid, coarse enough that the
+    sum of the rounded values comes out exactly, and can be verified.
 
     Parameters
     ----------
     preset : {"default", "fast", "large"}, default="default"
-        - ``"default"``: sums up to 2**21 with an absolute error near 1e-12;
-        - ``"fast"``: half the work, sums up to 2**19, error near 1e-9;
-        - ``"large"``: sums up to 2**59 and errors of double precision only, for
-          twice the work per ciphertext and twice the values in it.
+        - ``"default"``: sums up to 2**21, values rounded to multiples of 2**-63, or
+          of 2**-25 in vectors of more than 1,023 values;
+        - ``"fast"``: half the work, sums up to 2**19, about the same grids;
+        - ``"large"``: sums up to 2**33, multiples of 2**-51, or of 2**-13 in vectors of
+          more than 2,047 values, for twice the work per ciphertext.
     poly_modulus_degree : int, default=None
         Ring degree; a ciphertext holds half as many values. Overrides the preset.
     coeff_mod_bit_sizes : sequence of int, default=None
@@ -92,6 +96,7 @@ class CKKSBackend(KeyHolderBackend):
     """
 
     name = "ckks"
+    ring = TagRing(2**61 - 1, coefficient_bits=61, digit_bits=31)
     hidden_by = "CKKS encryption at 128-bit security (TenSEAL)"
 
     _parameter_constraints = {
@@ -140,6 +145,10 @@ class CKKSBackend(KeyHolderBackend):
                 f"scale_bits={scale_bits} leaves no room for values in a data modulus "
                 f"of {sum(primes[:-1])} bits (all primes but the last)"
             )
+        if self.numbers(1, 1).fraction_bits < 1:
+            raise ValueError(
+                f"scale_bits={scale_bits} leaves too much noise to tell integers apart"
+            )
 
     def _parameters(self):
         degree, primes, scale_bits = PRESETS[self.preset]
@@ -168,19 +177,50 @@ class CKKSBackend(KeyHolderBackend):
         noise = _SIGMAS * _NOISE * math.sqrt(n_parties * degree / 2) / 2.0**scale_bits
         return noise + _FLOAT_ERROR * max(largest, n_parties)
 
+    def numbers(self, n_parties: int, length: int) -> FixedPoint:
+        """Return the grid of values, at least four times the error of the largest sum.
+
+        Where it takes no more ciphertexts, what is left of a value between two points
+        of the grid goes into a slot of its own.
+
+        Parameters
+        ----------
+        n_parties : int
+        length : int
+            Number of values.
+
+        Returns
+        -------
+        numbers : FixedPoint
+        """
+        limit, n_slots = self.max_sum(), self._parameters()[0] // 2
+        fraction_bits = math.floor(-math.log2(4 * self.error_bound(n_parties, limit)))
+        spare_bits = math.floor(math.log2(limit / n_parties)) + fraction_bits - 1
+        roomy = 2 * length + self.ring.n_digits <= n_slots
+        return FixedPoint(
+            fraction_bits,
+            limit,
+            n_limbs=1,
+            low_bits=min(spare_bits, _LOW_BITS) if roomy else 0,
+            hint="rescale the data, or use CKKSBackend(preset='large') or "
+            "MaskingBackend",
+        )
+
     def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
         _, primes, scale_bits = self._parameters()
         # The primes lie slightly below their powers of two, and noise needs room.
-        return 0.98 * 2.0 ** (sum(primes[:-1]) - 1 - scale_bits)
+        bits = min(sum(primes[:-1]) - 1 - scale_bits, _MAX_SUM_BITS)
+        return 0.98 * 2.0**bits
 
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
-        n_parties = len(roster)
+        n_slots = self._parameters()[0] // 2
+        short, long = (self.numbers(len(roster), n) for n in (1, n_slots))
         precision = (
-            f"absolute error below {self.error_bound(n_parties):.1g} plus "
-            f"{_FLOAT_ERROR:.1g} of the largest value; sums up to "
-            f"{self.max_sum():.3g}; integers exact"
+            f"every value rounded to a multiple of 2**{math.log2(short.grid):.0f} "
+            f"(2**{math.log2(long.grid):.0f} in vectors of {n_slots // 2} values or "
+            f"more), then exact; sums up to {short.limit:.3g}; integers exact"
         )
         return self._describe(roster, precision)
 
@@ -191,14 +231,13 @@ class CKKSBackend(KeyHolderBackend):
     def _open_session(self, context, secret):
         return CKKSSession(context, secret, self)
 
-    def _add_parts(self, columns):
+    def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
+        """Add ciphertexts without any key."""
         parameters = self._parameters()
         server = _keyless_context(parameters)
         totals = []
         for column in columns:
-            first, *others = (
-                _load(part, self._parameters(), server) for part in column
-            )
+            first, *others = (_load(part, parameters, server) for part in column)
             try:
                 for other in others:
                     first += other
@@ -208,18 +247,18 @@ class CKKSBackend(KeyHolderBackend):
         return totals
 
 
-class CKKSSession(KeyHolderSession):
-    """One key holder's CKKS sums. The first slot of each ciphertext is a check."""
+class CKKSSession(SumSession):
+    """One key holder's CKKS sums."""
 
-    kind = "ciphertext"
+    holds_key = True
 
     def __init__(self, context, secret, backend):
-        super().__init__(context, secret)
+        super().__init__(context, backend)
         self._parameters = backend._parameters()
-        self._limit = backend.max_sum()
-        self._error_bound = backend.error_bound
         degree, _, scale_bits = self._parameters
-        self._n_values = degree // 2 - 1
+        self._n_slots = degree // 2
+        numbers = backend.numbers(len(self._roster), self._n_slots)
+        self._fraction_bits, self._limit = numbers.fraction_bits, numbers.limit
         try:
             self._context = ts.context_from(secret, n_threads=1)
             complete = self._context.has_secret_key()
@@ -228,59 +267,47 @@ class CKKSSession(KeyHolderSession):
         if not complete or self._context.global_scale != 2.0**scale_bits:
             raise ProtocolError("the CKKS key is not for the parameters agreed on")
 
-    def _encrypt(self, vector, check):
-        limit = self._limit
-        if vector.dtype == np.int64:
-            # Beyond, double precision could round to a neighbouring integer.
-            limit = min(limit, 0.25 / _FLOAT_ERROR)
-        check_range(
-            vector,
-            self._n_parties,
-            limit,
-            "rescale the data, or use CKKSBackend(preset='large') or MaskingBackend",
+    def hide_integers(self, integers, number, key):
+        """Encrypt integers, as many as a ciphertext holds at a time."""
+        values = np.ldexp(
+            integers[0].view(np.int64).astype(np.float64), -self._fraction_bits
         )
         parts = []
-        for index in range(self._n_parts(vector.size)):
-            values = vector[index * self._n_values : (index + 1) * self._n_values]
-            # The check comes first, so that its place does not depend on the length.
-            slots = np.concatenate([[_check_value(check(index), 1)], values])
+        for start in range(0, len(values), self._n_slots):
+            slots = values[start : start + self._n_slots].tolist()
             encrypted = ts.ckks_vector(self._context, slots)
             parts.append(_frame(encrypted.serialize(), self._parameters))
         return parts
 
-    def _decrypt(self, parts, length, dtype, check):
-        if len(parts) != self._n_parts(length):
+    def reveal_integers(self, total, n_integers):
+        """Decrypt, and take every slot for the integer that it is close to."""
+        sizes = [
+            min(self._n_slots, n_integers - start)
+            for start in range(0, n_integers, self._n_slots)
+        ]
+        if len(total.parts) != len(sizes):
             raise ProtocolError("the sum has too many or too few ciphertexts")
-        values = []
-        for index, part in enumerate(parts):
-            expected = _check_value(check(index), self._n_parties)
-            slots = self._decrypt_slots(part)
-            n_expected = min(self._n_values, length - index * self._n_values) + 1
-            # Values share the error of the largest, and so does the check.
-            largest = np.abs(slots).max(initial=0)
-            tolerance = 1e-6 + 2 * self._error_bound(self._n_parties, largest)
-            if slots.size != n_expected or abs(slots[0] - expected) > tolerance:
-                raise ProtocolError(
-                    "the decrypted check value is wrong: damaged ciphertext, wrong "
-                    "key, or not the sum over all parties"
-                )
-            values.append(slots[1:])
-        return as_dtype(np.concatenate(values), dtype)
+        values = np.concatenate(
+            [self._decrypt(part, size) for part, size in zip(total.parts, sizes)]
+        )
+        values = np.ldexp(values, self._fraction_bits)
+        integers = np.rint(values)
+        # rounding down may take each party's value one step beyond its share
+        most = np.ldexp(self._limit, self._fraction_bits) + len(self._roster)
+        if not np.all(np.abs(integers) <= most):  # nor NaN
+            raise ProtocolError("a decrypted sum is beyond the limit")
+        if not np.all(np.abs(values - integers) <= 0.25):
+            raise ProtocolError("a decrypted sum is not on the grid")
+        return integers.astype(np.int64).view(np.uint64)[np.newaxis]
 
-    def _decrypt_slots(self, part):
+    def _decrypt(self, part, size):
         encrypted = _load(part, self._parameters, self._context)
+        if encrypted.size() != size:
+            raise ProtocolError("a CKKS ciphertext has too many or too few values")
         try:
             return np.array(encrypted.decrypt())
         except Exception as error:
             raise ProtocolError("a CKKS ciphertext cannot be decrypted") from error
-
-    def _n_parts(self, length):
-        return max(1, -(-length // self._n_values))
-
-
-def _check_value(check, n_parties):
-    """Map a sum of `n_parties` 64-bit numbers to one of values between 1/2 and 1."""
-    return n_parties / 2 + check / 2.0**65
 
 
 def _new_context(parameters):
@@ -360,6 +387,23 @@ def _load(part, parameters, context):
     ):
         raise ProtocolError("damaged CKKS ciphertext")
     try:
-        return ts.ckks_vector_from(context, data)
+        encrypted = ts.ckks_vector_from(context, data)
+        (ciphertext,) = encrypted.ciphertext()
     except Exception as error:
         raise ProtocolError("not a CKKS ciphertext") from error
+    # Anything else is no sum of fresh ciphertexts: a product, say, has another scale.
+    _, _, scale_bits = parameters
+    if (
+        ciphertext.size() != 2
+        or ciphertext.scale != 2.0**scale_bits
+        or ciphertext.parms_id() != _first_parms_id(parameters)
+    ):
+        raise ProtocolError("not a CKKS ciphertext as parties make them")
+    return encrypted
+
+
+@lru_cache(maxsize=16)
+def _first_parms_id(parameters):
+    """Return what SEAL calls the parameters of a fresh ciphertext."""
+    (ciphertext,) = ts.ckks_vector(_new_context(parameters), [0.0]).ciphertext()
+    return ciphertext.parms_id()

@@ -1,9 +1,11 @@
-"""Keys and identifiers derived from other keys: HKDF (RFC 5869) with SHA-256."""
+"""Keys, identifiers and streams derived from keys: HKDF (RFC 5869), AES-256-CTR."""
 
 import hashlib
 import hmac
 
-__all__ = ["expand", "extract", "join_fields", "session_binding"]
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+__all__ = ["KeyStream", "expand", "extract", "join_fields", "session_binding"]
 
 
 def join_fields(*fields):
@@ -40,3 +42,45 @@ def session_binding(context):
     """Digest of the session and of everything its parties agreed on. Public."""
     fields = join_fields("skprivbn session", context.session, context.roster_hash)
     return hashlib.sha256(fields).digest()
+
+
+class KeyStream:
+    """Bytes that look random, from one key: a piece of their own for every sum.
+
+    A piece is cut from the AES-256-CTR key stream. The counter starts with the number
+    of the sum, which a key never sees twice, so no two pieces overlap; next comes a
+    digest of all that the piece is bound to, under a key, so that nobody else can find
+    two sums with the same digest. The last 32 bits count.
+
+    Parameters
+    ----------
+    key : bytes of length 64
+        Fresh and uniform.
+    """
+
+    KEY_BYTES = 64
+
+    def __init__(self, key):
+        self._digest_key = key[32:]
+        cipher = Cipher(algorithms.AES(key[:32]), modes.CTR(bytes(16)))
+        self._stream = cipher.encryptor()
+
+    def piece(self, number, name, zeros):
+        """Return the bytes of one sum.
+
+        Parameters
+        ----------
+        number : int
+            Of the sum.
+        name : bytes
+            What else the bytes are bound to.
+        zeros : bytes
+            As many as are wanted.
+
+        Returns
+        -------
+        piece : bytes
+        """
+        digest = hashlib.blake2b(name, key=self._digest_key, digest_size=8).digest()
+        self._stream.reset_nonce(number.to_bytes(4, "big") + digest + bytes(4))
+        return self._stream.update(zeros)

@@ -21,11 +21,7 @@ class NoSumsBackend(AdditiveBackend):
         return None
         yield  # makes this a generator, as every backend's setup is
 
-    def add(self, hidden):
-        """Refuse."""
-        raise ProtocolError("this protocol has no secure sums")
-
-    def open(self, total):
+    def add_parts(self, columns):
         """Refuse."""
         raise ProtocolError("this protocol has no secure sums")
 

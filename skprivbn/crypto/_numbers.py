@@ -1,13 +1,16 @@
-"""Numbers as the backends add them: checked vectors and 128-bit fixed point.
+"""Numbers as the backends add them: checked vectors as integers on a grid.
 
-A fixed-point vector is an array of shape (2, n) of unsigned 64-bit limbs, the low
-limbs first: value = (high * 2**64 + low) / 2**64 in two's complement. The binary
-point sits between the limbs, so an integer is its high limb and nothing is rounded.
+A vector of signed integers of 64 or 128 bits is an array of shape (1, n) or (2, n) of
+unsigned 64-bit limbs, the low limbs first, in two's complement. A value is its integer
+times the grid, a power of two.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
 __all__ = [
+    "FixedPoint",
     "RangeError",
     "add_limbs",
     "check_range",
@@ -19,8 +22,6 @@ __all__ = [
     "subtract_limbs",
     "sum_limbs",
 ]
-
-FRACTION_BITS = 64
 
 
 class RangeError(OverflowError):
@@ -61,8 +62,78 @@ def check_range(vector, n_parties, limit, hint):
         )
 
 
-def encode_fixed_point(vector):
-    """Encode a checked vector as limbs; float64 is rounded to multiples of 2**-64.
+@dataclass(frozen=True)
+class FixedPoint:
+    """How a backend writes values as integers, and how large sums may be.
+
+    Parameters
+    ----------
+    fraction_bits : int, default=64
+        Values are rounded to multiples of ``2**-fraction_bits``.
+    limit : float, default=2**63
+        Sums stay below it in absolute value; every party checks its own share.
+    n_limbs : {1, 2}, default=2
+        Integers of 64 or of 128 bits.
+    low_bits : int, default=0
+        With one limb, so many bits more behind the point, in integers of their own.
+    hint : str
+        What to do about values that are too large.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> numbers = FixedPoint(fraction_bits=4, limit=1000, n_limbs=1)
+    >>> numbers.encode(np.array([0.25, -1.0])).view(np.int64)
+    array([[  4, -16]])
+    >>> numbers.decode(numbers.encode(np.array([0.3])), np.dtype(float))
+    array([0.3125])
+    """
+
+    fraction_bits: int = 64
+    limit: float = 2**63
+    n_limbs: int = 2
+    low_bits: int = 0
+    hint: str = "rescale the data"
+
+    @property
+    def grid(self) -> float:
+        """What values are rounded to multiples of."""
+        return 2.0 ** -(self.fraction_bits + self.low_bits)
+
+    def n_integers(self, length: int) -> int:
+        """Return how many integers so many values take."""
+        return 2 * length if self.low_bits else length
+
+    def encode(self, vector: np.ndarray) -> np.ndarray:
+        """Return a checked vector as limbs of shape (n_limbs, n_integers)."""
+        if self.n_limbs == 2:
+            return encode_fixed_point(vector, self.fraction_bits)
+        if vector.dtype == np.int64:
+            whole, rest = vector << self.fraction_bits, np.zeros_like(vector)
+        else:
+            scaled = np.ldexp(vector, self.fraction_bits)
+            whole = np.floor(scaled) if self.low_bits else np.rint(scaled)
+            rest = np.rint(np.ldexp(scaled - whole, self.low_bits))
+        integers = [whole, rest] if self.low_bits else [whole]
+        return np.concatenate(integers).astype(np.int64).view(np.uint64)[np.newaxis]
+
+    def decode(self, limbs: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Return limbs as a vector of float64 or int64."""
+        if self.n_limbs == 2:
+            return decode_fixed_point(limbs, dtype, self.fraction_bits)
+        integers = limbs[0].view(np.int64)
+        length = len(integers) // 2 if self.low_bits else len(integers)
+        whole, rest = integers[:length], integers[length:]
+        if dtype == np.int64:
+            return whole >> self.fraction_bits
+        values = whole.astype(np.float64)
+        if self.low_bits:
+            values += np.ldexp(rest.astype(np.float64), -self.low_bits)
+        return np.ldexp(values, -self.fraction_bits)
+
+
+def encode_fixed_point(vector, fraction_bits=64):
+    """Encode a checked vector as two limbs; floats are rounded to the grid.
 
     Examples
     --------
@@ -73,26 +144,33 @@ def encode_fixed_point(vector):
     """
     limbs = np.zeros((2, vector.size), dtype=np.uint64)
     if vector.dtype == np.int64:
-        limbs[1] = vector.view(np.uint64)
+        limbs[0] = (
+            (vector << fraction_bits).view(np.uint64) if fraction_bits < 64 else 0
+        )
+        limbs[1] = (vector >> 64 - fraction_bits).view(np.uint64)
         return limbs
-    magnitude = np.abs(vector)
-    whole = np.floor(magnitude)
-    # Both steps are exact: a float's fraction has at most 53 bits, and scaling by a
-    # power of two moves the exponent only. Rounding cannot reach 2**64.
-    limbs[0] = np.rint((magnitude - whole) * 2.0**FRACTION_BITS)
-    limbs[1] = whole
+    # All steps are exact but the rounding: scaling by a power of two moves the exponent
+    # only, and a float has 53 bits.
+    magnitude = np.rint(np.abs(vector) * 2.0**fraction_bits)
+    high = np.floor(magnitude * 2.0**-64)
+    limbs[0] = magnitude - high * 2.0**64
+    limbs[1] = high
     _negate_where(limbs, vector < 0)
     return limbs
 
 
-def decode_fixed_point(limbs, dtype):
-    """Read limbs as a float64 or int64 vector, the inverse of the encoding."""
+def decode_fixed_point(limbs, dtype, fraction_bits=64):
+    """Read two limbs as a float64 or int64 vector, the inverse of the encoding."""
+    low, high = limbs
     if dtype == np.int64:
-        return limbs[1].view(np.int64).copy()
-    negative = limbs[1] >= np.uint64(2**63)
+        if fraction_bits == 64:
+            return high.view(np.int64).copy()
+        shift = np.uint64(fraction_bits)
+        return (high << np.uint64(64) - shift | low >> shift).view(np.int64)
+    negative = high >= np.uint64(2**63)
     limbs = limbs.copy()
     _negate_where(limbs, negative)
-    values = limbs[1].astype(np.float64) + limbs[0] * 2.0**-FRACTION_BITS
+    values = limbs[1] * 2.0 ** (64 - fraction_bits) + limbs[0] * 2.0**-fraction_bits
     np.negative(values, out=values, where=negative)
     return values
 

@@ -9,12 +9,10 @@ import numpy as np
 from joblib import Parallel, delayed
 from phe import PaillierPrivateKey, PaillierPublicKey, generate_paillier_keypair
 
-from skprivbn.crypto._key_holders import KeyHolderBackend, KeyHolderSession
-from skprivbn.crypto._numbers import (
-    check_range,
-    decode_fixed_point,
-    encode_fixed_point,
-)
+from skprivbn.crypto._authentication import TagRing
+from skprivbn.crypto._base import SumSession
+from skprivbn.crypto._key_holders import KeyHolderBackend
+from skprivbn.crypto._numbers import FixedPoint
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
 
@@ -22,7 +20,11 @@ __all__ = ["PaillierBackend"]
 
 _FIELD_BYTES = 12
 _FRACTION_BITS = 48
-_MAX_SUM = 2 ** (8 * _FIELD_BYTES - 1 - _FRACTION_BITS)
+_NUMBERS = FixedPoint(
+    _FRACTION_BITS,
+    limit=2 ** (8 * _FIELD_BYTES - 1 - _FRACTION_BITS),
+    hint="rescale the data, or use MaskingBackend",
+)
 _SECURE_KEY_SIZE = 2048
 
 
@@ -30,8 +32,8 @@ class PaillierBackend(KeyHolderBackend):
     """Hide vectors with the Paillier cryptosystem (phe).
 
     Values become multiples of 2**-48 in fields of 96 bits, and a ciphertext holds as
-    many fields as fit: 21 in a key of 2048 bits, one of them a check. Sums are exact
-    in this number format. Only the parties, who share the key, can read them.
+    many fields as fit: 21 in a key of 2048 bits. Sums are exact in this number format.
+    Only the parties, who share the key, can read them.
 
     Parameters
     ----------
@@ -56,6 +58,7 @@ class PaillierBackend(KeyHolderBackend):
     """
 
     name = "paillier"
+    ring = TagRing(2**127 - 1, coefficient_bits=127, digit_bits=64)
     hidden_by = "Paillier encryption (phe)"
 
     _parameter_constraints = {
@@ -95,16 +98,16 @@ class PaillierBackend(KeyHolderBackend):
             )
         return None
 
-    def max_sum(self) -> float:
-        """Return the largest absolute value that a sum may have."""
-        return float(_MAX_SUM)
+    def numbers(self, n_parties: int, length: int) -> FixedPoint:
+        """Return how values become integers: fields of 96 bits, 48 for fractions."""
+        return _NUMBERS
 
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
         words = self._describe(
             roster,
             f"every value rounded to a multiple of 2**-{_FRACTION_BITS}, then exact; "
-            f"sums up to {_MAX_SUM:.3g}; integers exact",
+            f"sums up to {self.max_sum():.3g}; integers exact",
         )
         level = "128-bit" if self.key_size >= 3072 else "about 112-bit"
         if self.key_size < _SECURE_KEY_SIZE:
@@ -120,7 +123,8 @@ class PaillierBackend(KeyHolderBackend):
     def _open_session(self, context, secret):
         return PaillierSession(context, secret, self)
 
-    def _add_parts(self, columns):
+    def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
+        """Multiply ciphertexts, which adds what is in them."""
         # The modulus is public but not among the parameters: it is the first part.
         (modulus, *others), *columns = columns
         if any(other != modulus for other in others):
@@ -135,34 +139,29 @@ class PaillierBackend(KeyHolderBackend):
         return [modulus, *totals]
 
 
-class PaillierSession(KeyHolderSession):
-    """One key holder's Paillier sums. The first field of a plaintext is a check."""
+class PaillierSession(SumSession):
+    """One key holder's Paillier sums."""
 
-    kind = "ciphertext"
+    holds_key = True
 
     def __init__(self, context, secret, backend):
-        super().__init__(context, secret)
+        super().__init__(context, backend)
         self._key_size = backend.key_size
         self._n_jobs = backend.n_jobs
         self._private = _read_key(secret, backend.key_size)
         self._modulus = self._private.public_key.n.to_bytes(
             backend.key_size // 8, "big"
         )
-        self._n_values = (backend.key_size - 1) // (8 * _FIELD_BYTES) - 1
+        self._n_fields = (backend.key_size - 1) // (8 * _FIELD_BYTES)
         # Fields must not go negative: each party lifts its values by half of its share
         # of the field, and the total is lowered by what all parties added.
-        self._lift = 2 ** (8 * _FIELD_BYTES - 1) // self._n_parties
+        self._lift = 2 ** (8 * _FIELD_BYTES - 1) // len(self._roster)
 
-    def _encrypt(self, vector, check):
-        check_range(
-            vector,
-            self._n_parties,
-            _MAX_SUM,
-            "rescale the data, or use MaskingBackend",
-        )
+    def hide_integers(self, integers, number, key):
+        """Encrypt integers, as many as a ciphertext holds at a time."""
         plaintexts = [
-            self._pack(vector[start : start + self._n_values], check(index))
-            for index, start in enumerate(self._starts(vector.size))
+            self._pack(integers[:, start : start + self._n_fields])
+            for start in range(0, integers.shape[1], self._n_fields)
         ]
         ciphertexts = self._map(_encrypt_as_owner, plaintexts)
         return [
@@ -170,24 +169,23 @@ class PaillierSession(KeyHolderSession):
             *(_write_ciphertext(number, self._key_size) for number in ciphertexts),
         ]
 
-    def _decrypt(self, parts, length, dtype, check):
-        starts = self._starts(length)
-        if len(parts) != len(starts) + 1:
+    def reveal_integers(self, total, n_integers):
+        """Decrypt; a bit more than the fields have is an error."""
+        modulus, *parts = total.parts
+        starts = range(0, n_integers, self._n_fields)
+        if len(parts) != len(starts):
             raise ProtocolError("the sum has too many or too few ciphertexts")
-        modulus, *parts = parts
         if modulus != self._modulus:
             raise ProtocolError("the sum is under another Paillier key")
         square = self._private.public_key.nsquare
         ciphertexts = [_read_ciphertext(part, square) for part in parts]
         plaintexts = self._map(PaillierPrivateKey.raw_decrypt, ciphertexts)
-        values = [
-            self._unpack(plaintext, min(self._n_values, length - start), check(index))
-            for index, (start, plaintext) in enumerate(zip(starts, plaintexts))
-        ]
-        return decode_fixed_point(np.concatenate(values, axis=1), dtype)
-
-    def _starts(self, length):
-        return range(0, max(length, 1), self._n_values)
+        return np.hstack(
+            [
+                self._unpack(plaintext, min(self._n_fields, n_integers - start))
+                for start, plaintext in zip(starts, plaintexts)
+            ]
+        )
 
     def _map(self, function, numbers):
         # Threads, so that the key stays in this process: gmpy2 lets go of the
@@ -197,41 +195,25 @@ class PaillierSession(KeyHolderSession):
             for number in numbers
         )
 
-    def _pack(self, values, check):
-        if values.dtype == np.float64:
-            values = np.ldexp(
-                np.rint(np.ldexp(values, _FRACTION_BITS)), -_FRACTION_BITS
-            )
-        limbs = encode_fixed_point(values)
-        # The low limb counts 2**-64: the field starts at its third byte.
-        fields = _limbs_as_bytes(limbs)[:, 2 : 2 + _FIELD_BYTES]
-        numbers = [check]
-        for field in fields:
+    def _pack(self, integers):
+        fields = []
+        for field in _limbs_as_bytes(integers)[:, :_FIELD_BYTES]:
             signed = int.from_bytes(field.tobytes(), "little", signed=True)
-            numbers.append(signed + self._lift)
-        return int.from_bytes(
-            b"".join(number.to_bytes(_FIELD_BYTES, "little") for number in numbers),
-            "little",
-        )
+            fields.append((signed + self._lift).to_bytes(_FIELD_BYTES, "little"))
+        return int.from_bytes(b"".join(fields), "little")
 
-    def _unpack(self, plaintext, n_values, check):
-        n_bytes = (n_values + 1) * _FIELD_BYTES
-        mask = (1 << 8 * _FIELD_BYTES) - 1
-        if plaintext >> 8 * n_bytes or plaintext & mask != check:
-            raise ProtocolError(
-                "the decrypted check value is wrong: damaged ciphertext or not the sum "
-                "over all parties"
-            )
+    def _unpack(self, plaintext, n_fields):
+        n_bytes = n_fields * _FIELD_BYTES
+        if plaintext >> 8 * n_bytes:
+            raise ProtocolError("a decrypted sum has more bits than its fields")
         data = plaintext.to_bytes(n_bytes, "little")
-        wide = np.zeros((n_values, 16), dtype=np.uint8)
-        lifted = self._n_parties * self._lift
-        for row, start in zip(wide, range(_FIELD_BYTES, n_bytes, _FIELD_BYTES)):
+        wide = np.zeros((n_fields, 16), dtype=np.uint8)
+        lifted = len(self._roster) * self._lift
+        for row, start in zip(wide, range(0, n_bytes, _FIELD_BYTES)):
             number = int.from_bytes(data[start : start + _FIELD_BYTES], "little")
-            shifted = (number - lifted) << 64 - _FRACTION_BITS
-            row[:] = np.frombuffer(
-                shifted.to_bytes(16, "little", signed=True), dtype=np.uint8
-            )
-        return wide.view("<u8").T
+            signed = (number - lifted).to_bytes(16, "little", signed=True)
+            row[:] = np.frombuffer(signed, dtype=np.uint8)
+        return np.ascontiguousarray(wide.view("<u8").T)
 
 
 def _limbs_as_bytes(limbs):

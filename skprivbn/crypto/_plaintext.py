@@ -1,8 +1,6 @@
 """Sums in the clear: for comparing, and for data that are nobody's secret."""
 
-import math
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +11,10 @@ from skprivbn.crypto._base import (
     PartyContext,
     SumSession,
 )
-from skprivbn.crypto._numbers import check_range, check_vector
+from skprivbn.crypto._numbers import limbs_from_bytes, limbs_to_bytes, sum_limbs
 from skprivbn.exceptions import ProtocolError
 
 __all__ = ["PlaintextBackend"]
-
-_NUMBER_TYPES = {b"float64": "<f8", b"int64": "<i8"}
 
 
 class PlaintextBackend(AdditiveBackend):
@@ -47,28 +43,19 @@ class PlaintextBackend(AdditiveBackend):
 
     def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Return the session; there is no key to agree on."""
-        return PlaintextSession(context)
+        return PlaintextSession(context, self)
         yield  # makes this a generator, as every backend's setup is
 
-    def add(self, hidden: list[HiddenVector]) -> HiddenVector:
+    def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
         """Add vectors."""
-        first, *others = hidden
-        for other in others:
-            first.check_same_sum(other)
-        total = np.sum([_read(h) for h in hidden], axis=0)
-        return replace(
-            first,
-            parts=[total.tobytes()],
-            addends=sum(h.addends for h in hidden),
-        )
+        (column,) = columns
+        for part in column:
+            _read(part, len(column[0]) // 16)
+        return [limbs_to_bytes(sum_limbs(column))]
 
-    def open(self, total: HiddenVector) -> np.ndarray:
+    def open_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
         """Read the sum."""
-        return _read(total).copy()
-
-    def max_sum(self) -> float:
-        """Return the largest absolute value that a sum may have."""
-        return math.inf
+        return _read(total.parts[0], n_integers)
 
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
@@ -76,41 +63,26 @@ class PlaintextBackend(AdditiveBackend):
             "sum_known_to": "the coordinator, and whoever it tells",
             "hidden_by": "nothing: the coordinator reads every party's vectors",
             "broken_by": "the coordinator alone",
-            "precision": "double precision; integers exact",
+            "precision": "every value rounded to a multiple of 2**-64, then exact; "
+            "integers exact",
         }
 
 
 class PlaintextSession(SumSession):
-    """A party's side, which only counts the rounds."""
+    """A party's side, which writes integers down as they are."""
 
-    def __init__(self, context):
-        self._n_parties = len(context.roster)
-        self._round = 0
+    kind = "plaintext"
 
-    def hide(self, vector, operation):
-        """Write the vector down as it is."""
-        vector = check_vector(vector)
-        if vector.dtype == np.int64:
-            check_range(vector, self._n_parties, 2**63, "use floats")
-        self._round += 1
-        key = vector.dtype.name.encode()
-        part = vector.astype(_NUMBER_TYPES[key], copy=False).tobytes()
-        return HiddenVector("plaintext", vector.size, self._round, key, [part])
+    def hide_integers(self, integers, number, key):
+        """Hide nothing."""
+        return [limbs_to_bytes(integers)]
 
-    def reveal(self, total):
+    def reveal_integers(self, total, n_integers):
         """Read the sum."""
-        if total.addends != self._n_parties:
-            raise ProtocolError(
-                f"the sum is over {total.addends} of {self._n_parties} parties"
-            )
-        return _read(total).copy()
+        return _read(total.parts[0], n_integers)
 
 
-def _read(hidden):
-    if (
-        hidden.kind != "plaintext"
-        or hidden.key not in _NUMBER_TYPES
-        or [len(part) for part in hidden.parts] != [8 * hidden.length]
-    ):
-        raise ProtocolError("not a plaintext vector")
-    return np.frombuffer(hidden.parts[0], dtype=_NUMBER_TYPES[hidden.key])
+def _read(part, n_integers):
+    if len(part) != 16 * n_integers:
+        raise ProtocolError("a plaintext vector is longer or shorter than it says")
+    return limbs_from_bytes(part)

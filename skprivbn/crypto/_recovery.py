@@ -28,17 +28,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from skprivbn.crypto._base import HiddenVector, SumSession
-from skprivbn.crypto._derive import expand, extract, join_fields
-from skprivbn.crypto._masking import (
-    MaskStream,
-    check_summand,
-    mask,
-    mask_info,
-    mask_set_binding,
-    open_total,
-    read_limbs,
-    sum_of_masks,
-)
+from skprivbn.crypto._derive import KeyStream, expand, extract, join_fields
+from skprivbn.crypto._masking import mask, open_total, read_limbs, sum_of_masks
 from skprivbn.crypto._numbers import add_limbs, limbs_to_bytes, subtract_limbs
 from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
@@ -55,10 +46,10 @@ class RecoverySession(SumSession):
     Parameters
     ----------
     context : PartyContext
-    threshold : int
-        How many parties must stay.
+    backend : MaskingBackend
     """
 
+    kind = "masked"
     #: step -> names in its payload
     STEPS = {
         "keys": set(),
@@ -68,13 +59,12 @@ class RecoverySession(SumSession):
         "unmask": {"signatures"},
     }
 
-    def __init__(self, context, threshold):
+    def __init__(self, context, backend):
+        super().__init__(context, backend)
         self._context = context
-        self._name = context.name
-        self._roster = tuple(context.roster)
-        self._threshold = threshold
-        self._binding = mask_set_binding(context)
-        self._round = 0
+        self._threshold = backend.n_needed(len(self._roster))
+        #: who is in the total, as this party and a quorum signed
+        self._signed = ()
         self._present = _present.setdefault(context, set(self._roster))
         self._forget_round()
 
@@ -151,19 +141,24 @@ class RecoverySession(SumSession):
         return {}
 
     def hide(self, vector, operation):
-        """Mask a vector twice: pairwise, and with a mask of its own."""
+        """Hide a vector, once the keys of this sum are there."""
         if self._next_step != "hide":
             raise ProtocolError("a recoverable sum starts with fresh keys")
-        vector = check_summand(vector, len(self._roster))
+        self._signed = ()
+        return super().hide(vector, operation)
+
+    def _next_number(self):
+        # counted by the first step
         self._next_step = "survivors"
+        return self._round
+
+    def hide_integers(self, integers, number, key):
+        """Mask integers twice: pairwise, and with a mask of one's own."""
         masks = [(_stream(self._seed), True)]
         for peer in self._received.keys() - {self._name}:
             secret = _pair_secret(self._private, self._public_keys[peer])
             masks.append((_stream(secret), _adds(self._roster, self._name, peer)))
-        info = mask_info(
-            self._binding, self._round, operation, vector.size, vector.dtype
-        )
-        return mask(vector, self._round, info, masks)
+        return [mask(integers, number, key, masks)]
 
     def _answer_survivors(self, survivors):
         self._check_quorum(survivors)
@@ -189,17 +184,19 @@ class RecoverySession(SumSession):
         # Who was left out of a sum stays out. The difference of two sums, one with and
         # one without a party, would be that party's vector.
         self._present.intersection_update(self._survivors)
+        # Kept until the total is verified, which must be over these and nobody else.
+        self._signed = self._survivors
         self._forget_round()
         return {"seeds": seeds, "keys": keys}
 
-    def reveal(self, total):
+    def _counted(self):
+        if not self._signed:
+            raise ProtocolError("a total without a signed list of its parties")
+        return self._signed
+
+    def reveal_integers(self, total, n_integers):
         """Read a sum, which is no secret any more."""
-        if not self._threshold <= total.addends <= len(self._roster):
-            raise ProtocolError(
-                f"the sum is over {total.addends} of {len(self._roster)} parties; "
-                f"at least {self._threshold} must take part"
-            )
-        return open_total(total)
+        return open_total(total, n_integers)
 
     def _check_quorum(self, names):
         """Raise unless these are enough distinct parties, this one among them."""
@@ -224,9 +221,6 @@ class RecoverySession(SumSession):
         info = join_fields("shares", self._binding, self._round, sender, receiver)
         pair_key = self._context.pair_key(peer, b"mask recovery")
         return ChaCha20Poly1305(expand(extract(pair_key), info))
-
-    def __reduce__(self):
-        raise TypeError("a sum session holds keys and cannot be pickled")
 
 
 def recoverable_sum(backend, federation, operation, payload):
@@ -344,7 +338,7 @@ def _remove_masks(total, roster, publics, survivors, givers):
 
 def _stream(secret):
     """The one mask that comes from a secret made for one sum."""
-    return MaskStream(expand(extract(secret), b"mask", MaskStream.KEY_BYTES))
+    return KeyStream(expand(extract(secret), b"mask", KeyStream.KEY_BYTES))
 
 
 def _point(roster, name):

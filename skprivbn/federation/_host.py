@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from numpy.typing import ArrayLike
 
 from skprivbn.crypto import MaskingBackend, resolve_backend
+from skprivbn.crypto._authentication import open_sums
+from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._party import Party, PartyRefusal
@@ -212,7 +214,9 @@ class PartyHost:
 
     def _rotate(self):
         """Make fresh keys for the secure sums, in a conversation with the peers."""
-        return self._begin("session.keys", self._backend.setup(self._session))
+        if isinstance(self._backend, NoSumsBackend):
+            return self._begin("session.keys", self._backend.setup(self._session))
+        return self._begin("session.keys", open_sums(self._backend, self._session))
 
     def _control_backend(self, step, **payload):
         agreement = self._agreement

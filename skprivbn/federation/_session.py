@@ -81,6 +81,8 @@ class PartySession:
         self.roster = agreement.roster
         self.session = agreement.session
         self.roster_hash = agreement.hash
+        #: key of all parties, made together with the keys of the first sums
+        self.group = None
         self._identity = identity
         self._pins = pins
         self._ephemeral = EphemeralKey()

@@ -8,6 +8,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from skprivbn.crypto import HiddenVector
+from skprivbn.crypto._authentication import open_sums
 from skprivbn.exceptions import ProtocolError
 
 
@@ -17,6 +18,7 @@ class Context:
     def __init__(self, name, roster, session, roster_hash, pair_secrets, identities):
         self.name, self.roster = name, roster
         self.session, self.roster_hash = session, roster_hash
+        self.group = None
         self._pair_secrets, self._identities = pair_secrets, identities
 
     def pair_key(self, peer, purpose):
@@ -49,7 +51,12 @@ def make_contexts(n_parties, roster_hash=bytes(32)):
 
 def start_sessions(backend, contexts):
     """Run the setup of all parties; return their sum sessions by name."""
-    generators = {name: backend.setup(context) for name, context in contexts.items()}
+    return converse({n: open_sums(backend, context) for n, context in contexts.items()})
+
+
+def converse(generators):
+    """Carry what generators say to each other; return their results by name."""
+    names, generators = list(generators), dict(generators)
     inbox = dict.fromkeys(generators)
     sessions = {}
     while generators:
@@ -64,7 +71,7 @@ def start_sessions(backend, contexts):
         for sender, messages in outgoing.items():
             for receiver, payload in messages.items():
                 inbox[receiver][sender] = deepcopy(payload)
-    return {name: sessions[name] for name in contexts}
+    return {name: sessions[name] for name in names}
 
 
 class MicroFederation:

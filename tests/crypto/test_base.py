@@ -50,10 +50,8 @@ def stated_error(backend, vectors):
     """Absolute error that the backend's `describe` promises."""
     n_parties, largest = len(vectors), np.abs(np.sum(np.abs(vectors), axis=0)).max()
     rounding = 2 * n_parties * np.finfo(float).eps * largest
-    if isinstance(backend, CKKSBackend):
-        return backend.error_bound(n_parties, largest) + rounding
-    resolution = {"paillier": 2.0**-48, "masking": 2.0**-64, "plaintext": 0.0}
-    return n_parties * resolution[backend.name] / 2 + rounding
+    resolution = backend.numbers(*vectors.shape).grid
+    return n_parties * resolution / 2 + rounding
 
 
 def agree_with_numpy(backend, n_parties, length, magnitude, seed):
@@ -107,10 +105,22 @@ def test_sum_equals_numpys_small_range(backend, n_parties, length, exponent, see
 def test_vectors_that_fill_or_exceed_one_ciphertext(backend):
     slots = {"default": 2048, "fast": 2048, "large": 4096}
     n = slots[backend.preset] if isinstance(backend, CKKSBackend) else 4
-    for length in (0, 1, n - 2, n - 1, n, 2 * n - 2, 2 * n - 1):
+    for length in (
+        0,
+        1,
+        n // 2 - 1,
+        n // 2,
+        n - 3,
+        n - 2,
+        n - 1,
+        n,
+        2 * n - 2,
+        2 * n - 1,
+    ):
         vectors = RNG.normal(size=(2, length))
         total = secure_sum(backend, vectors)
-        np.testing.assert_allclose(total, vectors.sum(axis=0), atol=1e-8)
+        grid = backend.numbers(2, length).grid
+        np.testing.assert_allclose(total, vectors.sum(axis=0), atol=grid + 1e-15)
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -183,12 +193,18 @@ def test_values_that_are_no_numbers(backend, bad):
 def test_mixed_up_sums_raise(backend):
     sessions = start_sessions(backend, make_contexts(3))
     ones = np.ones((3, 4))
-    first, session = hide_all(sessions, ones), sessions["party 0"]
+    first = hide_all(sessions, ones)
     with pytest.raises(ProtocolError, match="2 of 3 parties"):
-        session.reveal(backend.add(first[:2]))
+        sessions["party 0"].reveal(backend.add(first[:2]))
     # One party twice instead of all three: the count is right, the content is not.
-    with pytest.raises(ProtocolError, match="check value|masks do not cancel"):
-        session.reveal(backend.add([first[0], first[1], first[1]]))
+    with pytest.raises(ProtocolError, match="not the sum of what|masks do not cancel"):
+        sessions["party 1"].reveal(backend.add([first[0], first[1], first[1]]))
+    # Whoever met such a total hides nothing any more.
+    for name in ("party 0", "party 1"):
+        with pytest.raises(ProtocolError, match="were erased"):
+            sessions[name].hide(ones[0], "statistics")
+    sessions = start_sessions(backend, make_contexts(3))
+    first = hide_all(sessions, ones)
     second = hide_all(sessions, ones)
     with pytest.raises(ProtocolError, match="different kind, length, round or key"):
         backend.add([first[0], first[1], second[2]])
@@ -257,10 +273,10 @@ def test_another_key_raises(backend):
     hide_all(theirs, np.ones((2, 5)))
     with pytest.raises(ProtocolError, match="another key"):
         theirs["party 0"].reveal(total)
-    # And if somebody relabels the message, the check value does not fit.
-    relabelled = theirs["party 0"]._key_id("statistics", np.dtype(float))
-    with pytest.raises(ProtocolError):
-        theirs["party 0"].reveal(replace(total, key=relabelled))
+    # And if somebody relabels the message, the tag does not fit.
+    relabelled = theirs["party 1"]._last.key
+    with pytest.raises(ProtocolError, match="limit|grid|not the sum|bits|Paillier"):
+        theirs["party 1"].reveal(replace(total, key=relabelled))
 
 
 @pytest.mark.parametrize("backend", KEY_HOLDERS)
@@ -274,6 +290,7 @@ def test_coordinator_cannot_open(backend):
 @pytest.mark.parametrize("backend", KEY_HOLDERS)
 def test_setup_refuses_what_is_no_key(backend):
     contexts = make_contexts(2)
+    start_sessions(backend, contexts)
     for message in ({"key": b"nonsense"}, {"key": 3}, {}, {"key": b"", "more": 1}):
         setup = backend.setup(contexts["party 1"])
         next(setup)

@@ -60,17 +60,37 @@ def test_parameters_override_the_preset():
     )
     vectors = np.random.default_rng(0).normal(size=(3, 4100)) * 100
     total = secure_sum(backend, vectors)
-    np.testing.assert_allclose(total, vectors.sum(axis=0), atol=backend.error_bound(3))
+    grid = backend.numbers(3, 4100).grid
+    np.testing.assert_allclose(total, vectors.sum(axis=0), atol=1.5 * grid)
 
 
 @pytest.mark.parametrize("preset", list(_ckks.PRESETS))
 def test_error_is_below_the_bound_and_not_far_below(preset):
     """A bound a hundred times too large would hide a loss of precision."""
     backend = CKKSBackend(preset=preset)
-    vectors = np.random.default_rng(0).uniform(-1, 1, (4, 2047))
-    error = np.abs(secure_sum(backend, vectors) - vectors.sum(axis=0)).max()
-    bound = backend.error_bound(4, 4.0)
-    assert bound / 500 < error < bound
+    limit, n_slots = backend.max_sum(), backend._parameters()[0] // 2
+    for largest in (4.0, limit):
+        vectors = np.random.default_rng(0).uniform(-1, 1, (4, 2000)) * largest / 4
+        vectors = np.hstack([vectors, np.zeros((4, n_slots - 2002))])
+        sessions = start_sessions(backend, make_contexts(4))
+        (part,) = backend.add(hide_all(sessions, vectors)).parts
+        slots = sessions["party 0"]._decrypt(part, n_slots)[:-2]
+        grid = backend.numbers(4, n_slots - 2).grid
+        error = np.abs(slots - (np.rint(vectors / grid) * grid).sum(axis=0)).max()
+        # tags are in other slots, and as large as 4 * 2**31 steps of the grid
+        bound = backend.error_bound(4, max(largest, grid * 2**33))
+        assert bound / 500 < error < bound
+        assert bound <= grid / 4
+
+
+def test_bits_kept_on_the_grid():
+    for n_parties in (2, 10, 64):
+        for preset in _ckks.PRESETS:
+            backend = CKKSBackend(preset=preset)
+            numbers = backend.numbers(n_parties, 5000)
+            assert np.log2(numbers.limit / numbers.grid) > 42.9
+            numbers = backend.numbers(n_parties, 1000)
+            assert np.log2(numbers.limit / numbers.grid) > 42.9 + 34
 
 
 def test_statistics_of_a_mixture_are_exact_to_nine_digits():
@@ -79,6 +99,23 @@ def test_statistics_of_a_mixture_are_exact_to_nine_digits():
     np.testing.assert_allclose(
         secure_sum(CKKSBackend(), vectors), vectors.sum(axis=0), rtol=1e-9
     )
+
+
+def test_ciphertexts_that_parties_do_not_make_are_refused():
+    """Another scale, another number of slots, other parameters."""
+    backend = CKKSBackend()
+    parameters = backend._parameters()
+    sessions = start_sessions(backend, make_contexts(2))
+    session = sessions["party 0"]
+
+    def refuses(encrypted, match):
+        part = _ckks._frame(encrypted.serialize(), parameters)
+        with pytest.raises(ProtocolError, match=match):
+            session._decrypt(part, 7)
+
+    refuses(ts.ckks_vector(session._context, [1.0] * 7, 2.0**40), "as parties make")
+    refuses(ts.ckks_vector(session._context, [1.0] * 8), "too many or too few")
+    refuses(ts.ckks_vector(session._context, [1.0] * 3), "too many or too few")
 
 
 @pytest.mark.parametrize("preset", list(_ckks.PRESETS))
@@ -114,6 +151,7 @@ def test_no_key_in_what_the_server_receives():
     """Scan for 32-byte pieces of the secret context, which has no long zero runs."""
     contexts = make_contexts(2)
     backend = CKKSBackend()
+    start_sessions(backend, contexts)  # for a group key
     secret = backend._make_key()
     sessions = {
         name: backend._open_session(context, secret)
@@ -136,6 +174,7 @@ def test_no_key_in_what_the_server_receives():
 
 def test_key_of_other_parameters_is_refused():
     contexts = make_contexts(2)
+    start_sessions(CKKSBackend(), contexts)
     secret = CKKSBackend(preset="fast")._make_key()
     with pytest.raises(ProtocolError, match="parameters agreed on"):
         CKKSBackend()._open_session(contexts["party 1"], secret)

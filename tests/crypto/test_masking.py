@@ -11,8 +11,14 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import cross_val_score
 
 from skprivbn.crypto import MaskingBackend, _masking
-from skprivbn.crypto._masking import MaskingSession, MaskStream, open_total, read_limbs
-from skprivbn.crypto._numbers import encode_fixed_point, limbs_from_bytes
+from skprivbn.crypto._authentication import GroupKey
+from skprivbn.crypto._derive import KeyStream
+from skprivbn.crypto._masking import MaskingSession, read_limbs
+from skprivbn.crypto._numbers import (
+    decode_fixed_point,
+    encode_fixed_point,
+    limbs_from_bytes,
+)
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
     hide_all,
@@ -34,7 +40,7 @@ def differences(first, second):
     """Read two masked vectors as if their masks were the same."""
     limbs = read_limbs(first).copy()
     _masking.subtract_limbs(limbs, read_limbs(second))
-    return _masking.decode_fixed_point(limbs, np.dtype(float))[:-1]
+    return decode_fixed_point(limbs, np.dtype(float))[:-3]
 
 
 def test_sum_does_not_depend_on_the_order():
@@ -67,8 +73,12 @@ def test_masked_values_are_those_of_an_independent_slow_version():
         binding = hashlib.sha256(
             fields(b"skprivbn session", context.session, context.roster_hash)
         ).digest()
-        binding = hashlib.sha256(fields(b"mask set", binding, number(0))).digest()
-        info = fields(b"mask", binding, number(1), b"statistics", number(2), b"<f8")
+        binding = hashlib.sha256(
+            fields(b"sums", binding, number(1), b"masking")
+        ).digest()
+        nothing_verified = bytes(32)
+        info = fields(b"sum", binding, nothing_verified, number(1), b"statistics")
+        info += fields(number(2), b"<f8", repr((64, 0, 2**63)).encode())
         expected = [int(x * 2**64) for x in vectors[place]]
         for other, peer in enumerate(contexts):
             if peer == name:
@@ -78,16 +88,16 @@ def test_masked_values_are_those_of_an_independent_slow_version():
             keys = HKDFExpand(SHA256(), 64, binding).derive(pair_key)
             digest = hashlib.blake2b(name_of_sum, key=keys[32:], digest_size=8).digest()
             blocks = [
-                (1).to_bytes(4, "big") + digest + i.to_bytes(4, "big") for i in range(3)
+                (1).to_bytes(4, "big") + digest + i.to_bytes(4, "big") for i in range(5)
             ]
             encryptor = Cipher(algorithms.AES(keys[:32]), modes.ECB()).encryptor()
             stream = encryptor.update(b"".join(blocks))
             words = [
-                int.from_bytes(stream[i : i + 8], "little") for i in range(0, 48, 8)
+                int.from_bytes(stream[i : i + 8], "little") for i in range(0, 80, 8)
             ]
             sign = 1 if place < other else -1
             for i in range(2):
-                expected[i] += sign * (words[i] + (words[i + 3] << 64))
+                expected[i] += sign * (words[i] + (words[i + 5] << 64))
         assert read(hidden[place])[:2] == [value % 2**128 for value in expected]
 
 
@@ -107,7 +117,8 @@ def coordinators_view(backend, mutate=lambda session: None):
         mutate(session)
     hidden = hide_all(sessions, np.array([[1.0, -2.0], [3.0, 4.0], [0.5, 0.25]]))
     total = read_limbs(backend.add(hidden))
-    views = [read_limbs(h)[:, :-1] for h in hidden[:2]] + [total[:, :-1]]
+    # tags and check values are in other tests
+    views = [read_limbs(h)[:, :-3] for h in hidden[:2]] + [total[:, :-3]]
     return np.unpackbits(np.stack(views).view(np.uint8))
 
 
@@ -145,6 +156,7 @@ def test_rounds_operations_and_lengths_have_masks_of_their_own():
     first = [numbers[0] for numbers in seen]
     assert len(set(first)) == len(first)
     contexts = make_contexts(2)
+    start_sessions(BACKEND, contexts)
     masks = set()
     for operation, length in [("a", 4), ("b", 4), ("a", 5)]:
         session = repeated_mask_set(contexts["party 0"])
@@ -154,15 +166,15 @@ def test_rounds_operations_and_lengths_have_masks_of_their_own():
 
 def repeated_mask_set(context):
     """A broken twin that forgets to count its mask sets."""
-    _masking._mask_sets.pop(context, None)
-    return MaskingSession(context)
+    context.group._n_epochs = 0
+    return MaskingSession(context, BACKEND)
 
 
 def test_counters_of_different_sums_never_meet():
     """Even where digests do: the number of the sum keeps key streams apart."""
-    stream, blocks = MaskStream(bytes(range(64))), set()
+    stream, blocks = KeyStream(bytes(range(64))), set()
     for number in range(1, 40):
-        mask = stream.mask(number, b"the same", bytes(800))
+        mask = stream.piece(number, b"the same", bytes(800))
         blocks |= {mask[i : i + 16] for i in range(0, len(mask), 16)}
     assert len(blocks) == 39 * 50
 
@@ -194,8 +206,10 @@ def test_attack_replayed_round_reads_a_difference():
 
 def test_new_keys_on_request_do_not_repeat_masks():
     """A second mask set over the same pair keys starts at round one again."""
-    context = make_contexts(2)["party 0"]
-    first, second = MaskingSession(context), MaskingSession(context)
+    contexts = make_contexts(2)
+    start_sessions(BACKEND, contexts)
+    context = contexts["party 0"]
+    first, second = MaskingSession(context, BACKEND), MaskingSession(context, BACKEND)
     x, y = np.array([1.0, 2.0]), np.array([5.0, -3.0])
     difference = differences(second.hide(y, "op"), first.hide(x, "op"))
     assert np.abs(difference - [4.0, -5.0]).min() > 1
@@ -209,6 +223,11 @@ def test_parties_with_different_rosters_do_not_cancel():
     """A coordinator that tells parties different rosters learns nothing."""
     contexts = make_contexts(3)
     contexts["party 2"].roster_hash = b"another roster".ljust(32)
+    with pytest.raises(ProtocolError, match="do not hold the same key"):
+        start_sessions(BACKEND, contexts)
+    # Nor do masks cancel between parties that do not compare keys.
+    for context in contexts.values():
+        context.group = GroupKey(bytes(32))
     hidden = hide_all(start_sessions(BACKEND, contexts), np.ones((3, 4)))
     with pytest.raises(ProtocolError, match="different kind, length, round or key"):
         BACKEND.add(hidden)
@@ -249,11 +268,11 @@ def test_malformed_totals(key):
     sessions = start_sessions(BACKEND, make_contexts(2))
     total = BACKEND.add(hide_all(sessions, np.ones((2, 4))))
     with pytest.raises(ProtocolError):
-        open_total(replace(total, key=key))
+        BACKEND.open(replace(total, key=key))
     with pytest.raises(ProtocolError):
-        open_total(replace(total, kind="plaintext"))
+        BACKEND.open(replace(total, kind="plaintext"))
     with pytest.raises(ProtocolError):
-        open_total(replace(total, length=3))
+        BACKEND.open(replace(total, length=3))
 
 
 def test_threshold_needs_recovery():

@@ -1,5 +1,5 @@
-import hashlib
 import secrets
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skprivbn.crypto import HiddenVector, MaskingBackend
-from skprivbn.crypto._masking import mask_info, read_limbs
+from skprivbn.crypto._masking import read_limbs
 from skprivbn.crypto._numbers import (
     add_limbs,
     decode_fixed_point,
     limbs_from_bytes,
     subtract_limbs,
 )
-from skprivbn.crypto._recovery import RecoverySession, _pair_secret, _stream
+from skprivbn.crypto._recovery import _pair_secret, _stream
 from skprivbn.crypto._shamir import PRIME, SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
@@ -331,30 +331,39 @@ def test_attack_late_message_stays_behind_its_self_mask():
     private = X25519PrivateKey.from_private_bytes(key)
     hellos = [r for r in federation.sent if "public" in r]
     publics = {name: hello["public"] for name, hello in zip(roster, hellos)}
-    info = mask_info(hellos[0]["binding"], 1, "statistics", 5, np.dtype(float))
-    info = b"\0" + hashlib.sha256(info).digest()
+    info = federation.late.key
     limbs = read_limbs(federation.late).copy()
     for peer in givers:
         secret = _pair_secret(private, publics[peer])
-        noise = limbs_from_bytes(_stream(secret).mask(1, info, bytes(96)))
+        noise = limbs_from_bytes(_stream(secret).piece(1, info, bytes(128)))
         adds = roster.index(victim) < roster.index(peer)
         (subtract_limbs if adds else add_limbs)(limbs, noise)
-    read = decode_fixed_point(limbs, np.dtype(float))[:-1]
+    read = decode_fixed_point(limbs, np.dtype(float))[:-3]
     assert np.abs(read - vectors[2]).min() > 1e6
     # Nothing but the self mask is left: without it the vector would be lost.
     subtract_limbs(
-        limbs, limbs_from_bytes(_stream(federation.seed).mask(1, info, bytes(96)))
+        limbs, limbs_from_bytes(_stream(federation.seed).piece(1, info, bytes(128)))
     )
-    read = decode_fixed_point(limbs, np.dtype(float))[:-1]
+    read = decode_fixed_point(limbs, np.dtype(float))[:-3]
     np.testing.assert_allclose(read, vectors[2], rtol=1e-12)
 
 
-def test_session_needs_its_threshold_for_reveal():
-    federation, _ = federate(4)
+def test_total_is_of_the_parties_that_were_signed_for():
+    """Not of those that are told with the total."""
+    federation, _ = federate(7, [("party 2", "statistics")])
     total = BACKEND.secure_sum(federation, "statistics")
-    session = RecoverySession(make_contexts(6)["party 0"], 5)
-    with pytest.raises(ProtocolError, match="4 of 6 parties; at least 5"):
-        session.reveal(total)
+    with pytest.raises(ProtocolError, match="7 of 6 parties"):
+        federation.sessions["party 0"].reveal(replace(total, addends=7))
+    # Whoever signed nothing accepts nothing.
+    federation.sessions["party 1"]._signed = ()
+    with pytest.raises(ProtocolError, match="without a signed list"):
+        federation.sessions["party 1"].reveal(total)
+    # The broken twin, which takes the list from whoever sends the total, accepts the
+    # sum over a part of the parties.
+    session = federation.sessions["party 3"]
+    session._signed = tuple(federation.sessions)
+    with pytest.raises(ProtocolError):
+        session.reveal(replace(total, addends=7))
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 3, 5])

@@ -54,8 +54,17 @@ def started(**options):
     """Return two hosts that have met."""
     hosts = {name: host(name, **options) for name in ("a", "b")}
     hellos = {name: join(party)["payload"]["hello"] for name, party in hosts.items()}
-    for party in hosts.values():
-        assert ask(party, "session.meet", 1, {"hellos": hellos})["ok"]
+    meet = {"hellos": hellos}
+    turns = {n: ask(party, "session.meet", 1, meet) for n, party in hosts.items()}
+    for sequence in (2, 3):
+        sent = {name: turn["payload"]["sealed"] for name, turn in turns.items()}
+        turns = {
+            me: ask(hosts[me], "session.talk", sequence, {"sealed": {to: sent[to][me]}})
+            for me, to in (("a", "b"), ("b", "a"))
+        }
+    for name, party in hosts.items():
+        assert turns[name]["payload"]["done"]
+        party._last_sequence = 1  # tests count from here
     return hosts
 
 

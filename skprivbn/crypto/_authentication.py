@@ -1,0 +1,296 @@
+"""Sums that nobody can change on their way: tags under a key of all parties.
+
+The parties share a key that the coordinator never sees. For each sum it gives
+coefficients and one pad per party. Beside its integers x, party i hides the tag
+``<a, x> + r_i``; a total X is accepted only if the sum of the tags is
+``<a, X> + sum of r_i``. Since every tag is padded once, not even a coordinator that
+knows all integers and tags can make another total pass, but by guessing.
+
+What is checked are the integers as they came off the wire, in a ring so large that two
+different vectors of them stay different.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skprivbn.crypto._derive import (
+    KeyStream,
+    expand,
+    extract,
+    join_fields,
+    session_binding,
+)
+from skprivbn.exceptions import ProtocolError
+
+__all__ = ["GroupKey", "TagRing", "agree_on_group_key", "open_sums"]
+
+_KEY_BYTES = 32
+_PAD_BYTES = 32
+_DIGIT = np.dtype("<u2")
+# So many values at a time stay in the processor's cache. Products of 16-bit digits add
+# up to 16 + 16 + 13 bits, which a double holds exactly.
+_CHUNK = 2**13
+
+
+class GroupKey:
+    """What all parties of a session share and the coordinator does not.
+
+    Beside the key it holds the transcript, a keyed digest of all totals that were
+    verified so far, to which the next sum is bound. It works in the process that made
+    it only: a copy in a forked one would use pads twice.
+
+    Parameters
+    ----------
+    key : bytes of length 32
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key: bytes | None = key
+        self._transcript = bytes(32)
+        self._n_epochs = 0
+        self._process = os.getpid()
+
+    def _alive(self) -> bytes:
+        if self._key is None:
+            raise ProtocolError("the keys of this session were erased")
+        if self._process != os.getpid():
+            raise ProtocolError("the keys of a session do not work in a forked process")
+        return self._key
+
+    @property
+    def transcript(self) -> bytes:
+        """Digest of the totals verified so far; tells nobody else anything."""
+        self._alive()
+        return self._transcript
+
+    def next_epoch(self) -> int:
+        """Count the sets of sum keys of this session."""
+        self._alive()
+        self._n_epochs += 1
+        return self._n_epochs
+
+    def derive(self, *fields: bytes | str | int, length: int = _KEY_BYTES) -> bytes:
+        """Return a key of its own for what the fields name."""
+        return expand(self._alive(), join_fields(*fields), length)
+
+    def stream(self, *fields: bytes | str | int) -> KeyStream:
+        """Return a stream of its own for what the fields name."""
+        return KeyStream(self.derive(*fields, length=KeyStream.KEY_BYTES))
+
+    def add_verified(self, name: bytes, total: bytes) -> None:
+        """Enter a verified total into the transcript."""
+        fields = join_fields("transcript", self._transcript, name, total)
+        self._transcript = hmac.digest(self._alive(), fields, "sha256")
+
+    def erase(self) -> None:
+        """Forget the key: after a failure nothing is hidden or read any more."""
+        self._key = None
+
+    def __reduce__(self):
+        raise TypeError("a group key cannot be pickled")
+
+
+def agree_on_group_key(context: Any) -> Generator[Any, Any, GroupKey]:
+    """One party's side of making the group key; messages are sealed between peers.
+
+    Everybody contributes random bytes, and tells with a digest of its own that it
+    holds the same key as the others.
+
+    Parameters
+    ----------
+    context : PartyContext
+
+    Returns
+    -------
+    group : GroupKey
+    """
+    peers = [name for name in context.roster if name != context.name]
+    contributions = {context.name: secrets.token_bytes(_KEY_BYTES)}
+    if peers:
+        mine = {"contribution": contributions[context.name]}
+        received = yield dict.fromkeys(peers, mine)
+        contributions |= _read_bytes(received, peers, "contribution")
+    ordered = [contributions[name] for name in context.roster]
+    key = extract(join_fields(*ordered), salt=session_binding(context))
+
+    def confirmation(name):
+        return expand(key, join_fields("confirmation", name))
+
+    if peers:
+        mine = {"confirmation": confirmation(context.name)}
+        received = yield dict.fromkeys(peers, mine)
+        for name, digest in _read_bytes(received, peers, "confirmation").items():
+            if not hmac.compare_digest(digest, confirmation(name)):
+                raise ProtocolError("the parties do not hold the same key")
+    return GroupKey(expand(key, b"group key"))
+
+
+def _read_bytes(received, peers, word):
+    """Return what all peers sent, if it is what they should send."""
+    if (
+        received.keys() != set(peers)
+        or any(type(message) is not dict for message in received.values())
+        or any(message.keys() != {word} for message in received.values())
+        or any(type(message[word]) is not bytes for message in received.values())
+        or any(len(message[word]) != _KEY_BYTES for message in received.values())
+    ):
+        raise ProtocolError(f"expected the {word} of every party")
+    return {name: message[word] for name, message in received.items()}
+
+
+def open_sums(backend: Any, context: Any) -> Generator[Any, Any, Any]:
+    """Set up a backend, after the group key if the session has none yet.
+
+    Parameters
+    ----------
+    backend : AdditiveBackend
+    context : PartyContext
+
+    Returns
+    -------
+    sums : SumSession
+    """
+    if context.group is None:
+        context.group = yield from agree_on_group_key(context)
+    return (yield from backend.setup(context))
+
+
+@dataclass(frozen=True)
+class TagRing:
+    """Where tags are computed, and how they travel: as two digits.
+
+    Parameters
+    ----------
+    modulus : int
+        Two different vectors of integers must not be the same modulo a prime; for a
+        power of two it takes as many bits more as coefficients have.
+    coefficient_bits : int
+    digit_bits : int
+        So many bits of a tag are in the first integer, the others in the second.
+    """
+
+    modulus: int
+    coefficient_bits: int
+    digit_bits: int
+
+    #: integers that a tag takes
+    n_digits = 2
+
+    def secrets(self, stream: KeyStream, number: int, name: bytes, length: int) -> Any:
+        """Return the coefficients and pads of one sum.
+
+        Parameters
+        ----------
+        stream : KeyStream
+            Of the group.
+        number : int
+        name : bytes
+            What the sum is bound to.
+        length : int
+            Number of values.
+
+        Returns
+        -------
+        secrets : TagSecrets
+        """
+        n_digits = -(-self.coefficient_bits // 16)
+        zeros = bytes(_KEY_BYTES + length * n_digits * _DIGIT.itemsize)
+        piece = stream.piece(number, name, zeros)
+        digits = np.frombuffer(piece, _DIGIT, offset=_KEY_BYTES)
+        return TagSecrets(self, digits.reshape(length, n_digits), piece[:_KEY_BYTES])
+
+    def inner_product(self, digits: np.ndarray, integers: np.ndarray) -> int:
+        """Multiply coefficients, given as 16-bit digits, with signed integers.
+
+        Parameters
+        ----------
+        digits : ndarray of shape (length, n_digits)
+        integers : ndarray of uint64 of shape (n_limbs, length)
+            In two's complement.
+
+        Returns
+        -------
+        product : int
+            Modulo the modulus.
+        """
+        n_limbs, length = integers.shape
+        last = (1 << self.coefficient_bits - 16 * (digits.shape[1] - 1)) - 1
+        # of every limb, and at the end those of the coefficients of negative integers
+        sums = np.zeros((digits.shape[1], 4 * n_limbs + 1))
+        exact = np.zeros(sums.shape, dtype=np.int64)
+        for start in range(0, length, _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            left = digits[chunk].astype(np.float64)
+            if last != 0xFFFF:
+                left[:, -1] = digits[chunk, -1] & last
+            right = np.empty((len(left), sums.shape[1]))
+            for i, limb in enumerate(integers):
+                values = limb[chunk].astype("<u8", copy=False)
+                right[:, 4 * i : 4 * i + 4] = values.view(_DIGIT).reshape(-1, 4)
+            right[:, -1] = integers[-1, chunk] >> np.uint64(63)
+            np.matmul(left.T, right, out=sums)
+            exact += sums.astype(np.int64)
+        product = 0
+        for i, row in enumerate(exact.tolist()):
+            *positive, negative = row
+            value = -(negative << 64 * n_limbs)
+            for j, digit in enumerate(positive):
+                value += digit << 16 * j
+            product += value << 16 * i
+        return product % self.modulus
+
+    def split(self, tag: int, n_limbs: int) -> np.ndarray:
+        """Return the two digits of a tag as limbs."""
+        words = [tag & (1 << self.digit_bits) - 1, tag >> self.digit_bits]
+        return np.array(
+            [[word >> 64 * i & 2**64 - 1 for word in words] for i in range(n_limbs)],
+            dtype=np.uint64,
+        )
+
+    def join(self, digits: np.ndarray) -> int:
+        """Return the tag of which these are the digits, or the sum of some."""
+        low, high = (
+            int.from_bytes(column.astype("<u8").tobytes(), "little", signed=True)
+            for column in digits.T
+        )
+        return (low + (high << self.digit_bits)) % self.modulus
+
+
+class TagSecrets:
+    """Coefficients and pads of one sum. They serve one vector and one total.
+
+    Parameters
+    ----------
+    ring : TagRing
+    digits : ndarray of shape (length, n_digits)
+        Of the coefficients.
+    pads : bytes
+        Key of the pads.
+    """
+
+    def __init__(self, ring: TagRing, digits: np.ndarray, pads: bytes) -> None:
+        self._ring, self._digits, self._pads = ring, digits, pads
+
+    def _pad(self, party):
+        pad = hashlib.blake2b(party.encode(), key=self._pads, digest_size=_PAD_BYTES)
+        return int.from_bytes(pad.digest(), "little")
+
+    def tag(self, integers: np.ndarray, party: str) -> np.ndarray:
+        """Return the digits that a party hides beside its integers."""
+        product = self._ring.inner_product(self._digits, integers)
+        tag = (product + self._pad(party)) % self._ring.modulus
+        return self._ring.split(tag, len(integers))
+
+    def check(self, integers: np.ndarray, digits: np.ndarray, parties: Any) -> None:
+        """Raise ProtocolError unless a total is the sum of what the parties hid."""
+        product = self._ring.inner_product(self._digits, integers)
+        expected = product + sum(map(self._pad, parties))
+        if (self._ring.join(digits) - expected) % self._ring.modulus:
+            raise ProtocolError("the total is not the sum of what the parties hid")
