@@ -40,7 +40,9 @@ $(VENV)/%/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=/path/to/python")'
 	@echo "Installing skprivbn[$($*_extra)] in $(VENV)/$*: a minute or two, the first time only"
 	@$(PYTHON) -m venv --clear $(VENV)/$*
-	@$(call BIN,$*)/python -m pip install --quiet --disable-pip-version-check --editable ".[$($*_extra)]"
+	@$(call BIN,$*)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$($*_extra)]"
+	@# pip would do this on one core
+	@$(call BIN,$*)/python -m compileall -qq -j 0 $(VENV)/$*/lib || true
 	@touch $@
 
 demo: $(VENV)/demo/installed
