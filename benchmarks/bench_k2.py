@@ -19,9 +19,9 @@ from skprivbn.crypto.shares import (
     Conversation,
     Indicators,
     JointTable,
-    PaillierCountBackend,
     joint_counts,
     open_links,
+    resolve_count_backend,
     run_together,
 )
 from skprivbn.datasets import load_alarm, load_asia
@@ -88,7 +88,7 @@ def bench_paillier(n=10_000, shape=(16, 16), n_phe=(100, 200)):
     codes = [rng.integers(0, size, n) for size in shape]
 
     def make_counts():
-        return PaillierCountBackend().make_counts(max_counts=shape[0] * shape[1])
+        return resolve_count_backend("paillier").make_counts(shape[0] * shape[1])
 
     table, seconds, size = share_counts(make_counts, codes, shape, np.uint16)
     assert (table == plain_counts(codes, shape)).all()

@@ -39,10 +39,10 @@ from skprivbn.bayesian_network._labels import is_missing
 from skprivbn.bayesian_network._local_structure import METHODS, learn_structure
 from skprivbn.bayesian_network._selection import SELECTIONS
 from skprivbn.bayesian_network._tables import Tables
+from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto.shares import (
     OTBackend,
-    PaillierCountBackend,
     resolve_count_backend,
 )
 from skprivbn.federation._ledger import COORDINATOR
@@ -108,7 +108,7 @@ class CollectiveBayesianNetwork(
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         None takes the categories of a dataframe, and lets each site tell the labels
         of other columns.
-    backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend, default="ot"
+    backend : {"ot", "paillier"}, OTBackend or PaillierBackend, default="ot"
         How two sites count together, with ``disclosure="private_counts"``.
     random_state : int, RandomState instance or None, default=None
         Chooses random rows, by key: where a site's file holds them does not matter.
@@ -205,7 +205,7 @@ class CollectiveBayesianNetwork(
         post_process: bool = True,
         alpha: float = 1.0,
         states: Mapping | Sequence | None = None,
-        backend: str | OTBackend | PaillierCountBackend = "ot",
+        backend: str | OTBackend | PaillierBackend = "ot",
         random_state: RandomStateLike = None,
         verbose: int = 0,
     ) -> None:

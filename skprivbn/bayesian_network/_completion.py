@@ -15,16 +15,13 @@ from skprivbn.base import (
 )
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._discrete import BayesianNetwork
-from skprivbn.crypto import OTBackend, PaillierCountBackend
+from skprivbn.crypto.shares import COUNT_BACKENDS
 from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["COUNT_BACKEND_CONSTRAINT", "DiscreteNetworkMixin"]
 
-COUNT_BACKENDS = {
-    backend.name: backend for backend in (OTBackend, PaillierCountBackend)
-}
 COUNT_BACKEND_CONSTRAINT = [StrOptions(set(COUNT_BACKENDS)), *COUNT_BACKENDS.values()]
 
 #: what rows of a partition have to be

@@ -13,8 +13,9 @@ Backend                        The sum is known to          Read more by
 :class:`PlaintextBackend`      the coordinator              the coordinator alone
 =============================  ===========================  =========================
 
-:class:`OTBackend` and :class:`PaillierCountBackend` do not add vectors: they let two
-parties count, in shares, the records that have one property here and another there.
+:class:`OTBackend` does not add vectors: it lets two parties count, in shares, the
+records that have one property here and another there. :class:`PaillierBackend` does
+both.
 """
 
 from skprivbn.crypto._base import (
@@ -29,7 +30,7 @@ from skprivbn.crypto._numbers import RangeError
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 from skprivbn.crypto._registry import BACKENDS, resolve_backend
-from skprivbn.crypto.shares import OTBackend, PaillierCountBackend
+from skprivbn.crypto.shares import OTBackend
 
 __all__ = [
     "BACKENDS",
@@ -39,7 +40,6 @@ __all__ = [
     "MaskingBackend",
     "OTBackend",
     "PaillierBackend",
-    "PaillierCountBackend",
     "PartyContext",
     "PlaintextBackend",
     "RangeError",

@@ -33,7 +33,8 @@ class PaillierBackend(KeyHolderBackend):
 
     Values become multiples of 2**-48 in fields of 96 bits, and a ciphertext holds as
     many fields as fit: 21 in a key of 2048 bits. Sums are exact in this number format.
-    Only the parties, who share the key, can read them.
+    Only the parties, who share the key, can read them. Where two parties count
+    columns together, each has a key of its own.
 
     Parameters
     ----------

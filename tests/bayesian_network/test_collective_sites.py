@@ -6,8 +6,8 @@ import pytest
 
 from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
 from skprivbn.bayesian_network._collective_protocol import CollectiveParty
+from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto._no_sums import NoSumsBackend
-from skprivbn.crypto.shares import PaillierCountBackend
 from skprivbn.datasets import load_asia, load_child
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning
 from skprivbn.federation import HostPolicy, InProcessFederation
@@ -73,7 +73,7 @@ def test_three_sites_and_many_states():
 def test_paillier_counts_are_the_same():
     X = sample(ASIA, 60, 0)
     parameters = {"parties": SITES, "structure": ASIA.parents}
-    backend = PaillierCountBackend(key_size=512, insecure_test_key=True)
+    backend = PaillierBackend(key_size=512, insecure_test_key=True)
     with pytest.warns(PrivacyLeakWarning, match="512 bits can be broken"):
         fitted = CollectiveBayesianNetwork(backend=backend, **parameters).fit(X)
     assert fitted.network_ == CollectiveBayesianNetwork(**parameters).fit(X).network_

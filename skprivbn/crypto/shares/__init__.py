@@ -9,8 +9,8 @@ generators that yield ``{peer: payload}`` and are sent ``{peer: payload}``.
 
 from skprivbn.crypto.shares._argmax import shared_argmax
 from skprivbn.crypto.shares._backends import (
+    COUNT_BACKENDS,
     OTBackend,
-    PaillierCountBackend,
     resolve_count_backend,
 )
 from skprivbn.crypto.shares._conversation import Conversation, run_together
@@ -21,11 +21,11 @@ from skprivbn.crypto.shares._lookup import shared_lookup
 from skprivbn.crypto.shares._ot_extension import open_links
 
 __all__ = [
+    "COUNT_BACKENDS",
     "Conversation",
     "Indicators",
     "JointTable",
     "OTBackend",
-    "PaillierCountBackend",
     "bit_length_dtype",
     "joint_counts",
     "open_links",

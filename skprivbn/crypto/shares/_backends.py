@@ -5,12 +5,13 @@ from numbers import Integral
 
 from sklearn.base import BaseEstimator, clone
 
+from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto.shares._counts import joint_counts
 from skprivbn.crypto.shares._paillier_counts import PackedCounts
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval
 
-__all__ = ["OTBackend", "PaillierCountBackend", "resolve_count_backend"]
+__all__ = ["COUNT_BACKENDS", "OTBackend", "PaillierCounts", "resolve_count_backend"]
 
 
 class OTBackend(BaseEstimator):
@@ -51,12 +52,12 @@ class OTBackend(BaseEstimator):
         )
 
 
-class PaillierCountBackend(BaseEstimator):
-    """Count by Paillier encryption, many columns to a ciphertext.
+class PaillierCounts(BaseEstimator):
+    """What a ``PaillierBackend`` stands for where columns are counted.
 
-    The scalar product of Wright and Yang [1]_: slower than :class:`OTBackend`, but
-    built on the one assumption behind Paillier's scheme. Families over three or more
-    parties are counted by oblivious transfer all the same.
+    The scalar product of Wright and Yang [1]_, many columns to a ciphertext: slower
+    than :class:`OTBackend`, but built on the one assumption behind Paillier's scheme.
+    Families over three or more parties are counted by oblivious transfer all the same.
 
     Parameters
     ----------
@@ -74,9 +75,10 @@ class PaillierCountBackend(BaseEstimator):
 
     Examples
     --------
-    >>> from skprivbn.crypto.shares import PaillierCountBackend
-    >>> PaillierCountBackend(key_size=3072)
-    PaillierCountBackend(key_size=3072)
+    >>> from skprivbn.crypto import PaillierBackend
+    >>> from skprivbn.crypto.shares import resolve_count_backend
+    >>> resolve_count_backend(PaillierBackend(key_size=3072))
+    PaillierCounts(key_size=3072)
     """
 
     name = "paillier"
@@ -124,31 +126,34 @@ class PaillierCountBackend(BaseEstimator):
         )
 
 
-_BACKENDS = {backend.name: backend for backend in (OTBackend, PaillierCountBackend)}
+#: name -> class, as users give them
+COUNT_BACKENDS = {backend.name: backend for backend in (OTBackend, PaillierBackend)}
 
 
 def resolve_count_backend(backend, **parameters):
-    """Return a valid count backend, given its name or an instance.
+    """Return how two parties share counts, given a backend's name or an instance.
 
     Parameters
     ----------
-    backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend
+    backend : {"ot", "paillier"}, OTBackend or PaillierBackend
     **parameters : dict
         Hyper-parameters to set.
 
     Returns
     -------
-    backend : OTBackend or PaillierCountBackend
+    backend : OTBackend or PaillierCounts
         A copy, checked.
     """
-    if isinstance(backend, str) and backend in _BACKENDS:
-        backend = _BACKENDS[backend]()
-    elif isinstance(backend, tuple(_BACKENDS.values())):
+    if isinstance(backend, str) and backend in COUNT_BACKENDS:
+        backend = COUNT_BACKENDS[backend]()
+    if isinstance(backend, PaillierBackend):
+        backend = PaillierCounts(**backend.get_params(deep=False))
+    elif isinstance(backend, OTBackend):
         backend = clone(backend)
     else:
         raise ValueError(
-            "backend must be 'ot', 'paillier', an OTBackend or a "
-            f"PaillierCountBackend, got {backend!r}"
+            "backend must be 'ot', 'paillier', an OTBackend or a PaillierBackend, got "
+            f"{backend!r}"
         )
     backend.set_params(**parameters)
     backend.validate()

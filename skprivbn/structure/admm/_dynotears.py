@@ -364,7 +364,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             NaN for rows without a complete past.
         """
         Z, places = self._lagged(X, series)
-        scores = np.full(len(X), np.nan)
+        scores = np.full(np.shape(X)[0], np.nan)
         scores[places] = self._score_lagged(Z)
         return scores
 

@@ -14,10 +14,10 @@ from sklearn.callback import CallbackSupportMixin
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._checks import known_states
 from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
+from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto.shares import (
     OTBackend,
-    PaillierCountBackend,
     resolve_count_backend,
 )
 from skprivbn.federation import declare_noise
@@ -69,7 +69,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         uniform score, or the Bayesian information criterion.
     equivalent_sample_size : float, default=10.0
         Prior weight of ``criterion="bdeu"``.
-    backend : {"ot", "paillier"}, OTBackend or PaillierCountBackend, default="ot"
+    backend : {"ot", "paillier"}, OTBackend or PaillierBackend, default="ot"
         How two parties share counts.
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
@@ -171,7 +171,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         ordering: ArrayLike | None = None,
         criterion: str = "k2",
         equivalent_sample_size: float = 10.0,
-        backend: str | OTBackend | PaillierCountBackend = "ot",
+        backend: str | OTBackend | PaillierBackend = "ot",
         states: Mapping | Sequence | None = None,
         fit_parameters: bool = True,
         min_cell_count: int = 0,

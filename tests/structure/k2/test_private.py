@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skprivbn.crypto.shares import OTBackend, PaillierCountBackend
+from skprivbn.crypto import OTBackend, PaillierBackend
 from skprivbn.datasets import load_alarm, load_asia, make_discrete_bayesian_network
 from skprivbn.exceptions import (
     BudgetExceededError,
@@ -105,14 +105,14 @@ def test_few_records_and_edges_of_the_ring(n):
 @pytest.mark.parametrize("parties", [TWO, THREE], ids=["two", "three"])
 def test_paillier(parties):
     X, ordering = sample_asia(60, 1)
-    backend = PaillierCountBackend(512, insecure_test_key=True)
+    backend = PaillierBackend(512, insecure_test_key=True)
     learner = assert_same(X, parties, ordering=ordering, backend=backend)
     assert any("Paillier keys of 512 bits" in note for note in learner.ledger_.notes)
 
 
 def test_short_keys_are_refused_or_warned_of():
     X, _ = sample_asia(20, 0)
-    learner = PrivateK2StructureLearner(TWO, backend=PaillierCountBackend(512))
+    learner = PrivateK2StructureLearner(TWO, backend=PaillierBackend(512))
     with pytest.raises(ValueError, match="2048 bits or more"):
         learner.fit(X)
     learner.set_params(backend__insecure_test_key=True, max_parents=1)
@@ -430,7 +430,7 @@ def test_a_party_refuses_data_that_are_no_codes():
 
 
 def test_backends_are_searchable_parameters():
-    learner = PrivateK2StructureLearner(backend=PaillierCountBackend())
+    learner = PrivateK2StructureLearner(backend=PaillierBackend())
     assert learner.get_params()["backend__key_size"] == 2048
     assert OTBackend().get_params() == {}
 
