@@ -43,7 +43,7 @@ class VectorParty(Party):
 
     @operation(tells="its vector")
     def vector(self):
-        return {"vector": self.hide(self.block["vector"])}
+        return self.hide(self.block["vector"])
 
     @operation(tells="nothing", hears="the total")
     def read(self, total):

@@ -7,19 +7,18 @@ import numpy as np
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._models import (
-    ModelParty,
-    describe_model,
-    rebuild_model,
-    sum_scores,
-)
+from skprivbn.federation._models import describe_model, rebuild_model
+from skprivbn.federation._old_settings import OldSettings
+from skprivbn.federation._remote import name_results
 from skprivbn.partition import (
     HorizontalPartition,
+    RemoteResults,
     RemoteRows,
     check_horizontal,
     check_vertical,
 )
-from skprivbn.protocols._columns import sum_shared_scores
+from skprivbn.protocols._columns import ScoreTerms, sum_shared_scores
+from skprivbn.protocols._models import ModelParty, ModelTerms, sum_scores
 from skprivbn.utils import warn_leak
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._saved_version import SavedVersionMixin
@@ -90,14 +89,14 @@ class FederatedMixin(BackendMixin):
                 f"backend, {most:.3g}; use a larger epsilon or backend='masking'"
             )
 
-    def _federate(self, partition, party_class, settings, *, min_rows=1, **options):
+    def _federate(self, partition, party_class, terms, *, min_rows=1, **options):
         """Open a federation for one fit; warn of what its roster cannot hide.
 
         Parameters
         ----------
         partition : HorizontalPartition or VerticalPartition
         party_class : type
-        settings : dict
+        terms : Terms
             Public parameters of the protocol.
         min_rows : int, default=1
         **options
@@ -110,16 +109,18 @@ class FederatedMixin(BackendMixin):
         """
         backend = options.pop("backend", self.backend)
         return _open(
-            partition, party_class, settings, backend, min_rows=min_rows, **options
+            partition, party_class, terms, backend, min_rows=min_rows, **options
         )
 
 
-def _open(partition, party_class, settings, backend, **options):
+def _open(partition, party_class, terms, backend, **options):
     backend = resolve_backend(backend)
     _warn_of_roster(backend, partition)
-    if getattr(backend, "recovery", False) and party_class.survives_losses(settings):
+    if isinstance(terms, dict):
+        terms = OldSettings(party_class, terms)
+    if getattr(backend, "recovery", False) and terms.survives_losses():
         options.setdefault("on_dropout", "continue")
-    return partition.federate(party_class, settings, backend, **options)
+    return partition.federate(party_class, terms, backend, **options)
 
 
 def _warn_of_roster(backend, partition):
@@ -166,8 +167,8 @@ def add_scores(estimator, X, sample_weight=None, **options):
     # what adds counts of columns cannot add scores
     adds = isinstance(estimator, FederatedMixin)
     backend = estimator.backend if adds else "masking"
-    settings = {"model": describe_model(estimator), "task": "score", "method": None}
-    with _open(partition, ModelParty, settings, backend) as federation:
+    terms = ModelTerms(describe_model(estimator))
+    with _open(partition, ModelParty, terms, backend) as federation:
         total, n_rows = sum_scores(federation)
     estimator.ledger_.append(federation.ledger)
     return total, n_rows
@@ -199,12 +200,9 @@ def add_column_scores(estimator, X, sample_weight, party_class):
     partition = check_vertical(estimator, X, reset=False)
     nodes = list(estimator.network_.nodes)
     _warn_of_score(estimator)
-    settings = {
-        "model": describe_model(estimator),
-        "owners": [partition.owners[node] for node in nodes],
-        "has_keys": partition.has_keys,
-    }
-    with partition.federate(party_class, settings, "masking") as federation:
+    owners = [partition.owners[node] for node in nodes]
+    terms = ScoreTerms(owners, partition.has_keys, describe_model(estimator))
+    with partition.federate(party_class, terms, "masking") as federation:
         total, n_records = sum_shared_scores(federation, party_class.unit)
     estimator.ledger_.append(federation.ledger)
     return total, n_records
@@ -249,9 +247,12 @@ def predict_at_sites(estimator, X, method, **options):
             "every holder call it on its own"
         )
     rows = _rows_of(estimator, X, method, options)
-    results = rows.keep_results(describe_model(estimator), method)
-    estimator.ledger_.append(results.ledger)
-    return results
+    terms = ModelTerms(describe_model(estimator), "keep", method)
+    with rows.federate(ModelParty, terms) as federation:
+        federation.call("keep")
+    estimator.ledger_.append(federation.ledger)
+    file = name_results(rows.dataset, terms.keeps_results(), federation.session)
+    return RemoteResults(rows.names, file, federation.ledger)
 
 
 def transform_at_holders(transformer, X):

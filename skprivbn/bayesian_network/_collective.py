@@ -26,21 +26,22 @@ from skprivbn.bayesian_network._collective_model import CollectiveModel
 from skprivbn.bayesian_network._collective_protocol import (
     MAX_STATES,
     CollectiveParty,
+    CollectiveTerms,
     collect_rows,
     learn_locally,
     shared_tables,
 )
+from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._completion import (
     COUNT_BACKEND_CONSTRAINT,
     DiscreteNetworkMixin,
 )
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import is_missing
-from skprivbn.bayesian_network._local_structure import METHODS, learn_structure
+from skprivbn.bayesian_network._local_structure import METHODS
 from skprivbn.bayesian_network._selection import SELECTIONS
 from skprivbn.bayesian_network._tables import Tables
 from skprivbn.crypto import PaillierBackend
-from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto.shares import (
     OTBackend,
     resolve_count_backend,
@@ -48,6 +49,8 @@ from skprivbn.crypto.shares import (
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
+from skprivbn.protocols import ModelParty
+from skprivbn.protocols._columns import CountBackend
 from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike
@@ -170,6 +173,7 @@ class CollectiveBayesianNetwork(
     0.0
     """
 
+    protocols = (CollectiveParty, ColumnScoreParty, ModelParty)
     _parameter_constraints = {
         "parties": PARTIES_CONSTRAINT,
         "disclosure": [StrOptions({"private_counts", "rows"})],
@@ -253,22 +257,20 @@ class CollectiveBayesianNetwork(
             Fitted estimator.
         """
         partition = check_vertical(self, X, self.parties)
-        settings = self._settings(partition)
-        _check_values(X, settings["names"], settings["states"])
+        terms = self._terms(partition)
+        _check_values(X, terms.names, terms.states)
         self._warn(partition)
-        with self._federate(X, partition, settings) as (federation, progress):
+        with self._federate(X, partition, terms) as (federation, progress):
             local = learn_locally(federation)
             adjacency, cross, removed, cuts = local.adjacency, {}, [], {}
             n_sent = 0
             if partition.n_parties > 1:
                 tables, n_sent, cuts = self._central_tables(federation, local, progress)
-                adjacency, removed = self._learn_graph(local, tables, settings)
-                cross = CollectiveModel.count_across(
-                    adjacency, settings["owners"], tables
-                )
+                adjacency, removed = self._learn_graph(local, tables, terms)
+                cross = CollectiveModel.count_across(adjacency, terms.owners, tables)
         self._model = CollectiveModel(
-            settings["names"],
-            settings["owners"],
+            terms.names,
+            terms.owners,
             local.states,
             local.adjacency,
             adjacency,
@@ -276,7 +278,7 @@ class CollectiveBayesianNetwork(
             cross,
             cuts,
         )
-        edges = crossing(adjacency, settings["owners"])
+        edges = crossing(adjacency, terms.owners)
         self.cross_edges_ = self._model.named(edges)
         self.removed_edges_ = self._model.named(removed)
         self.n_samples_, self._n_sent = local.n_samples, n_sent
@@ -308,10 +310,10 @@ class CollectiveBayesianNetwork(
             return self.fit(X)
         partition = check_vertical(self, X, self.parties, reset=False)
         model = self._model
-        settings = self._settings(partition, model)
+        terms = self._terms(partition, model)
         _check_values(X, model.names, model.states)
         self._warn(partition)
-        with self._federate(X, partition, settings) as (federation, progress):
+        with self._federate(X, partition, terms) as (federation, progress):
             fitting = self.disclosure == "rows" and self.selection == "low_likelihood"
             local = learn_locally(federation, model.site_models(with_cuts=fitting))
             cross, n_sent = {}, 0
@@ -326,12 +328,10 @@ class CollectiveBayesianNetwork(
         return self._finish(federation)
 
     @contextmanager
-    def _federate(self, X, partition, settings):
+    def _federate(self, X, partition, terms):
         with (
             tell_progress(self, X, step="turn", every=100) as progress,
-            partition.federate(
-                CollectiveParty, settings, NoSumsBackend()
-            ) as federation,
+            partition.federate(CollectiveParty, terms) as federation,
         ):
             yield federation, progress
 
@@ -343,7 +343,7 @@ class CollectiveBayesianNetwork(
         self.local_networks_ = self._model.local_networks(self.alpha)
         return self
 
-    def _settings(self, partition, model=None):
+    def _terms(self, partition, model=None):
         """Public parameters of the session, the same at every site."""
         names = list(partition.feature_names)
         if model is not None and names != model.names:
@@ -362,33 +362,29 @@ class CollectiveBayesianNetwork(
                 'n_std= is a threshold of the likelihood and needs selection="'
                 f'low_likelihood", got selection={self.selection!r}'
             )
-        backend = resolve_count_backend(self.backend)
-        rng = check_random_state(self.random_state)
-        return {
-            "names": names,
-            "owners": [partition.owners[name] for name in names],
-            "states": states,
-            "parents": None
-            if adjacency is None
-            else [np.flatnonzero(column).tolist() for column in adjacency.T],
-            "ordering": None
-            if self.ordering is None
-            else check_ordering(self.ordering, names),
-            "search": {
-                "method": self.method,
-                "max_parents": int(self.max_parents),
-                "significance": float(self.significance),
-            },
-            "alpha": float(self.alpha),
-            "disclosure": self.disclosure,
-            "selection": self.selection,
-            "fraction": float(self.fraction),
-            "n_std": None if self.n_std is None else float(self.n_std),
-            "seed": rng.bytes(16),
-            "backend": backend.name,
-            "backend_parameters": backend.get_params(deep=False),
-            "has_keys": partition.has_keys,
-        }
+        parents = ordering = None
+        if adjacency is not None:
+            parents = [np.flatnonzero(column).tolist() for column in adjacency.T]
+        if self.ordering is not None:
+            ordering = check_ordering(self.ordering, names)
+        return CollectiveTerms(
+            owners=[partition.owners[name] for name in names],
+            has_keys=partition.has_keys,
+            names=names,
+            states=states,
+            parents=parents,
+            ordering=ordering,
+            method=self.method,
+            max_parents=self.max_parents,
+            significance=self.significance,
+            alpha=self.alpha,
+            disclosure=self.disclosure,
+            selection=self.selection,
+            fraction=self.fraction,
+            n_std=self.n_std,
+            seed=check_random_state(self.random_state).bytes(16),
+            backend=CountBackend.of(self.backend),
+        )
 
     def _warn(self, partition):
         if partition.n_parties == 1:
@@ -431,22 +427,20 @@ class CollectiveBayesianNetwork(
         tables = Tables.from_rows(sample.codes, n_states, sample.weights)
         return tables, n_sent, sample.cuts
 
-    def _learn_graph(self, local, tables, settings):
+    def _learn_graph(self, local, tables, terms):
         """Return the collective graph, and local edges found false."""
         none = np.zeros_like(local.adjacency)
-        if settings["parents"] is not None:
+        if terms.parents is not None:
             known = none.copy()
-            for v, parents in enumerate(settings["parents"]):
+            for v, parents in enumerate(terms.parents):
                 known[parents, v] = True
             return known, none
-        found = learn_structure(
-            tables, ordering=settings["ordering"], **settings["search"]
-        )
-        links = crossing(found, settings["owners"])
+        found = terms.learn_structure(tables, terms.ordering)
+        links = crossing(found, terms.owners)
         joined = join_graphs(local.adjacency, links, tables)
         if not self.post_process:
             return joined, none
-        kept = explain_away(joined, settings["owners"], tables)
+        kept = explain_away(joined, terms.owners, tables)
         return kept, joined & ~kept
 
 

@@ -7,6 +7,7 @@ it or from tables that they count together without showing rows.
 
 from dataclasses import dataclass
 from math import ceil, log2, prod
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,15 +31,15 @@ from skprivbn.crypto.shares import (
     bit_length_dtype,
     joint_counts,
     open_links,
-    resolve_count_backend,
 )
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.protocols._columns import ColumnsParty
+from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms, CountBackend
 
 __all__ = [
     "CollectiveParty",
+    "CollectiveTerms",
     "LocalResults",
     "Sample",
     "collect_rows",
@@ -51,21 +52,71 @@ MAX_STATES = 256
 MAX_COUNTS = 1 << 22
 
 
+@dataclass(frozen=True)
+class CollectiveTerms(ColumnsTerms):
+    """What sites learn by themselves, and how the centre learns the links."""
+
+    names: list[str]
+    states: list[list[Any] | None] | None
+    parents: list[list[int]] | None
+    ordering: list[int] | None
+    method: str
+    max_parents: int
+    significance: float
+    alpha: float
+    disclosure: Literal["private_counts", "rows"]
+    selection: str
+    fraction: float
+    n_std: float | None
+    seed: bytes
+    backend: CountBackend
+
+    def check(self):
+        """Refuse lists that are not as long as there are columns."""
+        for values in (self.names, self.states, self.parents, self.ordering):
+            if values is not None and len(values) != len(self.owners):
+                raise ValueError("names, states, parents: one for each column")
+
+    def memory(self, n_features):
+        """Return the codes of the own columns and the labels of all."""
+        n_labels = sum(map(len, self.states or []))
+        return n_labels, n_labels
+
+    def shows_rows(self):
+        """Tell whether the centre gets to see rows."""
+        return self.disclosure == "rows"
+
+    def for_tests_only(self):
+        """Tell whether keys of counts can be broken."""
+        return self.backend.is_weak
+
+    def learn_structure(self, tables, ordering):
+        """Search as all sides do."""
+        return learn_structure(
+            tables,
+            ordering=ordering,
+            method=self.method,
+            max_parents=self.max_parents,
+            significance=self.significance,
+        )
+
+
 class CollectiveParty(ColumnsParty):
     """A site. Learns which of its records the others have, if there are keys."""
 
-    @classmethod
-    def shows_rows(cls, settings):
-        """Tell whether the centre gets to see rows."""
-        return settings["disclosure"] == "rows"
+    terms = CollectiveTerms
 
     def prepare(self):
         """Check the own columns and turn labels into codes."""
-        settings, X = self.settings, np.asarray(self.block["X"])
+        self.read_columns(self.terms.names, self.terms.states)
+
+    def read_columns(self, names, states):
+        """Turn the labels of the own columns into codes, given what all hold."""
+        X = np.asarray(self.block["X"])
         if X.ndim != 2 or X.shape[1] != len(self.variables):
             raise PartyRefusal("invalid-data")
-        names = [settings["names"][v] for v in self.variables]
-        declared = settings["states"] or [None] * len(settings["owners"])
+        declared = states or [None] * len(names)
+        names = [names[v] for v in self.variables]
         self.states = {
             name: declared[v] or list(sorted_states(column))
             for name, v, column in zip(names, self.variables, X.T)
@@ -86,17 +137,17 @@ class CollectiveParty(ColumnsParty):
 
     def schedule(self):
         """Align, learn locally, then send rows once or count together."""
-        if self.settings["has_keys"]:
+        if self.terms.has_keys:
             yield "align"
         yield "learn_local"
-        if self.settings["disclosure"] == "rows":
+        if self.terms.disclosure == "rows":
             # halving finds a number of rows to offer
             for _ in range(2 + ceil(log2(len(self.codes) + 1))):
                 if (yield "offer", "send_rows") == "send_rows":
                     return
             yield "send_rows"
         else:
-            for _ in range(100 * (1 + len(self.settings["owners"]))):
+            for _ in range(100 * (1 + len(self.terms.owners))):
                 if (yield "own_counts", "share_counts") == "share_counts":
                     yield "open_counts"
 
@@ -136,19 +187,19 @@ class CollectiveParty(ColumnsParty):
         }
 
     def _find_parents(self, tables):
-        settings = self.settings
-        if settings["parents"] is not None:
+        terms = self.terms
+        if terms.parents is not None:
             place = {v: i for i, v in enumerate(self.variables)}
             return [
-                [place[u] for u in settings["parents"][v] if u in place]
+                [place[u] for u in terms.parents[v] if u in place]
                 for v in self.variables
             ]
-        ordering = settings["ordering"]
+        ordering = terms.ordering
         if ordering is not None:
             ordering = [
                 self.variables.index(v) for v in ordering if v in self.variables
             ]
-        adjacency = learn_structure(tables, ordering=ordering, **settings["search"])
+        adjacency = terms.learn_structure(tables, ordering)
         return [np.flatnonzero(column).tolist() for column in adjacency.T]
 
     def _family_counts(self, tables):
@@ -162,21 +213,21 @@ class CollectiveParty(ColumnsParty):
             [range(size) for size in self.n_states],
             [[names[u] for u in found] for found in self.parents],
             counts,
-            alpha=self.settings["alpha"],
+            alpha=self.terms.alpha,
         )
         self.log_likelihood = network.log_likelihood(self.codes)
 
     def _rank(self, purpose):
         """Order the rows at random: for ties and for draws independently."""
         if purpose not in self.ranks:
-            seed = self.settings["seed"] + purpose
+            seed = self.terms.seed + purpose
             self.ranks[purpose] = priorities(self.keys, seed)
         return self.ranks[purpose]
 
     @operation(tells="which of its rows are among its least likely ones")
     def offer(self, n_rows):
         """Mark rows that the own network does not explain well."""
-        n_std = self.settings["n_std"]
+        n_std = self.terms.n_std
         if self.cut is not None:
             chosen = self.log_likelihood <= self.cut
         elif n_std is not None:
@@ -193,9 +244,9 @@ class CollectiveParty(ColumnsParty):
         taken[unlikely] = True
         if (taken & ~self.offered).any():
             raise PartyRefusal("refused")
-        if self.cut is None and self.settings["n_std"] is None:
+        if self.cut is None and self.terms.n_std is None:
             # the last step to a number of common rows may add one per site
-            limit = ceil(self.settings["fraction"] * len(taken)) + len(self.peers)
+            limit = ceil(self.terms.fraction * len(taken)) + len(self.peers)
             if taken.sum() + n_random > limit:
                 raise PartyRefusal("refused")
         drawn = draw_rows(self._rank(b"draw"), taken, n_random)
@@ -220,7 +271,7 @@ class CollectiveParty(ColumnsParty):
 
     def _check_size(self, variables, sizes):
         """Refuse a table so large that its cells are single rows."""
-        declared = self.settings["parents"] or []
+        declared = self.terms.parents or []
         if prod(sizes) > Tables.largest(len(self.codes)) and not any(
             set(variables) <= {v, *parents} for v, parents in enumerate(declared)
         ):
@@ -233,15 +284,12 @@ class CollectiveParty(ColumnsParty):
         if [n_states[v] for v in self.variables] != self.n_states:
             raise PartyRefusal("refused")
         if self.links is None:
-            backend = resolve_count_backend(
-                self.settings["backend"], **self.settings["backend_parameters"]
-            )
-            self.count_pair = backend.make_counts(MAX_COUNTS)
+            self.count_pair = self.terms.backend.make().make_counts(MAX_COUNTS)
             self.links = yield from open_links(talk)
         self.shares = []
         for variables in tables:
             self._check_size(variables, [n_states[v] for v in variables])
-            owners = {self.settings["owners"][v] for v in variables}
+            owners = {self.terms.owners[v] for v in variables}
             holders = [name for name in self.context.roster if name in owners]
             if len(holders) < 2 or len(set(variables)) < len(variables):
                 raise PartyRefusal("refused")
@@ -255,7 +303,7 @@ class CollectiveParty(ColumnsParty):
         return bit_length_dtype(len(self.codes).bit_length())
 
     def _share(self, talk, variables, holders, n_states):
-        owners = self.settings["owners"]
+        owners = self.terms.owners
         held = [[v for v in variables if owners[v] == name] for name in holders]
         sizes = [prod(n_states[v] for v in group) for group in held]
         mine = holders.index(self.name)
@@ -333,7 +381,7 @@ def learn_locally(federation, models=None):
     -------
     results : LocalResults
     """
-    if federation.settings["has_keys"]:
+    if federation.terms.has_keys:
         federation.converse("align")
     models = models or dict.fromkeys(federation.roster)
     replies = federation.call(
@@ -342,7 +390,7 @@ def learn_locally(federation, models=None):
     numbers = {name: reply["n_samples"] for name, reply in replies.items()}
     if len(set(numbers.values())) > 1:
         raise PartitionError(f"sites hold different numbers of rows: {numbers}")
-    owners = federation.settings["owners"]
+    owners = federation.terms.owners
     adjacency = np.zeros((len(owners), len(owners)), dtype=bool)
     states, counts = [None] * len(owners), {}
     for name, reply in replies.items():
@@ -385,16 +433,16 @@ def collect_rows(federation, n_samples, cuts=None):
     -------
     sample : Sample
     """
-    settings = federation.settings
-    n_rows = ceil(settings["fraction"] * n_samples)
-    n_unlikely = n_lowest(settings["selection"], n_rows)
+    terms = federation.terms
+    n_rows = ceil(terms.fraction * n_samples)
+    n_unlikely = n_lowest(terms.selection, n_rows)
 
     def offer(n_rows):
         replies = federation.call("offer", {"n_rows": n_rows}).values()
         masks = [np.unpackbits(reply["chosen"], count=n_samples) for reply in replies]
         return np.all(masks, axis=0)
 
-    by_threshold = settings["n_std"] is not None or any(
+    by_threshold = terms.n_std is not None or any(
         cut is not None for cut in (cuts or {}).values()
     )
     unlikely = np.zeros(n_samples, dtype=bool)
@@ -403,12 +451,12 @@ def collect_rows(federation, n_samples, cuts=None):
     elif n_unlikely:
         unlikely = common_lowest(offer, n_samples, n_unlikely)
     n_random = 0
-    if settings["selection"] != "low_likelihood":
+    if terms.selection != "low_likelihood":
         n_random = max(0, min(n_rows, n_samples) - int(unlikely.sum()))
     replies = federation.call(
         "send_rows", {"unlikely": np.flatnonzero(unlikely), "n_random": n_random}
     )
-    owners = settings["owners"]
+    owners = terms.owners
     weights = row_weights(n_samples, int(unlikely.sum()), n_random)
     codes = np.zeros((len(weights), len(owners)), dtype=np.int64)
     for name, reply in replies.items():
@@ -434,7 +482,7 @@ def shared_tables(federation, n_states, n_samples, progress):
     -------
     tables : Tables
     """
-    owners = federation.settings["owners"]
+    owners = federation.terms.owners
     ring = bit_length_dtype(n_samples.bit_length())
 
     def count(asked):

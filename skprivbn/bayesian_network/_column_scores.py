@@ -15,7 +15,7 @@ from skprivbn.bayesian_network._tables import count_rows
 from skprivbn.crypto.shares import joint_counts
 from skprivbn.federation import PartyRefusal
 from skprivbn.federation._models import rebuild_model
-from skprivbn.protocols._columns import RING, SharedScoreParty
+from skprivbn.protocols._columns import RING, ScoreTerms, SharedScoreParty
 
 __all__ = ["ColumnScoreParty"]
 
@@ -30,15 +30,11 @@ class ColumnScoreParty(SharedScoreParty, CollectiveParty):
     #: logarithms are whole multiples of this; their errors are half of it
     unit = 2.0**-24
 
-    @classmethod
-    def shows_rows(cls, settings):
-        """Tell that no rows are shown."""
-        return False
+    terms = ScoreTerms
 
     def prepare(self):
         """Read all that is said about the columns off the network."""
-        settings = self.settings
-        model = rebuild_model(settings["model"], len(settings["owners"]))
+        model = rebuild_model(self.terms.model, len(self.terms.owners))
         self.network = network = model.network_
         self.sizes = [len(network.states[node]) for node in network.nodes]
         self.families = [
@@ -49,11 +45,8 @@ class ColumnScoreParty(SharedScoreParty, CollectiveParty):
             prod(self.sizes[v] for v in family) > MAX_CELLS for family in self.families
         ):
             raise PartyRefusal("refused")
-        self.settings = settings | {
-            "names": list(network.nodes),
-            "states": [list(network.states[node]) for node in network.nodes],
-        }
-        super().prepare()
+        states = [list(network.states[node]) for node in network.nodes]
+        self.read_columns(list(network.nodes), states)
 
     def _ring(self):
         return RING
@@ -66,7 +59,7 @@ class ColumnScoreParty(SharedScoreParty, CollectiveParty):
         """Count every node with its parents; weigh the shares by the logarithms."""
         self.links, self.count_pair = links, joint_counts
         total = np.zeros(2, dtype=RING)
-        owners = self.settings["owners"]
+        owners = self.terms.owners
         for node, family in zip(self.network.nodes, self.families):
             among = {owners[v] for v in family}
             holders = [name for name in self.context.roster if name in among]

@@ -7,7 +7,6 @@ from sklearn.base import clone
 from skprivbn.crypto._base import AdditiveBackend
 from skprivbn.crypto._ckks import CKKSBackend
 from skprivbn.crypto._masking import MaskingBackend
-from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 
@@ -45,11 +44,9 @@ def resolve_backend(
     """
     names = ", ".join(map(repr, BACKENDS))
     if isinstance(backend, str):
-        # the name under which a session without sums travels; no user's choice
-        known = {**BACKENDS, NoSumsBackend.name: NoSumsBackend}
-        if backend not in known:
+        if backend not in BACKENDS:
             raise ValueError(f"unknown backend {backend!r}: choose one of {names}")
-        backend = known[backend]()
+        backend = BACKENDS[backend]()
     elif isinstance(backend, AdditiveBackend):
         backend = clone(backend)
     else:

@@ -9,16 +9,15 @@ from skprivbn.federation._ledger import (
     LedgerTable,
     declare_noise,
 )
-from skprivbn.federation._models import ModelParty
 from skprivbn.federation._party import (
     Operation,
     Party,
     PartyRefusal,
-    check_noise,
-    check_told,
-    check_told_bounds,
+    check_received,
+    check_received_bounds,
     operation,
 )
+from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.flare import FlareFederation
 
@@ -31,14 +30,13 @@ __all__ = [
     "Ledger",
     "LedgerEntry",
     "LedgerTable",
-    "ModelParty",
     "Operation",
     "Party",
     "PartyHost",
     "PartyRefusal",
-    "check_noise",
-    "check_told",
-    "check_told_bounds",
+    "Terms",
+    "check_received",
+    "check_received_bounds",
     "declare_noise",
     "decode",
     "encode",

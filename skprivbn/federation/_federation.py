@@ -8,13 +8,16 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from skprivbn.crypto import AdditiveBackend, MaskingBackend, resolve_backend
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import COORDINATOR, Ledger
+from skprivbn.federation._old_settings import OldSettings
 from skprivbn.federation._party import Operation
 from skprivbn.federation._roster import check_roster
+from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.utils._progress import Progress
 
@@ -44,10 +47,10 @@ class Federation(ABC):
         Names of the parties.
     party_class : type
         The protocol: a subclass of ``Party``.
-    settings : dict
+    terms : Terms
         Its public parameters.
-    backend : str or AdditiveBackend
-        How sums are hidden.
+    backend : str, AdditiveBackend or None
+        How sums are hidden; None for protocols without.
     timeout : float, default=None
         Seconds to wait for an answer; None waits for ever.
     on_dropout : {"raise", "continue"}, default="raise"
@@ -72,16 +75,18 @@ class Federation(ABC):
         self,
         roster: Iterable[str],
         party_class: Any,
-        settings: dict,
-        backend: str | AdditiveBackend = "plaintext",
+        terms: Terms,
+        backend: str | AdditiveBackend | None = None,
         *,
         timeout: float | None = None,
         on_dropout: str = "raise",
     ) -> None:
         self.roster = check_roster(roster)
         self.party_class = party_class
-        self.backend = resolve_backend(backend)
-        self.settings = settings
+        self.backend = None if backend is None else resolve_backend(backend)
+        if isinstance(terms, dict):
+            terms = OldSettings(party_class, terms)
+        self.terms = terms
         self.timeout = timeout
         self.on_dropout = on_dropout
         self.ledger = Ledger(parties=self.roster)
@@ -109,6 +114,10 @@ class Federation(ABC):
         self._close()
 
     @property
+    def settings(self):
+        return self.terms.to_payload()
+
+    @property
     def session(self) -> bytes:
         """Random bytes that name the session, known to everybody in it."""
         return self._session
@@ -125,21 +134,23 @@ class Federation(ABC):
 
     def _start(self):
         path = f"{self.party_class.__module__}:{self.party_class.__qualname__}"
-        terms = {
+        agreement = {
             "session": self._session,
             "roster": list(self.roster),
             "protocol": path,
-            "settings": self.settings,
-            "backend": {
-                "name": self.backend.name,
-                "parameters": self.backend.get_params(deep=False),
-            },
+            "settings": self.terms.to_payload(),
+            "backend": None,
             "data": self.data,
         }
         self.ledger.note(self.authentication)
-        for topic, words in self.backend.describe(self.roster).items():
-            self.ledger.note(f"{topic.replace('_', ' ')}: {words}")
-        replies = self.call("session.join", {"terms": terms})
+        if self.backend is not None:
+            agreement["backend"] = {
+                "name": self.backend.name,
+                "parameters": self.backend.get_params(deep=False),
+            }
+            for topic, words in self.backend.describe(self.roster).items():
+                self.ledger.note(f"{topic.replace('_', ' ')}: {words}")
+        replies = self.call("session.join", {"agreement": agreement})
         hellos = {name: reply.get("hello") for name, reply in replies.items()}
         self._relay("session.meet", self.call("session.meet", {"hellos": hellos}))
 
@@ -224,6 +235,9 @@ class Federation(ABC):
             and revealed to the coordinator.
         """
         backend = self.backend
+        if backend is None:
+            name = self.party_class.__name__
+            raise ValueError(f"a federation of {name} was opened without a backend")
         if self._operations[operation].exact and backend.sum_known_to != COORDINATOR:
             backend = MaskingBackend()
         total = backend.secure_sum(self, operation, payload)
@@ -391,7 +405,7 @@ class InProcessFederation(Federation):
     ----------
     blocks : dict of str to dict
         Each party's data.
-    party_class, settings, backend, timeout, on_dropout :
+    party_class, terms, backend, timeout, on_dropout :
         As in :class:`Federation`.
     policy : HostPolicy
         What every party insists on.
@@ -405,16 +419,23 @@ class InProcessFederation(Federation):
         self,
         blocks: dict[str, dict],
         party_class: Any,
-        settings: dict,
-        backend: str | AdditiveBackend = "plaintext",
+        terms: Terms,
+        backend: str | AdditiveBackend | None = None,
         *,
         policy: HostPolicy = HostPolicy(),  # noqa: B008 -- frozen
         debug: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(blocks, party_class, settings, backend, **options)
+        super().__init__(blocks, party_class, terms, backend, **options)
         self._hosts = {
-            name: PartyHost(name, block, lambda path: party_class, policy, debug=debug)
+            name: PartyHost(
+                name,
+                block,
+                lambda path: party_class,
+                lambda name: clone(self.backend),
+                policy,
+                debug=debug,
+            )
             for name, block in blocks.items()
         }
 

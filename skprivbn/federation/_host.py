@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from skprivbn.crypto import MaskingBackend, resolve_backend
+from skprivbn.crypto import MaskingBackend
 from skprivbn.crypto._authentication import open_sums
-from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
-from skprivbn.federation._party import Party, PartyRefusal
+from skprivbn.federation._old_settings import terms_of
+from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._session import Agreement, PartySession
 from skprivbn.federation._wire import decode, encode
 
@@ -70,6 +70,8 @@ class PartyHost:
         Its data. They never leave this object except through operations.
     find_protocol : callable
         From a class path to a :class:`Party` subclass, or None if not allowed here.
+    find_backend : callable
+        From a name to an ``AdditiveBackend``, or None if not allowed here.
     policy : HostPolicy
     identity : Identity, default=None
         Long-term signing key; a fresh one if None.
@@ -85,6 +87,7 @@ class PartyHost:
         name: str,
         block: dict[str, ArrayLike],
         find_protocol: Callable,
+        find_backend: Callable,
         policy: HostPolicy = HostPolicy(),  # noqa: B008 -- frozen
         identity: Identity | None = None,
         pins: dict[str, bytes] | None = None,
@@ -93,6 +96,7 @@ class PartyHost:
         self.name = name
         self._block = block
         self._find_protocol = find_protocol
+        self._find_backend = find_backend
         self._policy = policy
         self._identity = identity or Identity()
         self._pins = pins
@@ -101,6 +105,7 @@ class PartyHost:
 
     def _forget(self):
         self._agreement = self._session = self._party = None
+        self._party_class = self._terms = None
         self._backend = self._sums = self._exact_sums = None
         self._schedule, self._expected = None, ()
         self._conversation = None
@@ -180,33 +185,53 @@ class PartyHost:
             return control(**payload)
         return self._operate(name, payload)
 
-    def _join(self, terms):
-        agreement = Agreement(terms)
+    def _join(self, agreement):
+        agreement = Agreement(agreement)
         if self.name not in agreement.roster:
             raise PartyRefusal("refused")
         if len(agreement.roster) < self._policy.min_parties:
             raise PartyRefusal("too-few-parties")
         if _n_rows(self._block) < self._policy.min_rows:
             raise PartyRefusal("too-few-rows")
-        if self._find_protocol(agreement.protocol) is None:
-            raise PartyRefusal("refused")
-        backend = resolve_backend(agreement.backend["name"])
-        self._backend = backend.set_params(**agreement.backend["parameters"])
-        if isinstance(backend, MaskingBackend):
+        self._party_class, self._terms = self._read_terms(agreement)
+        self._backend = self._make_backend(agreement)
+        if isinstance(self._backend, MaskingBackend):
             # so few may be left in a sum
-            n_needed = backend.n_needed(len(agreement.roster))
+            n_needed = self._backend.n_needed(len(agreement.roster))
             if n_needed < self._policy.min_parties:
                 raise PartyRefusal("too-few-parties")
         self._agreement = agreement
         self._session = PartySession(self.name, agreement, self._identity, self._pins)
         return {"hello": self._session.hello()}
 
+    def _read_terms(self, agreement):
+        """Return the protocol that a session asks for and its terms, checked."""
+        party_class = self._find_protocol(agreement.protocol)
+        if party_class is None:
+            raise PartyRefusal("not-allowed")
+        try:
+            return party_class, terms_of(party_class, agreement.settings)
+        except (TypeError, ValueError):
+            raise PartyRefusal("refused") from None
+
+    def _make_backend(self, agreement):
+        if agreement.backend is None:
+            return None
+        backend = self._find_backend(agreement.backend["name"])
+        if backend is None:
+            raise PartyRefusal("not-allowed")
+        try:
+            backend.set_params(**agreement.backend["parameters"])
+            backend.validate()
+        except (TypeError, ValueError):
+            raise PartyRefusal("refused") from None
+        return backend
+
     def _meet(self, hellos):
         if self._session is None or self._party is not None:
             raise PartyRefusal("refused")
         self._session.meet(hellos)
-        party_class = self._find_protocol(self._agreement.protocol)
-        self._party = party_class(self._block, self._agreement.settings, self._session)
+        self._party = self._party_class(self._block, self._terms, self._session)
         self._party.min_rows = self._policy.min_rows
         self._schedule = self._party.schedule()
         self._expected = _as_names(next(self._schedule, ()))
@@ -214,17 +239,18 @@ class PartyHost:
 
     def _rotate(self):
         """Make fresh keys for the secure sums, in a conversation with the peers."""
-        if isinstance(self._backend, NoSumsBackend):
-            return self._begin("session.keys", self._backend.setup(self._session))
+        if self._backend is None:
+            return {"sealed": {}, "done": True}
         return self._begin("session.keys", open_sums(self._backend, self._session))
 
     def _control_backend(self, step, **payload):
-        agreement = self._agreement
-        survivors = payload.get("survivors", agreement.roster)
-        everybody = set(survivors) == set(agreement.roster)
+        if self._sums is None:
+            raise PartyRefusal("refused")
+        roster = self._agreement.roster
+        everybody = set(payload.get("survivors", roster)) == set(roster)
         # The difference of two sums, one with and one without a party, is what that
         # party told.
-        if not everybody and not self._party.survives_losses(agreement.settings):
+        if not everybody and not self._terms.survives_losses():
             raise PartyRefusal("refused")
         return self._sums.control(step, payload)
 
@@ -260,7 +286,7 @@ class PartyHost:
 
     def _exact(self):
         """Return the session for sums whose result leaves the key holders."""
-        if self._backend.sum_known_to != "parties":
+        if self._backend is not None and self._backend.sum_known_to != "parties":
             return self._sums
         if self._exact_sums is None:
             setup = MaskingBackend().setup(self._session)
@@ -335,25 +361,3 @@ def _public_code(error):
     if isinstance(error, OverflowError):
         return "out-of-range"
     return "failed"
-
-
-def find_installed_protocol(path):
-    """Find a party class of this package by its class path, or None.
-
-    Parameters
-    ----------
-    path : str
-        As ``module:ClassName``.
-
-    Returns
-    -------
-    party_class : type or None
-    """
-    module_name, _, class_name = path.partition(":")
-    if not module_name.startswith("skprivbn."):
-        return None
-    try:
-        found = getattr(__import__(module_name, fromlist=[class_name]), class_name)
-    except (ImportError, AttributeError):
-        return None
-    return found if inspect.isclass(found) and issubclass(found, Party) else None

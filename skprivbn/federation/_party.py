@@ -6,9 +6,8 @@ send is refused.
 """
 
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from inspect import getmembers
 from typing import Any
@@ -20,16 +19,15 @@ from skprivbn.crypto import HiddenVector
 from skprivbn.crypto._base import PartyContext
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._ledger import KINDS
-from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.federation._terms import Terms
 from skprivbn.privacy._options import check_bounds
 
 __all__ = [
     "Operation",
     "Party",
     "PartyRefusal",
-    "check_noise",
-    "check_told",
-    "check_told_bounds",
+    "check_received",
+    "check_received_bounds",
     "operation",
 ]
 
@@ -112,36 +110,7 @@ def operation(tells: str = "", **words: Any) -> Callable:
     return mark
 
 
-def check_noise(
-    given: dict, mechanism: CountMechanism, n_parties: int
-) -> DistributedNoise:
-    """Return noise that parties are asked to make, if it is what it should be.
-
-    A party trusts no more than half of all, itself included, to add their share.
-
-    Parameters
-    ----------
-    given : dict
-        Fields of a ``DistributedNoise``, from the coordinator.
-    mechanism : CountMechanism
-        For the same epsilon and delta, calibrated by this party.
-    n_parties : int
-        Parties that add a share.
-
-    Returns
-    -------
-    noise : DistributedNoise
-    """
-    min_honest = given["min_honest"]
-    if 2 * min_honest > n_parties + 1:
-        raise PartyRefusal("refused")
-    expected = distribute(mechanism, n_parties, min_honest)
-    if given != asdict(expected):
-        raise PartyRefusal("refused")
-    return expected
-
-
-def check_told(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def check_received(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return an array that the coordinator sent, if it has the shape it must have.
 
     NumPy would stretch any other: an array with a row for each of a party's rows, for
@@ -163,8 +132,8 @@ def check_told(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return value
 
 
-def check_told_bounds(bounds: ArrayLike, n_features: int) -> None:
-    """Refuse bounds, told by the coordinator, that would make noise hide too little.
+def check_received_bounds(bounds: ArrayLike, n_features: int) -> None:
+    """Refuse bounds that were received and would make noise hide too little.
 
     Rows are put on a grid between the bounds. Bounds without a proper width would make
     numbers of some rows that are none, which no noise hides.
@@ -182,137 +151,56 @@ def check_told_bounds(bounds: ArrayLike, n_features: int) -> None:
         raise PartyRefusal("refused") from None
 
 
-class Party(ABC):
+class Party:
     """A data holder in one session.
 
     Parameters
     ----------
     block : dict of str to array
         This party's own data, for instance ``{"X": rows}``.
-    settings : dict
+    terms : Terms
         Public parameters of the protocol, the same at every party.
     context : PartyContext
         Name, roster and pair keys of the session.
 
     Attributes
     ----------
+    terms : type, then Terms
+        The class says which terms the protocol has, an instance has those of its
+        session.
     min_rows : int
         Fewest rows with which the party's host takes part, set by the host.
     """
 
+    terms: Any = None
     min_rows: int = 1
 
     def __init__(
-        self, block: dict[str, ArrayLike], settings: dict, context: PartyContext
+        self, block: dict[str, ArrayLike], terms: Terms, context: PartyContext
     ) -> None:
         self.block = block
-        self.settings = settings
+        self.terms = terms
         self.context = context
         self._sums: Any = None
         self._operation: Any = None
         self.prepare()
 
-    @classmethod
-    def privacy_noise(
-        cls, settings: dict, n_features: int, n_parties: int
-    ) -> DistributedNoise | None:
-        """Return the noise on everything that a session releases, or None.
-
-        A site charges its cost to a budget before its data are touched. Protocols
-        with differential privacy define this. Since `settings` come from the
-        coordinator, they calibrate the noise themselves, or check with
-        :func:`check_noise` that the noise in `settings` is worth what it claims. It is
-        not inherited: a subclass may release more.
-
-        Parameters
-        ----------
-        settings : dict
-        n_features : int
-            Columns of this party's block.
-        n_parties : int
-
-        Returns
-        -------
-        noise : DistributedNoise or None
-            None means that the protocol releases exact results.
-        """
-
-    @classmethod
-    def shows_rows(cls, settings: dict) -> bool:
-        """Tell whether a session with these settings shows rows to somebody.
-
-        A site refuses such sessions unless its site file allows them.
-
-        Parameters
-        ----------
-        settings : dict
-
-        Returns
-        -------
-        shown : bool
-        """
-        return False
-
-    @classmethod
-    def survives_losses(cls, settings: dict) -> bool:
-        """Tell whether a session may go on without a party that is lost in a sum.
-
-        It may if nothing is summed again: what a lost party told in earlier sums
-        would not go together with later ones.
-
-        Parameters
-        ----------
-        settings : dict
-
-        Returns
-        -------
-        survives : bool
-        """
-        return False
-
-    @classmethod
-    def models(cls, settings: dict) -> list[dict]:
-        """Return the public models that a session applies to this party's rows.
-
-        A site refuses models of estimators that its site file does not name.
-
-        Parameters
-        ----------
-        settings : dict
-
-        Returns
-        -------
-        models : list of dict
-        """
-        return []
-
-    @classmethod
-    def keeps_results(cls, settings: dict) -> bool:
-        """Tell whether a session is for this party's own use and tells nothing.
-
-        A site keeps such results, as the attribute ``kept``, in a folder of its own,
-        and does not count the session as a fit.
-
-        Parameters
-        ----------
-        settings : dict
-
-        Returns
-        -------
-        kept : bool
-        """
-        return False
-
     def prepare(self) -> None:
         """Check the block and set up state; called once, before any operation."""
 
-    @abstractmethod
+    @property
+    def settings(self):
+        return self.terms.to_payload()
+
     def schedule(self) -> Generator[Any, Any, Any]:
         """Yield the name of the operation accepted next, or a tuple of choices.
 
         A generator, advanced after each operation and sent the name of the one that
         was chosen; when it returns, nothing more is accepted. It bounds the rounds.
+        A party with one operation, which is asked once, need not define it.
         """
+        (only,) = self.operations()
+        yield only
 
     @property
     def name(self) -> str:
@@ -337,7 +225,7 @@ class Party(ABC):
         return X.astype(np.float64)
 
     def hide(self, vector: ArrayLike) -> dict:
-        """Hide a vector for a secure sum; return it under the key ``"vector"``.
+        """Hide a vector for a secure sum.
 
         Parameters
         ----------
@@ -347,6 +235,7 @@ class Party(ABC):
         Returns
         -------
         payload : dict
+            What an operation returns, for ``federation.secure_sum``.
         """
         vector = np.ravel(vector)
         if np.issubdtype(vector.dtype, np.floating):
@@ -355,7 +244,7 @@ class Party(ABC):
                 raise PartyRefusal("out-of-range")
         else:
             vector = vector.astype(np.int64)
-        return self._sums.hide(vector, self._operation).to_payload()
+        return {"vector": self._sums.hide(vector, self._operation).to_payload()}
 
     def reveal(self, total: np.ndarray | dict) -> np.ndarray:
         """Read a sum that the coordinator sent: in the clear, or as a key holder.
@@ -402,7 +291,7 @@ class Party(ABC):
         def add(received):
             if received.keys() != set(self.peers):
                 raise PartyRefusal("refused")
-            return sum(check_told(r["part"], mine.shape) for r in received.values())
+            return sum(check_received(r["part"], mine.shape) for r in received.values())
 
         received = yield {peer: {"part": share} for peer, share in shares.items()}
         mine = mine - sum(shares.values()) + add(received)

@@ -6,10 +6,9 @@ from typing import Any, Self
 import numpy as np
 
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._ledger import Ledger
-from skprivbn.federation._models import ModelParty
+from skprivbn.federation._terms import Terms
 
 __all__ = ["RemoteColumns", "RemoteResults", "RemoteRows", "name_results"]
 
@@ -104,7 +103,7 @@ class RemoteRows(_RemoteData):
     Parameters
     ----------
     connection : object
-        With a method ``open(party_class, settings, backend, data, roster, **options)``.
+        With a method ``open(party_class, terms, backend, data, roster, **options)``.
     dataset : str
     names : sequence of str
         Names of the sites.
@@ -250,30 +249,11 @@ class RemoteRows(_RemoteData):
             self.read, self.aligned, [*self.steps, (model, feature_names)]
         )
 
-    def keep_results(self, model: dict, method: str) -> "RemoteResults":
-        """Have every site apply a model to its rows and keep the results there.
-
-        Parameters
-        ----------
-        model : dict
-            Public model of a fitted estimator.
-        method : {"predict", "predict_proba"}
-
-        Returns
-        -------
-        results : RemoteResults
-        """
-        settings = {"model": model, "task": "keep", "method": method}
-        with self.federate(ModelParty, settings, NoSumsBackend()) as federation:
-            federation.call("keep")
-        name = name_results(self.dataset, settings, federation.session)
-        return RemoteResults(self.names, name, federation.ledger)
-
     def federate(
         self,
         party_class: type,
-        settings: dict,
-        backend: str | AdditiveBackend = "masking",
+        terms: Terms,
+        backend: str | AdditiveBackend | None = None,
         *,
         min_rows: int = 1,
         **options: Any,
@@ -282,7 +262,7 @@ class RemoteRows(_RemoteData):
 
         Parameters
         ----------
-        party_class, settings, backend, min_rows, **options :
+        party_class, terms, backend, min_rows, **options :
             As in ``HorizontalPartition.federate``.
 
         Returns
@@ -294,7 +274,7 @@ class RemoteRows(_RemoteData):
         steps = [model for model, _ in self.steps]
         data = self._describe(columns, self.aligned, min_rows, steps)
         return self._connection.open(
-            party_class, settings, backend, data, self.names, **options
+            party_class, terms, backend, data, self.names, **options
         )
 
     def __repr__(self):
@@ -304,10 +284,9 @@ class RemoteRows(_RemoteData):
         )
 
 
-def name_results(dataset, settings, session):
+def name_results(dataset, results, session):
     """Return the name of the file in which sites keep the results of a session."""
-    estimator = settings["model"]["estimator"]
-    return f"{dataset}.{estimator}.{settings['method']}.{session.hex()[:12]}.csv"
+    return f"{dataset}.{results}.{session.hex()[:12]}.csv"
 
 
 class RemoteResults:
@@ -426,8 +405,8 @@ class RemoteColumns(_RemoteData):
     def federate(
         self,
         party_class: type,
-        settings: dict,
-        backend: str | AdditiveBackend = "masking",
+        terms: Terms,
+        backend: str | AdditiveBackend | None = None,
         *,
         min_rows: int = 1,
         **options: Any,
@@ -436,7 +415,7 @@ class RemoteColumns(_RemoteData):
 
         Parameters
         ----------
-        party_class, settings, backend, min_rows, **options :
+        party_class, terms, backend, min_rows, **options :
             As in ``HorizontalPartition.federate``.
 
         Returns
@@ -447,7 +426,7 @@ class RemoteColumns(_RemoteData):
         aligned = {"keys": self.key} if self.has_keys else {}
         data = self._describe(self.columns, aligned, min_rows)
         return self._connection.open(
-            party_class, settings, backend, data, self.names, **options
+            party_class, terms, backend, data, self.names, **options
         )
 
     def __repr__(self):

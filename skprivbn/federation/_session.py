@@ -20,9 +20,10 @@ class Agreement:
 
     Parameters
     ----------
-    terms : dict
+    agreed : dict
         ``session`` (random bytes), ``roster`` (names), ``protocol`` (class path),
-        ``settings`` (public parameters), ``backend`` (name and parameters), ``data``
+        ``settings`` (its terms as plain data), ``backend`` (name and parameters; None
+        for a protocol without secure sums), ``data``
         (which of a site's data are meant; empty in process, where blocks are given).
     """
 
@@ -31,28 +32,33 @@ class Agreement:
         "roster": list,
         "protocol": str,
         "settings": dict,
-        "backend": dict,
+        "backend": dict | None,
         "data": dict,
     }
 
-    def __init__(self, terms):
+    def __init__(self, agreed):
         if (
-            not isinstance(terms, dict)
-            or terms.keys() != self.TYPES.keys()
-            or any(type(terms[name]) is not kind for name, kind in self.TYPES.items())
-            or len(terms["session"]) != 16
-            or not _is_roster(terms["roster"])
-            or terms["backend"].keys() != {"name", "parameters"}
+            not isinstance(agreed, dict)
+            or agreed.keys() != self.TYPES.keys()
+            or any(not _is(agreed[name], kind) for name, kind in self.TYPES.items())
+            or len(agreed["session"]) != 16
+            or not _is_roster(agreed["roster"])
+            or agreed["backend"] is not None
+            and agreed["backend"].keys() != {"name", "parameters"}
         ):
-            raise ProtocolError("malformed terms of a session")
-        self.terms = terms
-        self.session = terms["session"]
-        self.roster = tuple(terms["roster"])
-        self.protocol = terms["protocol"]
-        self.settings = terms["settings"]
-        self.backend = terms["backend"]
-        self.data = terms["data"]
-        self.hash = hashlib.sha256(encode(terms)).digest()
+            raise ProtocolError("malformed agreement on a session")
+        self.session = agreed["session"]
+        self.roster = tuple(agreed["roster"])
+        self.protocol = agreed["protocol"]
+        self.settings = agreed["settings"]
+        self.backend = agreed["backend"]
+        self.data = agreed["data"]
+        self.hash = hashlib.sha256(encode(agreed)).digest()
+
+
+def _is(value, kind):
+    # a bool is an int for isinstance, and no kind here is a base class of another
+    return isinstance(value, kind) and type(value) is not bool
 
 
 def _is_roster(names):

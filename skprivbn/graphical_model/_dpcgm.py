@@ -33,7 +33,9 @@ from skprivbn.graphical_model._learning import (
 from skprivbn.graphical_model._plans import Released, plan_release
 from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._release import check_rows, tables_settings
+from skprivbn.graphical_model._release import TablesParty, check_rows, tables_settings
+from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
+from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.graphical_model._spending import SpendingMixin
 from skprivbn.graphical_model._states import (
     check_column_states,
@@ -44,6 +46,7 @@ from skprivbn.graphical_model._states import (
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.protocols import ModelParty
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -258,6 +261,7 @@ class DPCGMLearner(
     PrivacyCost(epsilon=1.0, delta=0.0)
     """
 
+    protocols = (TablesParty, TreeParty, AdaptiveParty, ModelParty)
     _parameter_constraints = {
         "cliques": [StrOptions({"aim", "mst", "chain", "tree"}), list, tuple],
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"],

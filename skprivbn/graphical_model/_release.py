@@ -10,10 +10,10 @@ from skprivbn.bayesian_network._labels import MISSING, encode
 from skprivbn.federation import (
     Party,
     PartyRefusal,
-    check_noise,
     declare_noise,
     operation,
 )
+from skprivbn.federation._old_settings import check_noise
 from skprivbn.graphical_model._counting import (
     Contribution,
     count_tables,
@@ -176,7 +176,7 @@ class TablesParty(Party):
 
     def hide_noisy(self, counts):
         """Add a fresh share of the noise to integers and hide them."""
-        return {"vector": self.hide(counts + self.noise.share(counts.shape))}
+        return self.hide(counts + self.noise.share(counts.shape))
 
     @operation(
         tells="the noisy sum of all tables, as integers",

@@ -8,7 +8,8 @@ unevenly look like dependence, which costs accuracy, never privacy.
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, check_noise, declare_noise, operation
+from skprivbn.federation import PartyRefusal, declare_noise, operation
+from skprivbn.federation._old_settings import check_noise
 from skprivbn.federation.site._demands import check_size
 from skprivbn.graphical_model._adaptive import (
     PROBABILITY_UNIT,

@@ -12,7 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, check_noise, declare_noise, operation
+from skprivbn.federation import PartyRefusal, declare_noise, operation
+from skprivbn.federation._old_settings import check_noise
 from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._noisy_tables import project_to_simplex

@@ -24,7 +24,7 @@ from skprivbn.mixed_model._model import FLOATS, FittedGLMMMixin
 from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.partition import check_horizontal
-from skprivbn.protocols import moments_settings
+from skprivbn.protocols import ModelParty, MomentsTerms
 from skprivbn.utils import column_names, tell_progress, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike
@@ -169,6 +169,7 @@ class PrivateGLMM(
 
     __metadata_request__fit = {"cluster": True}
 
+    protocols = (GLMMParty, ModelParty)
     _parameter_constraints = {
         "e_step": [StrOptions({"quadrature", "metropolis"})],
         "n_quadrature": [Interval(Integral, 5, 100, closed="both")],
@@ -302,7 +303,7 @@ class PrivateGLMM(
             clusters = np.unique(self.clusters).tolist()
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return {
-            **moments_settings("diagonal"),
+            **MomentsTerms("diagonal").to_payload(),
             "mixed": mixed,
             "e_step": self.e_step,
             "clusters": clusters,

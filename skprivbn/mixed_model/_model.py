@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import Ledger, check_told
+from skprivbn.federation import Ledger, check_received
 from skprivbn.mixed_model._summary import GLMMSummary
 from skprivbn.partition import RemoteResults
 from skprivbn.partition._horizontal import one_per_row
@@ -192,13 +192,13 @@ class FittedGLMMMixin:
         """Make a fitted model of public parameters, all of which are checked."""
         if len(model["classes"]) != 2:
             raise ValueError("there must be two classes")
-        coefficients = check_told(model["coefficients"], (n_features + 1,))
+        coefficients = check_received(model["coefficients"], (n_features + 1,))
         estimator = cls()
         estimator.classes_ = np.array(model["classes"])
         estimator.clusters_ = np.array(model["clusters"])
         estimator.intercept_, estimator.coef_ = coefficients[:1], coefficients[None, 1:]
         n_clusters = len(model["clusters"])
-        estimator.random_effects_ = check_told(model["effects"], (n_clusters,))
+        estimator.random_effects_ = check_received(model["effects"], (n_clusters,))
         return estimator
 
     def summary(self) -> GLMMSummary:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, check_told, operation
+from skprivbn.federation import PartyRefusal, check_received, operation
 from skprivbn.mixed_model._likelihood import (
     Posterior,
     Rows,
@@ -70,7 +70,7 @@ class GLMMParty(SurveyParty):
     @operation(hears="mean and scale of each feature")
     def begin(self, mean, scale):
         shape = self.rows.shape[1:]
-        mean, scale = check_told(mean, shape), check_told(scale, shape)
+        mean, scale = check_received(mean, shape), check_received(scale, shape)
         n_rows, n_holders = self.n_rows, self.n_holders
         design = np.column_stack([np.ones(len(self.rows)), (self.rows - mean) / scale])
         self.data = Rows(design, self.y, self.category, len(n_rows))
@@ -113,7 +113,7 @@ class GLMMParty(SurveyParty):
         value = log_likelihood_table(self.data, self.parameters, nodes).sum()
         gradient, information = derivatives(self.data, self.parameters, posterior)
         vector = np.concatenate([[value], gradient, upper(information)])
-        return {"vector": self.hide(vector * self.unit)}
+        return self.hide(vector * self.unit)
 
     @operation(tells="whether to go on")
     def improve(self, total):
@@ -140,7 +140,7 @@ class GLMMParty(SurveyParty):
         tells="log-likelihoods of shared clusters at trial effects, and their sum"
     )
     def table(self):
-        return {"vector": self.hide(self._quadrature_table() * self.unit)}
+        return self.hide(self._quadrature_table() * self.unit)
 
     def _quadrature_table(self):
         """Log-likelihoods relative to the grid's centre, and their sum there."""
@@ -182,7 +182,7 @@ class GLMMParty(SurveyParty):
         zero = np.zeros((len(candidates), 1))
         self.own_table = log_likelihood_table(self.data, self.parameters, candidates)
         self.own_table -= log_likelihood_table(self.data, self.parameters, zero)
-        return {"vector": self.hide(self.own_table[self.shared] * self.unit)}
+        return self.hide(self.own_table[self.shared] * self.unit)
 
     def _walk(self, total):
         self.chains.walk(self._complete(self.reveal(total) / self.unit))
@@ -206,7 +206,7 @@ class GLMMParty(SurveyParty):
             (variance + mean**2)[self.speaks_for].sum(),
         ]
         vector = np.concatenate([gradient, upper(information), moments])
-        return {"vector": self.hide(vector * self.unit)}
+        return self.hide(vector * self.unit)
 
     @operation(tells="whether to go on")
     def update(self, total):
@@ -240,7 +240,7 @@ class GLMMParty(SurveyParty):
     def final_table(self):
         final, self.grid = self._choose_final()
         self.optimiser.parameters = _rounded(final)
-        return {"vector": self.hide(self._quadrature_table() * self.unit)}
+        return self.hide(self._quadrature_table() * self.unit)
 
     def _choose_final(self):
         """Return the parameters to be known, and the grid to integrate on."""
@@ -261,7 +261,7 @@ class GLMMParty(SurveyParty):
         self.shared_integral = _rounded(integrals[self.shared].sum())
         nodes = self.grid.nodes
         self.own_scores = score_table(self.data, self.parameters, nodes)
-        return {"vector": self.hide(self.own_scores[self.shared] * self.unit)}
+        return self.hide(self.own_scores[self.shared] * self.unit)
 
     @operation()
     def covariance(self, total):
@@ -277,21 +277,19 @@ class GLMMParty(SurveyParty):
     )
     def release(self):
         gradient, complete = derivatives(self.data, self.parameters, self.posterior)
-        return {
-            "vector": self.hide(
-                np.concatenate(
-                    [
-                        self.parameters * self.leader,
-                        [self.own_sum + self.shared_integral * self.leader],
-                        [self.collinear * self.leader],
-                        gradient,
-                        upper(complete),
-                        upper(self.missing),
-                        *self._released_effects(),
-                    ]
-                )
+        return self.hide(
+            np.concatenate(
+                [
+                    self.parameters * self.leader,
+                    [self.own_sum + self.shared_integral * self.leader],
+                    [self.collinear * self.leader],
+                    gradient,
+                    upper(complete),
+                    upper(self.missing),
+                    *self._released_effects(),
+                ]
             )
-        }
+        )
 
     def _released_effects(self):
         """Means and standard deviations of the categories this party speaks for."""

@@ -14,6 +14,8 @@ __all__ = ["Survey", "SurveyParty", "take_survey"]
 class SurveyParty(MomentsParty):
     """A data holder that tells its labels and counts its rows."""
 
+    terms = None
+
     def prepare(self):
         super().prepare()
         self.mixed = self.settings["mixed"]
@@ -50,7 +52,7 @@ class SurveyParty(MomentsParty):
             category = np.zeros(len(y), dtype=int)
         self.y, self.category = y.astype(float), category
         self.own_rows = np.bincount(category, minlength=max(len(clusters), 1))
-        return {"vector": self.hide(np.append(self.own_rows, self.own_rows > 0))}
+        return self.hide(np.append(self.own_rows, self.own_rows > 0))
 
     @operation(peers="shares of its number of rows in each cluster")
     def compare_census(self):

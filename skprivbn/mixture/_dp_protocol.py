@@ -8,16 +8,13 @@ post-processing.
 """
 
 import math
-from dataclasses import replace
-from numbers import Integral
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import (
     Party,
-    PartyRefusal,
-    check_told_bounds,
     declare_noise,
     operation,
 )
@@ -30,15 +27,16 @@ from skprivbn.mixture._gaussian_steps import (
     uniform_frame,
 )
 from skprivbn.mixture._seeding import merge_centroids, nearest
-from skprivbn.mixture._start_protocol import check_given
+from skprivbn.mixture._start_protocol import MixtureTerms, check_given
 from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy._options import check_bounds
 
 __all__ = [
     "INTEGER_UNIT",
     "PrivateEMParty",
+    "PrivateEMTerms",
     "exact_cells",
     "exact_statistics",
-    "noise_of",
     "round_rows",
     "round_sums",
     "run_private_em",
@@ -90,46 +88,64 @@ def sensitivities(covariance_type, n_features):
     )
 
 
-def uses_cells(settings):
-    """Tell whether the first means come from the rows, by one noisy release."""
-    return settings["init_params"] == "kmeans" and "means" not in settings["given"]
-
-
-def noise_of(settings, n_features, n_parties):
-    """Calibrate the noise of all releases together.
+@dataclass(frozen=True)
+class PrivateEMTerms(MixtureTerms):
+    """Terms of EM under differential privacy.
 
     Parameters
     ----------
-    settings : dict
-        The parties' settings.
-    n_features, n_parties : int
-
-    Returns
-    -------
-    noise : DistributedNoise
-        Of one release.
-    grid : float
-        By which sums are multiplied before they are rounded. A row changes a rounded
-        sum by less than one more than the exact one, which is inside the sensitivity
-        and costs about one per cent of it.
+    epsilon, delta : float
+        Budget of all releases together.
+    bounds : ndarray of shape (2, n_features)
+        Public, rows are clipped to them.
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise; by default half
+        of them, rounded up.
     """
-    kind = settings["covariance_type"]
-    for name, least in [("max_iter", 0), ("n_components", 1)]:
-        # Settings come from the coordinator: half a release would be paid for with
-        # half of the noise, and made all the same.
-        if not isinstance(settings[name], Integral) or settings[name] < least:
-            raise ValueError(f"{name} must be an integer of at least {least}")
-    n_releases = settings["max_iter"] + uses_cells(settings)
-    length = n_statistics(kind, settings["n_components"], n_features)
-    grid = 2.0 ** math.ceil(math.log2(100 * math.sqrt(length)))
-    l1, l2 = sensitivities(kind, n_features)
-    mechanism = CountMechanism.for_budget(
-        settings["epsilon"],
-        settings["delta"],
-        l1_sensitivity=n_releases * math.ceil(grid * l1 + length),
-        l2_sensitivity=math.sqrt(n_releases) * (grid * l2 + math.sqrt(length)),
-    )
-    return distribute(mechanism, n_parties, settings["min_honest"]), grid
+
+    epsilon: float
+    delta: float
+    bounds: np.ndarray
+    min_honest: int | None
+
+    def rounds(self, n_parties):
+        """Return two for each release, and the last."""
+        return 2 * self.n_releases + 1
+
+    @property
+    def uses_cells(self):
+        """Whether the first means come from the rows, by one noisy release."""
+        return self.init_params == "kmeans" and "means" not in self.given
+
+    @property
+    def n_releases(self):
+        """How many noisy sums there are."""
+        return self.max_iter + self.uses_cells
+
+    def n_values(self, n_features):
+        """Return the length of the sums of an iteration."""
+        return n_statistics(self.covariance_type, self.n_components, n_features)
+
+    def grid(self, n_features):
+        """Return by what sums are multiplied before they are rounded.
+
+        A row changes a rounded sum by less than one more than the exact one, which is
+        inside the sensitivity and costs about one per cent of it.
+        """
+        return 2.0 ** math.ceil(math.log2(100 * math.sqrt(self.n_values(n_features))))
+
+    def noise(self, n_features, n_parties):
+        """Return the noise of one release, for the budget of all of them."""
+        check_bounds(self.bounds, n_features)
+        length, grid = self.n_values(n_features), self.grid(n_features)
+        l1, l2 = sensitivities(self.covariance_type, n_features)
+        mechanism = CountMechanism.for_budget(
+            self.epsilon,
+            self.delta,
+            l1_sensitivity=self.n_releases * math.ceil(grid * l1 + length),
+            l2_sensitivity=math.sqrt(self.n_releases) * (grid * l2 + math.sqrt(length)),
+        )
+        return distribute(mechanism, n_parties, self.min_honest)
 
 
 def round_rows(rows):
@@ -197,43 +213,37 @@ def round_sums(sums, grid):
 class PrivateEMParty(Party):
     """A data holder in EM under differential privacy."""
 
-    @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
-        """Return the noise of all releases together, as every party calibrates it."""
-        check_told_bounds(settings["bounds"], n_features)
-        noise, _ = noise_of(settings, n_features, n_parties)
-        if 2 * noise.min_honest > n_parties + 1:
-            raise PartyRefusal("refused")
-        return noise
+    terms = PrivateEMTerms
 
     def prepare(self):
         X = self.finite_numbers()
-        settings = self.settings
-        check_given(settings, X.shape[1])
-        low, high = settings["bounds"]
-        self.middle, self.half = box(low, high, settings["covariance_type"])
+        terms = self.terms
+        check_given(terms, X.shape[1])
+        low, high = terms.bounds
+        self.middle, self.half = box(low, high, terms.covariance_type)
         # twice: bounds a hair apart have no middle that is between them
         rows = np.clip((np.clip(X, low, high) - self.middle) / self.half, -1, 1)
         self.rows = round_rows(rows)
         n_features = X.shape[1]
         self.frame = uniform_frame(
-            settings["covariance_type"],
+            terms.covariance_type,
             np.zeros(n_features),
             np.ones(n_features),
-            settings["n_components"],
+            terms.n_components,
         )
-        self.noise, self.grid = noise_of(settings, n_features, len(self.context.roster))
+        self.noise = terms.noise(n_features, len(self.context.roster))
+        self.grid = terms.grid(n_features)
         self.noise_std = self.noise.std / self.grid
-        self.mixture = public_start(settings, self.middle, self.half)
-        random_state = np.random.RandomState(settings["seeds"][0])
-        n_cells = CELLS_PER_COMPONENT * settings["n_components"]
+        self.mixture = public_start(terms, self.middle, self.half)
+        random_state = np.random.RandomState(terms.seeds[0])
+        n_cells = CELLS_PER_COMPONENT * terms.n_components
         self.cells = random_state.uniform(-1, 1, (n_cells, n_features))
 
     def schedule(self):
-        if uses_cells(self.settings):
+        if self.terms.uses_cells:
             yield "noisy_cells"
             yield "start"
-        for _ in range(self.settings["max_iter"]):
+        for _ in range(self.terms.max_iter):
             yield "noisy_statistics"
             yield "update"
         yield "hand_over"
@@ -244,7 +254,7 @@ class PrivateEMParty(Party):
         kind="noisy release",
     )
     def noisy_cells(self):
-        return {"vector": self._hide_noisy(exact_cells(self.rows, self.cells))}
+        return self._hide_noisy(exact_cells(self.rows, self.cells))
 
     @operation()
     def start(self, total):
@@ -252,7 +262,7 @@ class PrivateEMParty(Party):
             self._reveal_noisy(total),
             self.mixture.means,
             self.noise_std,
-            self.settings["seeds"][0],
+            self.terms.seeds[0],
         )
         self.mixture = replace(self.mixture, means=means)
 
@@ -264,7 +274,7 @@ class PrivateEMParty(Party):
     def noisy_statistics(self):
         _, responsibilities = e_step(self.rows, self.mixture)
         sums = exact_statistics(self.rows, responsibilities, self.frame)
-        return {"vector": self._hide_noisy(sums)}
+        return self._hide_noisy(sums)
 
     @operation()
     def update(self, total):
@@ -297,15 +307,15 @@ def box(low, high, covariance_type):
     return (high + low) / 2, half
 
 
-def public_start(settings, middle, half):
+def public_start(terms, middle, half):
     """Return the mixture to start from, in the unit box, without looking at rows.
 
     What the user did not give: equal weights, means drawn at random in the box, apart
     from each other, and variances of the size of a component's part of it.
     """
-    kind, n_components = settings["covariance_type"], settings["n_components"]
-    given, n_features = settings["given"], len(middle)
-    means = spread_points(n_components, n_features, settings["seeds"][0])
+    kind, n_components = terms.covariance_type, terms.n_components
+    given, n_features = terms.given, len(middle)
+    means = spread_points(n_components, n_features, terms.seeds[0])
     if "means" in given:
         means = (given["means"] - middle) / half
     weights = given.get("weights", np.full(n_components, 1 / n_components))
@@ -409,15 +419,13 @@ def _between(covariance, floor):
     return (covariance + covariance.T) / 2
 
 
-def run_private_em(federation, settings, progress):
+def run_private_em(federation, progress):
     """Coordinate a fit under differential privacy.
 
     Parameters
     ----------
     federation : Federation
         Of :class:`PrivateEMParty`.
-    settings : dict
-        The parties' settings.
     progress : object
         Told of every iteration.
 
@@ -425,14 +433,14 @@ def run_private_em(federation, settings, progress):
     -------
     mixture : Mixture
     """
-    low, high = settings["bounds"]
-    noise, _ = noise_of(settings, len(low), len(federation.roster))
+    terms = federation.terms
+    noise = terms.noise(terms.bounds.shape[1], len(federation.roster))
     declare_noise(federation.ledger, noise, "the mixture and the sums of all rounds")
     progress.begin_run(0)
-    if uses_cells(settings):
+    if terms.uses_cells:
         total = federation.secure_sum("noisy_cells")
         federation.call("start", {"total": total})
-    for n_iter in range(1, settings["max_iter"] + 1):
+    for n_iter in range(1, terms.max_iter + 1):
         progress.begin_iteration()
         total = federation.secure_sum("noisy_statistics")
         federation.call("update", {"total": total})
@@ -441,12 +449,12 @@ def run_private_em(federation, settings, progress):
     first, *others = federation.call("hand_over").values()
     if any(not np.array_equal(first[key], o[key]) for o in others for key in first):
         raise ProtocolError("the parties disagree on the mixture")
-    return _out_of_box(first, settings)
+    return _out_of_box(first, terms)
 
 
-def _out_of_box(parameters, settings):
-    kind = settings["covariance_type"]
-    middle, half = box(*settings["bounds"], kind)
+def _out_of_box(parameters, terms):
+    kind = terms.covariance_type
+    middle, half = box(*terms.bounds, kind)
     units = {
         "full": np.outer(half, half),
         "tied": np.outer(half, half),
@@ -455,8 +463,8 @@ def _out_of_box(parameters, settings):
     }[kind]
     covariances = parameters["covariances"] * units
     if kind in ("full", "tied"):
-        np.einsum("...ff->...f", covariances)[...] += settings["reg_covar"]
+        np.einsum("...ff->...f", covariances)[...] += terms.reg_covar
     else:
-        covariances = covariances + settings["reg_covar"]
+        covariances = covariances + terms.reg_covar
     means = middle + parameters["means"] * half
     return Mixture.from_covariances(kind, parameters["weights"], means, covariances)

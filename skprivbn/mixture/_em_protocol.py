@@ -31,6 +31,7 @@ from skprivbn.mixture._start_protocol import (
     GO_ON,
     ILL_DEFINED,
     SMALL,
+    EMTerms,
     StartParty,
     given_or,
     small_component_message,
@@ -68,6 +69,8 @@ class _Run:
 class EMParty(StartParty):
     """A data holder in PPEM."""
 
+    terms = EMTerms
+
     def prepare(self):
         super().prepare()
         self.best = None
@@ -76,7 +79,7 @@ class EMParty(StartParty):
 
     def schedule(self):
         yield from self._survey_operations()
-        for _ in range(self.settings["n_init"]):
+        for _ in range(len(self.terms.seeds)):
             yield from self._start_operations()
             while self.running:
                 chosen = yield "statistics", "finish"
@@ -86,7 +89,7 @@ class EMParty(StartParty):
                         # No mixture to go back to: nothing more is told, whatever
                         # the coordinator thinks of small components.
                         return
-                    if self.settings["tell_bounds"] and self.status != SMALL:
+                    if self.terms.tell_bounds and self.status != SMALL:
                         yield "bound"
         yield "outline"
         yield "release"
@@ -96,7 +99,7 @@ class EMParty(StartParty):
         if responsibilities is not None:
             self.run.responsibilities.append(responsibilities)
         self.running = True
-        if self.settings["max_iter"] == 0:
+        if self.terms.max_iter == 0:
             self._end_run()
 
     @operation(tells="sums of responsibilities and moments, log-likelihood of its rows")
@@ -111,7 +114,7 @@ class EMParty(StartParty):
         most = _MAX_LOG_LIKELIHOOD * self.rows.size
         clipped = np.clip(run.own_log_likelihoods[-1], -most, most)
         vector = np.append(moments, clipped * self._log_likelihood_unit)
-        return {"vector": self.hide(vector * self.unit)}
+        return self.hide(vector * self.unit)
 
     @property
     def _log_likelihood_unit(self):
@@ -119,21 +122,19 @@ class EMParty(StartParty):
 
     @operation(tells="whether to go on")
     def update(self, total):
-        run, settings = self.run, self.settings
+        run, terms = self.run, self.terms
         vector = self.reveal(total) / self.unit
         bound = vector[-1] / self._log_likelihood_unit / self.n_rows
         # A warm start goes on from the bound of the fit before.
-        change = bound - (run.bound if run.bounds else settings["lower_bound"])
+        change = bound - (run.bound if run.bounds else terms.lower_bound)
         run.bounds.append(bound)
-        counts, means, covariances = maximise(
-            vector[:-1], self.frame, settings["reg_covar"]
-        )
+        counts, means, covariances = maximise(vector[:-1], self.frame, terms.reg_covar)
         if self._too_small(counts):
             self.status = self._step_back()
             return {"status": self.status}
-        if settings["covariance_update"] == "paper":
+        if terms.covariance_update == "paper":
             covariances = moments_about_old_means(
-                settings["covariance_type"],
+                terms.covariance_type,
                 counts,
                 covariances,
                 means,
@@ -141,13 +142,13 @@ class EMParty(StartParty):
             )
         try:
             run.mixture = Mixture.from_covariances(
-                settings["covariance_type"], counts / counts.sum(), means, covariances
+                terms.covariance_type, counts / counts.sum(), means, covariances
             )
         except IllDefinedCovarianceError:
             self.status = ILL_DEFINED
             return {"status": self.status}
-        self.status = CONVERGED if abs(change) < settings["tol"] else GO_ON
-        if self.status == CONVERGED or run.n_iter == settings["max_iter"]:
+        self.status = CONVERGED if abs(change) < terms.tol else GO_ON
+        if self.status == CONVERGED or run.n_iter == terms.max_iter:
             self._end_run()
         return {"status": self.status}
 
@@ -163,7 +164,7 @@ class EMParty(StartParty):
     @operation(tells="the log-likelihood of its rows", exact=True)
     def bound(self):
         own = self.run.own_log_likelihoods[-1]
-        return {"vector": self.hide(np.array([own, len(self.X)]))}
+        return self.hide(np.array([own, len(self.X)]))
 
     @operation(hears="that the coordinator wants to stop here")
     def finish(self):
@@ -195,13 +196,13 @@ class EMParty(StartParty):
     def release(self):
         best = self.best
         # The paper's covariances need the means of the iteration before as well.
-        n_needed = 2 if self.settings["covariance_update"] == "paper" else 1
+        n_needed = 2 if self.terms.covariance_update == "paper" else 1
         moments = [
             local_statistics(self.X, responsibilities, self.public_frame)
             for responsibilities in list(best.responsibilities)[: -n_needed - 1 : -1]
         ]
         head = [float(len(self.X)), *best.own_log_likelihoods]
-        return {"vector": self.hide(np.concatenate([head, *moments]))}
+        return self.hide(np.concatenate([head, *moments]))
 
 
 @dataclass(frozen=True)
@@ -228,15 +229,13 @@ class Outcome:
     stopped: bool
 
 
-def run_em(federation, settings, progress):
+def run_em(federation, progress):
     """Coordinate a fit: relay, add, learn "go on" or "stop", read the result.
 
     Parameters
     ----------
     federation : Federation
         Of :class:`EMParty`.
-    settings : dict
-        The parties' settings.
     progress : object
         Told of every iteration; see ``PPEMGaussianMixture``.
 
@@ -244,15 +243,17 @@ def run_em(federation, settings, progress):
     -------
     outcome : Outcome
     """
+    # sites may have raised the limits
+    terms = federation.terms
     survey(federation)
     runs, n_sums = [], 0
-    for number in range(settings["n_init"]):
+    for number in range(len(terms.seeds)):
         progress.begin_run(number)
-        n_sums += start(federation, settings)
+        n_sums += start(federation, terms)
         status, n_iter = GO_ON, 0
-        while status == GO_ON and n_iter < settings["max_iter"]:
+        while status == GO_ON and n_iter < terms.max_iter:
             progress.begin_iteration()
-            if settings["rotate_keys"]:
+            if terms.rotate_keys:
                 federation.rotate_keys()
             total = federation.secure_sum("statistics")
             status = unanimous(federation.call("update", {"total": total}))
@@ -262,25 +263,25 @@ def run_em(federation, settings, progress):
             if status == SMALL:
                 n_iter -= 1
                 if n_iter == 0:
-                    raise ValueError(small_component_message(settings))
+                    raise ValueError(small_component_message(terms))
                 break
-            stop = progress.end_iteration(n_iter, lambda: _bound(federation, settings))
-            if stop and status == GO_ON and n_iter < settings["max_iter"]:
+            stop = progress.end_iteration(n_iter, lambda: _bound(federation, terms))
+            if stop and status == GO_ON and n_iter < terms.max_iter:
                 federation.call("finish")
                 break
         progress.end_run(status == CONVERGED)
         runs.append((n_iter, status))
-    return _release(federation, settings, runs, n_sums)
+    return _release(federation, terms, runs, n_sums)
 
 
-def _bound(federation, settings):
-    if not settings["tell_bounds"]:
+def _bound(federation, terms):
+    if not terms.tell_bounds:
         return None
     log_likelihood, n_rows = federation.secure_sum("bound")
     return float(log_likelihood / n_rows)
 
 
-def _release(federation, settings, runs, n_sums):
+def _release(federation, terms, runs, n_sums):
     outlines = list(federation.call("outline").values())
     first = outlines[0]
     for other in outlines[1:]:
@@ -288,15 +289,15 @@ def _release(federation, settings, runs, n_sums):
             np.array_equal(other[key], first[key]) for key in ("reference", "scale")
         ):
             raise ProtocolError("the parties disagree on the mixture")
-    kind = settings["covariance_type"]
+    kind = terms.covariance_type
     frame = Frame(kind, first["reference"], first["scale"])
     n_iter, status = runs[first["best"]]
     total = federation.secure_sum("release")
     n_rows, likelihoods, sums = total[0], total[1 : n_iter + 1], total[n_iter + 1 :]
-    if n_iter == 0 and settings["init_params"] == "given":
-        mixture = given_or(settings, None, None, None, 0.0)
+    if n_iter == 0 and terms.init_params == "given":
+        mixture = given_or(terms, None, None, None, 0.0)
     else:
-        mixture = _final_mixture(settings, frame, sums, n_iter, n_rows)
+        mixture = _final_mixture(terms, frame, sums, n_iter, n_rows)
     return Outcome(
         mixture,
         [float(value) for value in likelihoods / n_rows],
@@ -307,15 +308,15 @@ def _release(federation, settings, runs, n_sums):
     )
 
 
-def _final_mixture(settings, frame, sums, n_iter, n_rows):
+def _final_mixture(terms, frame, sums, n_iter, n_rows):
     """Do the last M-step again, from exact sums."""
-    kind, reg_covar = settings["covariance_type"], settings["reg_covar"]
+    kind, reg_covar = terms.covariance_type, terms.reg_covar
     length = n_statistics(kind, *frame.reference.shape)
     counts, means, covariances = maximise(sums[:length], frame, reg_covar)
     if n_iter == 0:
-        return given_or(settings, counts / n_rows, means, covariances, 0.0)
-    if settings["covariance_update"] == "paper":
-        old = settings["given"].get("means")
+        return given_or(terms, counts / n_rows, means, covariances, 0.0)
+    if terms.covariance_update == "paper":
+        old = terms.given.get("means")
         if old is None or n_iter > 1:
             _, old, _ = maximise(sums[length:], frame, reg_covar)
         covariances = moments_about_old_means(kind, counts, covariances, means, old)

@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import add_scores, predict_at_sites
-from skprivbn.federation import check_told
+from skprivbn.federation import check_received
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     covariance_shape,
@@ -59,9 +59,9 @@ class FittedMixtureMixin(DensityMixin):
         shape = covariance_shape(model["covariance_type"], k, d)
         mixture = Mixture.from_covariances(
             model["covariance_type"],
-            check_told(model["weights"], (k,)),
-            check_told(model["means"], (k, d)),
-            check_told(model["covariances"], shape),
+            check_received(model["weights"], (k,)),
+            check_received(model["means"], (k, d)),
+            check_received(model["covariances"], shape),
         )
         estimator = cls(k, covariance_type=mixture.covariance_type)
         estimator._set_mixture(mixture, np.float64)

@@ -16,16 +16,18 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixture._dp_protocol import (
     INTEGER_UNIT,
     PrivateEMParty,
-    noise_of,
+    PrivateEMTerms,
     run_private_em,
 )
-from skprivbn.mixture._em_protocol import EMParty, run_em, small_component_message
+from skprivbn.mixture._em_protocol import EMParty, run_em
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._progress import Progress
 from skprivbn.mixture._ranges import check_precision
+from skprivbn.mixture._start_protocol import EMTerms, small_component_message
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
+from skprivbn.protocols import ModelParty
 from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import (
     Interval,
@@ -179,6 +181,7 @@ default="kmeans"
     array([[...]])
     """
 
+    protocols = (EMParty, PrivateEMParty, ModelParty)
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
@@ -317,8 +320,8 @@ default="kmeans"
         """
         return self.fit(X, y, party=party).predict(X)
 
-    def _settings(self, n_features):
-        """Return the public parameters of the protocol."""
+    def _start_terms(self, n_features):
+        """Return what exact and noisy fits have in common, as keywords."""
         random_state = check_random_state(self.random_state)
         seeds = [int(s) for s in random_state.randint(2**31 - 1, size=self.n_init)]
         if isinstance(self.random_state, Integral):
@@ -335,15 +338,13 @@ default="kmeans"
         else:
             given = self._given(n_features)
         return {
-            "n_components": int(self.n_components),
+            "n_components": self.n_components,
             "covariance_type": self.covariance_type,
-            "reg_covar": float(self.reg_covar),
-            "max_iter": int(self.max_iter),
+            "reg_covar": self.reg_covar,
+            "max_iter": self.max_iter,
             "init_params": "given" if len(given) == 3 else self.init_params,
-            "n_init": 1 if continued else int(self.n_init),
-            "seeds": seeds,
+            "seeds": seeds[:1] if continued else seeds,
             "given": given,
-            "lower_bound": float(self.lower_bound_) if continued else -math.inf,
         }
 
     def _given(self, n_features):
@@ -368,58 +369,59 @@ default="kmeans"
         return {key: np.asarray(value, np.float64) for key, value in given.items()}
 
     def _fit_exactly(self, partition, progress):
-        settings = {
-            **self._settings(partition.n_features),
-            "tol": float(self.tol),
-            "covariance_update": self.covariance_update,
-            "rotate_keys": self.key_rotation == "iteration",
-            "min_rows": int(self.min_rows),
-            "max_sum": check_precision(self.backend, partition.n_parties).max_sum(),
-            "tell_bounds": self.verbose >= 2,
-        }
+        continued = self.warm_start and hasattr(self, "converged_")
+        terms = EMTerms(
+            **self._start_terms(partition.n_features),
+            lower_bound=self.lower_bound_ if continued else -math.inf,
+            tol=self.tol,
+            covariance_update=self.covariance_update,
+            rotate_keys=self.key_rotation == "iteration",
+            min_rows=self.min_rows,
+            max_sum=check_precision(self.backend, partition.n_parties).max_sum(),
+            tell_bounds=self.verbose >= 2,
+        )
         charge(self, "mixture")
-        self._warn_of_disclosures(partition, settings)
-        with self._federate(partition, EMParty, settings) as federation:
-            # sites may have raised the limits
-            outcome = run_em(federation, federation.settings, progress)
+        self._warn_of_disclosures(partition, terms)
+        with self._federate(partition, EMParty, terms) as federation:
+            outcome = run_em(federation, progress)
         self._keep(outcome.mixture, partition, federation)
         self.converged_ = outcome.converged
         self.lower_bounds_ = outcome.lower_bounds
         self.lower_bound_ = (self.lower_bounds_ or [-math.inf])[-1]
         self.n_iter_ = len(self.lower_bounds_)
         self.n_samples_ = outcome.n_rows
-        self._warn_of_outcome(partition, federation.settings, outcome)
+        self._warn_of_outcome(partition, federation.terms, outcome)
 
     def _fit_privately(self, partition, progress):
-        settings = {
-            **self._settings(partition.n_features),
-            "epsilon": float(self.epsilon),
-            "delta": float(self.delta),
-            "min_honest": None if self.min_honest is None else int(self.min_honest),
-        }
-        if settings["n_init"] > 1 or settings["max_iter"] == 0:
+        start = self._start_terms(partition.n_features)
+        if len(start["seeds"]) > 1 or self.max_iter == 0:
             raise ValueError(
                 "with epsilon, n_init must be 1 (starts cannot be compared without "
                 "looking at the rows) and max_iter positive"
             )
-        if settings["init_params"] in ("k-means++", "random_from_data", "local_em"):
+        if start["init_params"] in ("k-means++", "random_from_data", "local_em"):
             raise ValueError(
                 f"init_params={self.init_params!r} looks at the rows; with epsilon, "
                 "use 'kmeans' (noisy sums in random cells), 'random' (public means) "
                 "or give means_init"
             )
-        if self.bounds is not None:
-            settings["bounds"] = check_bounds(self.bounds, partition.n_features)
+        terms = PrivateEMTerms(
+            **start,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            bounds=check_bounds(self.bounds, partition.n_features),
+            min_honest=self.min_honest,
+        )
         # may raise, before budget is spent
-        noise, _ = noise_of(settings, partition.n_features, partition.n_parties)
+        noise = terms.noise(partition.n_features, partition.n_parties)
         self._check_noise_fits(noise, INTEGER_UNIT)
         spent = charge(self, "mixture")
-        with self._federate(partition, PrivateEMParty, settings) as federation:
-            mixture = run_private_em(federation, settings, progress)
+        with self._federate(partition, PrivateEMParty, terms) as federation:
+            mixture = run_private_em(federation, progress)
         self._keep(mixture, partition, federation)
         self.privacy_spent_ = spent
         self.converged_ = False
-        self.n_iter_ = settings["max_iter"]
+        self.n_iter_ = terms.max_iter
         self.lower_bound_, self.lower_bounds_ = math.nan, []
         self.n_samples_ = math.nan
 
@@ -428,7 +430,7 @@ default="kmeans"
         self._set_mixture(mixture, dtype)
         self.ledger_ = federation.ledger
 
-    def _warn_of_disclosures(self, partition, settings):
+    def _warn_of_disclosures(self, partition, terms):
         if partition.n_parties == 1:
             return
         small = [name for name, n in partition.n_rows().items() if n < self.min_rows]
@@ -438,17 +440,17 @@ default="kmeans"
                 "others, who know their own rows' part of the sums, can work out much "
                 "of such a party's rows"
             )
-        if settings["init_params"] in ("k-means++", "random_from_data"):
+        if terms.init_params in ("k-means++", "random_from_data"):
             warn_leak(
                 f"init_params={self.init_params!r} shows {self.n_components} rows to "
                 "all parties; 'kmeans', 'local_em' or means_init do not"
             )
 
-    def _warn_of_outcome(self, partition, settings, outcome):
+    def _warn_of_outcome(self, partition, terms, outcome):
         if outcome.stopped:
             warn_user(
                 f"EM was stopped after {self.n_iter_} iterations, before "
-                + small_component_message(settings),
+                + small_component_message(terms),
                 ConvergenceWarning,
             )
         elif not self.converged_ and self.max_iter > 0:

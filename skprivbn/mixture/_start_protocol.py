@@ -6,11 +6,19 @@ several ways, and an M-step over all parties makes a mixture of them.
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation import Party, PartyRefusal, check_told, operation
+from skprivbn.federation import (
+    Party,
+    PartyRefusal,
+    Terms,
+    check_received,
+    operation,
+)
 from skprivbn.mixture._gaussian_steps import (
     IllDefinedCovarianceError,
     Mixture,
@@ -31,7 +39,7 @@ from skprivbn.mixture._seeding import (
     random_responsibilities,
 )
 
-__all__ = ["StartParty", "check_given", "start", "survey"]
+__all__ = ["EMTerms", "MixtureTerms", "StartParty", "check_given", "start", "survey"]
 
 GO_ON, CONVERGED = "go on", "converged"
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
@@ -43,17 +51,96 @@ _MAX_ROWS = 2.0**35
 _CENTRE_GRID = 2.0**-20
 
 
+@dataclass(frozen=True)
+class MixtureTerms(Terms):
+    """What every fit of a mixture says: its shape, and how EM starts.
+
+    Parameters
+    ----------
+    n_components : int
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    reg_covar : float
+    max_iter : int
+        Most iterations of each start.
+    init_params : str
+        As the estimator's; ``"given"`` if the whole start is.
+    seeds : list of int
+        One for each start.
+    given : dict of str to ndarray
+        Those of ``weights``, ``means``, ``precisions`` and ``covariances`` that the
+        start has from the user.
+    """
+
+    n_components: int
+    covariance_type: Literal["full", "tied", "diag", "spherical"]
+    reg_covar: float
+    max_iter: int
+    init_params: Literal[
+        "given", "kmeans", "k-means++", "local_em", "random", "random_from_data"
+    ]
+    seeds: list[int]
+    given: dict[str, np.ndarray]
+
+    def check(self):
+        """Refuse numbers that are none; half an iteration would be half paid for."""
+        if self.n_components < 1 or self.max_iter < 0 or not self.seeds:
+            raise ValueError(
+                "n_components and n_init must be positive, max_iter not negative"
+            )
+        known = {"weights", "means", "precisions", "covariances"}
+        if not self.given.keys() <= known:
+            raise ValueError(f"given may have {sorted(known)}")
+
+    def memory(self, n_features):
+        """Return responsibilities, and the mixture."""
+        return self.n_components, self.n_components * n_features**2
+
+    def shows_rows(self):
+        """Tell whether all parties get to see the rows that the start is made of."""
+        return self.init_params in ("k-means++", "random_from_data")
+
+
+@dataclass(frozen=True)
+class EMTerms(MixtureTerms):
+    """Terms of exact EM.
+
+    Parameters
+    ----------
+    lower_bound : float
+        Of the fit before, from which a warm start goes on.
+    tol : float
+    covariance_update : {"exact", "paper"}
+    rotate_keys : bool
+        Whether every iteration has keys of its own.
+    min_rows : int
+        Components of fewer rows are not told.
+    max_sum : float
+        Largest sum of the backend.
+    tell_bounds : bool
+        Whether the coordinator is told the log-likelihood of each iteration.
+    """
+
+    lower_bound: float
+    tol: float
+    covariance_update: Literal["exact", "paper"]
+    rotate_keys: bool
+    min_rows: int
+    max_sum: float
+    tell_bounds: bool
+
+    def rounds(self, n_parties):
+        """Return those of the survey, and of each start with its iterations."""
+        return 8 + len(self.seeds) * (2 * MAX_LLOYD_ROUNDS + 4 + 3 * self.max_iter + 1)
+
+
 class StartParty(Party):
     """A data holder, up to the first mixture."""
 
-    @classmethod
-    def shows_rows(cls, settings):
-        """Tell whether all parties get to see the rows that the start is made of."""
-        return settings["init_params"] in ("k-means++", "random_from_data")
+    terms = EMTerms
 
     def prepare(self):
         self.X = self.finite_numbers()
-        check_given(self.settings, self.X.shape[1])
+        check_given(self.terms, self.X.shape[1])
         self.n_runs = 0
 
     def _survey_operations(self):
@@ -64,7 +151,7 @@ class StartParty(Party):
         yield "settle"
 
     def _start_operations(self):
-        start = self.settings["init_params"]
+        start = self.terms.init_params
         if start == "given":
             yield "begin_given"
             return
@@ -91,7 +178,7 @@ class StartParty(Party):
         They decide nothing but where the search begins.
         """
         own = self.context.roster.index(self.name)
-        seed = self.settings["seeds"][self.n_runs]
+        seed = self.terms.seeds[self.n_runs]
         return np.random.RandomState(seed if own == 0 else [seed, own])
 
     @property
@@ -102,17 +189,17 @@ class StartParty(Party):
 
     @operation(tells="votes for powers of two that bound its features")
     def magnitudes(self):
-        return {"vector": self.hide(MAGNITUDES.votes(np.abs(self.X).max(axis=0)))}
+        return self.hide(MAGNITUDES.votes(np.abs(self.X).max(axis=0)))
 
     @operation(tells="its number of rows and sums of its features")
     def centre(self, total):
         self.magnitude = MAGNITUDES.bounds(self.reveal(total))
         sums = np.append(len(self.X), (self.X / self.magnitude).sum(axis=0))
-        return {"vector": self.hide(sums * self._count_unit)}
+        return self.hide(sums * self._count_unit)
 
     @property
     def _count_unit(self):
-        max_sum = self.settings["max_sum"]
+        max_sum = self.terms.max_sum
         return (
             1.0 if np.isinf(max_sum) else 2.0 ** np.floor(np.log2(max_sum / _MAX_ROWS))
         )
@@ -125,18 +212,16 @@ class StartParty(Party):
         self.middle = np.rint(mean / _CENTRE_GRID) * _CENTRE_GRID * self.magnitude
         self.rows = self.X - self.middle
         distance = np.abs(self.rows).max(axis=0) / self.magnitude
-        return {"vector": self.hide(DISTANCES.votes(distance))}
+        return self.hide(DISTANCES.votes(distance))
 
     @operation(tells="sums of squared distances from the centre")
     def spread(self, total):
-        if self.n_rows < self.settings["n_components"]:
+        if self.n_rows < self.terms.n_components:
             raise PartyRefusal("too-few-rows")
         self.scale = DISTANCES.bounds(self.reveal(total)) * self.magnitude
-        self.unit = sum_unit(
-            self.settings["max_sum"], len(self.context.roster), self.n_rows
-        )
+        self.unit = sum_unit(self.terms.max_sum, len(self.context.roster), self.n_rows)
         squares = ((self.rows / self.scale) ** 2).sum(axis=0)
-        return {"vector": self.hide(squares * self.unit)}
+        return self.hide(squares * self.unit)
 
     @operation()
     def settle(self, total):
@@ -154,9 +239,9 @@ class StartParty(Party):
     )
     def share_centroids(self):
         centroids, sizes = self._own_clusters()
-        big = sizes >= (1 if self._alone else self.settings["min_rows"])
+        big = sizes >= (1 if self._alone else self.terms.min_rows)
         # Filled up, so that whoever carries it does not see how many there are.
-        n_missing = self.settings["n_components"] - np.count_nonzero(big)
+        n_missing = self.terms.n_components - np.count_nonzero(big)
         mine = {
             "centroids": np.pad(centroids[big], [(0, n_missing), (0, 0)]),
             "sizes": np.pad(sizes[big], (0, n_missing)),
@@ -167,29 +252,29 @@ class StartParty(Party):
         sizes = np.concatenate([piece["sizes"] for piece in shared])
         centroids, sizes = centroids[sizes > 0], sizes[sizes > 0]
         self.centres = None
-        if len(centroids) >= self.settings["n_components"]:
+        if len(centroids) >= self.terms.n_components:
             self.centres = merge_centroids(
                 centroids,
                 sizes,
-                self.settings["n_components"],
-                self.settings["seeds"][self.n_runs],
+                self.terms.n_components,
+                self.terms.seeds[self.n_runs],
             )
 
     def _own_clusters(self):
         """Cluster the own rows, by k-means or by a mixture of one's own."""
-        n_clusters = self.settings["n_components"]
+        n_clusters = self.terms.n_components
         if not self._alone:
-            n_clusters = min(n_clusters, len(self.rows) // self.settings["min_rows"])
+            n_clusters = min(n_clusters, len(self.rows) // self.terms.min_rows)
         n_clusters = max(n_clusters, 1)
         self.own_components = None
-        if self.settings["init_params"] == "local_em" and len(self.rows) > 1:
+        if self.terms.init_params == "local_em" and len(self.rows) > 1:
             try:
                 means, counts, responsibilities = local_components(
                     self.rows,
                     n_clusters,
                     self._random_state,
-                    covariance_type=self.settings["covariance_type"],
-                    reg_covar=self.settings["reg_covar"],
+                    covariance_type=self.terms.covariance_type,
+                    reg_covar=self.terms.reg_covar,
                 )
             except ValueError:
                 # too few rows for a mixture of one's own: clusters will do
@@ -203,7 +288,7 @@ class StartParty(Party):
     def assign(self):
         if self.centres is None:
             return {"status": TOO_FEW_CENTROIDS}
-        n_components = self.settings["n_components"]
+        n_components = self.terms.n_components
         if self.own_components is None:
             labels = nearest(self.rows, self.centres)
             self.responsibilities = one_hot(labels, n_components)
@@ -217,7 +302,7 @@ class StartParty(Party):
     def cluster_sums(self):
         labels = nearest(self.rows, self.centres)
         sums = cluster_sums(self.rows, labels, self.centres, self.scale)
-        return {"vector": self.hide(sums * self.unit)}
+        return self.hide(sums * self.unit)
 
     @operation(tells="whether the centres still move")
     def move_centres(self, total):
@@ -235,8 +320,8 @@ class StartParty(Party):
     )
     def choose_rows(self):
         """Draw rows as seeds; with k-means++ by squared distance from those before."""
-        n_components = self.settings["n_components"]
-        shared = np.random.RandomState(self.settings["seeds"][self.n_runs])
+        n_components = self.terms.n_components
+        shared = np.random.RandomState(self.terms.seeds[self.n_runs])
         chances = np.ones(len(self.rows))
         self.responsibilities = np.zeros((len(self.rows), n_components))
         for k in range(n_components):
@@ -253,7 +338,7 @@ class StartParty(Party):
                 chances[chosen] = 0
                 row = self.rows[chosen]
             told = yield from self._tell_peers({"row": row})
-            if self.settings["init_params"] == "k-means++":
+            if self.terms.init_params == "k-means++":
                 row = told[self.context.roster[holder]]["row"]
                 squares = ((self.rows - row) ** 2).sum(axis=1)
                 chances = squares if k == 0 else np.minimum(chances, squares)
@@ -267,18 +352,18 @@ class StartParty(Party):
 
     @operation(tells="sums of its first responsibilities and moments")
     def start(self):
-        if self.settings["init_params"] == "random":
+        if self.terms.init_params == "random":
             self.responsibilities = random_responsibilities(
-                len(self.rows), self.settings["n_components"], self._random_state
+                len(self.rows), self.terms.n_components, self._random_state
             )
         self.frame = self._survey_frame()
         vector = local_statistics(self.rows, self.responsibilities, self.frame)
-        return {"vector": self.hide(vector * self.unit)}
+        return self.hide(vector * self.unit)
 
     @operation(tells="whether EM can start")
     def begin(self, total):
         counts, means, covariances = self._maximise(total)
-        if self._too_small(counts) and self.settings["init_params"] in (
+        if self._too_small(counts) and self.terms.init_params in (
             "kmeans",
             "random",
             "local_em",
@@ -286,7 +371,7 @@ class StartParty(Party):
             return {"status": SMALL}
         try:
             mixture = given_or(
-                self.settings, counts / self.n_rows, means, covariances, self.middle
+                self.terms, counts / self.n_rows, means, covariances, self.middle
             )
         except IllDefinedCovarianceError:
             return {"status": ILL_DEFINED}
@@ -295,7 +380,7 @@ class StartParty(Party):
 
     @operation(hears="the mixture to start from")
     def begin_given(self):
-        mixture = given_or(self.settings, None, None, None, self.middle)
+        mixture = given_or(self.terms, None, None, None, self.middle)
         self.begin_run(mixture, None)
 
     @abstractmethod
@@ -303,44 +388,42 @@ class StartParty(Party):
         """Take up EM from a mixture, and the responsibilities it came from, if any."""
 
     def _too_small(self, counts):
-        return not self._alone and counts.min() < self.settings["min_rows"]
+        return not self._alone and counts.min() < self.terms.min_rows
 
     def _survey_frame(self):
         return uniform_frame(
-            self.settings["covariance_type"],
+            self.terms.covariance_type,
             np.zeros(len(self.scale)),
             self.scale,
-            self.settings["n_components"],
+            self.terms.n_components,
         )
 
     def _maximise(self, total):
         return maximise(
-            self.reveal(total) / self.unit, self.frame, self.settings["reg_covar"]
+            self.reveal(total) / self.unit, self.frame, self.terms.reg_covar
         )
 
 
-def check_given(settings, n_features):
+def check_given(terms, n_features):
     """Refuse a start whose arrays have other shapes than those of a mixture.
 
     Weights for every row of a party, for instance, could pick out one of them.
     """
-    n_components = settings["n_components"]
-    covariances = covariance_shape(
-        settings["covariance_type"], n_components, n_features
-    )
+    n_components = terms.n_components
+    covariances = covariance_shape(terms.covariance_type, n_components, n_features)
     shapes = {
         "weights": (n_components,),
         "means": (n_components, n_features),
         "precisions": covariances,
         "covariances": covariances,
     }
-    for name, value in settings["given"].items():
-        check_told(value, shapes[name])
+    for name, value in terms.given.items():
+        check_received(value, shapes[name])
 
 
-def given_or(settings, weights, means, covariances, middle):
+def given_or(terms, weights, means, covariances, middle):
     """Make the first mixture, relative to `middle`; what the user gave goes first."""
-    kind, given = settings["covariance_type"], settings["given"]
+    kind, given = terms.covariance_type, terms.given
     weights = given.get("weights", weights)
     means = given["means"] - middle if "means" in given else means
     if "precisions" in given:
@@ -364,21 +447,21 @@ def survey(federation):
     federation.call("settle", {"total": total})
 
 
-def start(federation, settings):
+def start(federation, terms):
     """Let the parties find a mixture to start from.
 
     Parameters
     ----------
     federation : Federation
-    settings : dict
-        The parties' settings.
+    terms : dict
+        The parties' terms.
 
     Returns
     -------
     n_sums : int
         How many sums of clusters or moments were taken for it.
     """
-    how, n_sums = settings["init_params"], 1
+    how, n_sums = terms.init_params, 1
     if how == "given":
         federation.call("begin_given")
         return 0
@@ -386,8 +469,8 @@ def start(federation, settings):
         federation.converse("share_centroids")
         if unanimous(federation.call("assign")) == TOO_FEW_CENTROIDS:
             raise ValueError(
-                f"the parties have fewer than n_components={settings['n_components']} "
-                f"clusters of at least min_rows={settings['min_rows']} rows to start "
+                f"the parties have fewer than n_components={terms['n_components']} "
+                f"clusters of at least min_rows={terms['min_rows']} rows to start "
                 "from: give means_init, or lower n_components or min_rows"
             )
     if how == "kmeans":
@@ -404,14 +487,14 @@ def start(federation, settings):
     if status == ILL_DEFINED:
         raise IllDefinedCovarianceError
     if status == SMALL:
-        raise ValueError(small_component_message(settings))
+        raise ValueError(small_component_message(terms))
     return n_sums
 
 
-def small_component_message(settings):
+def small_component_message(terms):
     """Say that a component would describe too few rows."""
     return (
-        f"a component describes fewer than min_rows={settings['min_rows']} rows, and "
+        f"a component describes fewer than min_rows={terms['min_rows']} rows, and "
         "its parameters would tell too much about them: use fewer components, another "
         "start, or lower min_rows"
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import HostPolicy, InProcessFederation
+from skprivbn.federation import HostPolicy, InProcessFederation, Terms
 
 __all__ = ["LocalPartition"]
 
@@ -27,8 +27,8 @@ class LocalPartition:
     def federate(
         self,
         party_class: type,
-        settings: dict,
-        backend: str | AdditiveBackend = "plaintext",
+        terms: Terms,
+        backend: str | AdditiveBackend | None = None,
         *,
         min_rows: int = 1,
         **options: Any,
@@ -39,10 +39,10 @@ class LocalPartition:
         ----------
         party_class : type
             The protocol: a subclass of ``Party``.
-        settings : dict
+        terms : Terms
             Its public parameters.
-        backend : str or AdditiveBackend
-            How sums are hidden.
+        backend : str, AdditiveBackend or None
+            How sums are hidden; None for protocols without.
         min_rows : int, default=1
             Parties with fewer rows refuse to take part.
         **options
@@ -56,7 +56,7 @@ class LocalPartition:
         return InProcessFederation(
             self._blocks,
             party_class,
-            settings,
+            terms,
             backend,
             policy=HostPolicy(min_rows=min_rows, allow_rows=True),
             **options,

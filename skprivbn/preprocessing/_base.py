@@ -1,7 +1,7 @@
 """What the federated transformers share."""
 
 from skprivbn.privacy._options import charge, check_bounds
-from skprivbn.protocols import MomentsParty, collect_moments, moments_settings
+from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
 
 __all__ = ["fit_moments"]
 
@@ -20,17 +20,19 @@ def fit_moments(estimator, partition, second):
     -------
     moments : Moments
     """
-    options = {}
+    terms = MomentsTerms(second)
     if estimator.epsilon is not None:
-        options = {
-            "bounds": check_bounds(estimator.bounds, partition.n_features),
-            "noise": (estimator.epsilon, estimator.delta),
-            "n_parties": partition.n_parties,
-            "min_honest": estimator.min_honest,
-        }
-    settings = moments_settings(second, **options)
+        terms = MomentsTerms(
+            second,
+            check_bounds(estimator.bounds, partition.n_features),
+            estimator.epsilon,
+            estimator.delta,
+            estimator.min_honest,
+        )
+        # may raise, before budget is spent
+        terms.noise(partition.n_features, partition.n_parties)
     spent = charge(estimator, "means and variances")
-    with estimator._federate(partition, MomentsParty, settings) as federation:
+    with estimator._federate(partition, MomentsParty, terms) as federation:
         moments = collect_moments(federation)
     estimator.ledger_ = federation.ledger
     if spent is not None:

@@ -15,8 +15,8 @@ from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
+    HistogramTerms,
     find_quantiles,
-    histogram_settings,
 )
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
@@ -90,6 +90,7 @@ class FederatedKBinsDiscretizer(
     array([0., 0., 0., 1., 1., 1., 2., 2., 2., 2.])
     """
 
+    protocols = (CountingParty,)
     _parameter_constraints = {
         "n_bins": [Interval(Integral, 2, None, closed="left")],
         "strategy": [StrOptions({"quantile", "uniform"})],
@@ -153,25 +154,26 @@ class FederatedKBinsDiscretizer(
         return self
 
     def _find_edges(self, partition, bounds):
-        noise = None if self.epsilon is None else (self.epsilon, self.delta)
         uniform = self.strategy == "uniform"
         levels = np.linspace(0, 1, 2 if uniform else self.n_bins + 1)
-        if noise is None and len(levels) > MAX_LEVELS:
+        if self.epsilon is None and len(levels) > MAX_LEVELS:
             raise ValueError(
                 f"n_bins={self.n_bins} is too large: parties tell at most "
                 f"{MAX_LEVELS - 1} bins of equal count, since more would tell their "
                 "values"
             )
-        settings = histogram_settings(
-            len(levels), bounds, noise, partition.n_parties, self.min_honest
+        terms = HistogramTerms(
+            len(levels), bounds, self.epsilon, self.delta, self.min_honest
         )
+        # may raise, before budget is spent
+        terms.noise(partition.n_features, partition.n_parties)
         spent = charge(self, "edges of bins")
         if spent is None:
             warn_leak(
                 "edges of bins are read off the data, and may be values of single "
                 "rows; give public bounds= with strategy='uniform', or epsilon="
             )
-        with self._federate(partition, CountingParty, settings) as federation:
+        with self._federate(partition, CountingParty, terms) as federation:
             found = find_quantiles(federation, levels, partition.n_features)
         self.ledger_ = federation.ledger
         if spent is not None:

@@ -5,22 +5,22 @@ quantile the cell that holds it, and count again inside. Each round is one secur
 of integers. With differential privacy, one noisy histogram of each feature instead.
 """
 
-from dataclasses import asdict
+from dataclasses import dataclass
 
 import numpy as np
 
 from skprivbn.federation import (
     Party,
     PartyRefusal,
-    check_noise,
-    check_told_bounds,
+    Terms,
+    check_received_bounds,
     declare_noise,
     operation,
 )
-from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
-from skprivbn.privacy._options import warn_of_noise
+from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy._options import check_bounds, warn_of_noise
 
-__all__ = ["CountingParty", "find_quantiles", "histogram_settings"]
+__all__ = ["CountingParty", "HistogramTerms", "find_quantiles"]
 
 N_CELLS = 256
 #: quantiles that one session finds at most; thresholds without end would tell values
@@ -31,76 +31,79 @@ MAGNITUDES = np.concatenate(
 )
 
 
-def histogram_settings(
-    n_levels=2, bounds=None, noise=None, n_parties=None, min_honest=None
-):
-    """Return the public parameters of a :class:`CountingParty`.
+@dataclass(frozen=True)
+class HistogramTerms(Terms):
+    """How many quantiles are searched for, within which bounds, with what noise.
 
     Parameters
     ----------
-    n_levels : int, default=2
+    n_levels : int
         How many quantiles of each feature are wanted.
-    bounds : ndarray of shape (2, n_features), default=None
+    bounds : ndarray of shape (2, n_features) or None
         Public bounds, to which values are clipped. None finds the range first.
-    noise : tuple of (epsilon, delta), default=None
+    epsilon : float or None
         Privacy budget; needs `bounds`.
-    n_parties : int, default=None
-        How many parties share in making the noise.
-    min_honest : int, default=None
-        How many of them are trusted to; by default half of them, rounded up.
-
-    Returns
-    -------
-    settings : dict
+    delta : float
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise; by default half
+        of them, rounded up.
     """
-    settings = {"n_levels": n_levels, "bounds": bounds, "noise": None}
-    if noise is not None:
-        mechanism = _calibrate(*noise, bounds.shape[1])
-        settings["noise"] = asdict(distribute(mechanism, n_parties, min_honest))
-    return settings
 
+    n_levels: int = 2
+    bounds: np.ndarray | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    min_honest: int | None = None
 
-def _calibrate(epsilon, delta, n_features):
-    # One row is in one cell of the histogram of each feature.
-    return CountMechanism.for_budget(epsilon, delta, n_features, np.sqrt(n_features))
+    def check(self):
+        """Refuse thresholds without end, which would tell values."""
+        if self.epsilon is None and not 0 <= self.n_levels <= MAX_LEVELS:
+            raise ValueError(f"n_levels must be at most {MAX_LEVELS}")
+
+    def rounds(self, n_parties):
+        """Return the range, a coarse and a fine search."""
+        return 3
+
+    def memory(self, n_features):
+        """Return the counts."""
+        return 0, n_features * (self.n_levels * (len(MAGNITUDES) + 1) + 1)
+
+    def noise(self, n_features, n_parties):
+        """Return the noise of the one release."""
+        if self.epsilon is None:
+            return None
+        check_bounds(self.bounds, n_features)
+        # One row is in one cell of the histogram of each feature.
+        mechanism = CountMechanism.for_budget(
+            self.epsilon, self.delta, n_features, np.sqrt(n_features)
+        )
+        return distribute(mechanism, n_parties, self.min_honest)
+
+    def survives_losses(self):
+        """Tell whether there is one sum only."""
+        return self.epsilon is not None
 
 
 class CountingParty(Party):
     """A holder of rows that counts its values below given thresholds."""
 
-    @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
-        """Return the noise of the one release, calibrated anew."""
-        given, bounds = settings["noise"], settings["bounds"]
-        if given is None:
-            return None
-        check_told_bounds(bounds, n_features)
-        mechanism = _calibrate(given["epsilon"], given["delta"], n_features)
-        return check_noise(given, mechanism, n_parties)
-
-    @classmethod
-    def survives_losses(cls, settings):
-        """Tell whether there is one sum only."""
-        return settings["noise"] is not None
+    terms = HistogramTerms
 
     def prepare(self):
         """Clip to the public bounds and sort each feature, once."""
-        exact = self.settings["noise"] is None
-        if exact and self.settings["n_levels"] > MAX_LEVELS:
-            raise PartyRefusal("refused")
         rows = self.finite_numbers()
-        if self.settings["bounds"] is not None:
-            check_told_bounds(self.settings["bounds"], rows.shape[1])
-            rows = np.clip(rows, *self.settings["bounds"])
+        if self.terms.bounds is not None:
+            check_received_bounds(self.terms.bounds, rows.shape[1])
+            rows = np.clip(rows, *self.terms.bounds)
         self.ordered = np.sort(rows, axis=0).T
 
     def schedule(self):
         """The range if need be, then a coarse and a fine search."""
-        if self.settings["noise"] is not None:
+        if self.terms.epsilon is not None:
             yield "noisy_histogram"
             return
         self.n_cells = N_CELLS
-        if self.settings["bounds"] is None:
+        if self.terms.bounds is None:
             self.n_cells = len(MAGNITUDES) - 1
             yield "counts"
             self.n_cells = N_CELLS
@@ -114,14 +117,14 @@ class CountingParty(Party):
     )
     def counts(self, thresholds):
         """Count values of each feature that do not exceed its thresholds."""
-        n_thresholds = self.settings["n_levels"] * (self.n_cells + 1) + 1
+        n_thresholds = self.terms.n_levels * (self.n_cells + 1) + 1
         if np.shape(thresholds) != (len(self.ordered), n_thresholds):
             raise PartyRefusal("refused")
         counts = [
             np.searchsorted(values, wanted, side="right")
             for values, wanted in zip(self.ordered, thresholds, strict=True)
         ]
-        return {"vector": self.hide(np.ravel(counts))}
+        return self.hide(np.ravel(counts))
 
     @operation(
         tells="a noisy histogram of each of its features",
@@ -130,15 +133,15 @@ class CountingParty(Party):
     )
     def noisy_histogram(self):
         """Count the clipped values in cells and add this party's noise."""
-        low, high = self.settings["bounds"]
+        low, high = self.terms.bounds
         counts = np.stack(
             [
                 np.histogram(values, N_CELLS, range=(a, b))[0]
                 for values, a, b in zip(self.ordered, low, high)
             ]
         )
-        noise = DistributedNoise(**self.settings["noise"])
-        return {"vector": self.hide((counts + noise.share(counts.shape)).ravel())}
+        noise = self.terms.noise(len(counts), len(self.context.roster))
+        return self.hide((counts + noise.share(counts.shape)).ravel())
 
 
 def find_quantiles(federation, levels, n_features):
@@ -157,10 +160,10 @@ def find_quantiles(federation, levels, n_features):
     quantiles : ndarray of shape (n_features, n_levels)
         Within 2**-16 of the range; with noise, within a 256th of the bounds.
     """
-    if federation.settings["noise"] is not None:
+    if federation.terms.epsilon is not None:
         return _noisy_quantiles(federation, levels)
     levels = np.broadcast_to(levels, (n_features, len(levels)))
-    bounds = federation.settings["bounds"]
+    bounds = federation.terms.bounds
     if bounds is None:
         edges = np.broadcast_to(MAGNITUDES, (*levels.shape, len(MAGNITUDES)))
         low, high = _narrow(federation, edges, np.where(levels < 0.5, 0.0, 1.0))
@@ -191,8 +194,8 @@ def _narrow(federation, edges, levels):
 
 
 def _noisy_quantiles(federation, levels):
-    low, high = federation.settings["bounds"]
-    noise = DistributedNoise(**federation.settings["noise"])
+    low, high = federation.terms.bounds
+    noise = federation.terms.noise(len(low), len(federation.roster))
     noise.check_survivors(len(federation.active))
     counts = federation.secure_sum("noisy_histogram").reshape(len(low), N_CELLS)
     declare_noise(federation.ledger, noise, "noisy histograms of all features")

@@ -15,11 +15,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.federation import check_told
+from skprivbn.federation import check_received
 from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.protocols import MomentsParty
 from skprivbn.utils._sklearn import Interval, RealNotInt, _fit_context
 from skprivbn.utils._typing import TableLike
 
@@ -102,6 +103,7 @@ class FederatedPCA(
     array([0.925, 0.053])
     """
 
+    protocols = (MomentsParty,)
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
@@ -223,10 +225,10 @@ class FederatedPCA(
         """Make fitted components of public numbers, which are checked."""
         n_components = len(model["components"])
         estimator = cls(n_components, whiten=model["whiten"])
-        estimator.mean_ = check_told(model["mean"], (n_features,))
+        estimator.mean_ = check_received(model["mean"], (n_features,))
         shape = (n_components, n_features)
-        estimator.components_ = check_told(model["components"], shape)
-        variances = check_told(model["variances"], (n_components,))
+        estimator.components_ = check_received(model["components"], shape)
+        variances = check_received(model["variances"], (n_components,))
         estimator.explained_variance_ = np.maximum(variances, 0)
         estimator.n_components_ = n_components
         return estimator

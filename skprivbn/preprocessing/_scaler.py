@@ -9,11 +9,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.federation import check_told
+from skprivbn.federation import check_received
 from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.protocols import MomentsParty
 from skprivbn.utils._sklearn import _fit_context
 from skprivbn.utils._typing import TableLike
 
@@ -94,6 +95,7 @@ class FederatedStandardScaler(
     mean_: Any
     scale_: Any
 
+    protocols = (MomentsParty,)
     _parameter_constraints = {
         "with_mean": ["boolean"],
         "with_std": ["boolean"],
@@ -182,8 +184,8 @@ class FederatedStandardScaler(
     def _from_public_model(cls, model, n_features):
         """Make a fitted scaler of public numbers, which are checked."""
         estimator = cls()
-        estimator.mean_ = check_told(model["mean"], (n_features,))
-        estimator.scale_ = check_told(model["scale"], (n_features,))
+        estimator.mean_ = check_received(model["mean"], (n_features,))
+        estimator.scale_ = check_received(model["scale"], (n_features,))
         if np.any(estimator.scale_ <= 0):
             raise ValueError("scales must be above zero")
         return estimator

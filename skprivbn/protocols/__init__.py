@@ -1,10 +1,18 @@
 """Conversations that several families share: moments of rows, columns of one table."""
 
+from skprivbn.protocols._models import ModelParty, ModelTerms
 from skprivbn.protocols._moments import (
     Moments,
     MomentsParty,
+    MomentsTerms,
     collect_moments,
-    moments_settings,
 )
 
-__all__ = ["Moments", "MomentsParty", "collect_moments", "moments_settings"]
+__all__ = [
+    "ModelParty",
+    "ModelTerms",
+    "Moments",
+    "MomentsParty",
+    "MomentsTerms",
+    "collect_moments",
+]

@@ -1,32 +1,61 @@
 """Parties that hold different columns about the same records."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from skprivbn.crypto._psi import align_records
-from skprivbn.crypto.shares import Conversation, open_links, refresh_numbers
+from skprivbn.crypto.shares import (
+    Conversation,
+    open_links,
+    refresh_numbers,
+    resolve_count_backend,
+)
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._models import MADE_UP
-from skprivbn.federation._party import Party, PartyRefusal, operation
+from skprivbn.federation import Party, PartyRefusal, Terms, operation
+from skprivbn.federation._models import model_memory
+from skprivbn.protocols._models import SCORED_MODEL
 
-__all__ = ["RING", "ColumnsParty", "SharedScoreParty", "sum_shared_scores"]
+__all__ = [
+    "RING",
+    "ColumnsParty",
+    "ColumnsTerms",
+    "CountBackend",
+    "ScoreTerms",
+    "SharedScoreParty",
+    "sum_shared_scores",
+]
 
 #: shares of scores add up modulo 2**64
 RING = np.dtype(np.uint64)
 
 
-class ColumnsParty(Party):
-    """A holder of some of the columns, which ``settings["owners"]`` tells.
+@dataclass(frozen=True)
+class ColumnsTerms(Terms):
+    """Who holds which column.
 
-    With ``settings["has_keys"]`` the first operation of the schedule is `align`.
+    Parameters
+    ----------
+    owners : list of str
+        The party that holds each column.
+    has_keys : bool
+        Whether records are aligned by keys; the first operation is then `align`.
     """
+
+    owners: list[str]
+    has_keys: bool
+
+
+class ColumnsParty(Party):
+    """A holder of some of the columns; its terms are :class:`ColumnsTerms`."""
 
     @cached_property
     def variables(self):
         """Numbers of the own columns among all."""
-        owners = self.settings["owners"]
+        owners = self.terms.owners
         return [v for v, owner in enumerate(owners) if owner == self.name]
 
     def talk(self):
@@ -55,6 +84,57 @@ class ColumnsParty(Party):
         self.keep(records)
 
 
+@dataclass(frozen=True)
+class CountBackend:
+    """How two holders share a count, in a form that travels.
+
+    Parameters
+    ----------
+    name : {"ot", "paillier"}
+    parameters : dict
+        Hyper-parameters.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, backend):
+        """Describe a backend that a user gave, by name or as an object."""
+        backend = resolve_count_backend(backend)
+        return cls(backend.name, backend.get_params(deep=False))
+
+    def make(self):
+        """Return the backend; a ValueError if there is none such."""
+        return resolve_count_backend(self.name, **self.parameters)
+
+    @property
+    def is_weak(self):
+        """Whether its keys can be broken."""
+        return bool(self.parameters.get("insecure_test_key", False))
+
+
+@dataclass(frozen=True)
+class ScoreTerms(ColumnsTerms):
+    """Columns, and the public model under which their records are scored.
+
+    Parameters
+    ----------
+    model : dict
+        From ``describe_model``.
+    """
+
+    model: dict[str, Any]
+
+    def models(self):
+        """Return the one model."""
+        return [self.model]
+
+    def memory(self, n_features):
+        """Return what the model needs, of all columns."""
+        return model_memory(self.model, len(self.owners))
+
+
 class SharedScoreParty(ColumnsParty):
     """A holder of columns whose records are scored under a public model.
 
@@ -62,12 +142,8 @@ class SharedScoreParty(ColumnsParty):
     how many records are impossible. Only these two sums are opened.
     """
 
+    terms = ScoreTerms
     unit: float
-
-    @classmethod
-    def models(cls, settings):
-        """Return the one model."""
-        return [settings["model"]]
 
     @abstractmethod
     def count_records(self):
@@ -79,7 +155,7 @@ class SharedScoreParty(ColumnsParty):
 
     def schedule(self):
         """Align, say how many records there are, share the score, add."""
-        if self.settings["has_keys"]:
+        if self.terms.has_keys:
             yield "align"
         yield "n_records"
         yield "share_score"
@@ -105,7 +181,7 @@ class SharedScoreParty(ColumnsParty):
     def score(self):
         """Tell the shares of both sums, in halves that can be added as integers."""
         halves = [self.total >> np.uint64(32), self.total & np.uint64(2**32 - 1)]
-        return {"vector": self.hide(np.concatenate(halves).astype(np.int64))}
+        return self.hide(np.concatenate(halves).astype(np.int64))
 
 
 def sum_shared_scores(federation, unit):
@@ -124,7 +200,7 @@ def sum_shared_scores(federation, unit):
         Minus infinity if a record is impossible.
     n_records : int
     """
-    if federation.settings["has_keys"]:
+    if federation.terms.has_keys:
         federation.converse("align")
     replies = federation.call("n_records")
     numbers = {name: reply["n_records"] for name, reply in replies.items()}
@@ -134,7 +210,7 @@ def sum_shared_scores(federation, unit):
     federation.converse("share_score")
     halves = federation.secure_sum("score").astype(np.int64).view(RING)
     total, n_impossible = (halves[:2] << np.uint64(32)) + halves[2:]
-    federation.ledger.note(MADE_UP)
+    federation.ledger.note(SCORED_MODEL)
     if n_impossible:
         return -np.inf, n_records
     return float(total.view(np.int64)) * unit, n_records

@@ -7,25 +7,23 @@ together before anything is summed.
 """
 
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.federation._ledger import declare_noise
-from skprivbn.federation._party import (
+from skprivbn.federation import (
     Party,
-    PartyRefusal,
-    check_noise,
-    check_told,
-    check_told_bounds,
+    Terms,
+    check_received,
+    declare_noise,
     operation,
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._mechanisms import MAX_SCALES
-from skprivbn.privacy._options import warn_of_noise
+from skprivbn.privacy._options import check_bounds, warn_of_noise
 
-__all__ = ["Moments", "MomentsParty", "collect_moments", "moments_settings"]
+__all__ = ["Moments", "MomentsParty", "MomentsTerms", "collect_moments"]
 
 #: clipped values between -1 and 1 are carried as integers up to this size
 UNIT = 1 << 15
@@ -49,38 +47,62 @@ class Moments:
     covariance: np.ndarray | None
 
 
-def moments_settings(
-    second: str = "full",
-    *,
-    bounds: Any = None,
-    noise: tuple[float, float] | None = None,
-    n_parties: Any = None,
-    min_honest: int | None = None,
-) -> dict:
-    """Return the public parameters of a :class:`MomentsParty`.
+@dataclass(frozen=True)
+class MomentsTerms(Terms):
+    """Which moments are summed, and with what noise.
 
     Parameters
     ----------
     second : {"full", "diagonal", "none"}
         Which second moments to sum.
-    bounds : ndarray of shape (2, n_features), default=None
-        Public lower and upper bounds to which rows are clipped, with `noise` only.
-    noise : tuple of (epsilon, delta), default=None
-        Privacy budget of the release.
-    n_parties : int, default=None
-        How many parties share in making the noise, with `noise` only.
-    min_honest : int, default=None
-        How many of them are trusted to; by default half of them, rounded up.
-
-    Returns
-    -------
-    settings : dict
+    bounds : ndarray of shape (2, n_features) or None
+        Public lower and upper bounds to which rows are clipped, with noise only.
+    epsilon : float or None
+        Privacy budget of the release; None for exact sums.
+    delta : float
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise; by default half
+        of them, rounded up.
     """
-    if noise is None:
-        return {"second": second, "bounds": None, "noise": None}
-    mechanism, unit = _calibrate(*noise, _n_values(np.shape(bounds)[1], second))
-    shares = distribute(mechanism, n_parties, min_honest)
-    return {"second": second, "bounds": bounds, "noise": asdict(shares), "unit": unit}
+
+    second: Literal["full", "diagonal", "none"] = "full"
+    bounds: np.ndarray | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    min_honest: int | None = None
+
+    def rounds(self, n_parties: int) -> int:
+        """Return two: sums, then squares."""
+        return 2
+
+    def memory(self, n_features: int) -> tuple[int, int]:
+        """Return the moments."""
+        return 0, n_features**2
+
+    def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
+        """Return the noise of the one release."""
+        if self.epsilon is None:
+            return None
+        check_bounds(self.bounds, n_features)
+        mechanism, _ = _calibrate(self.epsilon, self.delta, self.n_values(n_features))
+        return distribute(mechanism, n_parties, self.min_honest)
+
+    def unit(self, n_features: int) -> int:
+        """Return the integer that stands for half the width between the bounds."""
+        return _calibrate(self.epsilon, self.delta, self.n_values(n_features))[1]
+
+    def survives_losses(self) -> bool:
+        """Tell whether there is one sum only."""
+        return self.epsilon is not None or self.second == "none"
+
+    def n_values(self, n_features: int) -> int:
+        """Return the length of the sums."""
+        n_second = {
+            "full": n_features * (n_features + 1) // 2,
+            "diagonal": n_features,
+            "none": 0,
+        }
+        return 1 + n_features + n_second[self.second]
 
 
 def _calibrate(epsilon, delta, n_values):
@@ -96,48 +118,19 @@ def _calibrate(epsilon, delta, n_values):
     return mechanism, unit
 
 
-def _n_values(n_features, second):
-    n_second = {
-        "full": n_features * (n_features + 1) // 2,
-        "diagonal": n_features,
-        "none": 0,
-    }
-    return 1 + n_features + n_second[second]
-
-
 class MomentsParty(Party):
     """A holder of rows that contributes to means and covariances."""
 
-    @classmethod
-    def privacy_noise(
-        cls, settings: dict, n_features: int, n_parties: int
-    ) -> DistributedNoise | None:
-        """Return the noise of the one release, calibrated anew."""
-        given, bounds = settings["noise"], settings["bounds"]
-        if given is None:
-            return None
-        check_told_bounds(bounds, n_features)
-        mechanism, unit = _calibrate(
-            given["epsilon"], given["delta"], _n_values(n_features, settings["second"])
-        )
-        if settings["unit"] != unit:
-            raise PartyRefusal("refused")
-        return check_noise(given, mechanism, n_parties)
-
-    @classmethod
-    def survives_losses(cls, settings: dict) -> bool:
-        """Tell whether there is one sum only."""
-        single = settings["noise"] is not None or settings["second"] == "none"
-        return single and cls is MomentsParty
+    terms = MomentsTerms
 
     def prepare(self) -> None:
         """Refuse rows that are not finite numbers."""
         self.rows = self.finite_numbers()
-        self.second = self.settings["second"]
+        self.second = self.terms.second
 
     def schedule(self) -> Generator[Any, Any, Any]:
         """Exact: sums, then squares. With noise: one release."""
-        if self.settings["noise"] is not None:
+        if self.terms.epsilon is not None:
             yield "noisy_moments"
         else:
             yield "sums"
@@ -149,17 +142,15 @@ class MomentsParty(Party):
     )
     def sums(self) -> dict:
         """First moments; absolute values set the unit of the second."""
-        return {
-            "vector": self.hide(
-                np.concatenate(
-                    [
-                        [len(self.rows)],
-                        self.rows.sum(axis=0),
-                        np.abs(self.rows).sum(axis=0),
-                    ]
-                )
+        return self.hide(
+            np.concatenate(
+                [
+                    [len(self.rows)],
+                    self.rows.sum(axis=0),
+                    np.abs(self.rows).sum(axis=0),
+                ]
             )
-        }
+        )
 
     @operation(
         tells="its sums of squares and products about the common mean",
@@ -169,8 +160,8 @@ class MomentsParty(Party):
     def squares(self, mean: np.ndarray, unit: np.ndarray) -> dict:
         """Second moments about the mean, in units that fit the fixed point."""
         shape = self.rows.shape[1:]
-        rows = (self.rows - check_told(mean, shape)) / check_told(unit, shape)
-        return {"vector": self.hide(_second_moments(rows, self.second))}
+        rows = (self.rows - check_received(mean, shape)) / check_received(unit, shape)
+        return self.hide(_second_moments(rows, self.second))
 
     @operation(
         tells="noisy sums of its clipped rows, squares and products",
@@ -179,21 +170,22 @@ class MomentsParty(Party):
     )
     def noisy_moments(self) -> dict:
         """All moments of the clipped rows as integers, with this party's noise."""
-        low, high = self.settings["bounds"]
-        unit = self.settings["unit"]
+        low, high = self.terms.bounds
+        n_features = self.rows.shape[1]
+        unit = self.terms.unit(n_features)
+        noise = self.terms.noise(n_features, len(self.context.roster))
         rows = np.clip(self.rows, low, high)
         rows = np.rint((rows - (low + high) / 2) / ((high - low) / 2) * unit)
         # bounds a hair apart have no middle: what noise relies on holds all the same
         rows = np.clip(rows, -unit, unit)
-        counts = np.zeros(_n_values(rows.shape[1], self.second), dtype=np.int64)
+        counts = np.zeros(self.terms.n_values(n_features), dtype=np.int64)
         # In chunks whose sums of products are exact in double precision.
         for start in range(0, len(rows), 1 << 20):
             chunk = rows[start : start + (1 << 20)]
             first = np.append(len(chunk) * unit, chunk.sum(axis=0)) * unit
             second = _second_moments(chunk, self.second)
             counts += np.concatenate([first, second]).astype(np.int64)
-        noise = DistributedNoise(**self.settings["noise"])
-        return {"vector": self.hide(counts + noise.share(counts.shape))}
+        return self.hide(counts + noise.share(counts.shape))
 
 
 def collect_moments(federation: Any) -> Moments:
@@ -202,14 +194,14 @@ def collect_moments(federation: Any) -> Moments:
     Parameters
     ----------
     federation : Federation
-        Opened with :class:`MomentsParty` and :func:`moments_settings`.
+        Opened with :class:`MomentsParty`.
 
     Returns
     -------
     moments : Moments
     """
-    second = federation.settings["second"]
-    if federation.settings["noise"] is not None:
+    second = federation.terms.second
+    if federation.terms.epsilon is not None:
         return _collect_noisy(federation, second)
     n, *sums = federation.secure_sum("sums")
     total, absolute = np.split(np.array(sums), 2)
@@ -226,14 +218,15 @@ def collect_moments(federation: Any) -> Moments:
 
 
 def _collect_noisy(federation, second):
-    low, high = federation.settings["bounds"]
-    noise = DistributedNoise(**federation.settings["noise"])
+    low, high = federation.terms.bounds
+    unit = federation.terms.unit(len(low))
+    noise = federation.terms.noise(len(low), len(federation.roster))
     noise.check_survivors(len(federation.active))
-    values = federation.secure_sum("noisy_moments") / federation.settings["unit"] ** 2
+    values = federation.secure_sum("noisy_moments") / unit**2
     declare_noise(
         federation.ledger, noise, "noisy count, sums and products of all rows"
     )
-    warn_of_noise(3 * noise.std / federation.settings["unit"] ** 2, values[0])
+    warn_of_noise(3 * noise.std / unit**2, values[0])
     n = max(values[0], 1.0)
     half, centre = (high - low) / 2, (low + high) / 2
     mean = np.clip(values[1 : 1 + len(low)] / n, -1, 1)

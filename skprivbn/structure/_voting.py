@@ -1,5 +1,6 @@
 """A vote over graphs that parties learn alone: the baseline of the paper."""
 
+from dataclasses import dataclass
 from importlib import import_module
 from inspect import isclass
 from numbers import Real
@@ -14,8 +15,9 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.partition import check_horizontal
+from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._continuous import NetworkMixin
 from skprivbn.structure.gaussian._moments import moment_sums, read_moments
@@ -29,13 +31,40 @@ __all__ = ["VotingStructureLearner"]
 _LEARNERS = "skprivbn.structure."
 
 
+@dataclass(frozen=True)
+class VotingTerms(Terms):
+    """Which learner every party fits to its own rows.
+
+    Parameters
+    ----------
+    learner : list of str
+        Module and class.
+    parameters : dict
+        Of its constructor.
+    """
+
+    learner: list[str]
+    parameters: dict[str, Any]
+
+    def rounds(self, n_parties):
+        """Return two: the vote, the moments."""
+        return 2
+
+    def memory(self, n_features):
+        """Return what a learner keeps, at most: a network for every variable."""
+        n_hidden = self.parameters.get("n_hidden", 1)
+        return n_hidden * n_features, n_hidden * n_features**2
+
+
 class VotingParty(Party):
     """A holder of rows who learns a graph alone and votes for its edges."""
+
+    terms = VotingTerms
 
     def prepare(self):
         """Refuse rows that are not finite numbers, and foreign learners."""
         self.X = self.finite_numbers()
-        module, name = self.settings["learner"]
+        module, name = self.terms.learner
         if not module.startswith(_LEARNERS):
             raise PartyRefusal("refused")
         learner = getattr(import_module(module), name)
@@ -44,7 +73,7 @@ class VotingParty(Party):
             raise PartyRefusal("refused")
         if not issubclass(learner, BaseEstimator):
             raise PartyRefusal("refused")
-        self.learner = learner(**self.settings["parameters"])
+        self.learner = learner(**self.terms.parameters)
 
     def schedule(self):
         """One vote, then the moments for the parameters."""
@@ -62,14 +91,14 @@ class VotingParty(Party):
                 # few rows of one party make every learner warn
                 simplefilter("ignore")
                 votes += self.learner.fit(X).adjacency_matrix_
-        return {"vector": self.hide(votes)}
+        return self.hide(votes)
 
     @operation(
         tells="number of rows, column sums and cross-products of its rows", exact=True
     )
     def moments(self):
         """What the parameters of the elected graph need."""
-        return {"vector": self.hide(moment_sums(self.X))}
+        return self.hide(moment_sums(self.X))
 
 
 class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
@@ -131,6 +160,7 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
     np.float64(1.0)
     """
 
+    protocols = (VotingParty, ModelParty)
     _parameter_constraints = {
         "estimator": [HasMethods(["fit", "get_params"]), None],
         "min_votes": [Interval(Real, 0, 1, closed="left")],
@@ -185,11 +215,11 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
             ensure_min_features=2,
             ensure_min_samples=1 if hasattr(X, "federate") else 2,
         )
-        settings = {
-            "learner": [type(learner).__module__, type(learner).__qualname__],
-            "parameters": learner.get_params(deep=False),
-        }
-        with self._federate(partition, VotingParty, settings) as federation:
+        terms = VotingTerms(
+            [type(learner).__module__, type(learner).__qualname__],
+            learner.get_params(deep=False),
+        )
+        with self._federate(partition, VotingParty, terms) as federation:
             votes = federation.secure_sum("vote")
             moments = read_moments(federation.secure_sum("moments"))
             self.ledger_ = federation.ledger

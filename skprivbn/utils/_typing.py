@@ -19,7 +19,7 @@ class Partition(Protocol):
         """Return the number of rows of each party, by name."""
 
     def federate(
-        self, party_class: type, settings: dict, *args: Any, **options: Any
+        self, party_class: type, terms: Any, *args: Any, **options: Any
     ) -> Any:
         """Open a federation of the parties."""
 

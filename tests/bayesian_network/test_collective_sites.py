@@ -7,7 +7,6 @@ import pytest
 from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
 from skprivbn.bayesian_network._collective_protocol import CollectiveParty
 from skprivbn.crypto import PaillierBackend
-from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.datasets import load_asia, load_child
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning
 from skprivbn.federation import HostPolicy, InProcessFederation
@@ -142,7 +141,7 @@ def test_a_share_alone_says_nothing():
     estimator = CollectiveBayesianNetwork(SITES, states=ASIA.states)
     settings = estimator._settings(partition)
     shares = []
-    with partition.federate(CollectiveParty, settings, NoSumsBackend()) as federation:
+    with partition.federate(CollectiveParty, settings) as federation:
         federation.call("learn_local", {"model": None})
         names = settings["names"]
         table = [names.index("lung"), names.index("either")]
@@ -165,11 +164,9 @@ def open_session(X, policy=None, **parameters):
     )
     settings = CollectiveBayesianNetwork(SITES, **parameters)._settings(partition)
     if policy is None:
-        return partition.federate(CollectiveParty, settings, NoSumsBackend())
+        return partition.federate(CollectiveParty, settings)
     blocks = {site: {"X": X[held].to_numpy()} for site, held in SITES.items()}
-    return InProcessFederation(
-        blocks, CollectiveParty, settings, NoSumsBackend(), policy=policy
-    )
+    return InProcessFederation(blocks, CollectiveParty, settings, policy=policy)
 
 
 SEND = {"unlikely": np.array([], dtype=int), "n_random": 5}

@@ -22,7 +22,7 @@ class MeanParty(Party):
 
     @operation(tells="sums of its rows")
     def moments(self):
-        return {"vector": self.hide(np.append(self.rows.sum(axis=0), len(self.rows)))}
+        return self.hide(np.append(self.rows.sum(axis=0), len(self.rows)))
 
     @operation(tells="whether to go on", hears="the sum of all rows")
     def update(self, total):
@@ -51,4 +51,4 @@ class MeanParty(Party):
 
     @operation(tells="exact sum of squares", exact=True)
     def scale(self):
-        return {"vector": self.hide((self.rows**2).sum(axis=0))}
+        return self.hide((self.rows**2).sum(axis=0))

@@ -26,7 +26,7 @@ class CountingParty(Party):
 
     @operation(tells="how many of its rows are below")
     def below(self, threshold):
-        return {"vector": self.hide([np.sum(self.block["X"] < threshold)])}
+        return self.hide([np.sum(self.block["X"] < threshold)])
 
     @operation(tells="how many of its rows are below")
     def below_told(self):

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import (
     HostPolicy,
     InProcessFederation,
     Party,
     PartyRefusal,
-    check_told,
+    check_received,
     operation,
 )
 from skprivbn.mixed_model import PrivateGLMM
@@ -51,13 +50,13 @@ def rows_of(rng, n_parties=3):
 @pytest.mark.parametrize("value", [np.ones((6, 2)), np.ones(1), 1.0, [1.0, 1.0]])
 def test_only_the_right_shape_is_accepted(value):
     with pytest.raises(PartyRefusal):
-        check_told(value, (2,))
+        check_received(value, (2,))
 
 
 def test_numbers_that_are_not_finite_are_refused():
     with pytest.raises(PartyRefusal):
-        check_told(np.array([1.0, np.inf]), (2,))
-    assert check_told(np.array([1.0, 2.0]), (2,)).tolist() == [1, 2]
+        check_received(np.array([1.0, np.inf]), (2,))
+    assert check_received(np.array([1.0, 2.0]), (2,)).tolist() == [1, 2]
 
 
 def test_attack_a_unit_for_every_row():
@@ -323,7 +322,7 @@ def test_attack_a_peer_that_has_the_keys_of_a_few(min_rows, told):
         {name: values[:, None] for name, values in columns.items()}, keys=keys
     )
     settings = {"owners": ["clinic", "lab"], "has_keys": True, "states": None}
-    session = partition.federate(K2Party, settings, NoSumsBackend(), min_rows=min_rows)
+    session = partition.federate(K2Party, settings, min_rows=min_rows)
     with session as federation:
         if told:
             federation.converse("align")

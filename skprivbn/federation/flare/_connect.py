@@ -14,7 +14,9 @@ from typing import Any, Self
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation._federation import Federation
+from skprivbn.federation._old_settings import OldSettings
 from skprivbn.federation._remote import RemoteColumns, RemoteRows
+from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR
 from skprivbn.federation.site._site import INTRODUCE, JOIN, LEAVE, MEET, MESSAGE
@@ -249,25 +251,23 @@ class FlareFederation:
     def open(
         self,
         party_class: type,
-        settings: dict,
-        backend: str | AdditiveBackend,
+        terms: Terms,
+        backend: str | AdditiveBackend | None,
         data: dict,
         roster: Sequence[str],
         **options: Any,
     ) -> Federation:
         """Open the federation of one fit; called by the remote partitions.
 
-        Limits in `settings` are raised to the strictest of the sites', which would
+        Limits in `terms` are raised to the strictest of the sites', which would
         refuse lower ones.
         """
-        settings = settings | {
-            rule: max(settings[rule], least)
-            for rule, least in self._limits.items()
-            if rule in settings
-        }
+        if isinstance(terms, dict):
+            terms = OldSettings(party_class, terms)
+        terms = terms.raised_to(self._limits)
         options = {"timeout": self.timeout, **options}
         return _FlareFit(
-            self._relay, data, roster, party_class, settings, backend, **options
+            self._relay, data, roster, party_class, terms, backend, **options
         )
 
     def _relay(self, topic, messages, timeout):

@@ -23,63 +23,25 @@ dataset; nothing about them is read off the data::
 import csv
 import gzip
 import hashlib
+import re
 import tomllib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from skprivbn.exceptions import PartitionError
+from skprivbn.federation._announced import BACKENDS, OURS, PROTOCOLS, announced
 
-__all__ = ["ESTIMATORS", "Dataset", "SiteFile"]
-
-_MODEL = "skprivbn.federation._models:ModelParty"
-#: the party classes that each estimator asks a site to run
-ESTIMATORS = {
-    "CollectiveBayesianNetwork": [
-        "skprivbn.bayesian_network._collective_protocol:CollectiveParty",
-        "skprivbn.bayesian_network._column_scores:ColumnScoreParty",
-        _MODEL,
-    ],
-    "DPCGMLearner": [
-        "skprivbn.graphical_model._release:TablesParty",
-        "skprivbn.graphical_model._shared_tree:TreeParty",
-        "skprivbn.graphical_model._shared_adaptive:AdaptiveParty",
-        _MODEL,
-    ],
-    "FederatedDynotears": ["skprivbn.structure.admm._protocol:ADMMParty", _MODEL],
-    "FederatedGaussianBayesianNetwork": [
-        "skprivbn.structure.gaussian._moments_protocol:GaussianMomentsParty",
-        "skprivbn.structure.gaussian._columns_protocol:ColumnMomentsParty",
-        "skprivbn.structure.gaussian._column_scores:GaussianColumnScoreParty",
-        _MODEL,
-    ],
-    "FederatedKBinsDiscretizer": ["skprivbn.preprocessing._histogram:CountingParty"],
-    "FederatedNotearsADMM": [
-        "skprivbn.structure.admm._protocol:ADMMParty",
-        "skprivbn.structure.gaussian._moments_protocol:GaussianMomentsParty",
-        _MODEL,
-    ],
-    "FederatedPCA": ["skprivbn.protocols._moments:MomentsParty"],
-    "FederatedStandardScaler": ["skprivbn.protocols._moments:MomentsParty"],
-    "PPEMGaussianMixture": [
-        "skprivbn.mixture._em_protocol:EMParty",
-        "skprivbn.mixture._dp_protocol:PrivateEMParty",
-        _MODEL,
-    ],
-    "PrivateGLMM": ["skprivbn.mixed_model._protocol:GLMMParty", _MODEL],
-    "PrivateK2StructureLearner": [
-        "skprivbn.structure.k2._protocol:K2Party",
-        "skprivbn.bayesian_network._column_scores:ColumnScoreParty",
-        _MODEL,
-    ],
-    "VotingStructureLearner": ["skprivbn.structure._voting:VotingParty", _MODEL],
-}
+__all__ = ["Dataset", "SiteFile"]
 
 #: how the values of a column are given
 _KINDS = ("float", "int", "key")
-#: backends that hide sums; plaintext is never accepted by a site
+#: backends of this package that hide sums; a site never accepts plaintext
 _BACKENDS = ("ckks", "masking", "paillier")
+#: how a site file names what another distribution than this one announces
+_FROM = re.compile(r"(?P<name>\w+) from (?P<distribution>[\w.-]+)==(?P<version>\S+)")
 
 _SITE_KEYS = {"min_parties", "audit_log", "results", "datasets"}
 _DATASET_KEYS = {
@@ -112,9 +74,9 @@ class Dataset:
     min_rows : int
         With fewer rows, the site does not take part; nor in protocols that would tell
         something of groups (components, clusters) of fewer.
-    estimators : frozenset of str
-        Names of the estimators that may be fitted and applied to it.
-    backends : tuple of str
+    estimators : dict of str to Announced
+        Estimators that may be fitted and applied to it, by name.
+    backends : dict of str to Announced
         How sums may be hidden.
     max_exact_fits : int
         How many fits without differential privacy one state of the file allows.
@@ -133,18 +95,22 @@ class Dataset:
     path: Path
     columns: dict
     min_rows: int
-    estimators: frozenset
-    backends: tuple
+    estimators: dict
+    backends: dict
     max_exact_fits: int
     max_rounds: int
     budget: tuple | None
     individual: str | None = None
     allow_rows: bool = False
 
-    @property
+    @cached_property
     def protocols(self):
-        """Class paths of the party code that may run on it."""
-        return {path for name in self.estimators for path in ESTIMATORS[name]}
+        """Party classes that may run on it, by class path."""
+        return {
+            f"{party_class.__module__}:{party_class.__qualname__}": party_class
+            for estimator in self.estimators.values()
+            for party_class in estimator.load().protocols
+        }
 
     @property
     def state_file(self):
@@ -272,14 +238,11 @@ def _dataset(name, entry, folder):
                 f"{where}: column {column!r} must be one of {list(_KINDS)} or a list "
                 f"of different categories, got {kind!r}"
             )
-    unknown = sorted(set(entry["estimators"]) - set(ESTIMATORS))
-    if unknown:
-        raise PartitionError(
-            f"{where}: no such estimators: {unknown}; known: {sorted(ESTIMATORS)}"
-        )
-    backends = tuple(entry.get("backends", _BACKENDS))
-    if not set(backends) <= set(_BACKENDS):
-        raise PartitionError(f"{where}: backends must be some of {list(_BACKENDS)}")
+    estimators = _find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
+    chosen = entry.get("backends", _BACKENDS)
+    backends = _find_announced(chosen, BACKENDS, "backends", where)
+    if "plaintext" in backends:
+        raise PartitionError(f"{where}: backends must hide sums, 'plaintext' does not")
     for key, least in [("min_rows", 1), ("max_exact_fits", 0), ("max_rounds", 1)]:
         _check_count(entry.get(key, least), f"{where}: {key}", least)
     budget = entry.get("budget")
@@ -297,7 +260,7 @@ def _dataset(name, entry, folder):
         path=folder / entry["path"],
         columns=columns,
         min_rows=entry.get("min_rows", 20),
-        estimators=frozenset(entry["estimators"]),
+        estimators=estimators,
         backends=backends,
         max_exact_fits=entry.get("max_exact_fits", 0),
         max_rounds=entry.get("max_rounds", 2000),
@@ -305,6 +268,34 @@ def _dataset(name, entry, folder):
         individual=individual,
         allow_rows=entry.get("allow_rows", False) is True,
     )
+
+
+def _find_announced(names, group, what, where):
+    """Return what a site file names, if it is installed here as the file says."""
+    if not isinstance(names, list | tuple) or not all(
+        isinstance(n, str) for n in names
+    ):
+        raise PartitionError(f"{where}: {what} must be a list of names, got {names!r}")
+    found = {}
+    for text in names:
+        other = _FROM.fullmatch(text)
+        name = other["name"] if other else text
+        known = announced(group, other["distribution"] if other else OURS)
+        if name not in known:
+            raise PartitionError(
+                f"{where}: no such {what}: {text!r}; installed here are "
+                f"{sorted(known)}. What another distribution announces is named "
+                "'Name from distribution==version'"
+            )
+        if other and known[name].version != other["version"]:
+            raise PartitionError(
+                f"{where}: {text!r} is not what is installed here, which is version "
+                f"{known[name].version}"
+            )
+        if name in found:
+            raise PartitionError(f"{where}: {what} has {name!r} twice")
+        found[name] = known[name]
+    return found
 
 
 def _check_budgets(datasets):

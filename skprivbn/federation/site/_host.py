@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 import numpy as np
 
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
-from skprivbn.federation._host import HostPolicy, PartyHost, find_installed_protocol
-from skprivbn.federation._models import TRANSFORMERS, rebuild_model
+from skprivbn.federation._host import HostPolicy, PartyHost
+from skprivbn.federation._models import rebuild_model
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode
-from skprivbn.federation.site._demands import MAX_PER_ROW, check_demands, check_size
 from skprivbn.federation.site._results import check_room, write_results
 from skprivbn.privacy import PrivacyAccountant, Spend
 from skprivbn.privacy._budget_file import BudgetFile
@@ -27,6 +26,13 @@ __all__ = ["SiteHost"]
 #: one bit without noise, at an epsilon as small as the coordinator likes
 MAX_REFUSALS = 20
 
+#: numbers that parameters may make a party keep beside each of its rows
+MAX_PER_ROW = 1 << 12
+#: numbers of one table, matrix or list of parameters, whatever the rows are
+MAX_NUMBERS = 1 << 24
+#: operations of one session, whatever its parameters say
+MAX_ROUNDS = 1 << 20
+
 _DATA_TYPES = {
     "dataset": str,
     "X": dict,
@@ -36,9 +42,6 @@ _DATA_TYPES = {
     "finite": bool,
     "min_rows": int,
 }
-
-#: settings that bound the rounds of a session, and their least values
-_ROUNDS = {"max_iter": 0, "n_init": 1}
 
 
 class SiteHost(PartyHost):
@@ -52,8 +55,11 @@ class SiteHost(PartyHost):
     """
 
     def __init__(self, name, site_file, identity):
-        super().__init__(name, {}, find_installed_protocol, identity=identity)
+        super().__init__(
+            name, {}, self._find_protocol, self._find_backend, identity=identity
+        )
         self._site_file = site_file
+        self._dataset = None
         self._is_noisy = False
         self.asked, self.details = "", {}
 
@@ -78,30 +84,24 @@ class SiteHost(PartyHost):
         self.asked = request["operation"]
         return super()._answer(request)
 
-    def _join(self, terms):
+    def _join(self, agreement):
         """Check the site file, charge the budget, then read the data."""
-        agreement = Agreement(terms)
+        received, agreement = agreement, Agreement(agreement)
         if self._pins is None or set(agreement.roster) - set(self._pins):
             raise PartyRefusal("not-authentic")
         columns, dataset = self._find_data(agreement.data)
+        self._dataset, self._columns = dataset, columns
         self.details = {"dataset": dataset.name, "protocol": agreement.protocol}
-        party_class = None
-        if agreement.protocol in dataset.protocols:
-            party_class = self._find_protocol(agreement.protocol)
-        if party_class is None:
-            raise PartyRefusal("not-allowed")
-        self._check_terms(party_class, agreement, dataset)
+        party_class, terms = self._read_terms(agreement)
+        self._check_terms(terms, agreement)
         if len(agreement.roster) < self._site_file.min_parties:
             raise PartyRefusal("too-few-parties")
         steps, n_features = rebuild_steps(agreement.data["steps"], len(columns))
-        models = party_class.models(agreement.settings)
-        check_demands(agreement.settings, models, n_features)
-        keeps_results = party_class.keeps_results(agreement.settings)
+        check_memory(terms, n_features)
+        keeps_results = terms.keeps_results() is not None
         noise = None
-        if not keeps_results and "privacy_noise" in vars(party_class):
-            noise = party_class.privacy_noise(
-                agreement.settings, n_features, len(agreement.roster)
-            )
+        if not keeps_results:
+            noise = find_noise(party_class, terms, n_features, len(agreement.roster))
         # Where answers cost nothing, or next to nothing, the coordinator does not get
         # to ask whether there are so many rows.
         is_free = keeps_results or noise is not None
@@ -112,7 +112,6 @@ class SiteHost(PartyHost):
             dataset.allow_rows,
             dataset.max_rounds,
         )
-        self._dataset, self._columns = dataset, columns
         if keeps_results:
             check_room(self._site_file.results)
         else:
@@ -132,50 +131,62 @@ class SiteHost(PartyHost):
         else:
             self._readable = True
         self._block = block
-        return super()._join(terms)
+        return super()._join(received)
 
-    def _check_terms(self, party_class, agreement, dataset):
+    def _find_protocol(self, path):
+        return self._dataset.protocols.get(path)
+
+    def _find_backend(self, name):
+        found = self._dataset.backends.get(name)
+        return None if found is None else found.load()()
+
+    def _check_terms(self, terms, agreement):
         """Refuse what the site file does not allow, whatever the data are."""
-        settings, backend = agreement.settings, agreement.backend["name"]
-        if backend not in (*dataset.backends, "no sums") or has_weak_keys(agreement):
+        dataset, steps = self._dataset, agreement.data["steps"]
+        backend = agreement.backend
+        if backend is not None and backend["name"] not in dataset.backends:
             raise PartyRefusal("not-allowed")
-        if party_class.shows_rows(settings) and not dataset.allow_rows:
+        # Parameters of keys come from the coordinator, who would break weak ones.
+        weak = backend is not None and backend["parameters"].get("insecure_test_key")
+        if weak or terms.for_tests_only():
             raise PartyRefusal("not-allowed")
-        steps = agreement.data["steps"]
-        if not all(name in TRANSFORMERS for name in map(_estimator_name, steps)):
+        if terms.shows_rows() and not dataset.allow_rows:
             raise PartyRefusal("not-allowed")
-        applied = [*steps, *party_class.models(settings)]
-        if not all(
-            name in dataset.estimators for name in map(_estimator_name, applied)
-        ):
-            raise PartyRefusal("not-allowed")
+        for model in [*steps, *terms.models()]:
+            if _estimator_name(model) not in dataset.estimators:
+                raise PartyRefusal("not-allowed")
+        for step in steps:
+            estimator = dataset.estimators[step["estimator"]].load()
+            if not hasattr(estimator, "transform"):
+                raise PartyRefusal("not-allowed")
         # The same at all sites: a session in which they differed could not agree.
         limits = {
             "min_rows": dataset.min_rows,
             "min_parties": self._site_file.min_parties,
         }
-        for rule, least in (limits | _ROUNDS).items():
-            asked = settings.get(rule, least)
-            # what is no number is less than none, and no number of rounds equals it
-            if type(asked) is not int or asked < least:
-                raise PartyRefusal("not-allowed")
+        if terms.raised_to(limits) is not terms:
+            raise PartyRefusal("not-allowed")
+        rounds = terms.rounds(len(agreement.roster))
+        if rounds is not None and rounds > MAX_ROUNDS:
+            raise PartyRefusal("too-many-rounds")
 
     def _operate(self, name, payload):
         reply = super()._operate(name, payload)
-        if self._party.keeps_results(self._agreement.settings):
-            self._keep(self._party.kept, self._agreement)
+        label = self._terms.keeps_results()
+        if label is not None:
+            self._keep(self._party.kept, label)
         return reply
 
-    def _keep(self, results, agreement):
+    def _keep(self, results, label):
         """Write results down; whether that works is nobody else's business."""
-        name = name_results(self._dataset.name, agreement.settings, agreement.session)
+        name = name_results(self._dataset.name, label, self._agreement.session)
         named = [c for c, kind in self._dataset.columns.items() if kind == "key"]
         try:
             if results is None or not self._readable:
                 raise ValueError("the model cannot be applied")
             write_results(
                 self._site_file.results / name,
-                agreement.settings["method"],
+                label.rpartition(".")[2],
                 results,
                 self._columns,
                 self._dataset.read(named),
@@ -207,14 +218,54 @@ class SiteHost(PartyHost):
         return columns, dataset
 
 
-def has_weak_keys(agreement):
-    """Tell whether a session asks for keys that can be broken, as tests do.
+def check_memory(terms, n_features):
+    """Refuse parameters that would take more memory than any site gives.
 
-    Parameters of sums and of counts come from the coordinator, who would break them.
+    The limits do not depend on the data: a refusal tells nothing about them.
+
+    Parameters
+    ----------
+    terms : Terms
+    n_features : int
+        Columns of the rows that they are about.
     """
-    parameters = [agreement.backend["parameters"]]
-    parameters.append(agreement.settings.get("backend_parameters", {}))
-    return any(chosen.get("insecure_test_key", False) for chosen in parameters)
+    per_row, in_all = terms.memory(n_features)
+    check_size(per_row, max(MAX_PER_ROW, n_features))
+    check_size(in_all, max(MAX_NUMBERS, n_features**2))
+
+
+def check_size(n_numbers, most=MAX_NUMBERS):
+    """Refuse so many numbers, if they are too many or not a number."""
+    if not n_numbers <= most:
+        raise PartyRefusal("too-large")
+
+
+def find_noise(party_class, terms, n_features, n_parties):
+    """Return the noise of a session, None if it releases something without.
+
+    A party trusts no more than half of all, itself included, to add their share. Noise
+    is that of the party class which declares the terms: a subclass of it may release
+    more.
+
+    Parameters
+    ----------
+    party_class : type
+    terms : Terms
+    n_features, n_parties : int
+
+    Returns
+    -------
+    noise : DistributedNoise or None
+    """
+    try:
+        noise = terms.noise(n_features, n_parties)
+    except ValueError:
+        raise PartyRefusal("refused") from None
+    if noise is None or "terms" not in vars(party_class):
+        return None
+    if 2 * noise.min_honest > n_parties + 1:
+        raise PartyRefusal("refused")
+    return noise
 
 
 def _estimator_name(model):

@@ -12,15 +12,17 @@ from skprivbn.base import FederatedMixin, add_scores, predict_at_sites
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import check_told
+from skprivbn.federation import check_received
 from skprivbn.partition import (
     HorizontalPartition,
     RemoteResults,
     check_horizontal,
 )
+from skprivbn.protocols import ModelParty
 from skprivbn.structure._continuous import public_network, refuse_constant
 from skprivbn.structure.admm._notears import ADMMMixin
-from skprivbn.structure.admm._protocol import lagged_rows
+from skprivbn.structure.admm._protocol import ADMMParty, lagged_rows
+from skprivbn.structure.admm._steps import ConsensusProblem
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -126,6 +128,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
     __metadata_request__score = {"series": True}
     __metadata_request__predict = {"series": True}
 
+    protocols = (ADMMParty, ModelParty)
     _parameter_constraints = {
         **ADMMMixin._parameter_constraints,
         "n_lags": [Interval(Integral, 1, None, closed="left")],
@@ -210,22 +213,22 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         )
         _refuse_turns(partition)
         d, n_lags = self.n_features_in_, int(self.n_lags)
-        problem = {
-            "n_variables": d,
-            "n_free": n_lags * d * d,
-            "lambda1": float(self.lambda1),
-            "lambda_free": float(self.lagged_lambda1),
-            "acyclicity": self.acyclicity,
-        }
-        settings = self._settings(
+        problem = ConsensusProblem(
+            d,
+            n_free=n_lags * d * d,
+            lambda1=self.lambda1,
+            lambda_free=self.lagged_lambda1,
+            acyclicity=self.acyclicity,
+        )
+        terms = self._terms(
             partition.n_parties,
             problem,
             np.zeros((n_lags + 1) * d * d),
             {"rho1": 1e-3, "rho2": 1e-2, "gamma2": 1.2},
             n_lags=n_lags,
-            lagged_threshold=float(self.lagged_threshold),
+            lagged_threshold=self.lagged_threshold,
         )
-        result, averages, ledger = self._run(X, partition, settings)
+        result, averages, ledger = self._run(X, partition, terms)
         network = self._make_network(result.kept, *averages)
         self._keep(result)
         self.n_samples_, self.mean_ = result.n_rows, averages[0]
@@ -407,8 +410,10 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         n_lags = len(model["past"])
         estimator = cls(n_lags)
         estimator.network_ = GaussianBayesianNetwork(**network)
-        estimator.mean_ = check_told(model["mean"], (len(network["nodes"]),))
-        estimator._past = check_told(model["past"], (n_lags, n_features, n_features))
+        estimator.mean_ = check_received(model["mean"], (len(network["nodes"]),))
+        estimator._past = check_received(
+            model["past"], (n_lags, n_features, n_features)
+        )
         if len(network["nodes"]) != n_features or n_lags < 1:
             raise ValueError("the network is about other columns")
         return estimator

@@ -13,7 +13,7 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._dag import topological_order
-from skprivbn.federation import check_told
+from skprivbn.federation import check_received
 
 __all__ = [
     "MLPNetwork",
@@ -162,14 +162,14 @@ class MLPNetwork:
             raise ValueError("not a network of these variables")
         n_parameters = m * d * d + n_free_of_mlp(d, m)
         means, variances = ("mean", "intercepts"), fields["variances"]
-        if np.any(check_told(variances, (d,)) <= 0):
+        if np.any(check_received(variances, (d,)) <= 0):
             raise ValueError("variances must be above zero")
         return cls(
             tuple(fields["nodes"]),
-            check_told(fields["adjacency_matrix"], (d, d)),
-            check_told(fields["parameters"], (n_parameters,)),
+            check_received(fields["adjacency_matrix"], (d, d)),
+            check_received(fields["parameters"], (n_parameters,)),
             m,
-            *(check_told(fields[name], (d,)) for name in means),
+            *(check_received(fields[name], (d,)) for name in means),
             variances,
         )
 

@@ -1,6 +1,6 @@
 """NOTEARS by consensus ADMM over parties."""
 
-from dataclasses import asdict
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Self
 
@@ -15,8 +15,9 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.partition import RemoteResults, check_horizontal
-from skprivbn.privacy import PrivacyAccountant, distribute
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._continuous import (
     NetworkMixin,
@@ -30,15 +31,16 @@ from skprivbn.structure.admm._mlp import (
 )
 from skprivbn.structure.admm._protocol import (
     ADMMParty,
+    ADMMTerms,
     collect_residuals,
     run_admm,
     run_locally,
 )
-from skprivbn.structure.gaussian._moments import RowGrid
+from skprivbn.structure.admm._steps import ConsensusProblem
 from skprivbn.structure.gaussian._moments_protocol import (
     GaussianMomentsParty,
-    calibrate,
     collect_noisy_moments,
+    noisy_terms,
 )
 from skprivbn.utils import tell_progress, warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
@@ -70,7 +72,7 @@ class ADMMMixin(CallbackSupportMixin):
         "verbose": ["verbose"],
     }
 
-    def _run(self, X, partition, settings):
+    def _run(self, X, partition, terms):
         """Run the rounds; then sum the residuals of the graph that is cut from them.
 
         Returns
@@ -83,7 +85,7 @@ class ADMMMixin(CallbackSupportMixin):
         max_steps = int(self.max_iter) + 1
         with (
             tell_progress(self, X, step="round", max_steps=max_steps) as progress,
-            self._federate(partition, ADMMParty, settings) as federation,
+            self._federate(partition, ADMMParty, terms) as federation,
         ):
             result = run_admm(federation, progress)
             sums = collect_residuals(federation)
@@ -91,31 +93,26 @@ class ADMMMixin(CallbackSupportMixin):
         averages = [mean, result.variances, shift, noise]
         return result, averages, federation.ledger
 
-    def _settings(self, n_parties, problem, start, defaults, **more):
+    def _terms(self, n_parties, problem, start, defaults, **more):
         known_to = resolve_backend(self.backend).sum_known_to
         rho1 = defaults["rho1"] if self.rho1 is None else self.rho1
         # a party's loss is of order 1 / K, so the penalty that is weighed against it is
         rho2 = defaults["rho2"] / n_parties if self.rho2 is None else self.rho2
         gamma2 = defaults["gamma2"] if self.gamma2 is None else self.gamma2
-        return {
-            "problem": problem,
-            "start": start,
-            "scale": 1.0,
-            "rho1": float(rho1),
-            "rho2": float(rho2),
-            "gamma1": float(self.gamma1),
-            "gamma2": float(gamma2),
-            "rho_max": 1e16,
-            "max_iter": int(self.max_iter),
-            "tol": float(self.tol),
-            "h_tol": float(self.h_tol),
-            "solved_by": "coordinator" if known_to == "coordinator" else "parties",
-            "threshold": float(self.threshold),
-            "lagged_threshold": 0.0,
-            "n_lags": 0,
-            "n_hidden": 0,
+        return ADMMTerms(
+            problem=problem,
+            start=start,
+            rho1=rho1,
+            rho2=rho2,
+            gamma1=self.gamma1,
+            gamma2=gamma2,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            h_tol=self.h_tol,
+            solved_by="coordinator" if known_to == "coordinator" else "parties",
+            threshold=self.threshold,
             **more,
-        }
+        )
 
     def _keep(self, result):
         self.n_iter_ = result.n_iter
@@ -270,6 +267,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
     True
     """
 
+    protocols = (ADMMParty, GaussianMomentsParty, ModelParty)
     _parameter_constraints = {
         **ADMMMixin._parameter_constraints,
         "method": [StrOptions({"linear", "mlp"})],
@@ -363,12 +361,12 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
             ensure_min_features=2,
             ensure_min_samples=1 if hasattr(X, "federate") else 2,
         )
-        settings = self._model_settings(partition.n_parties)
+        terms = self._model_terms(partition.n_parties)
         if self.epsilon is not None:
-            self._fit_private(partition, settings)
+            self._fit_private(partition, terms)
             return self
         charge(self, "rounds")
-        result, averages, ledger = self._run(X, partition, settings)
+        result, averages, ledger = self._run(X, partition, terms)
         network = self._make_network(result.kept, *averages)
         self._keep(result)
         self.network_, self.ledger_ = network, ledger
@@ -379,27 +377,22 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
             )
         return self
 
-    def _model_settings(self, n_parties):
+    def _model_terms(self, n_parties):
         d, defaults = self.n_features_in_, _DEFAULTS[self.method]
         lambda1 = defaults["lambda1"] if self.lambda1 is None else self.lambda1
-        problem = {
-            "n_variables": d,
-            "lambda1": float(lambda1),
-            "acyclicity": self.acyclicity,
-        }
-        scale = None if self.loss_scale is None else float(self.loss_scale)
+        problem = ConsensusProblem(d, lambda1=lambda1, acyclicity=self.acyclicity)
         if self.method == "linear":
             start = np.zeros(d * d)
-            return self._settings(n_parties, problem, start, defaults, scale=scale)
-        rng = check_random_state(self.random_state)
-        problem |= {
-            "n_maps": int(self.n_hidden),
-            "n_free": n_free_of_mlp(d, self.n_hidden),
-            "lambda2": float(self.lambda2),
-        }
-        start = initial_mlp(d, self.n_hidden, rng)
-        more = {"n_hidden": int(self.n_hidden), "scale": scale or 1.0}
-        return self._settings(n_parties, problem, start, defaults, **more)
+            return self._terms(n_parties, problem, start, defaults, scale=self.loss_scale)
+        problem = replace(
+            problem,
+            n_maps=self.n_hidden,
+            n_free=n_free_of_mlp(d, self.n_hidden),
+            lambda2=self.lambda2,
+        )
+        start = initial_mlp(d, self.n_hidden, check_random_state(self.random_state))
+        more = {"n_hidden": self.n_hidden, "scale": self.loss_scale or 1.0}
+        return self._terms(n_parties, problem, start, defaults, **more)
 
     def _weights(self, parameters):
         d = self.n_features_in_
@@ -426,21 +419,15 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         self.weights_ = self._weights(result.parameters)
         self.adjacency_matrix_ = self._weights(result.kept) != 0
 
-    def _fit_private(self, partition, settings):
+    def _fit_private(self, partition, terms):
         """Noisy moments once; everything after them costs no privacy."""
-        grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
-        grid = grid.coarsened(self.epsilon, self.delta)
-        noise = distribute(
-            calibrate(grid, self.epsilon, self.delta),
-            partition.n_parties,
-            self.min_honest,
-        )
+        release = noisy_terms(self)
+        noise = release.noise(partition.n_features, partition.n_parties)
         spent = charge(self, "moments", noise.rho)
-        public = {"noise": asdict(noise), "low": grid.low, "high": grid.high}
-        with self._federate(partition, GaussianMomentsParty, public) as federation:
-            moments = collect_noisy_moments(federation, grid, noise)
-        settings["rho2"] *= partition.n_parties
-        result = run_locally(moments, settings)
+        with self._federate(partition, GaussianMomentsParty, release) as federation:
+            moments = collect_noisy_moments(federation)
+        rho2 = terms.rho2 * partition.n_parties
+        result = run_locally(moments, replace(terms, rho2=rho2))
         self._keep(result)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,

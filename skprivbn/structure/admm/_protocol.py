@@ -7,10 +7,17 @@ whether to go on.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from skprivbn.federation import Party, PartyRefusal, check_told, operation
+from skprivbn.federation import (
+    Party,
+    PartyRefusal,
+    Terms,
+    check_received,
+    operation,
+)
 from skprivbn.structure.admm._mlp import MLPProblem, mlp_forward
 from skprivbn.structure.admm._steps import (
     ConsensusProblem,
@@ -21,6 +28,7 @@ from skprivbn.structure.admm._steps import (
 __all__ = [
     "ADMMParty",
     "ADMMResult",
+    "ADMMTerms",
     "collect_residuals",
     "lagged_rows",
     "run_admm",
@@ -28,22 +36,80 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True)
+class ADMMTerms(Terms):
+    """The problem, the start, and the penalties of the rounds.
+
+    Parameters
+    ----------
+    problem : ConsensusProblem
+    start : ndarray
+        First consensus.
+    scale : float or None
+        By which losses are divided; None finds it from the parties' variances.
+    rho1, rho2, gamma1, gamma2, rho_max : float
+        Penalties, their growth and where it ends.
+    max_iter : int
+    tol, h_tol : float
+    solved_by : {"coordinator", "parties"}
+        Who solves the server's problem: who knows the sums.
+    threshold, lagged_threshold : float
+        Weaker weights are cut.
+    n_lags, n_hidden : int
+        Of time series and of neural networks; 0 for neither.
+    """
+
+    problem: ConsensusProblem
+    start: np.ndarray
+    rho1: float
+    rho2: float
+    gamma1: float
+    gamma2: float
+    max_iter: int
+    tol: float
+    h_tol: float
+    solved_by: Literal["coordinator", "parties"]
+    threshold: float
+    scale: float | None = 1.0
+    rho_max: float = 1e16
+    lagged_threshold: float = 0.0
+    n_lags: int = 0
+    n_hidden: int = 0
+
+    def check(self):
+        """Refuse sizes that do not go together."""
+        if min(self.max_iter, self.n_lags, self.n_hidden) < 0:
+            raise ValueError("max_iter, n_lags and n_hidden must not be negative")
+        if self.start.shape != (self.problem.size,):
+            raise ValueError(f"start must have {self.problem.size} entries")
+
+    def rounds(self, n_parties):
+        """Return two a round, and those before and after."""
+        return 2 * self.max_iter + 6
+
+    def memory(self, n_features):
+        """Return lagged rows or hidden units, and the parameters."""
+        per_row = (self.n_lags + self.n_hidden) * n_features
+        lagged = self.n_lags * n_features
+        return per_row, max(self.problem.size, lagged**2)
+
+
 class ConsensusState:
     """What all sides know of the run: consensus, penalties, convergence.
 
     Parameters
     ----------
-    settings : dict
+    terms : ADMMTerms
         Public parameters of the run.
     n_parties : int
         Number of parties.
     """
 
-    def __init__(self, settings, n_parties):
-        self.problem = ConsensusProblem(**settings["problem"])
-        self.settings, self.n_parties = settings, n_parties
-        self.consensus = np.array(settings["start"], dtype=float)
-        self.alpha, self.rho1, self.rho2 = 0.0, settings["rho1"], settings["rho2"]
+    def __init__(self, terms, n_parties):
+        self.problem = terms.problem
+        self.terms, self.n_parties = terms, n_parties
+        self.consensus = np.array(terms.start, dtype=float)
+        self.alpha, self.rho1, self.rho2 = 0.0, terms.rho1, terms.rho2
         self.h = self.problem.cycles(self.consensus)
         self.distance, self.n_iter, self.converged = np.inf, 0, False
 
@@ -57,21 +123,21 @@ class ConsensusState:
             size = max(1.0, np.linalg.norm(self.consensus))
             squares = max(total[-1], 0.0) / self.n_parties
             self.distance = float(np.sqrt(squares) / size)
-            near = self.distance <= self.settings["tol"]
-            self.converged = bool(near and self.h <= self.settings["h_tol"])
-        if self.converged or self.n_iter == self.settings["max_iter"]:
+            near = self.distance <= self.terms.tol
+            self.converged = bool(near and self.h <= self.terms.h_tol)
+        if self.converged or self.n_iter == self.terms.max_iter:
             return False
         self.consensus = self.solve(total)
         self.h = self.problem.cycles(self.consensus)
         self.alpha += self.rho1 * self.h
-        self.rho1 = min(self.rho1 * self.settings["gamma1"], self.settings["rho_max"])
-        self.rho2 = min(self.rho2 * self.settings["gamma2"], self.settings["rho_max"])
+        self.rho1 = min(self.rho1 * self.terms.gamma1, self.terms.rho_max)
+        self.rho2 = min(self.rho2 * self.terms.gamma2, self.terms.rho_max)
         self.n_iter += 1
         return True
 
     def kept(self):
         """Parameters of the graph: the consensus without its weak weights."""
-        thresholds = self.settings["threshold"], self.settings["lagged_threshold"]
+        thresholds = self.terms.threshold, self.terms.lagged_threshold
         return self.problem.cut(self.consensus, *thresholds)
 
     def solve(self, total):
@@ -100,30 +166,32 @@ def lagged_rows(X, series, n_lags):
 class ADMMParty(Party):
     """A holder of rows: keeps `B_k`, `beta_k` and its rows to itself."""
 
+    terms = ADMMTerms
+
     def prepare(self):
         """Centre own rows; refuse those that are not finite numbers."""
         X = self.finite_numbers()
         self.n_variables = X.shape[1]
-        if self.settings["n_lags"]:
+        if self.terms.n_lags:
             series = self.block.get("series", np.zeros(len(X), dtype=int))
-            X = lagged_rows(X, series, self.settings["n_lags"])
+            X = lagged_rows(X, series, self.terms.n_lags)
         self.mean = X.mean(axis=0) if len(X) else np.zeros(X.shape[1])
         self.rows = X - self.mean
         self.column_squares = (self.rows[:, : self.n_variables] ** 2).sum(axis=0)
-        self.state = ConsensusState(self.settings, len(self.context.roster))
+        self.state = ConsensusState(self.terms, len(self.context.roster))
         self.local = np.zeros(self.state.problem.size)
         self.dual = np.zeros(self.state.problem.size)
-        self.rho2 = self.settings["rho2"]
+        self.rho2 = self.terms.rho2
         self.squares = 0.0
         self.problem = None
-        self.by_parties = self.settings["solved_by"] == "parties"
+        self.by_parties = self.terms.solved_by == "parties"
 
     def schedule(self):
         """Numbers of rows and spread, the rounds, and what the fitted model needs."""
         yield "spread"
         yield "propose"
         by_parties = self.by_parties
-        for _ in range(self.settings["max_iter"]):
+        for _ in range(self.terms.max_iter):
             if by_parties:
                 yield "update"
                 if not self.go_on:
@@ -142,7 +210,7 @@ class ADMMParty(Party):
     @operation(tells="number of its rows and sums of their squares", exact=True)
     def spread(self):
         """How many rows it contributes, and how far they spread about its means."""
-        return {"vector": self.hide(np.append(self.column_squares, len(self.rows)))}
+        return self.hide(np.append(self.column_squares, len(self.rows)))
 
     @operation(
         tells="its parameters B_k + beta_k / rho2 of one round, and its distance to "
@@ -163,10 +231,10 @@ class ADMMParty(Party):
         ):
             raise PartyRefusal("refused")
         elif consensus is not None:
-            self._accept(check_told(consensus, self.local.shape))
+            self._accept(check_received(consensus, self.local.shape))
             self.state.consensus = consensus
         self.local = self.problem.solve(self.state.consensus, self.dual, self.rho2)
-        return {"vector": self.hide(self._proposal())}
+        return self.hide(self._proposal())
 
     @operation(tells="whether to go on", hears="a ciphertext of the round's sum")
     def update(self, total):
@@ -183,7 +251,7 @@ class ADMMParty(Party):
     )
     def release(self):
         """The last proposal once more, for an exact sum that may leave the parties."""
-        return {"vector": self.hide(self._proposal())}
+        return self.hide(self._proposal())
 
     @operation(
         tells="the consensus",
@@ -205,13 +273,13 @@ class ADMMParty(Party):
     def residuals(self):
         """Means and noise of the model it knows, the strong weights only."""
         d, parameters = self.n_variables, self.state.kept()
-        if self.settings["n_hidden"]:
-            forward = mlp_forward(self.rows, parameters, self.settings["n_hidden"])
+        if self.terms.n_hidden:
+            forward = mlp_forward(self.rows, parameters, self.terms.n_hidden)
         else:
             forward = self.rows @ parameters.reshape(self.rows.shape[1], d)
         rest = self.rows[:, :d] - forward
         sums = [len(self.rows) * self.mean[:d], rest.sum(axis=0), (rest**2).sum(axis=0)]
-        return {"vector": self.hide(np.concatenate(sums))}
+        return self.hide(np.concatenate(sums))
 
     def _is_plausible(self, n_rows, scale):
         """Fewer rows or less spread than its own would blow up what it adds."""
@@ -219,15 +287,15 @@ class ADMMParty(Party):
             return False
         if n_rows < len(self.rows):
             return False
-        if self.settings["scale"] is not None:
-            return scale == self.settings["scale"]
+        if self.terms.scale is not None:
+            return scale == self.terms.scale
         # half, because sums are rounded
         least = 0.5 * typical_variance(self.column_squares / n_rows)
         return max(least, 1e-300) <= scale <= 1e300
 
     def _make_problem(self, divisor):
-        if self.settings["n_hidden"]:
-            hidden = self.settings["n_hidden"]
+        if self.terms.n_hidden:
+            hidden = self.terms.n_hidden
             self.problem = MLPProblem(self.rows, divisor, hidden)
         else:
             second = self.rows.T @ self.rows / divisor
@@ -243,8 +311,8 @@ class ADMMParty(Party):
         gap = self.local - consensus
         self.squares = float(gap @ gap)
         self.dual = self.dual + self.rho2 * gap
-        grown = self.rho2 * self.settings["gamma2"]
-        self.rho2 = min(grown, self.settings["rho_max"])
+        grown = self.rho2 * self.terms.gamma2
+        self.rho2 = min(grown, self.terms.rho_max)
 
 
 @dataclass(frozen=True)
@@ -264,19 +332,19 @@ class ADMMResult:
 
 def run_admm(federation, progress):
     """The coordinator's side: adds what parties propose until they agree."""
-    settings = federation.settings
-    state = ConsensusState(settings, len(federation.roster))
+    terms = federation.terms
+    state = ConsensusState(terms, len(federation.roster))
     *squares, n_rows = federation.secure_sum("spread")
     if n_rows < 1:
         raise ValueError(
-            f"no series has more than n_lags={settings['n_lags']} rows, so that "
+            f"no series has more than n_lags={terms.n_lags} rows, so that "
             "nothing has a past: give longer series"
         )
     n_rows, variances = int(n_rows), np.array(squares) / n_rows
     # columns that do not vary are named at the end, when their means are known
-    scale = settings["scale"] or typical_variance(variances) or 1.0
+    scale = terms.scale or typical_variance(variances) or 1.0
     payload, going = {"n_rows": n_rows, "scale": scale}, True
-    if settings["solved_by"] == "coordinator":
+    if terms.solved_by == "coordinator":
         while going:
             with progress.step() as tell:
                 going = state.update(federation.secure_sum("propose", payload))
@@ -298,7 +366,7 @@ def run_admm(federation, progress):
         distance = np.sqrt(squares) / max(1.0, np.linalg.norm(state.consensus))
     h = state.problem.cycles(state.consensus)
     federation.ledger.learns(
-        "coordinator" if settings["solved_by"] == "coordinator" else "all parties",
+        "coordinator" if terms.solved_by == "coordinator" else "all parties",
         f"the sums of all {n_iter} rounds, which together can determine every party's "
         "covariance",
     )
@@ -320,11 +388,11 @@ def collect_residuals(federation):
     return np.split(federation.secure_sum("residuals"), 3)
 
 
-def run_locally(moments, settings):
+def run_locally(moments, terms):
     """Run the rounds on moments that one desk holds, with no message at all."""
-    state = ConsensusState(settings, 1)
+    state = ConsensusState(terms, 1)
     variances = np.diag(moments.covariance)
-    scale = settings["scale"] or typical_variance(variances) or 1.0
+    scale = terms.scale or typical_variance(variances) or 1.0
     problem = LinearProblem.from_moments(moments.covariance / scale)
     dual = np.zeros_like(state.consensus)
     squares, going = 0.0, True

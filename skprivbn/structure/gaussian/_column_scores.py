@@ -38,12 +38,12 @@ class GaussianColumnScoreParty(SharedScoreParty):
 
     def prepare(self):
         """Make the network; refuse columns that are not finite numbers."""
-        X, settings = self.finite_numbers(), self.settings
+        terms, X = self.terms, self.finite_numbers()
         if X.ndim != 2 or X.shape[1] != len(self.variables):
             raise PartyRefusal("invalid-data")
-        model = rebuild_model(settings["model"], len(settings["owners"]))
+        model = rebuild_model(terms.model, len(terms.owners))
         self.network = model.network_
-        if not settings["has_keys"]:
+        if not terms.has_keys:
             self._make_parts(X)
 
     def keep(self, records):
@@ -80,7 +80,7 @@ class GaussianColumnScoreParty(SharedScoreParty):
     def _products(self, talk, links, one, other):
         """Share of the sum of products of two parties' parts of the same residuals."""
         effects = np.eye(len(self.network.nodes)) - self.network.weights
-        owners = np.array(self.settings["owners"])
+        owners = np.array(self.terms.owners)
         both = [(effects[owners == name] != 0).any(axis=0) for name in (one, other)]
         numbers = self.parts[:, both[0] & both[1]].reshape(-1, 1)
         total = np.zeros(1, dtype=RING)

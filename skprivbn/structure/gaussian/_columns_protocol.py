@@ -17,7 +17,7 @@ from skprivbn.crypto.shares._products import (
 )
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
-from skprivbn.protocols._columns import ColumnsParty
+from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms
 from skprivbn.structure.gaussian._moments import Moments
 
 __all__ = ["ColumnMomentsParty", "collect_column_moments"]
@@ -45,10 +45,12 @@ def bit_weights(n_bits=BITS):
 class ColumnMomentsParty(ColumnsParty):
     """A holder of columns."""
 
+    terms = ColumnsTerms
+
     def prepare(self):
         """Refuse columns that are not finite numbers."""
         X = self.finite_numbers()
-        if not self.settings["has_keys"]:
+        if not self.terms.has_keys:
             self._scale(X)
 
     def keep(self, records):
@@ -68,7 +70,7 @@ class ColumnMomentsParty(ColumnsParty):
 
     def schedule(self):
         """Own moments, the products, their shares."""
-        if self.settings["has_keys"]:
+        if self.terms.has_keys:
             yield "align"
         yield "summary"
         yield "products"
@@ -102,7 +104,7 @@ class ColumnMomentsParty(ColumnsParty):
 
     def _cross_products(self, talk, links, one, other):
         """Shares modulo 2**64 of the products of `one`'s columns with `other`'s."""
-        n_one, n_other = (self.settings["n_columns"][name] for name in (one, other))
+        n_one, n_other = (self.terms.owners.count(name) for name in (one, other))
         total = np.zeros((n_one, n_other), dtype=np.uint64)
         weights = bit_weights()[:, None]
         for start in range(0, len(self.integers), _BATCH):
@@ -149,7 +151,7 @@ def collect_column_moments(federation, columns, feature_names):
     Moments
         Of all columns.
     """
-    if federation.settings["has_keys"]:
+    if federation.terms.has_keys:
         federation.converse("align")
     summaries = federation.call("summary")
     n_rows, *others = {summary["n_rows"] for summary in summaries.values()}

@@ -1,7 +1,7 @@
 """Linear Gaussian networks from one secure sum of moments."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from numbers import Real
 from typing import Self
 
@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, add_column_scores
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import (
     RemoteColumns,
@@ -22,8 +21,10 @@ from skprivbn.partition import (
     check_vertical,
 )
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
-from skprivbn.privacy import PrivacyAccountant, distribute
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.protocols import ModelParty
+from skprivbn.protocols._columns import ColumnsTerms
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._continuous import (
     NetworkMixin,
@@ -35,14 +36,15 @@ from skprivbn.structure.gaussian._columns_protocol import (
     ColumnMomentsParty,
     collect_column_moments,
 )
-from skprivbn.structure.gaussian._moments import Moments, RowGrid, nearest_covariance
+from skprivbn.structure.gaussian._moments import Moments, nearest_covariance
 from skprivbn.structure.gaussian._moments_protocol import (
     HOLDOUT,
     GaussianMomentsParty,
-    calibrate,
+    GaussianMomentsTerms,
     collect_basis_moments,
     collect_moments,
     collect_noisy_moments,
+    noisy_terms,
 )
 from skprivbn.structure.gaussian._search import (
     EQUAL_VARIANCE_SEARCHES,
@@ -168,6 +170,12 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
     True
     """
 
+    protocols = (
+        GaussianMomentsParty,
+        ColumnMomentsParty,
+        GaussianColumnScoreParty,
+        ModelParty,
+    )
     _parameter_constraints = {
         "method": [StrOptions({*SEARCHES, "auto"})],
         "parties": PARTIES_CONSTRAINT,
@@ -277,23 +285,17 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         if self.centre == "party":
             raise ValueError("centre='party' is not available with epsilon")
 
-    def _settings(self, **changes):
-        seed = 0
-        if self.method == "auto":
-            seed = check_random_state(self.random_state).randint(2**31 - 1)
-        return {
-            "centre": self.centre,
-            "basis": self.basis,
-            "holdout": HOLDOUT if self.method == "auto" else 0.0,
-            "seed": int(seed),
-            "noise": None,
-            **changes,
-        }
+    def _exact_terms(self):
+        terms = GaussianMomentsTerms(self.centre, self.basis)
+        if self.method != "auto":
+            return terms
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        return replace(terms, holdout=HOLDOUT, seed=seed)
 
     def _exact_moments(self, partition):
         charge(self, "moments")
-        settings, options = self._settings(), {}
-        with self._federate(partition, GaussianMomentsParty, settings) as federation:
+        terms, options = self._exact_terms(), {}
+        with self._federate(partition, GaussianMomentsParty, terms) as federation:
             parts = collect_moments(federation)
             moments = _join(parts, self.centre) if len(parts) > 1 else parts[0]
             refuse_constant(
@@ -322,21 +324,11 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         return max(_CANDIDATES, key=likelihood)
 
     def _noisy_moments(self, partition):
-        grid = RowGrid.from_bounds(self.bounds, self.n_features_in_)
-        grid = grid.coarsened(self.epsilon, self.delta)
-        noise = distribute(
-            calibrate(grid, self.epsilon, self.delta),
-            partition.n_parties,
-            self.min_honest,
-        )
+        terms = noisy_terms(self)
+        noise = terms.noise(partition.n_features, partition.n_parties)
         self.privacy_spent_ = charge(self, "moments", noise.rho)
-        settings = self._settings(
-            noise=asdict(noise),
-            low=grid.low,
-            high=grid.high,
-        )
-        with self._federate(partition, GaussianMomentsParty, settings) as federation:
-            moments = collect_noisy_moments(federation, grid, noise)
+        with self._federate(partition, GaussianMomentsParty, terms) as federation:
+            moments = collect_noisy_moments(federation)
             self.ledger_ = federation.ledger
         self.n_iter_, self.method_ = 1, self.method
         return moments
@@ -361,13 +353,9 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
             ensure_min_samples=2,
         )
         charge(self, "moments")
-        settings = {
-            "n_columns": {name: len(held) for name, held in partition.columns.items()},
-            "has_keys": partition.has_keys,
-        }
-        with partition.federate(
-            ColumnMomentsParty, settings, NoSumsBackend()
-        ) as federation:
+        owners = [partition.owners[name] for name in partition.feature_names]
+        terms = ColumnsTerms(owners, partition.has_keys)
+        with partition.federate(ColumnMomentsParty, terms) as federation:
             moments = collect_column_moments(
                 federation, partition.columns, partition.feature_names
             )

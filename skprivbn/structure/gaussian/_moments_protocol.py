@@ -1,49 +1,96 @@
 """One secure sum of counts, sums and cross-products: both sides of the protocol."""
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 
 from skprivbn.federation import (
     Party,
-    PartyRefusal,
-    check_noise,
-    check_told,
-    check_told_bounds,
+    Terms,
+    check_received,
     declare_noise,
     operation,
 )
-from skprivbn.privacy import CountMechanism, DistributedNoise
-from skprivbn.privacy._options import warn_of_noise
+from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy._options import check_bounds, warn_of_noise
 from skprivbn.structure._basis import expand
 from skprivbn.structure.gaussian._moments import RowGrid, moment_sums, read_moments
 
 __all__ = [
     "HOLDOUT",
     "GaussianMomentsParty",
+    "GaussianMomentsTerms",
     "collect_moments",
     "collect_noisy_moments",
+    "noisy_terms",
 ]
 
 #: part of the rows that searches are compared by
 HOLDOUT = 0.3
 
 
+@dataclass(frozen=True)
+class GaussianMomentsTerms(Terms):
+    """Which moments are summed: of which rows, about what, with what noise.
+
+    Parameters
+    ----------
+    centre : {"pooled", "party"}
+    basis : str or None
+        Basis functions of single columns, for a second sum.
+    holdout : float
+        Part of the rows whose sums are kept apart: none, or :data:`HOLDOUT`.
+    seed : int
+        Chooses them.
+    bounds : ndarray of shape (2, n_features) or None
+        Public bounds that rows are clipped to, with noise only.
+    epsilon : float or None
+        Privacy budget of the one release; None for exact sums.
+    delta : float
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise.
+    """
+
+    centre: Literal["pooled", "party"] = "pooled"
+    basis: str | None = None
+    holdout: float = 0.0
+    seed: int = 0
+    bounds: np.ndarray | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    min_honest: int | None = None
+
+    def check(self):
+        """Refuse to set any other part aside: it could be one row."""
+        if self.holdout not in (0.0, HOLDOUT):
+            raise ValueError(f"holdout must be 0 or {HOLDOUT}")
+
+    def rounds(self, n_parties):
+        """Return two: moments, then those of basis functions."""
+        return 2
+
+    def grid(self, n_features):
+        """Return the grid that rows are put on, as coarse as the noise needs it."""
+        grid = RowGrid.from_bounds(self.bounds, n_features)
+        return grid.coarsened(self.epsilon, self.delta)
+
+    def noise(self, n_features, n_parties):
+        """Return the noise of the one release."""
+        if self.epsilon is None:
+            return None
+        mechanism = calibrate(self.grid(n_features), self.epsilon, self.delta)
+        return distribute(mechanism, n_parties, self.min_honest)
+
+    def survives_losses(self):
+        """Tell whether there is one sum only."""
+        return self.epsilon is not None or self.basis is None
+
+
 class GaussianMomentsParty(Party):
     """A holder of rows who takes part in one or two sums."""
 
-    @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
-        """Return the noise of the one release, calibrated anew."""
-        given = settings["noise"]
-        if given is None:
-            return None
-        check_told_bounds([settings["low"], settings["high"]], n_features)
-        mechanism = calibrate(_grid(settings), given["epsilon"], given["delta"])
-        return check_noise(given, mechanism, n_parties)
-
-    @classmethod
-    def survives_losses(cls, settings):
-        """Tell whether there is one sum only."""
-        return settings["noise"] is not None or settings["basis"] is None
+    terms = GaussianMomentsTerms
 
     def prepare(self):
         """Refuse rows that are not finite numbers."""
@@ -51,11 +98,11 @@ class GaussianMomentsParty(Party):
 
     def schedule(self):
         """One sum; two if basis functions need the scale of the columns first."""
-        if self.settings["noise"] is not None:
+        if self.terms.epsilon is not None:
             yield "noisy_moments"
             return
         yield "moments"
-        if self.settings["basis"] is not None:
+        if self.terms.basis is not None:
             yield "basis_moments"
 
     @operation(
@@ -63,12 +110,12 @@ class GaussianMomentsParty(Party):
     )
     def moments(self):
         """Sums over own rows, the held-out ones apart."""
-        centre = self.settings["centre"]
+        centre = self.terms.centre
         held_out = self._held_out()
         sums = moment_sums(self.X[~held_out], centre)
-        if self.settings["holdout"] > 0.0:
+        if self.terms.holdout > 0.0:
             sums = np.concatenate([sums, moment_sums(self.X[held_out], centre)])
-        return {"vector": self.hide(sums)}
+        return self.hide(sums)
 
     @operation(
         tells="column sums and cross-products of basis functions of its rows",
@@ -79,50 +126,41 @@ class GaussianMomentsParty(Party):
     def basis_moments(self, mean, scale):
         """Sums over the basis functions of own rows."""
         shape = self.X.shape[1:]
-        Z = (self.X - check_told(mean, shape)) / check_told(scale, shape)
-        Z = expand(Z, self.settings["basis"])
-        return {"vector": self.hide(moment_sums(Z, self.settings["centre"]))}
+        Z = (self.X - check_received(mean, shape)) / check_received(scale, shape)
+        Z = expand(Z, self.terms.basis)
+        return self.hide(moment_sums(Z, self.terms.centre))
 
     @operation(
         tells="noisy clipped moments of its rows", kind="noisy release", exact=True
     )
     def noisy_moments(self):
         """Clipped integer sums plus this party's share of the noise."""
-        sums = _grid(self.settings).sums(self.X)
-        noise = DistributedNoise(**self.settings["noise"])
-        return {"vector": self.hide(sums + noise.share(sums.shape))}
+        n_features = self.X.shape[1]
+        sums = self.terms.grid(n_features).sums(self.X)
+        noise = self.terms.noise(n_features, len(self.context.roster))
+        return self.hide(sums + noise.share(sums.shape))
 
     def _held_out(self):
-        # Any other part could be one row, of the party with the most of them.
-        if self.settings["holdout"] not in (0.0, HOLDOUT):
-            raise PartyRefusal("refused")
         n = len(self.X)
         held_out = np.zeros(n, dtype=bool)
-        n_held_out = int(self.settings["holdout"] * n)
+        n_held_out = int(self.terms.holdout * n)
         # statistical, not secret: the seed is public
-        rng = np.random.default_rng(self.settings["seed"])
+        rng = np.random.default_rng(self.terms.seed)
         held_out[rng.permutation(n)[:n_held_out]] = True
         return held_out
 
 
-def _grid(settings):
-    """The grid that the coordinator asks for, as coarse as its noise needs it."""
-    noise = settings["noise"]
-    grid = RowGrid(settings["low"], settings["high"])
-    return grid.coarsened(noise["epsilon"], noise["delta"])
-
-
 def collect_moments(federation):
     """The coordinator's side: one sum, read as moments (and those held out)."""
-    settings = federation.settings
+    terms = federation.terms
     total = federation.secure_sum("moments")
-    parts = np.split(total, 2) if settings["holdout"] > 0.0 else [total]
+    parts = np.split(total, 2) if terms.holdout > 0.0 else [total]
     if parts[-1][0] < 2:
         raise ValueError(
             "too few rows: parties need several rows each to set some of them aside; "
             "name a search instead of 'auto'"
         )
-    return [read_moments(part, settings["centre"]) for part in parts]
+    return [read_moments(part, terms.centre) for part in parts]
 
 
 def collect_basis_moments(federation, moments):
@@ -131,7 +169,7 @@ def collect_basis_moments(federation, moments):
     total = federation.secure_sum(
         "basis_moments", {"mean": moments.mean, "scale": scale}
     )
-    return read_moments(total, federation.settings["centre"])
+    return read_moments(total, federation.terms.centre)
 
 
 def calibrate(grid, epsilon, delta):
@@ -144,8 +182,21 @@ def calibrate(grid, epsilon, delta):
     )
 
 
-def collect_noisy_moments(federation, grid, noise):
+def noisy_terms(estimator):
+    """Return the terms of an estimator's noisy release."""
+    return GaussianMomentsTerms(
+        bounds=check_bounds(estimator.bounds, estimator.n_features_in_),
+        epsilon=estimator.epsilon,
+        delta=estimator.delta,
+        min_honest=estimator.min_honest,
+    )
+
+
+def collect_noisy_moments(federation):
     """The coordinator's side with differential privacy."""
+    terms = federation.terms
+    n_features = terms.bounds.shape[1]
+    noise = terms.noise(n_features, len(federation.roster))
     noise.check_survivors(len(federation.active))
     total = federation.secure_sum("noisy_moments")
     declare_noise(
@@ -153,7 +204,7 @@ def collect_noisy_moments(federation, grid, noise):
         noise,
         "moments of all rows, clipped to the bounds, with noise",
     )
-    moments = grid.read(total, noise.std)
+    moments = terms.grid(n_features).read(total, noise.std)
     d = len(moments.mean)
     # noise alone would make eigenvalues of about the square root times its size
     warn_of_noise(moments.noise * np.sqrt(d), np.trace(moments.covariance) / d)

@@ -1,7 +1,6 @@
 """K2 on columns that different parties hold and do not show."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from math import log2
 from numbers import Integral
 from typing import Self
@@ -13,9 +12,9 @@ from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._checks import known_states
+from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
 from skprivbn.crypto import PaillierBackend
-from skprivbn.crypto._no_sums import NoSumsBackend
 from skprivbn.crypto.shares import (
     OTBackend,
     resolve_count_backend,
@@ -23,8 +22,10 @@ from skprivbn.crypto.shares import (
 from skprivbn.federation import declare_noise
 from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
-from skprivbn.privacy import PrivacyAccountant, check_accountant, distribute
+from skprivbn.privacy import PrivacyAccountant, check_accountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.protocols import ModelParty
+from skprivbn.protocols._columns import CountBackend
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
@@ -32,7 +33,7 @@ from skprivbn.structure.k2._base import (
     check_table_sizes,
     encode_columns,
 )
-from skprivbn.structure.k2._protocol import K2Party, calibrate, run_private_k2
+from skprivbn.structure.k2._protocol import K2Party, K2Terms, run_private_k2
 from skprivbn.utils import column_names, tell_progress, warn_leak
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike
@@ -151,6 +152,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     True
     """
 
+    protocols = (K2Party, ColumnScoreParty, ModelParty)
     _parameter_constraints = {
         "parties": PARTIES_CONSTRAINT,
         **SEARCH_CONSTRAINTS,
@@ -211,17 +213,18 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         self : object
         """
         partition = check_vertical(self, X, self.parties)
-        noise = self._noise(partition)
-        settings = self._settings(partition, noise)
+        terms = self._terms(partition)
+        # may raise, before budget is spent
+        noise = terms.table_noise(partition.n_parties)
         if not hasattr(X, "federate"):
-            self._check_table(X, settings)
+            self._check_table(X, terms)
         if partition.n_parties == 1:
             warn_leak(
                 "all columns are taken to be one party's: this is plain K2 with "
                 "nobody to hide anything from; pass parties= to say who holds what"
             )
         spent = self._spend()
-        federation = partition.federate(K2Party, settings, NoSumsBackend())
+        federation = partition.federate(K2Party, terms)
         with (
             tell_progress(self, X, step="turn", every=100) as progress,
             federation,
@@ -231,10 +234,10 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             self.privacy_spent_ = spent
         self.n_samples_ = result["n_samples"]
         self.ledger_ = federation.ledger
-        self._describe(partition, settings, noise, result["n_hash_calls"])
+        self._describe(partition, terms, noise, result["n_hash_calls"])
         names = partition.feature_names
         parents = dict(enumerate(result["parents"]))
-        self._set_structure(names, parents, settings["ordering"])
+        self._set_structure(names, parents, terms.ordering)
         if self.fit_parameters:
             self.network_ = BayesianNetwork.from_counts(
                 names,
@@ -249,14 +252,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             )
         return self
 
-    def _noise(self, partition):
-        """Noise of the tables; raises before the charge if there is none that fits."""
-        if self.epsilon is None:
-            return None
-        mechanism = calibrate(float(self.epsilon), partition.n_features)
-        return distribute(mechanism, partition.n_parties, self.min_honest)
-
-    def _settings(self, partition, noise):
+    def _terms(self, partition):
         """Public parameters of the session, the same at every party."""
         names = partition.feature_names
         if self.epsilon is not None and self.min_cell_count:
@@ -268,30 +264,27 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             raise ValueError(
                 "epsilon protects the tables, which fit_parameters=False does not open"
             )
-        backend = resolve_count_backend(self.backend)
-        return {
-            "owners": [partition.owners[name] for name in names],
-            "ordering": check_ordering(self.ordering, names),
-            "max_parents": int(self.max_parents),
-            "criterion": self.criterion,
-            "equivalent_sample_size": float(self.equivalent_sample_size),
+        return K2Terms(
+            owners=[partition.owners[name] for name in names],
+            has_keys=partition.has_keys,
+            ordering=check_ordering(self.ordering, names),
+            max_parents=self.max_parents,
+            criterion=self.criterion,
+            equivalent_sample_size=self.equivalent_sample_size,
             # what is declared, nobody has to read off the data
-            "states": known_states(self.states, names, partition.categories),
-            "backend": backend.name,
-            "backend_parameters": backend.get_params(deep=False),
-            "fit_parameters": bool(self.fit_parameters),
-            "min_cell_count": int(self.min_cell_count),
-            "noise": None if noise is None else asdict(noise),
-            "has_keys": partition.has_keys,
-        }
-
-    def _check_table(self, X, settings):
-        """Say what is wrong with a table at hand; remote parties only refuse."""
-        _, states = encode_columns(
-            np.asarray(X), column_names(self), settings["states"]
+            states=known_states(self.states, names, partition.categories),
+            backend=CountBackend.of(self.backend),
+            fit_parameters=self.fit_parameters,
+            min_cell_count=self.min_cell_count,
+            epsilon=self.epsilon,
+            min_honest=self.min_honest,
         )
+
+    def _check_table(self, X, terms):
+        """Say what is wrong with a table at hand; remote parties only refuse."""
+        _, states = encode_columns(np.asarray(X), column_names(self), terms.states)
         n_states = [len(labels) for labels in states]
-        check_table_sizes(n_states, settings["ordering"], self.max_parents)
+        check_table_sizes(n_states, terms.ordering, self.max_parents)
 
     def _spend(self):
         if self.epsilon is None:
@@ -301,7 +294,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             self.epsilon, what="tables of a network (the structure is not private)"
         )
 
-    def _describe(self, partition, settings, noise, calls):
+    def _describe(self, partition, terms, noise, calls):
         """Say in the ledger who learns what."""
         ledger, who = self.ledger_, "all parties and the coordinator"
         ledger.learns(
@@ -311,7 +304,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             "public",
         )
         ledger.learns(who, "number of records", "public")
-        if None in (settings["states"] or [None]):
+        if None in (terms.states or [None]):
             ledger.learns(who, "states of columns", "public")
         if partition.has_keys:
             ledger.learns("all parties", "which records all of them have", "public")

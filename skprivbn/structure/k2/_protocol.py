@@ -1,16 +1,19 @@
 """Private K2 between data holders: what a party does, and what the coordinator asks."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from skprivbn.bayesian_network._checks import check_states
-from skprivbn.crypto.shares import joint_counts, open_links, resolve_count_backend
-from skprivbn.federation import PartyRefusal, check_noise, operation
-from skprivbn.privacy import CountMechanism, DistributedNoise
-from skprivbn.protocols._columns import ColumnsParty
+from skprivbn.crypto.shares import joint_counts, open_links
+from skprivbn.federation import PartyRefusal, operation
+from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms, CountBackend
 from skprivbn.structure.k2._base import check_table_sizes, encode_columns
 from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
 
-__all__ = ["K2Party", "calibrate", "run_private_k2"]
+__all__ = ["K2Party", "K2Terms", "calibrate", "run_private_k2"]
 
 
 def calibrate(epsilon, n_features):
@@ -18,20 +21,55 @@ def calibrate(epsilon, n_features):
     return CountMechanism.for_budget(epsilon, l1_sensitivity=n_features)
 
 
+@dataclass(frozen=True)
+class K2Terms(ColumnsTerms):
+    """Parameters of the search, how counts are shared, what is done to the tables."""
+
+    ordering: list[int]
+    max_parents: int
+    criterion: str
+    equivalent_sample_size: float
+    states: list[list[Any] | None] | None
+    backend: CountBackend
+    fit_parameters: bool
+    min_cell_count: int
+    epsilon: float | None
+    min_honest: int | None
+
+    def check(self):
+        """Refuse orderings that are none."""
+        if sorted(self.ordering) != list(range(len(self.owners))):
+            raise ValueError("ordering must have every column once")
+
+    def rounds(self, n_parties):
+        """Return align, learn, release."""
+        return 3
+
+    def memory(self, n_features):
+        """Return the codes of the own columns and the labels of all."""
+        n_labels = sum(map(len, self.states or []))
+        return n_labels, n_labels
+
+    def for_tests_only(self):
+        """Tell whether keys of counts can be broken."""
+        return self.backend.is_weak
+
+    def table_noise(self, n_parties):
+        """Return the noise of the tables, or None. The structure has none."""
+        if self.epsilon is None:
+            return None
+        mechanism = calibrate(self.epsilon, len(self.owners))
+        return distribute(mechanism, n_parties, self.min_honest)
+
+
 class K2Party(ColumnsParty):
     """A holder of columns. Learns the network, and its peers' labels."""
 
-    @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
-        """Refuse too little noise on the tables; None, as the structure has none."""
-        given = settings["noise"]
-        if given is not None:
-            mechanism = calibrate(given["epsilon"], len(settings["owners"]))
-            check_noise(given, mechanism, n_parties)
+    terms = K2Terms
 
     def prepare(self):
         """Check the own columns and turn labels into codes."""
-        X, declared = np.asarray(self.block["X"]), self.settings["states"]
+        X, declared = np.asarray(self.block["X"]), self.terms.states
         if X.ndim != 2 or X.shape[1] != len(self.variables):
             raise PartyRefusal("invalid-data")
         if declared is not None:
@@ -43,7 +81,7 @@ class K2Party(ColumnsParty):
 
     def schedule(self):
         """Align, learn, hand over: each once."""
-        if self.settings["has_keys"]:
+        if self.terms.has_keys:
             yield "align"
         yield "learn"
         yield "release"
@@ -58,11 +96,8 @@ class K2Party(ColumnsParty):
     )
     def learn(self):
         """Search for the parents of every column; open the tables if asked to."""
-        settings, talk = self.settings, self.talk()
+        terms, talk = self.terms, self.talk()
         plan = yield from self._agree_on_plan(talk)
-        backend = resolve_count_backend(
-            settings["backend"], **settings["backend_parameters"]
-        )
         links = yield from open_links(talk)
         columns = dict(zip(self.variables, self.codes.T))
         search = SharedK2(
@@ -70,12 +105,12 @@ class K2Party(ColumnsParty):
             links,
             plan,
             columns,
-            backend.make_counts(plan.max_counts),
+            terms.backend.make().make_counts(plan.max_counts),
             joint_counts,
         )
         self.parents = yield from search.learn()
         self.counts = {}
-        if settings["fit_parameters"]:
+        if terms.fit_parameters:
             self.counts = yield from search.open_counts(*self._protection(plan))
         self.plan = plan
         self.n_hash_calls = sum(link.n_calls for link in links.values())
@@ -83,38 +118,38 @@ class K2Party(ColumnsParty):
 
     def _agree_on_plan(self, talk):
         """Tell the peers this party's number of records and labels; hear theirs."""
-        settings = self.settings
+        terms = self.terms
         states = dict(zip(self.variables, self.states))
         for peer in talk.peers:
             talk.send(peer, {"n_samples": len(self.codes), "states": self.states})
         for peer in talk.peers:
             shape = yield from talk.receive(peer)
-            held = [v for v, owner in enumerate(settings["owners"]) if owner == peer]
+            held = [v for v, owner in enumerate(terms.owners) if owner == peer]
             try:
                 states.update(self._labels_of_peer(shape, held))
             except (KeyError, TypeError, ValueError):
                 raise PartyRefusal("invalid-data") from None
-        self.all_states = [states[v] for v in range(len(settings["owners"]))]
+        self.all_states = [states[v] for v in range(len(terms.owners))]
         n_states = tuple(len(labels) for labels in self.all_states)
         try:
-            check_table_sizes(n_states, settings["ordering"], settings["max_parents"])
+            check_table_sizes(n_states, terms.ordering, terms.max_parents)
         except ValueError:
             raise PartyRefusal("out-of-range") from None
         return K2Plan(
-            tuple(settings["owners"]),
+            tuple(terms.owners),
             n_states,
-            tuple(settings["ordering"]),
+            tuple(terms.ordering),
             len(self.codes),
-            settings["max_parents"],
-            settings["criterion"],
-            settings["equivalent_sample_size"],
+            terms.max_parents,
+            terms.criterion,
+            terms.equivalent_sample_size,
         )
 
     def _labels_of_peer(self, shape, held):
         """Labels of columns that a peer told of; an error if they cannot be."""
         if shape["n_samples"] != len(self.codes):
             raise ValueError("other records")
-        declared = self.settings["states"]
+        declared = self.terms.states
         for v, labels in zip(held, shape["states"], strict=True):
             # a number would stand for as many labels, whatever memory they take
             if type(labels) is not list:
@@ -127,13 +162,14 @@ class K2Party(ColumnsParty):
 
     def _protection(self, plan):
         """What is done to the counts before they are opened: (table, noise)."""
-        minimum, given = self.settings["min_cell_count"], self.settings["noise"]
+        minimum = self.terms.min_cell_count
+        given = self.terms.table_noise(len(self.context.roster))
         transform = noise = None
         if minimum > 1:
             counts = np.arange(plan.n_samples + 1)
             transform = np.where(counts < minimum, 0, counts)
         if given is not None:
-            noise = DistributedNoise(**given).share
+            noise = given.share
         return transform, noise
 
     @operation(tells="the network, as all parties know it")
@@ -150,7 +186,7 @@ class K2Party(ColumnsParty):
 
 def run_private_k2(federation, progress):
     """Coordinator's side: let the parties talk, take the result."""
-    if federation.settings["has_keys"]:
+    if federation.terms.has_keys:
         federation.converse("align")
     federation.converse("learn", progress=progress)
     return federation.call("release", to=federation.first)[federation.first]

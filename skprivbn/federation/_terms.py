@@ -1,0 +1,330 @@
+"""What a protocol says about itself: its public parameters, and what follows from them.
+
+A protocol's :class:`Terms` are a frozen value. The estimator makes them, they travel
+as plain data, and every party makes them again from what it received: what is checked
+when they are made is so checked on both sides.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+
+from skprivbn.privacy import DistributedNoise
+
+__all__ = ["Terms"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Public parameters of a protocol, the same at every party.
+
+    Subclasses are frozen dataclasses. Fields are numbers, text, booleans, arrays,
+    other frozen dataclasses, or lists, tuples and dicts of these, and have the type
+    that their annotation says; :meth:`check` adds what else must hold. What is wrong
+    is a ValueError when terms are made, and a refusal where they arrive.
+
+    Fields called ``min_rows`` and ``min_parties`` are limits: sites raise them to
+    their own.
+
+    Attributes
+    ----------
+    protects : {"rows", "individuals"}
+        Whom the noise hides, where there is noise: single rows, or all rows of one
+        individual together, which the protocol then bounds.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from skprivbn.federation import Terms
+    >>> @dataclass(frozen=True)
+    ... class LloydTerms(Terms):
+    ...     n_clusters: int
+    ...     max_iter: int = 10
+    ...
+    ...     def check(self):
+    ...         if self.n_clusters < 1:
+    ...             raise ValueError("n_clusters must be at least 1")
+    ...
+    ...     def rounds(self, n_parties):
+    ...         return 2 * self.max_iter
+    >>> LloydTerms(3).to_payload()
+    {'n_clusters': 3, 'max_iter': 10}
+    >>> LloydTerms.from_payload({"n_clusters": 0.5, "max_iter": 10})
+    Traceback (most recent call last):
+        ...
+    ValueError: n_clusters must be int, got 0.5
+    """
+
+    protects: ClassVar[str] = "rows"
+
+    def __post_init__(self) -> None:
+        for name, check in _field_checks(type(self)).items():
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+        self.check()
+
+    def check(self) -> None:
+        """Raise ValueError unless the fields, each of its type, make sense."""
+
+    def to_payload(self) -> dict:
+        """Return the fields as plain data, in a form that travels.
+
+        Returns
+        -------
+        payload : dict
+        """
+        return _plain(self)
+
+    @classmethod
+    def from_payload(cls, payload: dict) -> Self:
+        """Make terms of what was received, with every check.
+
+        Parameters
+        ----------
+        payload : dict
+            From :meth:`to_payload`, or from somebody who pretends so.
+
+        Returns
+        -------
+        terms : Terms
+        """
+        names = {f.name for f in fields(cls)}
+        if not isinstance(payload, dict) or payload.keys() != names:
+            raise ValueError(f"{cls.__name__} has the fields {sorted(names)}")
+        return cls(**payload)
+
+    def raised_to(self, limits: dict[str, int]) -> Self:
+        """Return terms with limits at least as strict as these.
+
+        Parameters
+        ----------
+        limits : dict of str to int
+            Least values of ``min_rows`` and ``min_parties``.
+
+        Returns
+        -------
+        terms : Terms
+            The same object if nothing had to be raised.
+        """
+        raised = {
+            f.name: limits[f.name]
+            for f in fields(self)
+            if f.name in limits and getattr(self, f.name) < limits[f.name]
+        }
+        return replace(self, **raised) if raised else self
+
+    def rounds(self, n_parties: int) -> int | None:
+        """Return the most operations that a session takes; None if nobody can say.
+
+        Parameters
+        ----------
+        n_parties : int
+
+        Returns
+        -------
+        n_rounds : int or None
+        """
+
+    def memory(self, n_features: int) -> tuple[int, int]:
+        """Return how many numbers the protocol makes a party hold.
+
+        Parameters
+        ----------
+        n_features : int
+            Columns of the party's block.
+
+        Returns
+        -------
+        per_row, in_all : int
+            Numbers beside each of the party's rows, and numbers whatever the rows.
+        """
+        return 0, 0
+
+    def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
+        """Return the noise on everything that a session releases.
+
+        Both sides calibrate it themselves; a site charges its cost to a budget before
+        its data are touched.
+
+        Parameters
+        ----------
+        n_features : int
+            Columns of the party's block.
+        n_parties : int
+
+        Returns
+        -------
+        noise : DistributedNoise or None
+            None means that the protocol releases exact results.
+        """
+
+    def shows_rows(self) -> bool:
+        """Tell whether a session shows rows to somebody.
+
+        Returns
+        -------
+        shown : bool
+        """
+        return False
+
+    def survives_losses(self) -> bool:
+        """Tell whether a session may go on without a party that is lost in a sum.
+
+        It may if nothing is summed again: what a lost party told in earlier sums
+        would not go together with later ones.
+
+        Returns
+        -------
+        survives : bool
+        """
+        return False
+
+    def for_tests_only(self) -> bool:
+        """Tell whether a session uses keys that can be broken, as tests do.
+
+        Returns
+        -------
+        weak : bool
+        """
+        return False
+
+    def models(self) -> list[dict]:
+        """Return the public models that a session applies to the parties' rows.
+
+        Returns
+        -------
+        models : list of dict
+        """
+        return []
+
+    def keeps_results(self) -> str | None:
+        """Name what the parties keep, if a session is for their own use.
+
+        A session that keeps results tells nothing else. A site writes them, the
+        attribute ``kept`` of its party, to a folder of its own, and does not count
+        the session as a fit.
+
+        Returns
+        -------
+        name : str or None
+            Such as ``"PPEMGaussianMixture.predict"``.
+        """
+
+
+@cache
+def _field_checks(cls: type) -> dict[str, Callable]:
+    hints = get_type_hints(cls)
+    return {f.name: _checker(hints[f.name]) for f in fields(cls)}
+
+
+def _checker(hint: Any) -> Callable:
+    """Return a function that brings a value to the annotated type, or refuses it."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda name, value: value
+    if origin in (Union, UnionType):
+        return _either([_checker(argument) for argument in arguments], hint)
+    if origin is Literal:
+        return _one_of(arguments)
+    if origin in (list, tuple):
+        return _sequence(origin, _checker(arguments[0]))
+    if origin is dict:
+        return _mapping(_checker(arguments[1]))
+    if is_dataclass(hint):
+        return _nested(hint)
+    return _plain_value(hint)
+
+
+def _plain_value(kind):
+    #: what stands for a value of the type, as numpy's and Python's numbers are mixed
+    accepted = {
+        bool: (bool, np.bool_),
+        int: (int, np.integer),
+        float: (float, int, np.floating, np.integer),
+    }.get(kind, kind)
+
+    def check(name, value):
+        # True is an int for Python, and no number of components
+        is_flag = isinstance(value, bool | np.bool_) and kind is not bool
+        if is_flag or not isinstance(value, accepted):
+            raise ValueError(f"{name} must be {_name(kind)}, got {value!r}")
+        return kind(value) if kind in (bool, int, float) else value
+
+    return check
+
+
+def _either(checks, hint):
+    def check(name, value):
+        for one in checks:
+            try:
+                return one(name, value)
+            except ValueError:
+                pass
+        raise ValueError(f"{name} must be {hint}, got {value!r}")
+
+    return check
+
+
+def _one_of(choices):
+    def check(name, value):
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}")
+        return value
+
+    return check
+
+
+def _sequence(kind, check_item):
+    def check(name, value):
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name} must be a sequence, got {value!r}")
+        return kind(check_item(name, item) for item in value)
+
+    return check
+
+
+def _mapping(check_value):
+    def check(name, value):
+        if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
+            raise ValueError(f"{name} must be a dict with text as keys, got {value!r}")
+        return {key: check_value(f"{name}[{key!r}]", v) for key, v in value.items()}
+
+    return check
+
+
+def _nested(kind):
+    def check(name, value):
+        if isinstance(value, kind):
+            return value
+        checks = _field_checks(kind)
+        if not isinstance(value, dict) or value.keys() != checks.keys():
+            raise ValueError(f"{name} must have the fields {sorted(checks)}")
+        return kind(**{key: checks[key](key, value[key]) for key in checks})
+
+    return check
+
+
+def _name(kind):
+    return {NoneType: "None", np.ndarray: "an array"}.get(kind, kind.__name__)
+
+
+def _plain(value):
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

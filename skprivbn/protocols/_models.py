@@ -1,0 +1,138 @@
+"""A fitted model, applied to rows where they are: scores are summed, results stay.
+
+The coordinator tells all parties the same public model, what an estimator of this
+package has learnt, as numbers and names. Each party makes the estimator again and
+applies it to its own rows. It may tell the sum of their scores; predictions are for
+the party itself.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, Literal
+
+import numpy as np
+
+from skprivbn.federation import Party, PartyRefusal, Terms, operation
+from skprivbn.federation._models import model_memory, rebuild_model
+
+__all__ = ["SCORED_MODEL", "ModelParty", "ModelTerms", "sum_scores"]
+
+#: what the ledger says of a score
+SCORED_MODEL = (
+    "the parties were told the parameters of the model: parameters made up to fit one "
+    "row would tell whether somebody holds it"
+)
+
+
+@dataclass(frozen=True)
+class ModelTerms(Terms):
+    """A public model, and what parties do with it.
+
+    Parameters
+    ----------
+    model : dict
+        From ``describe_model``.
+    task : {"score", "keep"}
+        Tell the sum of the scores of the rows, or keep what comes out.
+    method : {"predict", "predict_proba"} or None
+        Whose results are kept.
+    """
+
+    model: dict[str, Any]
+    task: Literal["score", "keep"] = "score"
+    method: Literal["predict", "predict_proba"] | None = None
+
+    def check(self) -> None:
+        """Say which method is meant, if and only if its results are kept."""
+        if (self.task == "keep") != (self.method is not None):
+            raise ValueError("method goes with the task 'keep'")
+
+    def rounds(self, n_parties: int) -> int:
+        """Return the one."""
+        return 1
+
+    def models(self) -> list:
+        """Return the one model."""
+        return [self.model]
+
+    def memory(self, n_features: int) -> tuple[int, int]:
+        """Return what the model needs."""
+        return model_memory(self.model, n_features)
+
+    def survives_losses(self) -> bool:
+        """Tell that there is one sum: the score is then that of the others' rows."""
+        return True
+
+    def keeps_results(self) -> str | None:
+        """Name what a party keeps for its own use."""
+        if self.method is None:
+            return None
+        return f"{self.model['estimator']}.{self.method}"
+
+
+class ModelParty(Party):
+    """A data holder that applies a public model to its rows."""
+
+    terms = ModelTerms
+
+    def prepare(self) -> None:
+        """Make the model; nothing is computed before it is asked for."""
+        self.X = np.asarray(self.block["X"])
+        self.model = rebuild_model(self.terms.model, self.X.shape[1])
+        self.kept = None
+
+    def schedule(self) -> Generator[Any, Any, Any]:
+        """One task."""
+        yield self.terms.task
+
+    @operation(
+        tells="the sum of the scores of its rows under the model that it was told, "
+        "how many rows are impossible under it, and how many there are",
+        exact=True,
+    )
+    def score(self) -> dict:
+        """Sum the scores of the own rows."""
+        try:
+            scores = self._apply(self.model._row_scores)
+        except (TypeError, ValueError):
+            raise PartyRefusal("invalid-data") from None
+        impossible = np.isneginf(scores)
+        total = np.sum(scores, where=~impossible)
+        counts = np.count_nonzero(impossible), len(scores)
+        return self.hide(np.array([total, *counts], dtype=np.float64))
+
+    def _apply(self, method):
+        """Call a method with the own rows and what it wants to know beside them."""
+        wanted = signature(method).parameters
+        beside = {k: v for k, v in self.block.items() if k in wanted and k != "X"}
+        return method(self.X, **beside)
+
+    @operation(tells="that it was asked")
+    def keep(self) -> None:
+        """Apply the model for the own use; say the same whatever comes of it."""
+        try:
+            self.kept = self._apply(getattr(self.model, self.terms.method))
+        except Exception:
+            # Whether a model of the coordinator's making fits the rows would be an
+            # answer about them.
+            self.kept = None
+
+
+def sum_scores(federation):
+    """Sum the scores of all parties' rows: the coordinator's side.
+
+    Parameters
+    ----------
+    federation : Federation
+        Opened with :class:`ModelParty` and the task "score".
+
+    Returns
+    -------
+    total : float
+        Minus infinity if a row is impossible under the model.
+    n_rows : int
+    """
+    total, n_impossible, n_rows = federation.secure_sum("score")
+    federation.ledger.note(SCORED_MODEL)
+    return (-np.inf if n_impossible > 0.5 else float(total)), int(n_rows)
