@@ -62,6 +62,10 @@ class DiscreteNetworkMixin(BackendMixin):
         }
 
     @classmethod
+    def _public_model_memory(cls, model, n_features):
+        return sum(map(len, model["states"])), 0
+
+    @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted learner of a public network, which checks itself."""
         estimator = cls()

@@ -172,7 +172,7 @@ class Party:
         Fewest rows with which the party's host takes part, set by the host.
     """
 
-    terms: Any = None
+    terms: Any = Terms
     min_rows: int = 1
 
     def __init__(

@@ -469,8 +469,8 @@ def start(federation, terms):
         federation.converse("share_centroids")
         if unanimous(federation.call("assign")) == TOO_FEW_CENTROIDS:
             raise ValueError(
-                f"the parties have fewer than n_components={terms['n_components']} "
-                f"clusters of at least min_rows={terms['min_rows']} rows to start "
+                f"the parties have fewer than n_components={terms.n_components} "
+                f"clusters of at least min_rows={terms.min_rows} rows to start "
                 "from: give means_init, or lower n_components or min_rows"
             )
     if how == "kmeans":
@@ -494,7 +494,7 @@ def start(federation, terms):
 def small_component_message(terms):
     """Say that a component would describe too few rows."""
     return (
-        f"a component describes fewer than min_rows={terms['min_rows']} rows, and "
+        f"a component describes fewer than min_rows={terms.min_rows} rows, and "
         "its parameters would tell too much about them: use fewer components, another "
         "start, or lower min_rows"
     )

@@ -139,11 +139,11 @@ def test_a_share_alone_says_nothing():
         {site: X[held].to_numpy() for site, held in SITES.items()}, SITES
     )
     estimator = CollectiveBayesianNetwork(SITES, states=ASIA.states)
-    settings = estimator._settings(partition)
+    terms = estimator._terms(partition)
     shares = []
-    with partition.federate(CollectiveParty, settings) as federation:
+    with partition.federate(CollectiveParty, terms) as federation:
         federation.call("learn_local", {"model": None})
-        names = settings["names"]
+        names = terms.names
         table = [names.index("lung"), names.index("either")]
         for _ in range(4):
             payload = {"tables": [table] * 100, "n_states": [2] * 8}
@@ -162,11 +162,11 @@ def open_session(X, policy=None, **parameters):
     partition = VerticalPartition(
         {site: X[held].to_numpy() for site, held in SITES.items()}, SITES
     )
-    settings = CollectiveBayesianNetwork(SITES, **parameters)._settings(partition)
+    terms = CollectiveBayesianNetwork(SITES, **parameters)._terms(partition)
     if policy is None:
-        return partition.federate(CollectiveParty, settings)
+        return partition.federate(CollectiveParty, terms)
     blocks = {site: {"X": X[held].to_numpy()} for site, held in SITES.items()}
-    return InProcessFederation(blocks, CollectiveParty, settings, policy=policy)
+    return InProcessFederation(blocks, CollectiveParty, terms, policy=policy)
 
 
 SEND = {"unlikely": np.array([], dtype=int), "n_random": 5}

@@ -8,6 +8,7 @@ import multiprocessing
 import time
 from importlib import import_module
 
+from skprivbn.crypto import resolve_backend
 from skprivbn.federation import Federation, HostPolicy, PartyHost
 from skprivbn.partition import HorizontalPartition, VerticalPartition
 
@@ -21,7 +22,7 @@ def _find(path):
 
 
 def _serve(name, block, policy, pipe):
-    host = PartyHost(name, block, _find, policy)
+    host = PartyHost(name, block, _find, resolve_backend, policy)
     while True:
         message = pipe.recv_bytes()
         if not message:
@@ -34,8 +35,8 @@ class ProcessFederation(Federation):
 
     authentication = "test transport: pipes between processes"
 
-    def __init__(self, blocks, party_class, settings, backend, *, policy, **options):
-        super().__init__(blocks, party_class, settings, backend, **options)
+    def __init__(self, blocks, party_class, terms, backend, *, policy, **options):
+        super().__init__(blocks, party_class, terms, backend, **options)
         self.processes, self._pipes = {}, {}
         for name, block in blocks.items():
             self._pipes[name], theirs = _CONTEXT.Pipe()
@@ -86,12 +87,12 @@ def in_processes(partition):
 
 
 class _InProcesses:
-    def federate(self, party_class, settings, backend, *, min_rows=1, **options):
+    def federate(self, party_class, terms, backend=None, *, min_rows=1, **options):
         options.pop("debug", None)
         return ProcessFederation(
             self._blocks,
             party_class,
-            settings,
+            terms,
             backend,
             policy=HostPolicy(min_rows=min_rows),
             timeout=60,

@@ -1,19 +1,29 @@
 """A protocol small enough to see everything it does."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from skprivbn.federation import Party, PartyRefusal, operation
+from skprivbn.federation import Party, PartyRefusal, Terms, operation
+
+
+@dataclass(frozen=True)
+class MeanTerms(Terms):
+    max_rounds: int = 3
+    limit: float = np.inf
 
 
 class MeanParty(Party):
     """Rounds of sums, a question, a conversation and a result."""
+
+    terms = MeanTerms
 
     def prepare(self):
         self.rows = self.block["X"]
         self.heard = {}
 
     def schedule(self):
-        for _ in range(self.settings.get("max_rounds", 3)):
+        for _ in range(self.terms.max_rounds):
             chosen = yield "moments", "talk", "fail", "release", "scale"
             if chosen == "release":
                 return
@@ -28,7 +38,7 @@ class MeanParty(Party):
     def update(self, total):
         *sums, count = self.reveal(total)
         self.mean = np.array(sums) / count
-        return {"go_on": bool(self.mean[0] < self.settings.get("limit", np.inf))}
+        return {"go_on": bool(self.mean[0] < self.terms.limit)}
 
     @operation(tells="the mean, rounded to integers")
     def release(self):

@@ -5,7 +5,7 @@ import pytest
 
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import InProcessFederation, decode, encode
-from tests.federation.protocol import MeanParty
+from tests.federation.protocol import MeanParty, MeanTerms
 
 BACKENDS = ["plaintext", "masking", "ckks", "paillier"]
 
@@ -16,7 +16,7 @@ def pooled(blocks):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_secure_sum_is_the_sum(blocks, backend):
-    with InProcessFederation(blocks, MeanParty, {}, backend) as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), backend) as federation:
         total = federation.secure_sum("moments")
         assert federation.agree("update", {"total": total})
         replies = federation.call("release", to=federation.first)
@@ -28,14 +28,14 @@ def test_a_secure_sum_is_the_sum(blocks, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_exact_sums_go_to_the_coordinator_whatever_the_backend(blocks, backend):
-    with InProcessFederation(blocks, MeanParty, {}, backend) as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), backend) as federation:
         total = federation.secure_sum("scale")
     expected = (pooled(blocks) ** 2).sum(axis=0)
     np.testing.assert_allclose(total, expected, rtol=1e-15)
 
 
 def test_parties_talk_to_each_other_sealed(blocks):
-    with InProcessFederation(blocks, MeanParty, {}) as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), "plaintext") as federation:
         federation.converse("talk")
         heard = {name: host._party.heard for name, host in federation._hosts.items()}
         federation.call("release", to=())
@@ -54,7 +54,7 @@ def test_two_of_three_can_talk(blocks):
         def peers(self):
             return ("south",) if self.name == "north" else ("north",)
 
-    with InProcessFederation(blocks, PairParty, {}) as federation:
+    with InProcessFederation(blocks, PairParty, MeanTerms(), "plaintext") as federation:
         federation.converse("talk", between=["north", "south"])
 
 
@@ -64,7 +64,7 @@ def test_a_conversation_that_stalls_is_an_error(blocks):
         def peers(self):
             return ()
 
-    with InProcessFederation(blocks, Silent, {}) as federation:
+    with InProcessFederation(blocks, Silent, MeanTerms(), "plaintext") as federation:
         with pytest.raises(ProtocolError, match="wait for messages"):
             federation.converse("talk")
 
@@ -82,7 +82,10 @@ def test_only_a_code_leaves_a_failing_party(blocks, how, code, caplog):
             replies.extend(answers.values())
             return answers
 
-    with caplog.at_level("DEBUG"), Spy(blocks, MeanParty, {}) as federation:
+    with (
+        caplog.at_level("DEBUG"),
+        Spy(blocks, MeanParty, MeanTerms(), "plaintext") as federation,
+    ):
         with pytest.raises(PartyError, match="north.*fail") as caught:
             federation.call("fail", {"how": how})
     assert (caught.value.party, caught.value.code) == ("north", code)
@@ -93,7 +96,7 @@ def test_only_a_code_leaves_a_failing_party(blocks, how, code, caplog):
 
 
 def test_a_failed_party_takes_part_in_nothing_more(blocks):
-    with InProcessFederation(blocks, MeanParty, {}) as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), "plaintext") as federation:
         with pytest.raises(PartyError):
             federation.call("fail", {"how": "x"}, to="south")
         with pytest.raises(PartyError, match="refuses"):
@@ -101,14 +104,16 @@ def test_a_failed_party_takes_part_in_nothing_more(blocks):
 
 
 def test_debugging_lets_exceptions_through(blocks):
-    with InProcessFederation(blocks, MeanParty, {}, debug=True) as federation:
+    with InProcessFederation(
+        blocks, MeanParty, MeanTerms(), "plaintext", debug=True
+    ) as federation:
         with pytest.raises(RuntimeError, match="31415926"):
             federation.call("fail", {"how": "x"})
 
 
 @pytest.mark.parametrize("operation", ["update", "prepare", "schedule", "hide", "nope"])
 def test_operations_out_of_turn_are_refused(blocks, operation):
-    with InProcessFederation(blocks, MeanParty, {}) as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), "plaintext") as federation:
         federation._operations = {
             **federation._operations,
             operation: federation._operations["moments"],
@@ -118,14 +123,16 @@ def test_operations_out_of_turn_are_refused(blocks, operation):
 
 
 def test_rounds_are_bounded(blocks):
-    with InProcessFederation(blocks, MeanParty, {"max_rounds": 1}) as federation:
+    with InProcessFederation(
+        blocks, MeanParty, MeanTerms(max_rounds=1), "plaintext"
+    ) as federation:
         federation.agree("update", {"total": federation.secure_sum("moments")})
         with pytest.raises(PartyError, match="refuses"):
             federation.secure_sum("moments")
 
 
 def test_unexpected_arguments_are_refused(blocks):
-    with InProcessFederation(blocks, MeanParty, {}) as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), "plaintext") as federation:
         with pytest.raises(PartyError):
             federation.call("moments", {"rows": True})
 
@@ -138,7 +145,7 @@ def test_disagreement_is_an_error(blocks):
 
         update.operation = MeanParty.update.operation
 
-    with InProcessFederation(blocks, Moody, {}) as federation:
+    with InProcessFederation(blocks, Moody, MeanTerms(), "plaintext") as federation:
         total = federation.secure_sum("moments")
         with pytest.raises(ProtocolError, match="disagree"):
             federation.agree("update", {"total": total})
@@ -168,7 +175,7 @@ class Tampering(InProcessFederation):
     ],
 )
 def test_garbage_names_the_party(blocks, garbage):
-    federation = Tampering(blocks, MeanParty, {})
+    federation = Tampering(blocks, MeanParty, MeanTerms(), "plaintext")
     federation.change = lambda name, operation, reply: (
         garbage if (name, operation) == ("south", "moments") else reply
     )
@@ -186,14 +193,14 @@ def test_a_corrupted_hidden_vector_is_detected(blocks, backend):
         payload["vector"]["parts"] = payload["vector"]["parts"][:-1]
         return encode({"ok": True, "payload": payload})
 
-    federation = Tampering(blocks, MeanParty, {}, backend)
+    federation = Tampering(blocks, MeanParty, MeanTerms(), backend)
     federation.change = damage
     with federation, pytest.raises((ProtocolError, PartyError)):
         federation.secure_sum("moments")
 
 
 def test_a_late_party_is_named(blocks):
-    federation = Tampering(blocks, MeanParty, {})
+    federation = Tampering(blocks, MeanParty, MeanTerms(), "plaintext")
     federation.change = lambda name, operation, reply: (
         None if (name, operation) == ("west", "moments") else reply
     )
@@ -203,12 +210,16 @@ def test_a_late_party_is_named(blocks):
 
 def test_in_process_answers_can_be_late_too(blocks):
     with pytest.raises(PartyError, match="in time"):
-        with InProcessFederation(blocks, MeanParty, {}, timeout=0.0):
+        with InProcessFederation(
+            blocks, MeanParty, MeanTerms(), "plaintext", timeout=0.0
+        ):
             pass
 
 
 def test_losing_a_party_is_recorded_when_allowed(blocks):
-    federation = Tampering(blocks, MeanParty, {}, on_dropout="continue")
+    federation = Tampering(
+        blocks, MeanParty, MeanTerms(), "plaintext", on_dropout="continue"
+    )
     federation.change = lambda name, operation, reply: (
         None if (name, operation) == ("west", "moments") else reply
     )
@@ -221,7 +232,7 @@ def test_losing_a_party_is_recorded_when_allowed(blocks):
 
 
 def test_unknown_operations_are_the_coordinators_mistake(blocks):
-    with InProcessFederation(blocks, MeanParty, {}) as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), "plaintext") as federation:
         with pytest.raises(ValueError, match="has no 'median'"):
             federation.call("median")
 
@@ -236,14 +247,14 @@ def test_nothing_is_shared_by_reference(blocks):
 
         update.operation = MeanParty.update.operation
 
-    with InProcessFederation(blocks, Greedy, {}) as federation:
+    with InProcessFederation(blocks, Greedy, MeanTerms(), "plaintext") as federation:
         federation.secure_sum("moments")
         federation.agree("update", {"total": total})
     np.testing.assert_array_equal(total, 0)
 
 
 def test_leaving_forgets_the_session(blocks):
-    with InProcessFederation(blocks, MeanParty, {}, "ckks") as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), "ckks") as federation:
         federation.secure_sum("moments")
     for host in federation._hosts.values():
         assert host._party is None and host._session is None and host._sums is None
@@ -252,7 +263,7 @@ def test_leaving_forgets_the_session(blocks):
 
 
 def test_rotation_changes_the_key(blocks):
-    with InProcessFederation(blocks, MeanParty, {}, "ckks") as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), "ckks") as federation:
         first = federation.secure_sum("moments")
         federation.agree("update", {"total": first})
         federation.rotate_keys()

@@ -9,13 +9,13 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import HostPolicy, InProcessFederation
 from tests.federation.processes import ProcessFederation
-from tests.federation.protocol import MeanParty
+from tests.federation.protocol import MeanParty, MeanTerms
 
 
 def open_processes(blocks, backend="masking", **options):
     options.setdefault("timeout", 60)
     return ProcessFederation(
-        blocks, MeanParty, {}, backend, policy=HostPolicy(), **options
+        blocks, MeanParty, MeanTerms(), backend, policy=HostPolicy(), **options
     )
 
 
@@ -31,7 +31,9 @@ def run(federation):
 @pytest.mark.parametrize("backend", ["masking", "ckks"])
 def test_same_result_and_same_ledger_as_in_process(blocks, backend):
     exact, ledger = run(open_processes(blocks, backend))
-    expected, reference = run(InProcessFederation(blocks, MeanParty, {}, backend))
+    expected, reference = run(
+        InProcessFederation(blocks, MeanParty, MeanTerms(), backend)
+    )
     np.testing.assert_array_equal(exact, expected)
     assert [
         (e.operation, e.sender, e.receiver, e.n_bytes, e.kind) for e in ledger.entries

@@ -9,7 +9,7 @@ from skprivbn.federation import HostPolicy, InProcessFederation, decode
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedPCA
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from tests.federation.protocol import MeanParty
+from tests.federation.protocol import MeanParty, MeanTerms
 
 BLOCKS = {
     name: {"X": np.random.default_rng(i).normal(size=(4, 2))}
@@ -17,12 +17,15 @@ BLOCKS = {
 }
 
 
+class LosableTerms(MeanTerms):
+    def survives_losses(self):
+        return True
+
+
 class LosableParty(MeanParty):
     """Goes on without others, though it adds up more than once."""
 
-    @classmethod
-    def survives_losses(cls, settings):
-        return True
+    terms = LosableTerms
 
 
 class Losing(InProcessFederation):
@@ -32,7 +35,7 @@ class Losing(InProcessFederation):
         self.losses = losses
         options.setdefault("on_dropout", "continue")
         backend = MaskingBackend(recovery=True)
-        super().__init__(BLOCKS, party_class, {}, backend, **options)
+        super().__init__(BLOCKS, party_class, party_class.terms(), backend, **options)
 
     def _exchange(self, requests, timeout):
         replies = super()._exchange(requests, timeout)

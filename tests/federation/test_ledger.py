@@ -4,12 +4,12 @@ import pandas as pd
 import pytest
 
 from skprivbn.federation import InProcessFederation, Ledger
-from tests.federation.protocol import MeanParty
+from tests.federation.protocol import MeanParty, MeanTerms
 
 
 @pytest.fixture
 def ledger(blocks):
-    with InProcessFederation(blocks, MeanParty, {}, "ckks") as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), "ckks") as federation:
         federation.agree("update", {"total": federation.secure_sum("moments")})
         federation.converse("talk")
         federation.call("release", to=federation.first)
@@ -38,7 +38,7 @@ def test_kinds_are_what_was_sent(ledger):
     "backend, kind", [("masking", "masked"), ("plaintext", "plaintext aggregate")]
 )
 def test_the_kind_follows_the_backend(blocks, backend, kind):
-    with InProcessFederation(blocks, MeanParty, {}, backend) as federation:
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), backend) as federation:
         federation.secure_sum("moments")
     sent = [e for e in federation.ledger.entries if e.operation == "moments"]
     assert {e.kind for e in sent if e.receiver == "coordinator"} == {kind}

@@ -11,13 +11,9 @@ from sklearn.pipeline import make_pipeline
 
 from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
-from skprivbn.federation import ModelParty, decode
-from skprivbn.federation._models import (
-    MODELS,
-    TRANSFORMERS,
-    describe_model,
-    rebuild_model,
-)
+from skprivbn.federation import decode
+from skprivbn.federation._announced import PROTOCOLS, announced
+from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation.site._results import write_results
 from skprivbn.graphical_model import DPCGMLearner
@@ -29,7 +25,7 @@ from skprivbn.preprocessing import (
     FederatedPCA,
     FederatedStandardScaler,
 )
-from skprivbn.protocols import MomentsParty, moments_settings
+from skprivbn.protocols import ModelParty, ModelTerms, MomentsParty, MomentsTerms
 from skprivbn.structure import (
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,
@@ -44,6 +40,7 @@ from tests.federation.flare.hospitals import (
     site_files,
     write_tables,
 )
+from tests.federation.hostile import HostileTerms
 from tests.federation.site.loopback import audit, connect, make_sites
 
 pytestmark = pytest.mark.filterwarnings(
@@ -307,10 +304,8 @@ def test_attack_an_overflow_is_not_told_at_a_small_epsilon_either(tmp_path):
     with np.errstate(all="ignore"):
         FederatedStandardScaler(epsilon=1e-3, bounds=(-1, 1)).fit(twice)
         # nor is the number of rows, by the least that the coordinator wants
-        told = moments_settings(
-            bounds=np.array([[-1.0] * 2, [1.0] * 2]), noise=(1e-3, 0.0), n_parties=3
-        )
-        with rows.federate(MomentsParty, told, min_rows=10**6) as session:
+        told = MomentsTerms(bounds=np.array([[-1.0] * 2, [1.0] * 2]), epsilon=1e-3)
+        with rows.federate(MomentsParty, told, "masking", min_rows=10**6) as session:
             session.secure_sum("noisy_moments")
 
 
@@ -408,12 +403,11 @@ def public_models():
 
 def test_every_model_can_be_made_again_and_none_with_other_shapes():
     models = public_models()
-    assert {model["estimator"] for model in models} == set(MODELS)
-    assert set(TRANSFORMERS) < set(MODELS)
+    assert {model["estimator"] for model in models} == set(announced(PROTOCOLS))
     n_changes = 0
     for model in models:
         rebuilt = rebuild_model(model, 2)
-        if model["estimator"] in TRANSFORMERS:
+        if hasattr(rebuilt, "transform"):
             assert rebuilt.transform(X).shape[0] == len(X)
         for key, value in model["fitted"].items():
             # an array with an entry for every row would pick out rows
@@ -449,26 +443,28 @@ def test_what_is_no_model_is_refused(model):
     assert caught.value.code == "refused"
 
 
-def test_only_estimators_of_the_package_are_described():
+def test_only_estimators_that_can_be_made_again_are_described():
     class FederatedPCA:
         pass
 
-    with pytest.raises(ValueError, match="estimators of skprivbn only"):
+    with pytest.raises(ValueError, match="cannot apply a FederatedPCA"):
         describe_model(FederatedPCA())
 
 
 @pytest.mark.parametrize("task", ["sample", "prepare", "hide"])
 def test_no_other_task(federation, task):
-    settings = {"model": describe_model(fitted(FederatedPCA(), X)), "task": task}
+    terms = ModelTerms(describe_model(fitted(FederatedPCA(), X)))
     rows = federation.rows(["a", "b"])
     with pytest.raises(PartyError):
-        rows.federate(ModelParty, settings | {"method": None}).__enter__()
+        rows.federate(ModelParty, HostileTerms(terms, task=task)).__enter__()
 
 
 @pytest.mark.parametrize("method", ["fit", "_row_scores", "set_params", "__init__"])
 def test_no_other_method(tmp_path, method):
     write_tables(tmp_path, X, WARD, PARTY, PEOPLE)
     rows = connect(make_sites(tmp_path, allow_results()), "icu").rows(["a", "b"])
-    model = describe_model(two_components())
-    rows.keep_results(model, method)
-    assert not list((tmp_path / "north" / "results").iterdir())
+    terms = ModelTerms(describe_model(two_components()), "keep", "predict")
+    with pytest.raises(PartyError) as caught:
+        rows.federate(ModelParty, HostileTerms(terms, method=method)).__enter__()
+    assert caught.value.code == "refused"
+    assert not (tmp_path / "north" / "results").exists()

@@ -1,6 +1,6 @@
 """What coordinators tell must not pick out single rows, or run foreign code."""
 
-from dataclasses import asdict
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,12 +15,14 @@ from skprivbn.federation import (
     check_received,
     operation,
 )
+from skprivbn.federation.site._host import find_noise
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixed_model._protocol import GLMMParty
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixture._dp_protocol import (
     INTEGER_UNIT,
     PrivateEMParty,
+    PrivateEMTerms,
     sensitivities,
 )
 from skprivbn.mixture._em_protocol import EMParty
@@ -28,19 +30,21 @@ from skprivbn.partition import VerticalPartition
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
-    histogram_settings,
+    HistogramTerms,
 )
-from skprivbn.privacy import DistributedNoise, distribute
+from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
-from skprivbn.protocols import MomentsParty, moments_settings
-from skprivbn.structure._voting import VotingParty
+from skprivbn.protocols import MomentsParty, MomentsTerms
+from skprivbn.structure import PrivateK2StructureLearner
+from skprivbn.structure._voting import VotingParty, VotingTerms
 from skprivbn.structure.gaussian._moments import RowGrid
 from skprivbn.structure.gaussian._moments_protocol import (
     HOLDOUT,
     GaussianMomentsParty,
-    calibrate,
+    GaussianMomentsTerms,
 )
 from skprivbn.structure.k2._protocol import K2Party
+from tests.federation.hostile import HostileTerms
 
 
 def rows_of(rng, n_parties=3):
@@ -64,8 +68,8 @@ def test_attack_a_unit_for_every_row():
     blocks = rows_of(np.random.default_rng(0))
     unit = np.full((6, 2), np.inf)
     unit[4] = 1.0
-    settings = moments_settings("diagonal")
-    with InProcessFederation(blocks, MomentsParty, settings, "masking") as federation:
+    terms = MomentsTerms("diagonal")
+    with InProcessFederation(blocks, MomentsParty, terms, "masking") as federation:
         federation.secure_sum("sums")
         with pytest.raises(PartyError, match="refuses"):
             federation.secure_sum("squares", {"mean": np.zeros(2), "unit": unit})
@@ -95,13 +99,13 @@ def test_attack_a_cluster_that_only_seems_to_be_shared():
 @pytest.mark.parametrize("shape", [(2, 1000), (2, 3), (3, 515), (515,)])
 def test_attack_thresholds_without_end(shape):
     blocks = rows_of(np.random.default_rng(0))
-    settings = histogram_settings(2, bounds=np.array([[-5.0, -5.0], [5.0, 5.0]]))
-    federation = InProcessFederation(blocks, CountingParty, settings, "masking")
+    terms = HistogramTerms(2, bounds=np.array([[-5.0, -5.0], [5.0, 5.0]]))
+    federation = InProcessFederation(blocks, CountingParty, terms, "masking")
     with federation, pytest.raises(PartyError, match="refuses"):
         federation.secure_sum("counts", {"thresholds": np.zeros(shape)})
-    settings["n_levels"] = MAX_LEVELS + 1
+    many = HostileTerms(terms, n_levels=MAX_LEVELS + 1)
     with pytest.raises(PartyError, match="refuses"):
-        InProcessFederation(blocks, CountingParty, settings, "masking").__enter__()
+        InProcessFederation(blocks, CountingParty, many, "masking").__enter__()
 
 
 class Gossip(Party):
@@ -166,11 +170,25 @@ def test_peers_add_without_the_coordinator(n_parties):
 )
 def test_a_vote_runs_no_code_but_learners_of_the_package(module, name, parameters):
     blocks = rows_of(np.random.default_rng(0))
-    settings = {"learner": [module, name], "parameters": parameters}
+    terms = VotingTerms([module, name], parameters)
     with pytest.raises(PartyError) as caught:
-        InProcessFederation(blocks, VotingParty, settings, "masking").__enter__()
+        InProcessFederation(blocks, VotingParty, terms, "masking").__enter__()
     assert caught.value.code == "refused"
 
+
+EM = PrivateEMTerms(
+    n_components=256,
+    covariance_type="diag",
+    reg_covar=1e-6,
+    max_iter=1,
+    init_params="kmeans",
+    seeds=[0],
+    given={},
+    epsilon=1.0,
+    delta=1e-6,
+    bounds=np.array([[-1.0, -1.0], [1.0, 1.0]]),
+    min_honest=None,
+)
 
 # no number lies between these: their middle is one of them, and twice as far from the
 # other as half of their distance
@@ -181,11 +199,11 @@ def test_sums_stay_within_the_sensitivity_for_bounds_a_hair_apart(monkeypatch):
     monkeypatch.setattr(
         DistributedNoise, "share", lambda self, shape: np.zeros(shape, dtype=int)
     )
-    settings = moments_settings("full", bounds=HAIR, noise=(1.0, 1e-6), n_parties=3)
+    terms = MomentsTerms("full", HAIR, epsilon=1.0, delta=1e-6)
     far = {f"p{i}": {"X": np.full((1, 2), 9.0)} for i in range(3)}
-    with InProcessFederation(far, MomentsParty, settings, "masking") as federation:
+    with InProcessFederation(far, MomentsParty, terms, "masking") as federation:
         total = federation.secure_sum("noisy_moments")
-    assert np.abs(total).max() <= 3 * settings["unit"] ** 2
+    assert np.abs(total).max() <= 3 * terms.unit(2) ** 2
 
 
 def test_other_sums_do_so_too():
@@ -193,20 +211,9 @@ def test_other_sums_do_so_too():
     sums = grid.sums(np.full((1, 2), 9.0))
     assert np.linalg.norm(sums) <= grid.l2_sensitivity
     assert np.abs(sums).sum() <= grid.l1_sensitivity
-    settings = {
-        "bounds": HAIR,
-        "covariance_type": "diag",
-        "n_components": 2,
-        "max_iter": 1,
-        "init_params": "random",
-        "given": {},
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "min_honest": None,
-        "seeds": [0],
-    }
+    terms = replace(EM, bounds=HAIR, n_components=2, init_params="random")
     context = SimpleNamespace(name="a", roster=("a", "b", "c"))
-    party = PrivateEMParty({"X": np.full((1, 2), 9.0)}, settings, context)
+    party = PrivateEMParty({"X": np.full((1, 2), 9.0)}, terms, context)
     assert np.abs(party.rows).max() <= 1
 
 
@@ -215,35 +222,18 @@ NO_WIDTH = np.array([[0.0], [5e-324]])
 
 
 def test_attack_bounds_without_a_width():
-    em = {"bounds": NO_WIDTH, **EM}
-    noise = asdict(distribute(calibrate(RowGrid(*NO_WIDTH), 1.0, 1e-6), 3))
-    low, high = NO_WIDTH
+    release = {"bounds": NO_WIDTH, "epsilon": 1.0, "delta": 1e-6}
     told = {
-        MomentsParty: moments_settings(
-            "full", bounds=NO_WIDTH, noise=(1.0, 1e-6), n_parties=3
-        ),
-        CountingParty: histogram_settings(2, NO_WIDTH, (1.0, 1e-6), 3),
-        PrivateEMParty: em,
-        GaussianMomentsParty: {"low": low, "high": high, "noise": noise},
+        MomentsParty: MomentsTerms("full", **release),
+        CountingParty: HistogramTerms(2, **release),
+        PrivateEMParty: replace(EM, bounds=NO_WIDTH),
+        GaussianMomentsParty: GaussianMomentsTerms(**release),
     }
-    for party_class, settings in told.items():
+    for party_class, terms in told.items():
         with pytest.raises(PartyRefusal):
-            party_class.privacy_noise(settings, 1, 3)
+            find_noise(party_class, terms, 1, 3)
     with pytest.raises(ValueError, match="apart"):
         check_bounds(NO_WIDTH, 1)
-
-
-EM = {
-    "covariance_type": "diag",
-    "n_components": 256,
-    "max_iter": 1,
-    "init_params": "kmeans",
-    "given": {},
-    "epsilon": 1.0,
-    "delta": 1e-6,
-    "min_honest": None,
-    "seeds": [0],
-}
 
 
 @pytest.mark.parametrize(
@@ -251,10 +241,9 @@ EM = {
 )
 def test_attack_a_fraction_of_a_release(change):
     # noise of a 256th of one release, for which the start alone is made
-    settings = {"bounds": np.array([[-1.0, -1.0], [1.0, 1.0]]), **EM}
-    assert PrivateEMParty.privacy_noise(settings, 2, 3).epsilon == 1.0
-    with pytest.raises(ValueError, match="an integer of at least"):
-        PrivateEMParty.privacy_noise(settings | change, 2, 3)
+    assert find_noise(PrivateEMParty, EM, 2, 3).epsilon == 1.0
+    with pytest.raises(ValueError, match="must be"):
+        PrivateEMTerms.from_payload(EM.to_payload() | change)
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
@@ -263,15 +252,16 @@ def test_attack_a_start_that_has_no_responsibilities_for_one_row(monkeypatch):
         DistributedNoise, "share", lambda self, shape: np.zeros(shape, dtype=int)
     )
     given = {"means": np.full((2, 1), -1.0), "precisions": np.full((2, 1), 1.7e308)}
-    settings = {**EM, "bounds": np.array([[-1.0], [1.0]]), "given": given}
-    settings |= {"n_components": 2, "init_params": "random"}
+    bounds = np.array([[-1.0], [1.0]])
+    terms = replace(EM, bounds=bounds, given=given, n_components=2)
+    terms = replace(terms, init_params="random")
     context = SimpleNamespace(name="a", roster=("a", "b", "c"))
     sums = []
     for last in (-0.9, 0.9):
         rows = np.array([[-1.0], [-1.0], [last]])
-        party = PrivateEMParty({"X": rows}, settings, context)
+        party = PrivateEMParty({"X": rows}, terms, context)
         party.hide = lambda vector: vector
-        sums.append(party.noisy_statistics()["vector"] / INTEGER_UNIT / party.grid)
+        sums.append(party.noisy_statistics() / INTEGER_UNIT / party.grid)
     assert np.abs(sums[0] - sums[1]).sum() <= sensitivities("diag", 1)[0]
 
 
@@ -281,36 +271,34 @@ def test_attack_weights_for_every_row(party_class):
     weights = np.tile([0.0, 1.0], (10, 1))
     weights[3] = 1.0, 0.0
     given = {"weights": weights, "means": np.zeros((2, 2)), "precisions": np.ones(2)}
-    settings = EM | {"n_components": 2, "covariance_type": "spherical", "given": given}
-    settings |= {"bounds": np.array([[-1.0, -1.0], [1.0, 1.0]])}
+    terms = replace(EM, n_components=2, covariance_type="spherical", given=given)
     context = SimpleNamespace(name="a", roster=("a", "b", "c"))
     with pytest.raises(PartyRefusal):
-        party_class({"X": np.zeros((10, 2))}, settings, context)
-    given["weights"] = np.array([0.5, 0.5])
-    party_class({"X": np.zeros((10, 2))}, settings, context)
+        party_class({"X": np.zeros((10, 2))}, terms, context)
+    given = given | {"weights": np.array([0.5, 0.5])}
+    party_class({"X": np.zeros((10, 2))}, replace(terms, given=given), context)
 
 
 def test_attack_bounds_for_every_row():
     # all rows but the first would be clipped to a constant
     bounds = np.zeros((2, 10, 1))
     bounds[:, 0, 0] = -9, 9
-    settings = histogram_settings(bounds=bounds)
     with pytest.raises(PartyRefusal):
-        CountingParty({"X": np.ones((10, 1))}, settings, None)
+        CountingParty({"X": np.ones((10, 1))}, HistogramTerms(bounds=bounds), None)
 
 
 @pytest.mark.parametrize("holdout, fine", [(HOLDOUT, True), (1 / 12, False)])
 def test_attack_one_row_held_out(holdout, fine):
     # of the party with 12 rows one, of the others none
     blocks = {f"p{i}": {"X": np.ones((n, 2))} for i, n in enumerate((10, 11, 12))}
-    settings = {"noise": None, "basis": None, "centre": "pooled", "seed": 0}
-    settings["holdout"] = holdout
-    with InProcessFederation(blocks, GaussianMomentsParty, settings, "masking") as f:
-        if fine:
-            assert f.secure_sum("moments")[6] == 9
-        else:
-            with pytest.raises(PartyError, match="refuses"):
-                f.secure_sum("moments")
+    terms = HostileTerms(GaussianMomentsTerms(), holdout=holdout)
+    federation = InProcessFederation(blocks, GaussianMomentsParty, terms, "masking")
+    if fine:
+        with federation:
+            assert federation.secure_sum("moments")[6] == 9
+    else:
+        with pytest.raises(PartyError, match="refuses"):
+            federation.__enter__()
 
 
 @pytest.mark.parametrize("min_rows, told", [(3, True), (4, False)])
@@ -321,8 +309,8 @@ def test_attack_a_peer_that_has_the_keys_of_a_few(min_rows, told):
     partition = VerticalPartition(
         {name: values[:, None] for name, values in columns.items()}, keys=keys
     )
-    settings = {"owners": ["clinic", "lab"], "has_keys": True, "states": None}
-    session = partition.federate(K2Party, settings, min_rows=min_rows)
+    terms = PrivateK2StructureLearner()._terms(partition)
+    session = partition.federate(K2Party, terms, min_rows=min_rows)
     with session as federation:
         if told:
             federation.converse("align")

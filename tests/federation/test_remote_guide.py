@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation.site._file import ESTIMATORS
+from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
@@ -101,7 +101,8 @@ def federation(tmp_path_factory):
 
 
 def test_the_table_lists_all_estimators_of_sites():
-    assert TABLE.keys() == ESTIMATORS.keys() == {type(e).__name__ for e, *_ in CASES}
+    names = {type(estimator).__name__ for estimator, *_ in CASES}
+    assert TABLE.keys() == announced(PROTOCOLS).keys() == names
 
 
 @pytest.mark.parametrize("kind", ["rows", "columns"])

@@ -11,7 +11,7 @@ from skprivbn.federation._roster import check_roster
 from skprivbn.federation._session import Agreement
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_vertical
 from skprivbn.preprocessing import FederatedStandardScaler
-from skprivbn.protocols import MomentsParty, moments_settings
+from skprivbn.protocols import MomentsParty, MomentsTerms
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
 
@@ -42,7 +42,7 @@ def test_names_that_would_make_the_ledger_untrue_are_refused(name):
         check_vertical(BaseEstimator(), ROWS, {name: [0], "south": [1]})
     blocks = {name: {"X": ROWS}, "south": {"X": ROWS}}
     with pytest.raises(PartitionError, match="name"):
-        InProcessFederation(blocks, MomentsParty, moments_settings("none"))
+        InProcessFederation(blocks, MomentsParty, MomentsTerms("none"))
 
 
 def test_prefixes_are_names():
@@ -94,7 +94,7 @@ def test_a_site_refuses_a_roster_with_such_a_name():
     }
     assert Agreement(terms).roster == ("north", "south")
     for name in WRONG:
-        with pytest.raises(ProtocolError, match="malformed terms"):
+        with pytest.raises(ProtocolError, match="malformed agreement"):
             Agreement(terms | {"roster": ["north", name]})
 
 

@@ -8,10 +8,10 @@ from sklearn.mixture import GaussianMixture
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._dp_protocol import (
+    PrivateEMTerms,
     exact_cells,
     exact_statistics,
     maximise_noisy,
-    noise_of,
     round_rows,
     round_sums,
     sensitivities,
@@ -68,20 +68,32 @@ def test_no_row_changes_the_sums_by_more_than_the_sensitivity(
     np.testing.assert_allclose(worst, [l1, l2], rtol=1e-12)
 
 
+def private_terms(**changes):
+    return PrivateEMTerms(
+        **{
+            "n_components": 2,
+            "covariance_type": "diag",
+            "reg_covar": 1e-6,
+            "max_iter": 1,
+            "init_params": "kmeans",
+            "seeds": [0],
+            "given": {},
+            "epsilon": 1.0,
+            "delta": 0.0,
+            "bounds": np.array([[-1.0, -1.0], [1.0, 1.0]]),
+            "min_honest": None,
+            **changes,
+        }
+    )
+
+
 @types
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_rounding_is_inside_the_calibrated_sensitivity(covariance_type, delta):
-    settings = {
-        "covariance_type": covariance_type,
-        "n_components": 3,
-        "max_iter": 4,
-        "epsilon": 1.0,
-        "delta": delta,
-        "min_honest": None,
-        "init_params": "kmeans",
-        "given": {},
-    }
-    noise, grid = noise_of(settings, n_features=2, n_parties=5)
+    terms = private_terms(
+        n_components=3, covariance_type=covariance_type, max_iter=4, delta=delta
+    )
+    noise, grid = terms.noise(n_features=2, n_parties=5), terms.grid(2)
     rng = np.random.default_rng(0)
     frame = uniform_frame(covariance_type, np.zeros(2), np.ones(2), 3)
     rows = round_rows(np.vstack([rng.uniform(-1, 1, size=(30, 2)), np.ones((1, 2))]))
@@ -155,17 +167,8 @@ def test_rounding_to_the_grid_is_to_the_nearest(grid):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_total_carries_the_calibrated_noise(delta):
-    settings = {
-        "covariance_type": "diag",
-        "n_components": 2,
-        "max_iter": 3,
-        "epsilon": 2.0,
-        "delta": delta,
-        "min_honest": None,
-        "init_params": "random",
-        "given": {},
-    }
-    noise, grid = noise_of(settings, n_features=2, n_parties=4)
+    terms = private_terms(max_iter=3, epsilon=2.0, delta=delta, init_params="random")
+    noise, grid = terms.noise(n_features=2, n_parties=4), terms.grid(2)
     totals = sum(noise.share(4000) for _ in range(4))
     assert abs(totals.std() / noise.std - 1) < 0.1
     # half of the parties alone make the noise that the budget asks for

@@ -24,9 +24,9 @@ def test_a_needle_on_one_row_gets_no_answer(three_blobs, monkeypatch):
     rows[7] += 20
     seen = []
 
-    def hostile(federation, settings, progress):
+    def hostile(federation, progress):
         survey(federation)
-        start(federation, settings)
+        start(federation, federation.terms)
         total = federation.secure_sum("statistics")
         seen.append(unanimous(federation.call("update", {"total": total})))
         federation.call("finish")

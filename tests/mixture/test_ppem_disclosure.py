@@ -145,9 +145,9 @@ def tapped(monkeypatch):
     taps = []
 
     def federate(
-        self, party_class, settings, backend="plaintext", *, min_rows=1, **options
+        self, party_class, terms, backend="plaintext", *, min_rows=1, **options
     ):
-        taps.append(Tap(self._blocks, party_class, settings, backend, **options))
+        taps.append(Tap(self._blocks, party_class, terms, backend, **options))
         return taps[-1]
 
     monkeypatch.setattr(HorizontalPartition, "federate", federate)
@@ -242,7 +242,7 @@ def test_the_ledger_tells_who_learns_what(three_blobs):
 def test_parties_accept_nothing_out_of_turn(three_blobs, monkeypatch):
     X, party = three_blobs
 
-    def greedy(federation, settings, progress):
+    def greedy(federation, progress):
         federation.secure_sum("statistics")
 
     monkeypatch.setattr("skprivbn.mixture._ppem.run_em", greedy)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skprivbn.partition import HorizontalPartition
-from skprivbn.protocols import MomentsParty, collect_moments, moments_settings
+from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
 
 
 def split(rows, n_parties):
@@ -12,9 +12,9 @@ def split(rows, n_parties):
     return HorizontalPartition.from_rows(rows, party)
 
 
-def collect(partition, backend="masking", **settings):
-    settings = moments_settings(**settings)
-    with partition.federate(MomentsParty, settings, backend) as federation:
+def collect(partition, backend="masking", **parameters):
+    terms = MomentsTerms(**parameters)
+    with partition.federate(MomentsParty, terms, backend) as federation:
         return collect_moments(federation), federation.ledger
 
 
@@ -51,9 +51,7 @@ def test_noisy_moments_are_near_the_clipped_ones(delta):
     rows = rng.normal(size=(30_000, 2)) @ [[1, 0.5], [0, 1]]
     bounds = np.array([[-3.0, -3.0], [3.0, 3.0]])
     clipped = np.clip(rows, *bounds)
-    moments, ledger = collect(
-        split(rows, 4), bounds=bounds, noise=(1.0, delta), n_parties=4
-    )
+    moments, ledger = collect(split(rows, 4), bounds=bounds, epsilon=1.0, delta=delta)
     np.testing.assert_allclose(moments.n, len(rows), rtol=0.01)
     np.testing.assert_allclose(moments.mean, clipped.mean(axis=0), atol=0.05)
     expected = np.cov(clipped.T, bias=True)
@@ -67,13 +65,13 @@ def test_noise_has_the_scale_that_the_sensitivity_asks_for():
     """One row more or less changes no released integer by more than the unit."""
     bounds = np.array([[-1.0] * 5, [1.0] * 5])
     partition = HorizontalPartition({"a": np.ones((5, 5)), "b": -np.ones((5, 5))})
-    settings = moments_settings("full", bounds=bounds, noise=(1.0, 0.0), n_parties=2)
-    unit = settings["unit"]
+    terms = MomentsTerms("full", bounds, epsilon=1.0)
+    unit = terms.unit(5)
     n_values = 1 + 5 + 15
-    assert settings["noise"]["sensitivity"] == n_values * unit**2
+    assert terms.noise(5, 2).sensitivity == n_values * unit**2
     errors = []
     for _ in range(100):
-        with partition.federate(MomentsParty, settings, "masking") as federation:
+        with partition.federate(MomentsParty, terms, "masking") as federation:
             total = federation.secure_sum("noisy_moments")
         errors.append(total / unit**2 - ([10] + [0] * 5 + [10] * 15))
     # two shares, either of which would do: variance 2 x 2 (n_values / epsilon)^2
@@ -82,16 +80,12 @@ def test_noise_has_the_scale_that_the_sensitivity_asks_for():
 
 def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():
     bounds = np.array([[-1.0] * 30, [1.0] * 30])
-    settings = moments_settings("full", bounds=bounds, noise=(0.001, 0.0), n_parties=3)
-    assert settings["unit"] < 1 << 15
-    assert settings["noise"]["sensitivity"] == 496 * settings["unit"] ** 2
+    terms = MomentsTerms("full", bounds, epsilon=0.001)
+    assert terms.unit(30) < 1 << 15
+    assert terms.noise(30, 3).sensitivity == 496 * terms.unit(30) ** 2
 
 
 def test_noisy_runs_differ():
     partition = split(np.ones((900, 2)), 3)
-    options = {
-        "bounds": np.array([[0.0, 0], [2, 2]]),
-        "noise": (1.0, 0),
-        "n_parties": 3,
-    }
+    options = {"bounds": np.array([[0.0, 0], [2, 2]]), "epsilon": 1.0}
     assert collect(partition, **options)[0].n != collect(partition, **options)[0].n

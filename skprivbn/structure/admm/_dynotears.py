@@ -404,6 +404,11 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         return public_network(self.network_) | own
 
     @classmethod
+    def _public_model_memory(cls, model, n_features):
+        n_past = len(model["past"]) * n_features
+        return n_past, n_past**2
+
+    @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted learner of public parameters, all of which are checked."""
         network = {k: v for k, v in model.items() if k not in ("mean", "past")}

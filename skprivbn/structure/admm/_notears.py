@@ -464,6 +464,11 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         return self.network_.to_dict()
 
     @classmethod
+    def _public_model_memory(cls, model, n_features):
+        n_units = model.get("n_hidden", 0) * n_features
+        return n_units, n_units * n_features
+
+    @classmethod
     def _from_public_model(cls, model, n_features):
         if "n_hidden" not in model:
             return super()._from_public_model(model, n_features)

@@ -54,6 +54,12 @@ class K2Terms(ColumnsTerms):
         """Tell whether keys of counts can be broken."""
         return self.backend.is_weak
 
+    def noise(self, n_features, n_parties):
+        """Refuse too little noise on the tables; None, as the structure has none."""
+        noise = self.table_noise(n_parties)
+        if noise is not None and 2 * noise.min_honest > n_parties + 1:
+            raise ValueError("min_honest must not be more than half of the parties")
+
     def table_noise(self, n_parties):
         """Return the noise of the tables, or None. The structure has none."""
         if self.epsilon is None:

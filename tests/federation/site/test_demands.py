@@ -1,19 +1,17 @@
 """Parameters that would take a site's memory are refused before data are read."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartitionError, PartyError
-from skprivbn.federation._models import MODELS, describe_model, rebuild_model
+from skprivbn.federation import Terms
+from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation.site._demands import (
-    _COSTS,
-    _MODEL_SIZES,
-    MAX_PER_ROW,
-    check_demands,
-)
+from skprivbn.federation.site._demands import check_demands
+from skprivbn.federation.site._host import MAX_PER_ROW, check_memory
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
 from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.mixture import PPEMGaussianMixture
@@ -24,8 +22,12 @@ from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
 )
+from skprivbn.structure.admm._protocol import ADMMTerms
+from skprivbn.structure.admm._steps import ConsensusProblem
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.hostile import HostileTerms
 from tests.federation.site.loopback import connect, make_sites
+from tests.federation.site.test_host_terms import EM
 from tests.federation.test_remote_guide import CASES
 
 pytestmark = pytest.mark.filterwarnings(
@@ -46,45 +48,43 @@ def refused(attempt, *arguments):
     return caught.value.code
 
 
-#: with two features
-LARGEST = {
-    "batch_size": 4096,
-    "n_burn_in": 4096,
-    "n_components": 4096,
-    "n_draws": 4096,
-    "n_free": 2**24,
-    "n_hidden": 2048,
-    "n_lags": 2048,
-    "n_maps": 2048,
-    "n_quadrature": 4096,
-    "n_states": 4096,
-    "n_variables": 4096,
-}
+def admm_terms(**changes):
+    problem = ConsensusProblem(2, n_maps=changes.get("n_hidden", 1) or 1)
+    terms = {
+        "problem": problem,
+        "start": np.zeros(problem.size),
+        "rho1": 1.0,
+        "rho2": 1.0,
+        "gamma1": 1.0,
+        "gamma2": 1.0,
+        "max_iter": 1,
+        "tol": 0.0,
+        "h_tol": 0.0,
+        "solved_by": "parties",
+        "threshold": 0.1,
+    }
+    return ADMMTerms(**terms | changes)
 
 
-@pytest.mark.parametrize("name", _COSTS)
-def test_the_largest_that_is_accepted(name):
-    largest = LARGEST[name]
-    for value in (0, largest, None):
-        check_demands({name: value}, [], 2)
-        check_demands({"nested": {name: value}}, [], 2)
-    for value in (largest + 1, 2**62, float("inf"), float("nan")):
-        for settings in ({name: value}, {"nested": {name: value}}):
-            with pytest.raises(PartyRefusal, match="too-large"):
-                check_demands(settings, [], 2)
+@pytest.mark.parametrize(
+    "make, largest",
+    [
+        (lambda n: replace(EM, n_components=n), 4096),
+        (lambda n: admm_terms(n_hidden=n), 2048),
+        (lambda n: admm_terms(n_lags=n), 2048),
+    ],
+    ids=["components", "hidden units", "lags"],
+)
+def test_the_largest_that_is_accepted(make, largest):
+    check_memory(make(largest), 2)
+    with pytest.raises(PartyRefusal, match="too-large"):
+        check_memory(make(largest + 1), 2)
 
 
 def test_components_with_many_features():
-    check_demands({"n_components": 2**10}, [], 2**7)
+    check_memory(replace(EM, n_components=2**10), 2**7)
     with pytest.raises(PartyRefusal, match="too-large"):
-        check_demands({"n_components": 2**10 + 1}, [], 2**7)
-
-
-def test_a_site_with_many_columns_has_chosen_them():
-    n_features = 2 * MAX_PER_ROW
-    check_demands({"n_variables": n_features, "n_lags": 0}, [], n_features)
-    with pytest.raises(PartyRefusal, match="too-large"):
-        check_demands({"n_variables": n_features + 1}, [], n_features)
+        check_memory(replace(EM, n_components=2**10 + 1), 2**7)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,6 @@ def test_models_count_too(rows):
     step["fitted"] |= {"components": np.ones((k, 2)), "variances": np.ones(k)}
     wide = rows.transformed(step, [f"pca{i}" for i in range(k)])
     assert refused(FederatedPCA().fit, wide) == "too-large"
-    assert set(_MODEL_SIZES) < set(MODELS)
 
 
 def tables(n_states, cliques, ties):
@@ -146,10 +145,10 @@ def test_tables_of_all_pairs_are_those_that_were_looked_at(tmp_path, monkeypatch
     rows = connect(make_sites(tmp_path, files), "icu").rows(["ward", "died"])
     federate = RemoteRows.federate
 
-    def hostile(self, party_class, settings, *arguments, **options):
+    def hostile(self, party_class, terms, *arguments, **options):
         assert party_class is TreeParty
-        settings = settings | {"cliques": [[0]], "ties": [0]}
-        return federate(self, party_class, settings, *arguments, **options)
+        terms = HostileTerms(terms, cliques=[[0]], ties=[0])
+        return federate(self, party_class, terms, *arguments, **options)
 
     def model():
         states = [(0, 1), (0, 1)]
@@ -179,38 +178,25 @@ def test_a_field_that_cannot_be_summed_over():
         rebuild_model(model(pairs, "exact"), 26)
 
 
-#: whole numbers among the settings that do not make anything larger
+#: whole numbers among the terms that do not make anything larger
 HARMLESS = {
     "max_iter",
-    "max_records",
-    "max_weight",
+    "max_parents",
     "min_cell_count",
     "min_honest",
-    "min_parties",
     "min_rows",
-    "n_init",
-    "n_levels",
-    "n_parties",
+    "n_variables",
     "seed",
-    "unit",
 }
-
-
-def whole_numbers(settings):
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from whole_numbers(value)
-        elif type(value) is int:
-            yield name
 
 
 def test_every_whole_number_of_a_session_is_looked_at(tmp_path, monkeypatch):
     write_tables(tmp_path, *make_rows())
     federation = connect(make_sites(tmp_path, site_files()), "icu")
-    seen = set()
+    seen = []
 
-    def watch(self, party_class, settings, *arguments, **options):
-        seen.update(whole_numbers(settings))
+    def watch(self, party_class, terms, *arguments, **options):
+        seen.append(terms)
         raise InterruptedError
 
     monkeypatch.setattr(RemoteRows, "federate", watch)
@@ -224,5 +210,15 @@ def test_every_whole_number_of_a_session_is_looked_at(tmp_path, monkeypatch):
     for estimator, names, beside in [*CASES, *more]:
         with suppress(InterruptedError, PartitionError):
             estimator.fit(federation.rows(names), **beside)
-    assert seen - HARMLESS <= _COSTS.keys()
-    assert {"n_components", "n_hidden", "n_lags", "n_quadrature", "n_draws"} <= seen
+    looked_at = set()
+    for terms in seen:
+        if not isinstance(terms, Terms):
+            continue
+        for field, value in terms.to_payload().items():
+            if type(value) is not int or field in HARMLESS:
+                continue
+            looked_at.add(field)
+            with pytest.raises((PartyRefusal, ValueError)):
+                check_memory(replace(terms, **{field: 2**40}), 2)
+                pytest.fail(f"{type(terms).__name__}.{field} costs nothing")
+    assert {"n_components", "n_hidden", "n_lags"} <= looked_at

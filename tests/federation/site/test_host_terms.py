@@ -1,18 +1,41 @@
 """Terms of a session that a site does not accept, whatever its file allows."""
 
+import numpy as np
 import pytest
+from sklearn.base import clone
 
-from skprivbn.crypto import PaillierBackend
+from skprivbn.bayesian_network import CollectiveBayesianNetwork
+from skprivbn.crypto import PaillierBackend, PaillierCountBackend
 from skprivbn.exceptions import PartyError
-from skprivbn.federation._models import ModelParty, describe_model
-from skprivbn.federation._session import Agreement
-from skprivbn.federation.site._host import has_weak_keys
+from skprivbn.federation._models import describe_model
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em_protocol import EMParty
+from skprivbn.mixture._start_protocol import EMTerms
+from skprivbn.partition import VerticalPartition
+from skprivbn.protocols import ModelParty, ModelTerms
+from skprivbn.structure import PrivateK2StructureLearner
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.hostile import HostileTerms
 from tests.federation.site.loopback import connect, make_sites
+
+EM = EMTerms(
+    n_components=2,
+    covariance_type="full",
+    reg_covar=1e-6,
+    max_iter=10,
+    init_params="random",
+    seeds=[0],
+    given={},
+    lower_bound=-np.inf,
+    tol=1e-3,
+    covariance_update="exact",
+    rotate_keys=False,
+    min_rows=5,
+    max_sum=1e6,
+    tell_bounds=False,
+)
 
 
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
@@ -25,20 +48,17 @@ def test_a_site_takes_no_part_under_a_key_that_can_be_factored(tmp_path):
     assert caught.value.code == "not-allowed"
 
 
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
 @pytest.mark.parametrize("weak", [False, True])
-def test_keys_of_counts_are_looked_at_too(weak):
-    parameters = {"key_size": 512 if weak else 2048, "insecure_test_key": weak}
-    agreement = Agreement(
-        {
-            "session": bytes(16),
-            "roster": ["a", "b"],
-            "protocol": "module:Party",
-            "settings": {"backend": "paillier", "backend_parameters": parameters},
-            "backend": None,
-            "data": {},
-        }
-    )
-    assert has_weak_keys(agreement) == weak
+@pytest.mark.parametrize(
+    "learner", [CollectiveBayesianNetwork(), PrivateK2StructureLearner()]
+)
+def test_keys_of_counts_are_looked_at_too(learner, weak):
+    backend = PaillierCountBackend(512 if weak else 2048, insecure_test_key=weak)
+    columns = {"a": np.zeros((4, 1)), "b": np.zeros((4, 1))}
+    learner = clone(learner).set_params(backend=backend)
+    terms = learner._terms(VerticalPartition(columns))
+    assert terms.for_tests_only() == weak
 
 
 def test_values_of_a_column_are_not_told_as_names_of_clusters(tmp_path):
@@ -50,14 +70,23 @@ def test_values_of_a_column_are_not_told_as_names_of_clusters(tmp_path):
     assert caught.value.code == "unknown-dataset"
 
 
-@pytest.mark.parametrize("rule", ["min_rows", "max_iter", "n_init"])
+@pytest.mark.parametrize("rule", ["min_rows", "max_iter", "n_components"])
 def test_no_number_is_no_limit(tmp_path, rule):
     write_tables(tmp_path, *make_rows())
     federation = connect(make_sites(tmp_path, site_files()), "icu")
     federation._limits = {}
-    settings = {"init_params": "random", rule: float("nan")}
+    terms = HostileTerms(EM, **{rule: float("nan")})
     with pytest.raises(PartyError) as caught:
-        federation.rows(["a", "b"]).federate(EMParty, settings).__enter__()
+        federation.rows(["a", "b"]).federate(EMParty, terms).__enter__()
+    assert caught.value.code == "refused"
+
+
+def test_limits_below_those_of_the_site_are_not_allowed(tmp_path):
+    write_tables(tmp_path, *make_rows())
+    federation = connect(make_sites(tmp_path, site_files()), "icu")
+    terms = HostileTerms(EM, min_rows=1)
+    with pytest.raises(PartyError) as caught:
+        federation.rows(["a", "b"]).federate(EMParty, terms).__enter__()
     assert caught.value.code == "not-allowed"
 
 
@@ -67,11 +96,11 @@ def test_results_that_stay_answer_no_question(tmp_path):
     texts = {n: 'results = "results"\n' + t for n, t in site_files().items()}
     model = PPEMGaussianMixture(2, backend="masking", random_state=0)
     model.fit(X, party=beside[1])
-    settings = {"model": describe_model(model), "task": "keep", "method": "predict"}
+    terms = ModelTerms(describe_model(model), "keep", "predict")
 
     def made(min_rows):
         rows = connect(make_sites(tmp_path, texts), "icu").rows(["a", "b"])
-        session = rows.federate(ModelParty, settings, min_rows=min_rows)
+        session = rows.federate(ModelParty, terms, min_rows=min_rows)
         with session as federation:
             federation.call("keep")
         return len(list((tmp_path / "west" / "results").glob("*.csv")))

@@ -16,20 +16,19 @@ from skprivbn.crypto.certificates import vouch
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import Party, decode, encode
-from skprivbn.federation._host import find_installed_protocol
-from skprivbn.federation.site._file import ESTIMATORS, Dataset, SiteFile
+from skprivbn.federation._announced import PROTOCOLS, announced
+from skprivbn.federation.site._file import Dataset, SiteFile
+from skprivbn.federation.site._host import find_noise
 from skprivbn.federation.site._site import MEET
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
-from skprivbn.mixed_model._protocol import GLMMParty
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
     FederatedStandardScaler,
-    _base,
 )
-from skprivbn.protocols import MomentsParty, moments_settings
+from skprivbn.protocols import MomentsParty, MomentsTerms
 from skprivbn.structure import (
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,
@@ -42,6 +41,7 @@ from tests.federation.flare.hospitals import (
     site_files,
     write_tables,
 )
+from tests.federation.hostile import HostileTerms
 from tests.federation.site.loopback import (
     JOB,
     Authority,
@@ -158,7 +158,7 @@ def test_a_site_does_not_show_keys_whatever_the_coordinator_thinks(open_federati
     rows = RemoteRows(federation, "icu", federation.sites, {"a": "float", "b": "float"})
     rows.aligned = {"cluster": "person", "y": "died"}
     with pytest.raises(PartyError) as caught:
-        rows.federate(MomentsParty, moments_settings("none")).__enter__()
+        rows.federate(MomentsParty, MomentsTerms("none")).__enter__()
     assert caught.value.code == "unknown-dataset"
 
 
@@ -338,28 +338,20 @@ def test_noisy_tables_are_charged(tmp_path, data):
 @pytest.mark.parametrize(
     "change",
     [
-        {"sensitivity": 1.0},
-        {"scale": 1e-3},
         {"min_honest": 3},
-        {"epsilon": 0.01},
-        {"n_parties": 300},
+        {"min_honest": 0},
+        {"epsilon": 0.0},
+        {"epsilon": float("nan")},
+        {"delta": -1.0},
+        {"unit": 1},
     ],
 )
-def test_noise_that_is_worth_less_than_it_claims_is_refused(
-    open_federation, monkeypatch, change
-):
-
-    honest = _base.moments_settings
-
-    def cheat(*args, **kwargs):
-        settings = honest(*args, **kwargs)
-        return settings | {"noise": settings["noise"] | change}
-
+def test_noise_that_is_worth_less_than_it_claims_is_refused(open_federation, change):
     rows = open_federation(budget=BUDGET).rows(["a", "b"])
-    monkeypatch.setattr(_base, "moments_settings", cheat)
-    scaler = FederatedStandardScaler(epsilon=0.5, delta=1e-6, bounds=(-5, 15))
+    bounds = np.array([[-5.0, -5.0], [15.0, 15.0]])
+    terms = HostileTerms(MomentsTerms("none", bounds, 0.5, 1e-6), **change)
     with pytest.raises(PartyError) as caught:
-        scaler.fit(rows)
+        rows.federate(MomentsParty, terms, "masking").__enter__()
     assert caught.value.operation == "session.join"
 
 
@@ -367,14 +359,15 @@ def test_a_subclass_does_not_inherit_a_cheap_cost(tmp_path, data):
     write_tables(tmp_path, *data)
     files = site_files(max_exact_fits=0, budget=BUDGET)
     rows = connect(make_sites(tmp_path, files), "icu").rows(["a"])
-    settings = moments_settings(
-        "none", bounds=np.array([[-5.0], [15.0]]), noise=(0.5, 1e-6), n_parties=3
-    )
-    assert issubclass(GLMMParty, MomentsParty)
-    with rows.federate(MomentsParty, settings) as federation:
+    terms = MomentsTerms("none", np.array([[-5.0], [15.0]]), 0.5, 1e-6)
+    with rows.federate(MomentsParty, terms, "masking") as federation:
         federation.secure_sum("noisy_moments")
-    with pytest.raises(PartyError, match="used up"):
-        rows.federate(GLMMParty, settings).__enter__()
+
+    class MoreParty(MomentsParty):
+        """Releases more, on terms that it has from its parent."""
+
+    assert find_noise(MomentsParty, terms, 1, 3).epsilon == 0.5
+    assert find_noise(MoreParty, terms, 1, 3) is None
 
 
 def test_two_names_of_a_file_share_what_it_allows(tmp_path, data):
@@ -520,7 +513,7 @@ def test_a_roster_of_sites_that_never_met_is_refused(open_federation):
 def test_leaving_ends_the_fit_at_the_sites(open_federation):
     federation = open_federation()
     rows = federation.rows(["a", "b"])
-    fit = rows.federate(MomentsParty, moments_settings("none"))
+    fit = rows.federate(MomentsParty, MomentsTerms("none"), "masking")
     with fit:
         pass
     with pytest.raises(PartyError, match="refuses"):
@@ -535,7 +528,8 @@ def test_leaving_ends_the_fit_at_the_sites(open_federation):
         (("min_rows = 5", "rows = 5"), "unknown entries"),
         (('a = "float"', 'a = "double"'), "column 'a' must be one of"),
         (('"FederatedPCA",', '"Unknown",'), "no such estimators"),
-        (("min_rows = 5", 'backends = ["plaintext"]'), "backends must be"),
+        (("min_rows = 5", 'backends = ["plaintext"]'), "backends must hide"),
+        (("min_rows = 5", 'backends = "masking"'), "backends must be a list"),
         (("min_rows = 5", "min_rows = "), "not valid TOML"),
         (('path = "stays.csv"', ""), "missing entries"),
     ],
@@ -548,9 +542,11 @@ def test_a_wrong_site_file_says_what_is_wrong(tmp_path, change, message):
 
 
 def test_the_table_of_estimators_is_complete():
-    listed = {path for paths in ESTIMATORS.values() for path in paths}
-    for path in listed:
-        assert find_installed_protocol(path) is not None, path
+    listed = {
+        party_class
+        for estimator in announced(PROTOCOLS).values()
+        for party_class in estimator.load().protocols
+    }
     for info in pkgutil.walk_packages(skprivbn.__path__, "skprivbn."):
         if not info.name.endswith((".engine", ".__main__")):
             importlib.import_module(info.name)
@@ -558,5 +554,5 @@ def test_the_table_of_estimators_is_complete():
     while todo:
         todo += (more := (cls := todo.pop()).__subclasses__())
         if cls.__module__.startswith("skprivbn.") and not more:
-            found.add(f"{cls.__module__}:{cls.__qualname__}")
-    assert found <= listed, "name its estimator in ESTIMATORS"
+            found.add(cls)
+    assert found <= listed, "an estimator must name it in its `protocols`"

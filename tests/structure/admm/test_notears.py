@@ -260,11 +260,11 @@ def test_a_party_with_broken_rows_is_named():
     blocks = {"a": X[:10], "b": X[10:20], "c": X[20:]}
     partition = HorizontalPartition(blocks)
     partition._blocks["b"]["X"][0, 0] = np.inf
-    settings = FederatedNotearsADMM()
-    settings.n_features_in_ = 3
+    model = FederatedNotearsADMM()
+    model.n_features_in_ = 3
     from skprivbn.structure.admm._protocol import ADMMParty
 
-    terms = settings._model_settings(3)
+    terms = model._model_terms(3)
     with (
         pytest.raises(PartyError, match="'b'.*do not fit"),
         partition.federate(ADMMParty, terms, "masking"),

@@ -7,6 +7,7 @@ from skprivbn.datasets import make_linear_sem
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.partition import VerticalPartition
+from skprivbn.protocols._columns import ColumnsTerms
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.structure.gaussian._columns_protocol import (
     BITS,
@@ -30,11 +31,9 @@ def federate(X, parties):
         {name: [f"x{j}" for j in held] for name, held in parties.items()},
         order=[f"x{j}" for j in range(X.shape[1])],
     )
-    settings = {
-        "n_columns": {name: len(held) for name, held in parties.items()},
-        "has_keys": False,
-    }
-    return partition, partition.federate(ColumnMomentsParty, settings)
+    owners = [partition.owners[name] for name in partition.feature_names]
+    terms = ColumnsTerms(owners, has_keys=False)
+    return partition, partition.federate(ColumnMomentsParty, terms)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The private learner finds what the pooled one finds, and shows nothing else."""
 
 import pickle
-from dataclasses import asdict
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,10 +17,11 @@ from skprivbn.exceptions import (
     PrivacyLeakWarning,
 )
 from skprivbn.federation import PartyRefusal
+from skprivbn.federation.site._host import find_noise
 from skprivbn.partition import VerticalPartition
-from skprivbn.privacy import PrivacyAccountant, distribute
+from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
-from skprivbn.structure.k2._protocol import K2Party, calibrate
+from skprivbn.structure.k2._protocol import K2Party
 from tests.federation.processes import in_processes
 
 TWO = {"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]}
@@ -290,18 +291,22 @@ def test_noise_grows_with_mistrust():
     assert accountant.spent().epsilon == 0
 
 
-@pytest.mark.parametrize(
-    "min_honest, n_features, fine", [(2, 8, True), (3, 8, False), (2, 4, False)]
-)
-def test_a_site_accepts_enough_noise_only(min_honest, n_features, fine):
-    noise = asdict(distribute(calibrate(1.0, n_features), 3, min_honest))
-    settings = {"owners": ["a"] * 3 + ["b"] * 3 + ["c"] * 2, "noise": noise}
+def terms_of(**parameters):
+    columns = {"clinic": np.zeros((4, 1)), "lab": np.zeros((4, 1))}
+    learner = PrivateK2StructureLearner(**parameters)
+    return learner._terms(VerticalPartition(columns))
+
+
+@pytest.mark.parametrize("min_honest, fine", [(2, True), (3, False)])
+def test_a_site_accepts_enough_noise_only(min_honest, fine):
+    terms = terms_of(epsilon=1.0, min_honest=min_honest)
+    assert terms.table_noise(3).sensitivity == 2
     if fine:
         # the structure comes without noise: a site counts the fit as an exact one
-        assert K2Party.privacy_noise(settings, 3, 3) is None
+        assert find_noise(K2Party, terms, 3, 3) is None
     else:
         with pytest.raises(PartyRefusal):
-            K2Party.privacy_noise(settings, 3, 3)
+            find_noise(K2Party, terms, 3, 3)
 
 
 def test_noise_has_the_scale_of_all_families():
@@ -451,9 +456,9 @@ def test_backends_are_searchable_parameters():
     ],
 )
 def test_labels_that_a_peer_cannot_have_are_refused(told, states):
-    settings = {"owners": ["clinic", "lab"], "has_keys": False, "states": states}
+    terms = replace(terms_of(), states=states)
     context = SimpleNamespace(name="clinic", roster=("clinic", "lab"))
-    party = K2Party({"X": np.array([[0], [1], [1], [0]])}, settings, context)
+    party = K2Party({"X": np.array([[0], [1], [1], [0]])}, terms, context)
 
     class Talk:
         peers = ("lab",)
