@@ -79,7 +79,7 @@ class CollectiveTerms(ColumnsTerms):
 
     def memory(self, n_features):
         """Return the codes of the own columns and the labels of all."""
-        n_labels = sum(map(len, self.states or []))
+        n_labels = sum(len(labels or []) for labels in self.states or [])
         return n_labels, n_labels
 
     def shows_rows(self):

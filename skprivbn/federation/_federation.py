@@ -114,7 +114,8 @@ class Federation(ABC):
         self._close()
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
+        """The terms as plain data."""
         return self.terms.to_payload()
 
     @property

@@ -189,7 +189,8 @@ class Party:
         """Check the block and set up state; called once, before any operation."""
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
+        """The terms as plain data."""
         return self.terms.to_payload()
 
     def schedule(self) -> Generator[Any, Any, Any]:

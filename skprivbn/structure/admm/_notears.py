@@ -383,7 +383,9 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         problem = ConsensusProblem(d, lambda1=lambda1, acyclicity=self.acyclicity)
         if self.method == "linear":
             start = np.zeros(d * d)
-            return self._terms(n_parties, problem, start, defaults, scale=self.loss_scale)
+            return self._terms(
+                n_parties, problem, start, defaults, scale=self.loss_scale
+            )
         problem = replace(
             problem,
             n_maps=self.n_hidden,

@@ -47,7 +47,7 @@ class K2Terms(ColumnsTerms):
 
     def memory(self, n_features):
         """Return the codes of the own columns and the labels of all."""
-        n_labels = sum(map(len, self.states or []))
+        n_labels = sum(len(labels or []) for labels in self.states or [])
         return n_labels, n_labels
 
     def for_tests_only(self):

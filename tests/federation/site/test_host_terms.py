@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from skprivbn.bayesian_network import CollectiveBayesianNetwork
-from skprivbn.crypto import PaillierBackend, PaillierCountBackend
+from skprivbn.crypto import PaillierBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._models import describe_model
 from skprivbn.graphical_model import DPCGMLearner
@@ -54,7 +54,7 @@ def test_a_site_takes_no_part_under_a_key_that_can_be_factored(tmp_path):
     "learner", [CollectiveBayesianNetwork(), PrivateK2StructureLearner()]
 )
 def test_keys_of_counts_are_looked_at_too(learner, weak):
-    backend = PaillierCountBackend(512 if weak else 2048, insecure_test_key=weak)
+    backend = PaillierBackend(key_size=512 if weak else 2048, insecure_test_key=weak)
     columns = {"a": np.zeros((4, 1)), "b": np.zeros((4, 1))}
     learner = clone(learner).set_params(backend=backend)
     terms = learner._terms(VerticalPartition(columns))
