@@ -19,12 +19,13 @@ __all__ = ["private_splits"]
 _ROW_BY_ROW = (LeaveOneGroupOut, LeavePGroupsOut, PredefinedSplit)
 
 
-def private_splits(cv, X, y, n_rows, **split_params):
+def private_splits(cv, X, y, persons, **split_params):
     """Return (train, test) indices; every row is tested at most once.
 
     Adding a row to scikit-learn's KFold moves the boundary of every fold, and so
-    moves other rows. With a number, each row draws its fold by itself, from the
-    operating system's randomness.
+    moves other rows. With a number, each person draws a fold for all of their rows,
+    from the operating system's randomness. A splitter may test a person's rows in
+    several folds; none of these then learns from any row of that person.
 
     Parameters
     ----------
@@ -32,8 +33,8 @@ def private_splits(cv, X, y, n_rows, **split_params):
         Number of folds; fraction of rows to hold out once; or a splitter.
     X, y : array-like
         Passed to a splitter.
-    n_rows : int
-        Number of rows.
+    persons : ndarray of int of shape (n_samples,)
+        Who is behind each row, counted from 0.
     **split_params
         Passed to a splitter, for instance `groups`.
 
@@ -41,12 +42,13 @@ def private_splits(cv, X, y, n_rows, **split_params):
     -------
     list of (ndarray, ndarray)
     """
-    rows = np.arange(n_rows)
+    rows = np.arange(len(persons))
+    n_persons = int(persons.max(initial=-1)) + 1
     if isinstance(cv, Integral):
-        fold = _uniform(n_rows) % np.uint64(cv)
+        fold = (_uniform(n_persons) % np.uint64(cv))[persons]
         return [(rows[fold != k], rows[fold == k]) for k in range(cv)]
     if isinstance(cv, Real):
-        held_out = _uniform(n_rows) < np.uint64(cv * 2**64)
+        held_out = (_uniform(n_persons) < np.uint64(cv * 2**64))[persons]
         return [(rows[~held_out], rows[held_out])]
     splitter = check_cv(cv, y)
     if not isinstance(splitter, _ROW_BY_ROW):
@@ -56,7 +58,7 @@ def private_splits(cv, X, y, n_rows, **split_params):
             "PredefinedSplit or LeaveOneGroupOut"
         )
     splits = list(splitter.split(X, y, **split_params))
-    times_tested = np.zeros(n_rows, dtype=int)
+    times_tested = np.zeros(len(rows), dtype=int)
     for _, test in splits:
         times_tested[test] += 1
     if np.any(times_tested > 1):
@@ -64,7 +66,9 @@ def private_splits(cv, X, y, n_rows, **split_params):
             "a row is in several test folds, so one row could change the score more "
             "than the noise hides; use a splitter that tests each row at most once"
         )
-    return splits
+    return [
+        (train[~np.isin(persons[train], persons[test])], test) for train, test in splits
+    ]
 
 
 def _uniform(size):

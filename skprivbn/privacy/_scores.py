@@ -13,9 +13,20 @@ from sklearn.utils import column_or_1d
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._accountant import check_accountant
 from skprivbn.privacy._mechanisms import CountMechanism
+from skprivbn.utils._missing import is_missing
+from skprivbn.utils._sklearn import _num_samples, _safe_indexing
 from skprivbn.utils._typing import WeightsLike
 
-__all__ = ["NoisyScores", "clipped_sum", "private_score", "row_scores"]
+__all__ = [
+    "NoisyScores",
+    "bounded_weights",
+    "check_individual",
+    "check_weights",
+    "clipped_sum",
+    "private_score",
+    "row_scores",
+    "weight_sum",
+]
 
 #: integer steps between the two score bounds; a row's score is rounded to one
 STEPS = 2**16
@@ -32,6 +43,7 @@ def private_score(
     accountant: PrivacyAccountant | None = None,
     scoring: Callable | None = None,
     sample_weight: WeightsLike | None = None,
+    individual: ArrayLike | None = None,
     max_weight: int = 1,
 ) -> float:
     """Return the mean score of private rows, with noise.
@@ -64,8 +76,11 @@ def private_score(
         the log-probability of the true class.
     sample_weight : array-like of int, default=None
         How often each row counts.
+    individual : array-like of shape (n_samples,), default=None
+        The person behind each row. Without it, noise hides single rows.
     max_weight : int, default=1
-        Public bound of the weights, and of the number of rows of one individual.
+        Public bound of the weight of a row, or of all rows of one individual
+        together: those of individuals with more count less.
 
     Returns
     -------
@@ -93,26 +108,25 @@ def private_score(
     accountant = check_accountant(accountant, epsilon, delta, release.mechanism.rho)
     release.mechanism.spend(accountant, what="mean score of private rows")
     scores = row_scores(estimator, X, y, scoring)
+    persons = check_individual(individual, len(scores))
     weights = check_weights(sample_weight, len(scores), max_weight)
+    weights = bounded_weights(weights, persons, max_weight)
     total = clipped_sum(scores, bounds, weights)
-    means, _, _ = release.release([total], int(weights.sum()))
+    means, _, _ = release.release([total], weight_sum(weights))
     return float(means[0])
 
 
 def row_scores(estimator, X, y=None, scoring=None):
-    """Return one score per row, by default its log-likelihood."""
-    if scoring is not None:
-        scores = scoring(estimator, X, y)
-    elif is_classifier(estimator) and hasattr(estimator, "predict_proba"):
-        scores = _log_probability_of_class(estimator, X, y)
-    elif hasattr(estimator, "score_samples"):
-        scores = estimator.score_samples(X)
-    else:
-        raise TypeError(
-            f"{type(estimator).__name__} has neither score_samples nor (as a "
-            "classifier) predict_proba: give scoring=, a function (estimator, X, y) "
-            "that returns one number per row"
-        )
+    """Return one score per row, by default its log-likelihood.
+
+    Rows that cannot be scored get NaN: an error would tell that there is one.
+    """
+    score = scoring or _default_scoring(estimator, y)
+    try:
+        scores = score(estimator, X, y)
+    except ValueError:
+        rows = range(_num_samples(X))
+        scores = [_score_of_row(score, estimator, X, y, [row]) for row in rows]
     scores = np.asarray(scores, dtype=float)
     if scores.ndim != 1:
         raise ValueError(
@@ -122,9 +136,33 @@ def row_scores(estimator, X, y=None, scoring=None):
     return scores
 
 
+def _score_of_row(score, estimator, X, y, row):
+    y = None if y is None else _safe_indexing(y, row)
+    try:
+        return score(estimator, _safe_indexing(X, row), y)[0]
+    except ValueError:
+        return math.nan
+
+
+def _default_scoring(estimator, y):
+    if is_classifier(estimator) and hasattr(estimator, "predict_proba"):
+        if y is None:
+            raise ValueError("scoring a classifier needs y")
+        return _log_probability_of_class
+    if hasattr(estimator, "score_samples"):
+        return _log_likelihood
+    raise TypeError(
+        f"{type(estimator).__name__} has neither score_samples nor (as a "
+        "classifier) predict_proba: give scoring=, a function (estimator, X, y) "
+        "that returns one number per row"
+    )
+
+
+def _log_likelihood(estimator, X, y):
+    return estimator.score_samples(X)
+
+
 def _log_probability_of_class(estimator, X, y):
-    if y is None:
-        raise ValueError("scoring a classifier needs y")
     probabilities = estimator.predict_proba(X)
     classes, y = np.asarray(estimator.classes_), column_or_1d(y)
     matches = y[:, None] == classes[None, :]
@@ -165,18 +203,60 @@ def check_weights(sample_weight, n_rows, max_weight):
     return whole
 
 
+def check_individual(individual, n_rows):
+    """Return who is behind each row, counted from 0; each row alone if None."""
+    if individual is None:
+        return np.arange(n_rows)
+    individual = column_or_1d(individual)
+    if len(individual) != n_rows:
+        raise ValueError(
+            f"individual has {len(individual)} labels for {n_rows} rows: give one each"
+        )
+    if any(map(is_missing, individual)):
+        raise ValueError(
+            "individual must name the person behind every row: missing labels could "
+            "be one person or many"
+        )
+    return np.unique(individual, return_inverse=True)[1]
+
+
+def bounded_weights(weights, persons, max_weight):
+    """Scale weights down where a person's rows weigh more than `max_weight` together.
+
+    Parameters
+    ----------
+    weights : ndarray of int of shape (n_samples,)
+    persons : ndarray of int of shape (n_samples,)
+        From :func:`check_individual`.
+    max_weight : int
+
+    Returns
+    -------
+    weights : ndarray of float of shape (n_samples,)
+        Those of a person sum to `max_weight` at most.
+    """
+    totals = np.bincount(persons, weights)
+    return weights * max_weight / np.maximum(totals, max_weight)[persons]
+
+
+def weight_sum(weights):
+    """Return the number of rows by weight, in half steps, rounded down row by row."""
+    return int(np.trunc(weights * (STEPS // 2)).sum())
+
+
 def clipped_sum(scores, bounds, weights):
     """Sum of clipped scores around the middle of the bounds, in integer steps.
 
-    Around the middle, one row changes the sum by at most half of the steps. Rows
-    without a number get the lower bound.
+    Around the middle, a row of weight one changes the sum by at most half of the
+    steps. Rows without a number get the lower bound. Fractions are cut towards the
+    middle row by row, so that no person moves the sum by more than their weight.
     """
     low, high = bounds
     clipped = np.clip(np.nan_to_num(scores, nan=low, posinf=high, neginf=low), *bounds)
     steps = np.rint((clipped - (low + high) / 2) / (high - low) * STEPS)
     # rounding of the division must not carry a row past its bound
     steps = np.clip(steps.astype(np.int64), -(STEPS // 2), STEPS // 2)
-    return int(steps @ weights)
+    return int(np.trunc(steps * weights).sum())
 
 
 @dataclass(frozen=True)
@@ -200,10 +280,13 @@ class NoisyScores:
         )
         return cls(mechanism, check_score_bounds(bounds))
 
-    def release(self, totals, n_rows):
-        """Return noisy means, their standard deviations, and the noisy sums."""
+    def release(self, totals, weight):
+        """Return noisy means, their standard deviations, and the noisy sums.
+
+        `weight` comes from :func:`weight_sum`.
+        """
         low, high = self.bounds
-        exact = [*totals, n_rows * (STEPS // 2)]
+        exact = [*totals, weight]
         *noisy, count = self.mechanism.release(np.array(exact, dtype=np.int64))
         rows = max(count / (STEPS // 2), 1.0)
         # in units of the range, around the middle; what follows is post-processing

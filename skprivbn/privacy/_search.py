@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from numbers import Integral, Real
-from textwrap import shorten
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.callback import CallbackSupportMixin
-from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils.metadata_routing import (
@@ -36,19 +34,21 @@ from skprivbn.privacy._candidates import (
 from skprivbn.privacy._folds import private_splits
 from skprivbn.privacy._scores import (
     NoisyScores,
+    bounded_weights,
+    check_individual,
     check_score_bounds,
     check_weights,
     clipped_sum,
     row_scores,
+    weight_sum,
 )
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
-from skprivbn.utils import tell_progress, warn_user
+from skprivbn.utils import tell_progress
 from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import (
     HasMethods,
     Interval,
-    InvalidParameterError,
     RealNotInt,
     StrOptions,
     _check_method_params,
@@ -113,12 +113,13 @@ class PrivateSearchCV(
     cv : int, float or splitter, default=0.25
         A fraction holds out rows once (one fit per candidate). An integer is a number
         of folds (so many fits per candidate, all of which cost). Each row is assigned
-        at random by itself. A splitter must test each row at most once, and should
-        place each row without regard to others, as
-        :class:`sklearn.model_selection.LeaveOneGroupOut` does. If a fit fails, for
-        instance for too few rows, those held out from it count with the lower bound.
+        at random by itself, and rows of one `individual` together. A splitter must
+        test each row at most once, and should place each row without regard to
+        others, as :class:`sklearn.model_selection.LeaveOneGroupOut` does. A fit that
+        fails ends the search.
     max_weight : int, default=1
-        Public bound of `sample_weight` and of the number of rows of one individual.
+        Public bound of the weight of a row in the scores, or of all rows of one
+        `individual` together: those of individuals with more count less.
     refit : bool, default=True
         Fit the best candidate on all rows, at its cost.
     n_jobs : int, default=None
@@ -237,7 +238,8 @@ class PrivateSearchCV(
             Passed to the estimator's `fit` (for instance `party`) or the splitter
             (`groups`), row by row where they have one entry per row. A
             `sample_weight` holds integers up to `max_weight` and weighs the scores
-            as well.
+            as well. With `individual`, the person behind each row, a person's rows
+            are held out together and weigh `max_weight` at most.
 
         Returns
         -------
@@ -249,9 +251,11 @@ class PrivateSearchCV(
         X, y = indexable(X, y)
         n_rows = _num_samples(X)
         self._check_rows(n_rows, y)
+        persons = check_individual(params.get("individual"), n_rows)
         weights = check_weights(params.get("sample_weight"), n_rows, self.max_weight)
+        weights = bounded_weights(weights, persons, self.max_weight)
         fit_params, split_params = self._route(X, params)
-        splits = private_splits(self.cv, X, y, n_rows, **split_params)
+        splits = private_splits(self.cv, X, y, persons, **split_params)
 
         shared = find_accountant(self.estimator, self.accountant)
         cost = self.epsilon, self.delta, choice.rho
@@ -270,14 +274,12 @@ class PrivateSearchCV(
             for train, test in splits
         ]
         outcomes = self._run(fits, X, y)
-        sums, fit_costs, errors = zip(*outcomes)
-        self._report_failures([e for e in errors if e is not None], len(errors))
-        n_tested = int(sum(weights[test].sum() for _, test in splits))
+        sums, fit_costs = zip(*outcomes)
+        tested = sum(weight_sum(weights[test]) for _, test in splits)
         totals = np.reshape(sums, (len(candidates), len(splits))).sum(axis=1)
-        known = [cost for cost in fit_costs if cost is not None]
-        self._warn_if_exact(known, shared)
+        self._warn_if_exact(fit_costs, shared)
 
-        self.best_index_, scores = choice.release(totals, n_tested)
+        self.best_index_, scores = choice.release(totals, tested)
         self.cv_results_ = parameter_table(candidates) | scores
         if "mean_test_score" in scores:
             self.best_score_ = float(scores["mean_test_score"][self.best_index_])
@@ -286,28 +288,9 @@ class PrivateSearchCV(
         if self.refit:
             best = make_candidate(self.estimator, self.best_params_, shared)
             self.best_estimator_ = _fit(best, X, y, fit_params)
-            refit_cost = cost_of_fit(self.best_estimator_)
-            if not known:
-                self._warn_if_exact([refit_cost], shared)
-            costs.append(refit_cost)
-            known.append(refit_cost)
-        # a fit that failed may have spent its budget before it did
-        costs.extend(max(known) if cost is None else cost for cost in fit_costs)
-        self.privacy_spent_ = sum_of_costs(costs)
+            costs.append(cost_of_fit(self.best_estimator_))
+        self.privacy_spent_ = sum_of_costs([*costs, *fit_costs])
         return self
-
-    def _report_failures(self, errors, n_fits):
-        if not errors:
-            return
-        first = shorten(errors[0], 300)
-        if len(errors) == n_fits and not self.refit:
-            raise ValueError(f"all {n_fits} fits failed, the first with: {first}")
-        warn_user(
-            f"{len(errors)} of {n_fits} fits failed, so that the rows held out from "
-            "them count with the lower score bound; more rows or fewer folds help if "
-            f"the folds are too small. The first failed with: {first}",
-            FitFailedWarning,
-        )
 
     def _warn_if_exact(self, costs, accountant):
         if any(math.isinf(cost.epsilon) for cost in costs):
@@ -467,26 +450,20 @@ class PrivateSearchCV(
 def _fit_and_sum(estimator, data, split, bounds, scoring):
     """Fit on one part, sum the clipped scores of the other; what a worker does.
 
-    Returns the sum, the cost of the fit, and what went wrong: the rows of a fold are
-    drawn, so that by chance they may be too few, or all of one class.
+    Returns the sum and the cost of the fit. A fit that fails ends the search: whatever
+    stood for its scores would let the row that made it fail move the sum by all rows.
     """
     X, y, weights, fit_params = data
     train, test = split
     fit_params = _check_method_params(X, fit_params, indices=train)
     y_train = None if y is None else _safe_indexing(y, train)
-    try:
-        estimator = _fit(estimator, _safe_indexing(X, train), y_train, fit_params)
-    except InvalidParameterError:
-        raise
-    except ValueError as error:
-        lowest = np.full(len(test), bounds[0])
-        return clipped_sum(lowest, bounds, weights[test]), None, str(error)
+    estimator = _fit(estimator, _safe_indexing(X, train), y_train, fit_params)
     total = 0
     if len(test):
         y_test = None if y is None else _safe_indexing(y, test)
         scores = row_scores(estimator, _safe_indexing(X, test), y_test, scoring)
         total = clipped_sum(scores, bounds, weights[test])
-    return total, cost_of_fit(estimator), None
+    return total, cost_of_fit(estimator)
 
 
 def _fit(estimator, X, y, fit_params):

@@ -19,8 +19,8 @@ class NoisyRanking:
         self.scores, self.bounds = scores, scores.bounds
         self.rho = scores.mechanism.rho
 
-    def release(self, totals, n_rows):
-        means, stds, sums = self.scores.release(totals, n_rows)
+    def release(self, totals, weight):
+        means, stds, sums = self.scores.release(totals, weight)
         order = np.argsort(-sums, kind="stable")
         rank = np.empty(sums.size, dtype=np.int32)
         rank[order] = np.arange(1, sums.size + 1)
@@ -39,7 +39,7 @@ class NoisyMax:
     def __init__(self, epsilon, bounds, max_weight):
         self.epsilon, self.bounds, self.max_weight = epsilon, bounds, max_weight
 
-    def release(self, totals, n_rows):
+    def release(self, totals, weight):
         # one row moves one sum up and another down, each by half of the steps: the
         # winner's lead changes by twice that, whatever the number of candidates
         lead = self.max_weight * STEPS

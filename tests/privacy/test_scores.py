@@ -8,7 +8,14 @@ from sklearn.naive_bayes import GaussianNB
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.privacy import PrivacyAccountant, private_score
-from skprivbn.privacy._scores import STEPS, NoisyScores, clipped_sum, row_scores
+from skprivbn.privacy._scores import (
+    STEPS,
+    NoisyScores,
+    bounded_weights,
+    clipped_sum,
+    row_scores,
+    weight_sum,
+)
 from tests.privacy.toys import prove_epsilon
 
 
@@ -41,13 +48,29 @@ def test_sums_are_the_clipped_mean():
     assert mean == pytest.approx(expected, abs=5 / STEPS)
 
 
+@pytest.mark.parametrize("max_weight", [1, 3, 7])
+def test_one_person_moves_sums_by_at_most_their_weight(max_weight):
+    rng = np.random.default_rng(0)
+    for n_rows in (1, 2, 3, 7, 49, 1000):
+        weights = rng.integers(1, max_weight + 1, size=n_rows)
+        persons = np.zeros(n_rows, dtype=int)
+        bounded = bounded_weights(weights, persons, max_weight)
+        most = max_weight * (STEPS // 2)
+        assert weight_sum(bounded) <= most
+        for score in (-9.0, 9.0):
+            scores = np.full(n_rows, score)
+            assert abs(clipped_sum(scores, (-5, 0), bounded)) <= most
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_noise_is_as_large_as_stated(delta):
     release = NoisyScores.for_budget(1.0, delta, (-5, 0), n_scores=3)
     ones = np.ones(1000, dtype=int)
     truth = [-1.0, -2.5, -4.0]
     totals = [clipped_sum(np.full(1000, s), (-5, 0), ones) for s in truth]
-    means, stds = zip(*(release.release(totals, 1000)[:2] for _ in range(2000)))
+    means, stds = zip(
+        *(release.release(totals, weight_sum(ones))[:2] for _ in range(2000))
+    )
     np.testing.assert_allclose(np.mean(means, axis=0), truth, atol=0.02)
     np.testing.assert_allclose(np.std(means, axis=0), np.mean(stds, axis=0), rtol=0.25)
 

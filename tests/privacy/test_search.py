@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.exceptions import FitFailedWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import (
     KFold,
@@ -222,65 +220,123 @@ def test_score_passes_weights_on():
 
 
 def test_folds_are_drawn_row_by_row():
-    splits = private_splits(4, None, None, 8000)
+    splits = private_splits(4, None, None, np.arange(8000))
     tested = np.concatenate([test for _, test in splits])
     np.testing.assert_array_equal(np.sort(tested), np.arange(8000))
     for train, test in splits:
         assert abs(test.size - 2000) < 6 * math.sqrt(8000 * 3 / 16)
         assert np.intersect1d(train, test).size == 0
-    ((train, test),) = private_splits(0.25, None, None, 8000)
+    ((train, test),) = private_splits(0.25, None, None, np.arange(8000))
     assert abs(test.size - 2000) < 6 * math.sqrt(8000 * 3 / 16)
     assert train.size + test.size == 8000
 
 
-@pytest.fixture
-def all_held_out(monkeypatch):
-    """Coins that hold out every row: nothing is left to fit."""
-    coins = np.zeros(1, dtype=np.uint64)
-    monkeypatch.setattr("skprivbn.privacy._folds._uniform", coins.repeat)
+class RefusesThrees(NoisyHistogram):
+    """A broken estimator: one row makes its fit fail."""
+
+    def fit(self, X, y=None):
+        super().fit(X)
+        if np.any(X == 3):
+            raise ValueError("what is a three?")
+        return self
 
 
-@pytest.mark.usefixtures("all_held_out")
-def test_fits_that_fail_by_the_luck_of_the_folds_count_as_worst(X):
+def test_a_fit_that_fails_ends_the_search(X):
     accountant = PrivacyAccountant(epsilon=20.0)
-    search = make_search(accountant=accountant, epsilon=9.0)
-    with pytest.warns(FitFailedWarning, match="2 of 2 fits failed.*minimum of 1"):
+    grid = {"prior": [1e6, 1.0]}
+    search = PrivateSearchCV(RefusesThrees(), grid, BOUNDS, accountant=accountant)
+    with pytest.raises(ValueError, match="what is a three"):
         search.fit(X)
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], -6.0, atol=0.1)
-    assert search.best_estimator_.n_rows_ == len(X)
-    # what they may have spent is counted all the same
-    assert search.privacy_spent_.epsilon == pytest.approx(9.0 + 2 * 1.0 + 1.0)
-    with pytest.raises(ValueError, match="all 2 fits failed"):
-        search.set_params(refit=False, accountant=None).fit(X)
+    # the choice and the first fit, which spent before it failed
+    assert accountant.spent().epsilon == pytest.approx(2.0)
 
 
-@pytest.mark.usefixtures("all_held_out")
-def test_what_is_wrong_whatever_the_folds_is_still_raised(X):
-    search = PrivateSearchCV(GaussianMixture(), {"n_components": [1, -1]}, BOUNDS)
-    with pytest.raises(ValueError, match="'n_components' parameter"):
-        search.fit(X)
-    rows = np.array([[0.0], [1.0], [2.0]])
-    search = PrivateSearchCV(LogisticRegression(), {"C": [1.0]}, BOUNDS)
-    with (
-        pytest.warns(FitFailedWarning),
-        pytest.raises(ValueError, match="one class"),
-    ):
-        search.fit(rows, [1, 1, 1])
-    with pytest.warns(FitFailedWarning), pytest.warns(PrivacyLeakWarning):
-        search.fit(rows, [0, 1, 1])
-    assert search.privacy_spent_.epsilon == math.inf
+def test_rows_that_cannot_be_scored_count_as_worst(X):
+    def scoring(model, X, y):
+        if np.any(X == 3):
+            raise ValueError("what is a three?")
+        return np.zeros(len(X))
+
+    search = make_search(epsilon=100.0, scoring=scoring, cv=2).fit(X)
+    expected = -6.0 * np.mean(X == 3)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], expected, atol=0.01
+    )
+
+
+@pytest.mark.parametrize("cv", [3, 0.5, PredefinedSplit(np.arange(3000) % 3)])
+def test_nobody_is_judged_by_what_was_learnt_from_them(cv):
+    persons = np.arange(3000) // 3
+    splits = private_splits(cv, np.zeros((3000, 1)), None, persons)
+    for train, test in splits:
+        assert np.intersect1d(persons[train], persons[test]).size == 0
+    if not isinstance(cv, PredefinedSplit):
+        assert any(len(train) for train, _ in splits)
+        tested = [set(persons[test]) for _, test in splits]
+        assert sum(map(len, tested)) == len(set.union(*tested))
+
+
+class TakesPersons(NoisyHistogram):
+    """A histogram that hears of persons, and has no noise to speak of."""
+
+    def fit(self, X, y=None, *, individual=None):
+        return super().fit(X)
+
+
+def audit_person(n_trials):
+    """Audit a search on neighbours that differ in a person with ten rows."""
+    rows = np.zeros((20, 1), dtype=int)
+    more = np.append(rows, np.ones((10, 1), dtype=int), axis=0)
+    search = PrivateSearchCV(
+        TakesPersons(epsilon=1e-4),
+        {"prior": [1e6]},
+        (-1.0, 1.0),
+        epsilon=1.5,
+        cv=0.9,
+        scoring=lambda model, X, y: X[:, 0],
+        refit=False,
+    )
+    persons = {20: np.arange(20), 30: np.append(np.arange(20), np.full(10, 20))}
+
+    def releases(X):
+        searches = (
+            clone(search).fit(X, individual=persons[len(X)]) for _ in range(n_trials)
+        )
+        return [s.best_score_ for s in searches]
+
+    return releases(more), releases(rows)
+
+
+def test_audit_of_a_person_with_many_rows(monkeypatch):
+    assert prove_epsilon(*audit_person(300)) <= 1.5
+    # the broken twin: everybody's rows count in full
+    monkeypatch.setattr(
+        "skprivbn.privacy._search.bounded_weights", lambda weights, *_: weights
+    )
+    assert suspect_epsilon(*audit_person(300)) > 1.5
+
+
+def test_individuals_need_names(X):
+    for missing in (np.nan, None):
+        individual = np.arange(3000).astype(object)
+        individual[7] = missing
+        with pytest.raises(ValueError, match="name the person behind every row"):
+            make_search().fit(X, individual=individual)
+    with pytest.raises(ValueError, match="2 labels for 3000 rows"):
+        make_search().fit(X, individual=["a", "b"])
 
 
 def test_folds_that_move_other_rows_warn():
     X = np.zeros((10, 1))
+    rows = np.arange(10)
     with pytest.warns(PrivacyLeakWarning, match="KFold"):
-        private_splits(KFold(2), X, None, 10)
-    assert len(private_splits(PredefinedSplit([0] * 5 + [1] * 5), X, None, 10)) == 2
+        private_splits(KFold(2), X, None, rows)
+    assert len(private_splits(PredefinedSplit([0] * 5 + [1] * 5), X, None, rows)) == 2
     with (
         pytest.warns(PrivacyLeakWarning, match="ShuffleSplit"),
         pytest.raises(ValueError, match="several test folds"),
     ):
-        private_splits(ShuffleSplit(5, test_size=0.5), X, None, 10)
+        private_splits(ShuffleSplit(5, test_size=0.5), X, None, rows)
 
 
 def first_wins(totals, epsilon, n_releases=1000):

@@ -32,7 +32,7 @@ class NoisyHistogram(DensityMixin, BaseEstimator):
             self.accountant, self.epsilon, self.delta, noise.rho
         )
         self.privacy_spent_ = noise.spend(accountant, what="histogram")
-        X = validate_data(self, X)
+        X = validate_data(self, X, ensure_min_samples=0)
         self.n_rows_, self.party_ = len(X), party
         counts = np.bincount(
             X[:, 0].astype(int), weights=sample_weight, minlength=self.n_states
