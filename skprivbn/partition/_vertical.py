@@ -69,9 +69,9 @@ class VerticalPartition(LocalPartition):
 
     def __init__(
         self,
-        blocks: dict[str, ArrayLike],
-        columns: dict[str, Sequence[str]] | None = None,
-        keys: dict[str, ArrayLike] | None = None,
+        blocks: Mapping[str, ArrayLike],
+        columns: Mapping[str, Sequence[str]] | None = None,
+        keys: Mapping[str, ArrayLike] | None = None,
         order: Sequence[str] | None = None,
     ) -> None:
         check_is_mapping(blocks, "blocks", "columns")
@@ -197,10 +197,10 @@ class VerticalPartition(LocalPartition):
         partition : VerticalPartition
         """
         blocks = {name: block["X"] for name, block in self._blocks.items()}
-        keys = {name: block.get("keys") for name, block in self._blocks.items()}
-        partition = VerticalPartition(
-            blocks, self.columns, keys if self.has_keys else None, feature_names
-        )
+        keys = None
+        if self.has_keys:
+            keys = {name: block["keys"] for name, block in self._blocks.items()}
+        partition = VerticalPartition(blocks, self.columns, keys, feature_names)
         partition.categories = self.categories
         return partition
 
