@@ -90,7 +90,7 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
         - "auto" takes of "equal_variance", "bic" and "ges" the one whose graph gives
           rows set aside by every party the highest likelihood.
 
-    parties : dict, list of pairs or "prefix", default=None
+    parties : dict, list of pairs, "prefix" or None, default=None
         Which party holds which columns, if columns and not rows are spread. Columns
         are rounded to 2**-13 of their standard deviation.
     basis : {"sigmoid", "polynomial"}, default=None

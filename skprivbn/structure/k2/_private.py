@@ -101,7 +101,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         `fit_parameters`.
     parents_ : dict of str to list of str
         In the order in which they were found.
-    adjacency_matrix_ : ndarray of bool, shape (n_features, n_features)
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
         True at [i, j] for an edge from i to j.
     ordering_ : list of str
         The ordering used.
