@@ -1,35 +1,28 @@
 """What every federated estimator shares."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
-from skprivbn.exceptions import PartitionError
-from skprivbn.federation._models import describe_model, rebuild_model
-from skprivbn.federation._old_settings import OldSettings
-from skprivbn.federation._remote import name_results
-from skprivbn.partition import (
-    HorizontalPartition,
-    RemoteResults,
-    RemoteRows,
-    check_horizontal,
-    check_vertical,
-)
-from skprivbn.protocols._columns import ScoreTerms, sum_shared_scores
-from skprivbn.protocols._models import ModelParty, ModelTerms, sum_scores
-from skprivbn.utils import warn_leak
-from skprivbn.utils._doc_link import DocLinkMixin
+from skprivbn.federation import check_received
+from skprivbn.partition import check_horizontal
+from skprivbn.protocols._applied import add_scores, open_federation
 from skprivbn.utils._saved_version import SavedVersionMixin
-from skprivbn.utils._sklearn import StrOptions
+from skprivbn.utils._sklearn import StrOptions, _fit_context
+from skprivbn.utils._typing import TableLike
 
-__all__ = ["BACKEND_CONSTRAINT", "FederatedMixin"]
+__all__ = ["BACKEND_CONSTRAINT", "FederatedEstimator", "FederatedMixin"]
 
 BACKEND_CONSTRAINT = [StrOptions(set(BACKENDS)), AdditiveBackend]
 
 
-class BackendMixin(DocLinkMixin, SavedVersionMixin):
+class BackendMixin(SavedVersionMixin):
     """Says what to write where a backend that was given by name is to have parameters.
 
     Attributes
@@ -39,6 +32,8 @@ class BackendMixin(DocLinkMixin, SavedVersionMixin):
     """
 
     _backends: Mapping[str, type] = BACKENDS
+    #: whether the backend adds vectors of rows, not counts of columns
+    _adds_rows = False
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also those of a backend (``backend__preset``).
@@ -73,6 +68,7 @@ class FederatedMixin(BackendMixin):
     """
 
     __metadata_request__fit = {"party": True}
+    _adds_rows = True
 
     def _check_noise_fits(self, noise, unit=1.0):
         """Raise if noise, in a unit, may be more than the backend can add.
@@ -108,188 +104,150 @@ class FederatedMixin(BackendMixin):
             To be used as a context manager.
         """
         backend = options.pop("backend", self.backend)
-        return _open(
+        return open_federation(
             partition, party_class, terms, backend, min_rows=min_rows, **options
         )
 
 
-def _open(partition, party_class, terms, backend, **options):
-    backend = resolve_backend(backend)
-    _warn_of_roster(backend, partition)
-    if isinstance(terms, dict):
-        terms = OldSettings(party_class, terms)
-    if getattr(backend, "recovery", False) and terms.survives_losses():
-        options.setdefault("on_dropout", "continue")
-    return partition.federate(party_class, terms, backend, **options)
+class FederatedEstimator(FederatedMixin, BaseEstimator):
+    """An estimator that learns from rows of several parties, but for what it learns.
 
+    A subclass names its party classes in `protocols` and defines :meth:`_learn`. Input,
+    who holds which rows, the secure sums, the ledger, ``score`` and predictions at
+    sites are taken care of here. Estimators that sites are to apply define
+    :meth:`_learnt_shapes`, and those that they are to score ``_row_scores``.
 
-def _warn_of_roster(backend, partition):
-    leaks = backend.leaks()
-    if leaks is not None:
-        warn_leak(leaks)
-    if backend.kind == "plaintext":
-        return
-    if partition.n_parties == 1:
-        warn_leak(
-            "all rows are taken to be one party's: there is nobody to hide them from "
-            "and the sums are that party's own; pass party= to say who holds each row"
-        )
-    elif partition.n_parties == 2:
-        warn_leak(
-            "with two parties, each learns the other's sums by subtracting its own; "
-            "three or more are needed to hide them"
-        )
-
-
-def add_scores(estimator, X, sample_weight=None, **options):
-    """Return the sum of the scores of all parties' rows, and their number.
-
-    One secure sum. It is entered in the estimator's ledger.
-
-    Parameters
+    Attributes
     ----------
-    estimator : estimator
-        Fitted; one of the registry of :class:`~skprivbn.federation.ModelParty`.
-    X : HorizontalPartition or RemoteRows
-    sample_weight : None
-        Anything else is refused.
-    **options
-        Of ``check_horizontal``.
+    protocols : tuple of type
+        Party classes that the estimator asks data holders to run, and ``ModelParty`` if
+        they may apply it.
 
-    Returns
-    -------
-    total : float
-    n_rows : int
+    See Also
+    --------
+    skprivbn.federation.Party : A data holder's side.
+    skprivbn.federation.Terms : What a protocol says about itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.base import FederatedEstimator
+    >>> from skprivbn.federation import Party, Terms, operation
+    >>> class RangeParty(Party):
+    ...     @operation(tells="number and sums of its rows", exact=True)
+    ...     def sums(self):
+    ...         X = self.finite_numbers()
+    ...         return self.hide(np.append(len(X), X.sum(axis=0)))
+    >>> class FederatedMean(FederatedEstimator):
+    ...     protocols = (RangeParty,)
+    ...
+    ...     def __init__(self, backend="masking"):
+    ...         self.backend = backend
+    ...
+    ...     def _learn(self, partition):
+    ...         with self._federate(partition, RangeParty, Terms()) as federation:
+    ...             n, *sums = federation.secure_sum("sums")
+    ...         self.mean_, self.ledger_ = np.array(sums) / n, federation.ledger
+    >>> X = [[0.0, 2.0], [2.0, 4.0], [4.0, 6.0]]
+    >>> FederatedMean().fit(X, party=["north", "south", "west"]).mean_
+    array([2., 4.])
     """
-    _check_weights(sample_weight)
-    partition = _rows_of(estimator, X, "score", options)
-    _warn_of_score(estimator)
-    # what adds counts of columns cannot add scores
-    adds = isinstance(estimator, FederatedMixin)
-    backend = estimator.backend if adds else "masking"
-    terms = ModelTerms(describe_model(estimator))
-    with _open(partition, ModelParty, terms, backend) as federation:
-        total, n_rows = sum_scores(federation)
-    estimator.ledger_.append(federation.ledger)
-    return total, n_rows
 
+    protocols: tuple[type, ...] = ()
+    _parameter_constraints: dict = {"backend": BACKEND_CONSTRAINT}
 
-def add_column_scores(estimator, X, sample_weight, party_class):
-    """Return the log-likelihood of records of several parties, and their number.
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike | None = None,
+        *,
+        party: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from the rows of all parties.
 
-    Only the sum over all records becomes known. It is entered in the estimator's
-    ledger.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
+                RemoteRows
+            The rows of all parties.
+        y : array-like of shape (n_samples,), default=None
+            What goes with each row; the name of a column if X is remote.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
 
-    Parameters
-    ----------
-    estimator : estimator
-        With a fitted `network_`.
-    X : VerticalPartition or RemoteColumns
-    sample_weight : None
-        Anything else is refused.
-    party_class : type
-        A ``SharedScoreParty`` for this kind of network.
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        partition = check_horizontal(self, X, party, dtype=np.float64, aligned={"y": y})
+        self._learn(partition)
+        return self
 
-    Returns
-    -------
-    total : float
-        Minus infinity if a record is impossible.
-    n_records : int
-    """
-    _check_weights(sample_weight)
-    partition = check_vertical(estimator, X, reset=False)
-    nodes = list(estimator.network_.nodes)
-    _warn_of_score(estimator)
-    owners = [partition.owners[node] for node in nodes]
-    terms = ScoreTerms(owners, partition.has_keys, describe_model(estimator))
-    with partition.federate(party_class, terms, "masking") as federation:
-        total, n_records = sum_shared_scores(federation, party_class.unit)
-    estimator.ledger_.append(federation.ledger)
-    return total, n_records
+    @abstractmethod
+    def _learn(self, partition):
+        """Set the fitted attributes, `ledger_` among them, from what parties tell.
 
+        Parameters
+        ----------
+        partition : HorizontalPartition or RemoteRows
+            Checked; to be handed to :meth:`_federate`.
+        """
 
-def _check_weights(sample_weight):
-    if sample_weight is not None:
-        raise PartitionError(
-            "sample_weight goes with rows that are here: the rows of a partition all "
-            "count the same"
-        )
+    @classmethod
+    def _learnt_shapes(cls, n_features):
+        """Return names and shapes of the fitted attributes that make a prediction.
 
+        Sites refuse arrays of any other shape: one with an entry for every row could
+        pick out single rows.
 
-def _warn_of_score(estimator):
-    if getattr(estimator, "epsilon", None) is not None:
-        warn_leak(
-            "score tells an exact sum over the parties' rows, which the privacy budget "
-            "of the fit does not cover"
-        )
+        Parameters
+        ----------
+        n_features : int
 
+        Returns
+        -------
+        shapes : dict of str to tuple of int
+        """
+        raise NotImplementedError(f"{cls.__name__} has no _learnt_shapes")
 
-def predict_at_sites(estimator, X, method, **options):
-    """Have every site apply an estimator to its rows and keep what comes out.
+    def _public_model(self):
+        shapes = self._learnt_shapes(self.n_features_in_)
+        return {name: np.asarray(getattr(self, name)) for name in shapes}
 
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted.
-    X : RemoteRows
-    method : {"predict", "predict_proba"}
-    **options
-        Of ``check_horizontal``.
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        estimator = cls()
+        for name, shape in cls._learnt_shapes(n_features).items():
+            setattr(estimator, name, check_received(model[name], shape))
+        return estimator
 
-    Returns
-    -------
-    results : RemoteResults
-        Says where the sites keep them.
-    """
-    if isinstance(X, HorizontalPartition):
-        raise PartitionError(
-            f"{method} on a HorizontalPartition would pool the parties' rows: let "
-            "every holder call it on its own"
-        )
-    rows = _rows_of(estimator, X, method, options)
-    terms = ModelTerms(describe_model(estimator), "keep", method)
-    with rows.federate(ModelParty, terms) as federation:
-        federation.call("keep")
-    estimator.ledger_.append(federation.ledger)
-    file = name_results(rows.dataset, terms.keeps_results(), federation.session)
-    return RemoteResults(rows.names, file, federation.ledger)
+    def score(
+        self, X: TableLike, y: ArrayLike | None = None, sample_weight: Any = None
+    ) -> float:
+        """Return the mean score of rows, wherever they are.
 
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
+                RemoteRows
+            Of rows that parties hold, only the sum of all scores becomes known.
+        y : array-like of shape (n_samples,), default=None
+            What goes with each row; the name of a column if X is remote.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of rows that are here.
 
-def transform_at_holders(transformer, X):
-    """Return rows that their holders transform, each its own.
-
-    Parameters
-    ----------
-    transformer : estimator
-        Fitted.
-    X : HorizontalPartition or RemoteRows
-
-    Returns
-    -------
-    partition : HorizontalPartition or RemoteRows
-        Remote rows are transformed whenever they are used.
-    """
-    if isinstance(X, RemoteRows):
-        rows = _rows_of(transformer, X, "transform", {"dtype": float})
-        names = transformer.get_feature_names_out().tolist()
-        return rows.transformed(describe_model(transformer), names)
-    if isinstance(X, HorizontalPartition):
-        rows = check_horizontal(
-            transformer, X, reset=False, dtype=[np.float64, np.float32]
-        )
-        names = None
-        if hasattr(transformer, "feature_names_in_"):
-            names = transformer.get_feature_names_out().tolist()
-        # as at a site: names have been checked and holders' arrays have none
-        applied = rebuild_model(describe_model(transformer), rows.n_features)
-        return rows.map_rows(lambda X: np.asarray(applied.transform(X)), names)
-    raise PartitionError(f"transform needs rows, got a {type(X).__name__}")
-
-
-def _rows_of(estimator, X, method, options):
-    if not isinstance(X, HorizontalPartition | RemoteRows):
-        raise PartitionError(
-            f"{method} needs whole rows, got a {type(X).__name__}: what a row is worth "
-            "depends on columns of several parties, none of whom may see the others'"
-        )
-    return check_horizontal(estimator, X, reset=False, **options)
+        Returns
+        -------
+        score : float
+        """
+        if hasattr(X, "federate"):
+            total, n_rows = add_scores(
+                self, X, sample_weight, dtype=np.float64, aligned={"y": y}
+            )
+            return total / n_rows
+        beside = {} if y is None else {"y": np.asarray(y)}
+        X = validate_data(self, X, reset=False)
+        scores = self._row_scores(X, **beside)
+        return float(np.average(scores, weights=sample_weight))

@@ -27,8 +27,8 @@ LAYERS = {
     "privacy": 2,
     "federation": 3,
     "partition": 4,
-    "protocols": 4,
-    "base": 5,
+    "protocols": 5,
+    "base": 6,
 }
 FAMILIES = {
     "bayesian_network",

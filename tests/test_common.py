@@ -2,7 +2,6 @@
 
 import inspect
 import pickle
-from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -81,17 +80,6 @@ def test_every_parameter_has_a_constraint(estimator):
 def test_repr_and_html(estimator):
     assert type(estimator).__name__ in repr(estimator)
     assert type(estimator).__name__ in estimator._repr_html_()
-
-
-@each(ESTIMATORS)
-def test_html_links_to_the_page_of_the_class(estimator, monkeypatch):
-    assert estimator._get_doc_link() == ""
-    monkeypatch.setenv("SKPRIVBN_DOC_URL", "https://hospital.example/skprivbn/")
-    link = estimator._get_doc_link()
-    assert link in estimator._repr_html_()
-    name = link.removeprefix("https://hospital.example/skprivbn/api/generated/")
-    module, _, name = name.removesuffix(".html").rpartition(".")
-    assert getattr(import_module(module), name) is type(estimator)
 
 
 def data_for(estimator):

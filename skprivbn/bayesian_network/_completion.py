@@ -7,16 +7,12 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import (
-    BackendMixin,
-    add_column_scores,
-    add_scores,
-    predict_at_sites,
-)
+from skprivbn.base import BackendMixin
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto.shares import COUNT_BACKENDS
 from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
+from skprivbn.protocols._applied import add_column_scores, add_scores, predict_at_sites
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 

@@ -26,7 +26,13 @@ from skprivbn.crypto._base import (
 )
 from skprivbn.crypto._ckks import CKKSBackend
 from skprivbn.crypto._masking import MaskingBackend
-from skprivbn.crypto._numbers import RangeError
+from skprivbn.crypto._numbers import (
+    RangeError,
+    limbs_from_bytes,
+    limbs_to_bytes,
+    subtract_limbs,
+    sum_limbs,
+)
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 from skprivbn.crypto._registry import BACKENDS, resolve_backend
@@ -44,5 +50,9 @@ __all__ = [
     "PlaintextBackend",
     "RangeError",
     "SumSession",
+    "limbs_from_bytes",
+    "limbs_to_bytes",
     "resolve_backend",
+    "subtract_limbs",
+    "sum_limbs",
 ]

@@ -22,6 +22,7 @@ from skprivbn.crypto._authentication import GroupKey, TagRing, TagSecrets
 from skprivbn.crypto._derive import join_fields, session_binding
 from skprivbn.crypto._numbers import FixedPoint, check_range, check_vector
 from skprivbn.exceptions import ProtocolError
+from skprivbn.utils._sklearn import check_parameters
 
 __all__ = ["AdditiveBackend", "HiddenVector", "PartyContext", "SumSession"]
 
@@ -337,7 +338,7 @@ class AdditiveBackend(BaseEstimator, ABC):
 
     def validate(self) -> None:
         """Raise ValueError unless the hyper-parameters make sense and are safe."""
-        self._validate_params()
+        check_parameters(self)
 
     def leaks(self) -> str | None:
         """Say what this backend fails to hide by its very choice; None if nothing.

@@ -5,6 +5,7 @@ unsigned 64-bit limbs, the low limbs first, in two's complement. A value is its 
 times the grid, a power of two.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -183,7 +184,7 @@ def add_limbs(total, limbs):
     high += low < limbs[0]
 
 
-def subtract_limbs(total, limbs):
+def subtract_limbs(total: np.ndarray, limbs: np.ndarray) -> None:
     """Subtract `limbs` from `total` modulo 2**128, in place."""
     low, high = total
     high -= low < limbs[0]
@@ -191,7 +192,7 @@ def subtract_limbs(total, limbs):
     high -= limbs[1]
 
 
-def sum_limbs(vectors):
+def sum_limbs(vectors: Sequence[bytes]) -> np.ndarray:
     """Add many vectors, given as bytes of limbs, modulo 2**128.
 
     Digits of 32 bits add up in 64 bits without loss, so that carries are due once.
@@ -217,11 +218,11 @@ def _negate_where(limbs, where):
     high += where & (low == 0)
 
 
-def limbs_to_bytes(limbs):
+def limbs_to_bytes(limbs: np.ndarray) -> bytes:
     """Return little-endian bytes, all low limbs first."""
     return limbs.astype("<u8", copy=False).tobytes()
 
 
-def limbs_from_bytes(data):
+def limbs_from_bytes(data: bytes) -> np.ndarray:
     """Return a read-only (2, n) view of little-endian bytes."""
     return np.frombuffer(data, dtype="<u8").reshape(2, -1)

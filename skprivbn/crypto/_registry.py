@@ -45,7 +45,10 @@ def resolve_backend(
     names = ", ".join(map(repr, BACKENDS))
     if isinstance(backend, str):
         if backend not in BACKENDS:
-            raise ValueError(f"unknown backend {backend!r}: choose one of {names}")
+            raise ValueError(
+                f"unknown backend {backend!r}: choose one of {names}, or give an "
+                "instance"
+            )
         backend = BACKENDS[backend]()
     elif isinstance(backend, AdditiveBackend):
         backend = clone(backend)

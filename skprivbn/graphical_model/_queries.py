@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.federation.site._demands import check_size
 from skprivbn.graphical_model._counting import resolve_cliques
 from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.partition import RemoteResults
+from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 

@@ -8,12 +8,12 @@ from scipy.special import expit
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger, check_received
 from skprivbn.mixed_model._summary import GLMMSummary
 from skprivbn.partition import RemoteResults
 from skprivbn.partition._horizontal import one_per_row
+from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names
 from skprivbn.utils._typing import TableLike, WeightsLike
 

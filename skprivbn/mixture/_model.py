@@ -8,7 +8,6 @@ from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.federation import check_received
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
@@ -18,6 +17,7 @@ from skprivbn.mixture._gaussian_steps import (
     weighted_log_density,
 )
 from skprivbn.partition import RemoteResults
+from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils._typing import TableLike, WeightsLike
 
 __all__ = ["FittedMixtureMixin"]

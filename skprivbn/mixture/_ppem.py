@@ -36,6 +36,7 @@ from skprivbn.utils._sklearn import (
     _check_precisions,
     _check_weights,
     _fit_context,
+    open_callbacks,
 )
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
@@ -275,7 +276,7 @@ default="kmeans"
         self : object
             Fitted estimator.
         """
-        callback_context = self._init_callback_context(max_subtasks=self.n_init)
+        callback_context = open_callbacks(self, max_subtasks=self.n_init)
         callback_context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         checks: dict[str, Any] = (
             {} if hasattr(X, "federate") else {"ensure_min_samples": 2}

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
 from skprivbn.partition import HorizontalPartition, check_horizontal
@@ -20,6 +20,7 @@ from skprivbn.preprocessing._histogram import (
 )
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
+from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, transform_at_holders
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
 from skprivbn.partition import HorizontalPartition, check_horizontal
@@ -15,6 +15,7 @@ from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.protocols import MomentsParty
+from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils._sklearn import _fit_context
 from skprivbn.utils._typing import TableLike
 

@@ -44,7 +44,6 @@ from skprivbn.privacy._scores import (
 )
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
 from skprivbn.utils import tell_progress
-from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import (
     HasMethods,
@@ -74,7 +73,6 @@ def _best_has(name):
 
 class PrivateSearchCV(
     CallbackSupportMixin,
-    DocLinkMixin,
     SavedVersionMixin,
     MetaEstimatorMixin,
     BaseEstimator,

@@ -9,11 +9,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skprivbn.base import add_scores, predict_at_sites
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.partition import RemoteResults
+from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names, warn_user
-from skprivbn.utils._doc_link import DocLinkMixin
 from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
@@ -35,7 +34,7 @@ def public_network(network):
     }
 
 
-class NetworkMixin(DocLinkMixin, SavedVersionMixin):
+class NetworkMixin(SavedVersionMixin):
     """Prediction, likelihood and sampling through the fitted `network_`."""
 
     network_: Any

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
+from skprivbn.utils._sklearn import open_callbacks
+
 __all__ = ["NO_PROGRESS", "Progress", "tell_progress"]
 
 
@@ -37,7 +39,7 @@ def tell_progress(
     ------
     progress : Progress
     """
-    context = estimator._init_callback_context(max_subtasks=max_steps)
+    context = open_callbacks(estimator, max_subtasks=max_steps)
     context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
     progress = Progress(estimator, context, step, every)
     yield progress

@@ -38,5 +38,17 @@ __all__ = [
     "_get_column_indices",
     "_num_samples",
     "_safe_indexing",
+    "check_parameters",
+    "open_callbacks",
     "validate_params",
 ]
+
+
+def check_parameters(estimator):
+    """Raise unless the parameters of an estimator meet its constraints."""
+    estimator._validate_params()
+
+
+def open_callbacks(estimator, max_subtasks):
+    """Return the context in which callbacks of a fit are called."""
+    return estimator._init_callback_context(max_subtasks=max_subtasks)

@@ -9,7 +9,7 @@ from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto.shares._counts import joint_counts
 from skprivbn.crypto.shares._paillier_counts import PackedCounts
 from skprivbn.utils import warn_leak
-from skprivbn.utils._sklearn import Interval
+from skprivbn.utils._sklearn import Interval, check_parameters
 
 __all__ = ["COUNT_BACKENDS", "OTBackend", "PaillierCounts", "resolve_count_backend"]
 
@@ -38,7 +38,7 @@ class OTBackend(BaseEstimator):
 
     def validate(self) -> None:
         """Raise ValueError unless the parameters make sense."""
-        self._validate_params()
+        check_parameters(self)
 
     def make_counts(self, max_counts: float) -> Callable:
         """Return one party's function that shares up to `max_counts` counts."""
@@ -101,7 +101,7 @@ class PaillierCounts(BaseEstimator):
 
     def validate(self) -> None:
         """Raise ValueError unless the key is long enough; warn of test keys."""
-        self._validate_params()
+        check_parameters(self)
         if self.key_size >= 2048:
             return
         if not self.insecure_test_key:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import FederatedMixin, add_scores, predict_at_sites
+from skprivbn.base import FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
@@ -19,6 +19,7 @@ from skprivbn.partition import (
     check_horizontal,
 )
 from skprivbn.protocols import ModelParty
+from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.structure._continuous import public_network, refuse_constant
 from skprivbn.structure.admm._notears import ADMMMixin
 from skprivbn.structure.admm._protocol import ADMMParty, lagged_rows

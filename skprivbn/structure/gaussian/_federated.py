@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin, add_column_scores
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
@@ -24,6 +24,7 @@ from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.protocols import ModelParty
+from skprivbn.protocols._applied import add_column_scores
 from skprivbn.protocols._columns import ColumnsTerms
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._continuous import (

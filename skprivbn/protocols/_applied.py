@@ -1,0 +1,224 @@
+"""What estimators do with rows and columns that stay where they are, once fitted."""
+
+import numpy as np
+
+from skprivbn.crypto import resolve_backend
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation._models import describe_model, rebuild_model
+from skprivbn.federation._old_settings import OldSettings
+from skprivbn.federation._remote import name_results
+from skprivbn.partition import (
+    HorizontalPartition,
+    RemoteResults,
+    RemoteRows,
+    check_horizontal,
+    check_vertical,
+)
+from skprivbn.protocols._columns import ScoreTerms, sum_shared_scores
+from skprivbn.protocols._models import ModelParty, ModelTerms, sum_scores
+from skprivbn.utils import warn_leak
+
+__all__ = [
+    "add_column_scores",
+    "add_scores",
+    "open_federation",
+    "predict_at_sites",
+    "transform_at_holders",
+]
+
+
+def open_federation(partition, party_class, terms, backend, **options):
+    """Open a federation; warn of what its backend and its roster cannot hide.
+
+    Parameters
+    ----------
+    partition : HorizontalPartition, VerticalPartition or a handle on remote ones
+    party_class : type
+    terms : Terms
+    backend : str or AdditiveBackend
+    **options
+        Of ``partition.federate``.
+
+    Returns
+    -------
+    federation : Federation
+        To be used as a context manager.
+    """
+    backend = resolve_backend(backend)
+    _warn_of_roster(backend, partition)
+    if isinstance(terms, dict):
+        terms = OldSettings(party_class, terms)
+    if getattr(backend, "recovery", False) and terms.survives_losses():
+        options.setdefault("on_dropout", "continue")
+    return partition.federate(party_class, terms, backend, **options)
+
+
+def _warn_of_roster(backend, partition):
+    leaks = backend.leaks()
+    if leaks is not None:
+        warn_leak(leaks)
+    if backend.kind == "plaintext":
+        return
+    if partition.n_parties == 1:
+        warn_leak(
+            "all rows are taken to be one party's: there is nobody to hide them from "
+            "and the sums are that party's own; pass party= to say who holds each row"
+        )
+    elif partition.n_parties == 2:
+        warn_leak(
+            "with two parties, each learns the other's sums by subtracting its own; "
+            "three or more are needed to hide them"
+        )
+
+
+def add_scores(estimator, X, sample_weight=None, **options):
+    """Return the sum of the scores of all parties' rows, and their number.
+
+    One secure sum. It is entered in the estimator's ledger.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted, with ``_public_model`` and ``_row_scores``.
+    X : HorizontalPartition or RemoteRows
+    sample_weight : None
+        Anything else is refused.
+    **options
+        Of ``check_horizontal``.
+
+    Returns
+    -------
+    total : float
+    n_rows : int
+    """
+    _check_weights(sample_weight)
+    partition = _rows_of(estimator, X, "score", options)
+    _warn_of_score(estimator)
+    # what adds counts of columns cannot add scores
+    backend = estimator.backend if estimator._adds_rows else "masking"
+    terms = ModelTerms(describe_model(estimator))
+    with open_federation(partition, ModelParty, terms, backend) as federation:
+        total, n_rows = sum_scores(federation)
+    estimator.ledger_.append(federation.ledger)
+    return total, n_rows
+
+
+def add_column_scores(estimator, X, sample_weight, party_class):
+    """Return the log-likelihood of records of several parties, and their number.
+
+    Only the sum over all records becomes known. It is entered in the estimator's
+    ledger.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With a fitted `network_`.
+    X : VerticalPartition or RemoteColumns
+    sample_weight : None
+        Anything else is refused.
+    party_class : type
+        A ``SharedScoreParty`` for this kind of network.
+
+    Returns
+    -------
+    total : float
+        Minus infinity if a record is impossible.
+    n_records : int
+    """
+    _check_weights(sample_weight)
+    partition = check_vertical(estimator, X, reset=False)
+    nodes = list(estimator.network_.nodes)
+    _warn_of_score(estimator)
+    owners = [partition.owners[node] for node in nodes]
+    terms = ScoreTerms(owners, partition.has_keys, describe_model(estimator))
+    with partition.federate(party_class, terms, "masking") as federation:
+        total, n_records = sum_shared_scores(federation, party_class.unit)
+    estimator.ledger_.append(federation.ledger)
+    return total, n_records
+
+
+def _check_weights(sample_weight):
+    if sample_weight is not None:
+        raise PartitionError(
+            "sample_weight goes with rows that are here: the rows of a partition all "
+            "count the same"
+        )
+
+
+def _warn_of_score(estimator):
+    if getattr(estimator, "epsilon", None) is not None:
+        warn_leak(
+            "score tells an exact sum over the parties' rows, which the privacy budget "
+            "of the fit does not cover"
+        )
+
+
+def predict_at_sites(estimator, X, method, **options):
+    """Have every site apply an estimator to its rows and keep what comes out.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+    X : RemoteRows
+    method : {"predict", "predict_proba"}
+    **options
+        Of ``check_horizontal``.
+
+    Returns
+    -------
+    results : RemoteResults
+        Says where the sites keep them.
+    """
+    if isinstance(X, HorizontalPartition):
+        raise PartitionError(
+            f"{method} on a HorizontalPartition would pool the parties' rows: let "
+            "every holder call it on its own"
+        )
+    rows = _rows_of(estimator, X, method, options)
+    terms = ModelTerms(describe_model(estimator), "keep", method)
+    with rows.federate(ModelParty, terms) as federation:
+        federation.call("keep")
+    estimator.ledger_.append(federation.ledger)
+    file = name_results(rows.dataset, terms.keeps_results(), federation.session)
+    return RemoteResults(rows.names, file, federation.ledger)
+
+
+def transform_at_holders(transformer, X):
+    """Return rows that their holders transform, each its own.
+
+    Parameters
+    ----------
+    transformer : estimator
+        Fitted.
+    X : HorizontalPartition or RemoteRows
+
+    Returns
+    -------
+    partition : HorizontalPartition or RemoteRows
+        Remote rows are transformed whenever they are used.
+    """
+    if isinstance(X, RemoteRows):
+        rows = _rows_of(transformer, X, "transform", {"dtype": float})
+        names = transformer.get_feature_names_out().tolist()
+        return rows.transformed(describe_model(transformer), names)
+    if isinstance(X, HorizontalPartition):
+        rows = check_horizontal(
+            transformer, X, reset=False, dtype=[np.float64, np.float32]
+        )
+        names = None
+        if hasattr(transformer, "feature_names_in_"):
+            names = transformer.get_feature_names_out().tolist()
+        # as at a site: names have been checked and holders' arrays have none
+        applied = rebuild_model(describe_model(transformer), rows.n_features)
+        return rows.map_rows(lambda X: np.asarray(applied.transform(X)), names)
+    raise PartitionError(f"transform needs rows, got a {type(X).__name__}")
+
+
+def _rows_of(estimator, X, method, options):
+    if not isinstance(X, HorizontalPartition | RemoteRows):
+        raise PartitionError(
+            f"{method} needs whole rows, got a {type(X).__name__}: what a row is worth "
+            "depends on columns of several parties, none of whom may see the others'"
+        )
+    return check_horizontal(estimator, X, reset=False, **options)

@@ -1,0 +1,176 @@
+"""A distribution that is not this one: its estimators and its backend, everywhere.
+
+The folder ``examples/extension``, installed into a temporary directory as by pip.
+"""
+
+import shutil
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.federation import _announced
+from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing import FederatedStandardScaler
+from tests.federation.flare.hospitals import (
+    make_rows,
+    outcome,
+    site_files,
+    write_tables,
+)
+from tests.federation.site.loopback import connect, make_sites
+
+SOURCE = Path(__file__).parents[1] / "examples" / "extension"
+X, WARD, PARTY, PEOPLE = make_rows()
+y = outcome(X)
+
+
+@pytest.fixture
+def extras(tmp_path, monkeypatch):
+    """Install the distribution; return its package."""
+    folder = tmp_path / "installed"
+    shutil.copytree(SOURCE / "private_extras", folder / "private_extras")
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
+    info = folder / f"private_extras-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\n"
+        f"Version: {project['version']}\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "\n".join(
+            f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in entries.items())
+            for group, entries in project["entry-points"].items()
+        )
+    )
+    monkeypatch.syspath_prepend(folder)
+    _announced._all_announced.cache_clear()
+    yield import_module("private_extras")
+    for name in [n for n in sys.modules if n.startswith("private_extras")]:
+        del sys.modules[name]
+    _announced._all_announced.cache_clear()
+
+
+def federate(folder, *allowed, backend="ckks"):
+    """Connect to three sites that allow something more."""
+    write_tables(folder, X, WARD, PARTY, PEOPLE)
+    more = "".join(f'    "{name}",\n' for name in allowed)
+    texts = {
+        name: text.replace("estimators = [\n", f"estimators = [\n{more}", 1).replace(
+            "min_rows = 5\n", f'min_rows = 5\nbackends = ["masking", "{backend}"]\n', 1
+        )
+        for name, text in site_files().items()
+    }
+    return connect(make_sites(folder, texts), "icu")
+
+
+@pytest.mark.parametrize("backend", ["masking", "ckks", "pads"])
+def test_estimators_and_a_backend_in_process(extras, backend):
+    backend = extras.PadsBackend() if backend == "pads" else backend
+    bayes = extras.FederatedNaiveBayes(backend).fit(X, y, party=PARTY)
+    expected = GaussianNB().fit(X, y)
+    np.testing.assert_allclose(bayes.theta_, expected.theta_, atol=1e-12)
+    logistic = extras.FederatedLogisticRegression(backend=backend)
+    logistic.fit(X, y, party=PARTY)
+    expected = LogisticRegression(tol=1e-10).fit(X, y)
+    np.testing.assert_allclose(logistic.coef_, expected.coef_, atol=1e-6)
+    assert logistic.score(X, y) == expected.score(X, y)
+    rows = {name: X[name == PARTY] for name in np.unique(PARTY)}
+    beside = {name: y[name == PARTY] for name in np.unique(PARTY)}
+    partition = HorizontalPartition(rows, y=beside)
+    assert logistic.score(partition) == pytest.approx(expected.score(X, y))
+
+
+def test_in_a_pipeline(extras):
+    pipeline = make_pipeline(
+        FederatedStandardScaler(), extras.FederatedLogisticRegression()
+    )
+    with config_context(enable_metadata_routing=True):
+        pipeline.fit(X, y, party=PARTY)
+    expected = LogisticRegression(tol=1e-10).fit(StandardScaler().fit_transform(X), y)
+    np.testing.assert_allclose(pipeline[-1].coef_, expected.coef_, atol=1e-6)
+
+
+def test_a_backend_given_in_process_is_the_one_used(extras):
+    asked = []
+
+    class Watched(extras.PadsBackend):
+        def setup(self, context):
+            asked.append(context.name)
+            return (yield from super().setup(context))
+
+    extras.FederatedNaiveBayes(Watched()).fit(X, y, party=PARTY)
+    assert sorted(asked) == sorted(set(PARTY))
+
+
+def test_a_forged_total_of_this_backend_is_refused(extras):
+    class Forging(extras.PadsBackend):
+        def add_parts(self, columns):
+            (part,) = super().add_parts(columns)
+            return [bytes([part[0] ^ 1]) + part[1:]]
+
+    with pytest.raises(PartyError) as caught:
+        extras.FederatedLogisticRegression(backend=Forging()).fit(X, y, party=PARTY)
+    assert (caught.value.operation, caught.value.code) == ("step", "not-authentic")
+
+
+@pytest.mark.parametrize("backend", ["masking", "pads"])
+def test_on_sites_the_result_is_the_same(extras, tmp_path, backend):
+    federation = federate(
+        tmp_path,
+        "FederatedLogisticRegression from private-extras==1.2.0",
+        "FederatedNaiveBayes from private-extras==1.2.0",
+        backend="pads from private-extras==1.2.0",
+    )
+    rows = federation.rows(["a", "b"])
+    backend = extras.PadsBackend() if backend == "pads" else backend
+    logistic = extras.FederatedLogisticRegression(backend=backend)
+    here = logistic.fit(X, y, party=PARTY).coef_
+    at_sites = logistic.fit(rows, "died").coef_
+    np.testing.assert_array_equal(at_sites, here)
+    assert logistic.score(rows, "died") == pytest.approx(logistic.score(X, y))
+    bayes = extras.FederatedNaiveBayes(backend)
+    here = bayes.fit(X, y, party=PARTY).theta_
+    np.testing.assert_array_equal(bayes.fit(rows, "died").theta_, here)
+
+
+def test_a_site_that_does_not_allow_it_refuses(extras, tmp_path):
+    federation = federate(tmp_path)
+    with pytest.raises(PartyError) as caught:
+        extras.FederatedNaiveBayes().fit(federation.rows(["a", "b"]), "died")
+    assert caught.value.code == "not-allowed"
+    other = federate(tmp_path, "FederatedNaiveBayes from private-extras==1.2.0")
+    rows = other.rows(["a", "b"])
+    extras.FederatedNaiveBayes().fit(rows, "died")
+    for attempt in (
+        lambda: extras.FederatedLogisticRegression().fit(rows, "died"),
+        lambda: extras.FederatedNaiveBayes(extras.PadsBackend()).fit(rows, "died"),
+    ):
+        with pytest.raises(PartyError) as caught:
+            attempt()
+        assert caught.value.code == "not-allowed"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("FederatedNaiveBayes", "no such estimators"),
+        ("FederatedNaiveBayes from private-extras==1.2.1", "version 1.2.0"),
+        ("FederatedNaiveBayes from other==1.2.0", "no such estimators"),
+        ("NaiveBayes from private-extras==1.2.0", "no such estimators"),
+    ],
+)
+def test_what_is_not_installed_as_the_file_says_is_named(
+    extras, tmp_path, name, message
+):
+    with pytest.raises(PartitionError, match=message):
+        federate(tmp_path, name)
