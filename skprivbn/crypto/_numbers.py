@@ -185,7 +185,15 @@ def add_limbs(total, limbs):
 
 
 def subtract_limbs(total: np.ndarray, limbs: np.ndarray) -> None:
-    """Subtract `limbs` from `total` modulo 2**128, in place."""
+    """Subtract `limbs` from `total` modulo 2**128, in place.
+
+    Parameters
+    ----------
+    total : ndarray of uint64 of shape (2, n_integers)
+        Changed.
+    limbs : ndarray of uint64 of shape (2, n_integers)
+        Low and high halves of integers of 128 bits, in two's complement.
+    """
     low, high = total
     high -= low < limbs[0]
     low -= limbs[0]
@@ -196,6 +204,16 @@ def sum_limbs(vectors: Sequence[bytes]) -> np.ndarray:
     """Add many vectors, given as bytes of limbs, modulo 2**128.
 
     Digits of 32 bits add up in 64 bits without loss, so that carries are due once.
+
+    Parameters
+    ----------
+    vectors : sequence of bytes
+        From :func:`limbs_to_bytes`, all of the same length.
+
+    Returns
+    -------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+        Low and high halves of integers of 128 bits, in two's complement.
     """
     digits = np.frombuffer(b"".join(vectors), dtype="<u4").reshape(len(vectors), -1)
     digits = digits.sum(axis=0, dtype=np.uint64).reshape(2, -1, 2)
@@ -219,10 +237,32 @@ def _negate_where(limbs, where):
 
 
 def limbs_to_bytes(limbs: np.ndarray) -> bytes:
-    """Return little-endian bytes, all low limbs first."""
+    """Return little-endian bytes, all low limbs first.
+
+    Parameters
+    ----------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+        Low and high halves of integers of 128 bits, in two's complement.
+
+    Returns
+    -------
+    data : bytes
+        16 for each integer.
+    """
     return limbs.astype("<u8", copy=False).tobytes()
 
 
 def limbs_from_bytes(data: bytes) -> np.ndarray:
-    """Return a read-only (2, n) view of little-endian bytes."""
+    """Return a read-only view of little-endian bytes.
+
+    Parameters
+    ----------
+    data : bytes
+        From :func:`limbs_to_bytes`.
+
+    Returns
+    -------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+        Low and high halves of integers of 128 bits, in two's complement.
+    """
     return np.frombuffer(data, dtype="<u8").reshape(2, -1)
