@@ -5,12 +5,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
 
-from skprivbn.crypto import AdditiveBackend, MaskingBackend, resolve_backend
+from skprivbn.crypto import (
+    AdditiveBackend,
+    HiddenVector,
+    MaskingBackend,
+    resolve_backend,
+)
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import COORDINATOR, Ledger
@@ -218,7 +223,7 @@ class Federation(ABC):
 
     def secure_sum(
         self, operation: str, payload: dict | None = None
-    ) -> np.ndarray | dict:
+    ) -> "OpenSum | dict":
         """Add the vectors that parties hide in answer to an operation.
 
         Parameters
@@ -229,11 +234,11 @@ class Federation(ABC):
 
         Returns
         -------
-        total : ndarray or dict
-            The sum, where the coordinator may know it; else a ciphertext to hand to
-            the key holders, who read it with ``reveal``. Operations declared with
-            ``exact=True`` are summed in integers under masks whatever the backend
-            and revealed to the coordinator.
+        total : OpenSum or dict
+            The sum, where the coordinator may know it; else a ciphertext. Either can
+            be handed to the parties, who verify and read it with ``reveal``.
+            Operations declared with ``exact=True`` are summed in integers under masks
+            whatever the backend and revealed to the coordinator.
         """
         backend = self.backend
         if backend is None:
@@ -247,7 +252,7 @@ class Federation(ABC):
         kind = "plaintext aggregate" if words.kind == "public" else words.kind
         if backend.sum_known_to == COORDINATOR:
             self.ledger.learns(COORDINATOR, what, kind)
-            return backend.open(total)
+            return OpenSum(backend.open(total), total)
         self.ledger.learns("all parties (they hold the key)", what, kind)
         return total.to_payload()
 
@@ -329,7 +334,7 @@ class Federation(ABC):
                 "session": self._session,
                 "sequence": self._sequences[name],
                 "operation": operation,
-                "payload": payload,
+                "payload": {k: _as_hidden(value) for k, value in payload.items()},
             }
         )
         self._sequences[name] += 1
@@ -374,6 +379,39 @@ class Federation(ABC):
             # Sealed messages are counted once, from sender to receiver, by _relay.
             message = message[: len(message) - sum(map(len, sealed.values()))]
         self.ledger.record(operation, sender, receiver, message, kind, tells)
+
+
+class OpenSum(np.ndarray):
+    """A sum that the coordinator can read, and as what it travels back to the parties.
+
+    An array like any other; what is computed from it is a plain array.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_values,)
+    hidden : HiddenVector
+        The sum with its tag, which parties verify.
+    """
+
+    hidden: HiddenVector | None
+
+    def __new__(cls, values: np.ndarray, hidden: HiddenVector | None = None) -> Self:
+        total = np.asarray(values).view(cls)
+        total.hidden = hidden
+        return total
+
+    def __array_finalize__(self, source):
+        self.hidden = None
+
+    def __array_wrap__(self, array, context=None, return_scalar=False):
+        return array[()] if return_scalar else np.asarray(array)
+
+
+def _as_hidden(value):
+    """Return what is sent of an argument: of a sum, what the parties can verify."""
+    if isinstance(value, OpenSum) and value.hidden is not None:
+        return value.hidden.to_payload()
+    return value
 
 
 def _is_turn(reply, roster):

@@ -182,6 +182,7 @@ class Party:
         self.terms = terms
         self.context = context
         self._sums: Any = None
+        self._hid_with: Any = None
         self._operation: Any = None
         self.prepare()
 
@@ -245,27 +246,27 @@ class Party:
                 raise PartyRefusal("out-of-range")
         else:
             vector = vector.astype(np.int64)
+        self._hid_with = self._sums
         return {"vector": self._sums.hide(vector, self._operation).to_payload()}
 
-    def reveal(self, total: np.ndarray | dict) -> np.ndarray:
-        """Read a sum that the coordinator sent: in the clear, or as a key holder.
+    def reveal(self, total: dict) -> np.ndarray:
+        """Read the sum of what all parties hid last, after making sure that it is.
+
+        Numbers in the clear are refused: they could be anything, such as a model made
+        to show one row.
 
         Parameters
         ----------
-        total : ndarray or dict
-            What ``federation.secure_sum`` returned.
+        total : dict
+            What ``federation.secure_sum`` returned, as it arrives.
 
         Returns
         -------
         vector : ndarray of shape (n_values,)
         """
-        if isinstance(total, np.ndarray):
-            if self._sums is not None and self._sums.holds_key:
-                # Key holders read sums themselves; numbers in the clear could be
-                # anything, such as a model made to show one row.
-                raise PartyRefusal("refused")
-            return total
-        return self._sums.reveal(HiddenVector.from_payload(total))
+        if not isinstance(total, dict) or self._hid_with is None:
+            raise PartyRefusal("refused")
+        return self._hid_with.reveal(HiddenVector.from_payload(total))
 
     def add_among_peers(self, vector: np.ndarray) -> Generator[Any, Any, Any]:
         """Add integer vectors with the peers, so that only they know the sum.

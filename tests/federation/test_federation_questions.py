@@ -75,9 +75,10 @@ def test_attack_a_question_whose_answer_is_known_for_all_but_one(before):
     assert read_limbs(total)[1, 0] != 4
 
 
-def test_key_holders_do_not_take_numbers_for_a_sum():
+@pytest.mark.parametrize("name", ["paillier", "masking", "plaintext"])
+def test_parties_do_not_take_numbers_for_a_sum(name):
     backend = PaillierBackend(key_size=512, insecure_test_key=True)
-    with federate(backend) as federation:
+    with federate(backend if name == "paillier" else name) as federation:
         total = federation.secure_sum("below", {"threshold": 4.0})
         for reply in federation.call("read", {"total": total}).values():
             assert reply["total"] == [12]

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from skprivbn.crypto import MaskingBackend
+from skprivbn.crypto import HiddenVector, MaskingBackend
 from skprivbn.crypto.sealing import Identity
 from skprivbn.federation import HostPolicy, PartyHost, decode, encode
 from tests.federation.protocol import MeanParty, MeanTerms
@@ -76,9 +76,11 @@ def test_a_repeated_request_gets_the_same_bytes():
 
 def test_masks_are_not_used_twice():
     """Two different vectors under one mask would differ in the clear."""
-    party = started()["a"]
-    first = ask(party, "moments", 2)["payload"]["vector"]
-    ask(party, "update", 3, {"total": np.ones(3)})
+    hosts = started()
+    hidden = [ask(party, "moments", 2)["payload"]["vector"] for party in hosts.values()]
+    total = MaskingBackend().add([HiddenVector.from_payload(h) for h in hidden])
+    first, party = hidden[0], hosts["a"]
+    assert ask(party, "update", 3, {"total": total.to_payload()})["ok"]
     second = ask(party, "moments", 4)["payload"]["vector"]
     assert first["round"] != second["round"]
     assert first["parts"] != second["parts"]

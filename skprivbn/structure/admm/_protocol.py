@@ -260,7 +260,7 @@ class ADMMParty(Party):
     )
     def finish(self, total):
         """Problem (3) for the exact sum: no decryption leaves the key holders."""
-        self.state.consensus = self.state.solve(total)
+        self.state.consensus = self.state.solve(self.reveal(total))
         return {
             "consensus": self.state.consensus,
             "n_iter": self.state.n_iter,
