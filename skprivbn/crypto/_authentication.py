@@ -150,15 +150,18 @@ def open_sums(backend: Any, context: Any) -> Generator[Any, Any, Any]:
 
     Parameters
     ----------
-    backend : AdditiveBackend
+    backend : AdditiveBackend or None
+        None where only results are summed, exactly, under masks.
     context : PartyContext
 
     Returns
     -------
-    sums : SumSession
+    sums : SumSession or None
     """
     if context.group is None:
         context.group = yield from agree_on_group_key(context)
+    if backend is None:
+        return None
     return (yield from backend.setup(context))
 
 
