@@ -191,8 +191,8 @@ def sum_of_masks(streams, number, name, n_values):
     zeros = bytes(16 * n_values)
     batch = max(1, _BATCH_BYTES // len(zeros))
     for start in range(0, len(streams), batch):
-        some = streams[start : start + batch]
-        yield sum_limbs([stream.piece(number, name, zeros) for stream in some])
+        chosen = streams[start : start + batch]
+        yield sum_limbs([stream.piece(number, name, zeros) for stream in chosen])
 
 
 def mask(integers, number, key, masks):

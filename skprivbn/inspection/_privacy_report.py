@@ -167,11 +167,11 @@ def _result(record):
     answer = f"Random noise limits this: epsilon = {epsilon:g}"
     answer += f", delta = {delta:.1g}" if delta else ""
     answer += f", usually called {strength} protection. "
-    if record.is_exact_beside:
+    if record.tells_exact_values:
         answer += "But exact values were readable as well, without noise."
     elif record.budget:
         answer += "But not for everything: see “Privacy budget” below."
-    if tone == "good" and (record.is_exact_beside or record.budget):
+    if tone == "good" and (record.tells_exact_values or record.budget):
         tone = "note"
     return tone, answer
 

@@ -104,7 +104,7 @@ class Record:
         return self.cost is not None and self.cost.epsilon < float("inf")
 
     @property
-    def is_exact_beside(self):
+    def tells_exact_values(self):
         """Whether somebody read values that the noise does not cover."""
         return any(fact.kind in READABLE for fact in self.facts)
 

@@ -57,10 +57,9 @@ def shared_argmax(talk, links, shares, sizes, width):
         first = talk.name == talk.roster[0]
         protocol = _as_garbler if first else _as_evaluator
         winners = []
-        for part, some in _batches(sizes):
-            winners.append(
-                (yield from protocol(talk, links, bits[:, part], index[:, part], some))
-            )
+        for part, lengths in _batches(sizes):
+            items = bits[:, part], index[:, part]
+            winners.append((yield from protocol(talk, links, *items, lengths)))
         winner = np.concatenate(winners, axis=1)
     return (winner.astype(np.int64) << np.arange(len(winner))[:, None]).sum(axis=0)
 

@@ -389,7 +389,7 @@ def collect_residuals(federation):
 
 
 def run_locally(moments, terms):
-    """Run the rounds on moments that one desk holds, with no message at all."""
+    """Run the rounds on pooled moments, with no message at all."""
     state = ConsensusState(terms, 1)
     variances = np.diag(moments.covariance)
     scale = terms.scale or typical_variance(variances) or 1.0

@@ -1,4 +1,4 @@
-"""Continuous structure learning from moments on one desk: NOTEARS and GOLEM."""
+"""Continuous structure learning from pooled moments: NOTEARS and GOLEM."""
 
 import numpy as np
 from scipy.optimize import minimize

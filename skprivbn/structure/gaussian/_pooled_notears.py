@@ -1,4 +1,4 @@
-"""Linear NOTEARS on one desk: the reference that federated learners approach."""
+"""Linear NOTEARS on pooled rows: the reference that federated learners approach."""
 
 from numbers import Integral, Real
 from typing import Self

@@ -222,14 +222,15 @@ class SharedK2:
                 holders = [owner, *(name for name in holders if name != owner)]
                 crossing = _Crossing(self.plan, node, chosen, holders)
                 (pairs if len(holders) == 2 else more).append(crossing)
-        for share_counts, some in ((self.pair_counts, pairs), (self.many_counts, more)):
-            if not some:
+        ways = (self.pair_counts, pairs), (self.many_counts, more)
+        for share_counts, crossings in ways:
+            if not crossings:
                 continue
-            tables = [self._joint_table(crossing) for crossing in some]
+            tables = [self._joint_table(crossing) for crossing in crossings]
             products = yield from share_counts(
                 self.talk, self.links, tables, self.plan.n_samples, self.ring
             )
-            for crossing, product in zip(some, products):
+            for crossing, product in zip(crossings, products):
                 counts.update(self._complete(crossing, product))
         return counts
 
