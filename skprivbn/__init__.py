@@ -6,7 +6,7 @@ Estimators for scikit-learn, for data that several parties hold and may not shar
 - `bayesian_network`: networks as values, and one learnt from sites that hold columns;
 - `graphical_model`: undirected models under differential privacy;
 - `mixture`: Gaussian mixtures by encrypted EM;
-- `mixed_model`: logistic regression with random effects;
+- `mixed_model`: linear, logistic and Poisson regression with random effects;
 - `preprocessing`: scaling, projection and binning by secure sums.
 
 Under them: `protocols` (conversations that they share), `partition` (who holds what),
@@ -28,6 +28,8 @@ _HOMES = {
     "FederatedNotearsADMM": "structure",
     "PPEMGaussianMixture": "mixture",
     "PrivateGLMM": "mixed_model",
+    "PrivateGLMMClassifier": "mixed_model",
+    "PrivateGLMMRegressor": "mixed_model",
     "PrivateK2StructureLearner": "structure",
 }
 

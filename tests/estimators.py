@@ -50,6 +50,15 @@ EXPECTED_FAILURES["DPCGMLearner"] = {
     "check_estimators_pickle": "fits rows with NaN, an error unless missing='skip'",
 }
 
+for name in ("PrivateGLMM", "PrivateGLMMClassifier"):
+    EXPECTED_FAILURES[name] = {
+        "check_sample_weight_equivalence_on_dense_data": "its classes are separable",
+    }
+
+EXPECTED_FAILURES["PrivateGLMMRegressor"] = {
+    "check_sample_weight_equivalence_on_dense_data": "it has more features than rows",
+}
+
 EXPECTED_FAILURES["FederatedDynotears"] = {
     "check_methods_sample_order_invariance": "predicts a row from the rows before it",
     "check_methods_subset_invariance": "predicts a row from the rows before it",

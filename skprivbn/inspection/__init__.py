@@ -4,6 +4,7 @@ from skprivbn.inspection._curves import ConvergenceDisplay, PrivacyUtilityDispla
 from skprivbn.inspection._dag_display import DAGDisplay
 from skprivbn.inspection._ledger_display import LedgerDisplay
 from skprivbn.inspection._message_diagram import message_diagram
+from skprivbn.inspection._mixed_model import RandomEffectsDisplay, ResidualsDisplay
 from skprivbn.inspection._mixture import MixtureDisplay
 from skprivbn.inspection._privacy_report import privacy_report
 
@@ -13,6 +14,8 @@ __all__ = [
     "LedgerDisplay",
     "MixtureDisplay",
     "PrivacyUtilityDisplay",
+    "RandomEffectsDisplay",
+    "ResidualsDisplay",
     "message_diagram",
     "privacy_report",
 ]

@@ -1,4 +1,4 @@
-"""From what the parties release to estimates and standard errors."""
+"""From what the parties release to estimates, for features as they are."""
 
 from dataclasses import dataclass
 
@@ -6,51 +6,62 @@ import numpy as np
 
 from skprivbn.mixed_model._updates import solve_information
 
-__all__ = ["Estimates", "estimate"]
+__all__ = ["Estimates", "estimate", "estimate_linear"]
 
-# Below, the scale of the effects counts as zero: a boundary ("singular") fit.
-_NO_SCALE = 1e-3
+# Below, a scale of the effects counts as zero: a boundary ("singular") fit.
+NO_SCALE = 1e-3
 # Smallest eigenvalue of the information per row at which estimates are determined.
 _DETERMINED = 1e-7
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Maximum likelihood estimates, for features as they are.
+    """Estimates of a mixed model.
 
     Attributes
     ----------
-    fixed : ndarray of shape (n_features + 1,)
-        Intercept and coefficients.
-    covariance : ndarray of shape (n_features + 1, n_features + 1)
+    fixed : ndarray of shape (n_fixed,)
+        Intercept, if there is one, and coefficients.
+    covariance : ndarray of shape (n_fixed, n_fixed)
         Their sampling covariance; NaN where it cannot be told.
-    sigma : float
-        Standard deviation of the random effects.
+    random_covariance : ndarray of shape (n_effects, n_effects)
+        Of the random effects.
+    effects : ndarray of shape (n_numbers,)
+    effect_covariances : ndarray of shape (n_numbers, n_effects)
+    sigma : float or None
+        Standard deviation of the rows, in linear models.
     log_likelihood : float
-    determined : bool
-        Whether the rows determine all coefficients of features that vary.
-    maximum : bool
-        Whether the log-likelihood has its maximum there.
+    determined, maximum, singular, converged : bool
+        Whether the rows determine all coefficients of features that vary; whether the
+        log-likelihood has its maximum there; whether a variance is zero, or a
+        correlation one; whether the search ended by itself.
+    n_iter : int
     """
 
     fixed: np.ndarray
     covariance: np.ndarray
-    sigma: float
+    random_covariance: np.ndarray
+    effects: np.ndarray
+    effect_covariances: np.ndarray
+    sigma: float | None
     log_likelihood: float
     determined: bool
     maximum: bool
+    singular: bool
+    converged: bool
+    n_iter: int
 
 
-def estimate(release, survey, *, refine):
-    """Compute the estimates.
+def estimate(release, survey, *, mixed, refine):
+    """Compute the estimates of a generalised model.
 
-    Standard errors are from Louis' observed information: that of rows and effects
-    together, less what is missing because effects are not seen.
+    Standard errors are from the observed information.
 
     Parameters
     ----------
     release : Release
     survey : Survey
+    mixed : bool
     refine : bool
         Take a last Newton step, which undoes the rounding of the parameters.
 
@@ -58,17 +69,22 @@ def estimate(release, survey, *, refine):
     -------
     estimates : Estimates
     """
-    parameters = release.parameters.copy()
-    observed = release.complete - release.missing
-    varies = np.append(True, ~survey.constant)
-    n = survey.n_rows.sum()
-    fixed_information = release.complete[:-1, :-1][np.ix_(varies, varies)]
-    determined = np.linalg.eigvalsh(fixed_information)[0] > _DETERMINED * n
+    design, random = survey.design, survey.design.random
+    parameters, observed = release.parameters.copy(), release.observed
+    varies = _varies(survey)
+    n_fixed = len(varies)
+    information = release.complete[:n_fixed, :n_fixed][np.ix_(varies, varies)]
+    lowest = np.linalg.eigvalsh(information)[0] if len(information) else np.inf
+    determined = lowest > _DETERMINED * survey.n_samples
 
+    theta = parameters[n_fixed:]
     # A scale at its bound is no free parameter.
-    free = np.append(varies, abs(parameters[-1]) > _NO_SCALE)
+    free = np.append(varies, np.abs(theta) > NO_SCALE if mixed else [False])
+    if len(theta) > 1:
+        free[n_fixed:] = _columns_that_vary(theta, random)
     observed = observed[np.ix_(free, free)]
-    maximum = bool(np.linalg.eigvalsh(observed)[0] > 0)
+    flat = np.linalg.eigvalsh(observed)[0] if len(observed) else 1.0
+    maximum = bool(flat > -1e-6 * max(np.abs(observed).max(initial=0.0), 1.0))
     log_likelihood = release.log_likelihood
     covariance = np.full((len(parameters), len(parameters)), np.nan)
     if maximum:
@@ -79,19 +95,115 @@ def estimate(release, survey, *, refine):
         if determined:
             inverse = solve_information(observed, np.eye(len(observed)))
             covariance[np.ix_(free, free)] = inverse
-
-    # Features were standardised; constant ones have no coefficient.
-    back = np.diag(np.append(1.0, 1 / survey.scale))
-    back[0, 1:] = -survey.moments.mean / survey.scale
-    back = back[:, varies]
-    covariance = covariance[:-1, :-1][np.ix_(varies, varies)]
+    back = design.back_fixed[:, varies]
+    covariance = covariance[:n_fixed, :n_fixed][np.ix_(varies, varies)]
     covariance = back @ covariance @ back.T
     covariance[~varies, :] = covariance[:, ~varies] = np.nan
+    matrix = random.matrix(parameters[n_fixed:]) if mixed else np.zeros((0, 0))
     return Estimates(
-        fixed=back @ parameters[:-1][varies],
+        fixed=back @ parameters[:n_fixed][varies],
         covariance=covariance,
-        sigma=float(abs(parameters[-1])),
         log_likelihood=float(log_likelihood),
+        sigma=None,
         determined=bool(determined),
         maximum=maximum,
+        converged=release.converged,
+        n_iter=release.n_iter,
+        **_translate(matrix, release, survey, mixed, 1.0),
     )
+
+
+def _columns_that_vary(theta, random):
+    """Return which entries of theta matter: not those of columns that are all zero."""
+    _, columns = random.positions
+    matrix = np.abs(random.matrix(theta))
+    return (matrix.max(axis=0) > NO_SCALE)[columns]
+
+
+def estimate_linear(release, survey, *, mixed, reml):
+    """Compute the estimates of a linear model.
+
+    Parameters
+    ----------
+    release : LinearRelease
+    survey : Survey
+    mixed, reml : bool
+
+    Returns
+    -------
+    estimates : Estimates
+    """
+    design, varies = survey.design, _varies(survey)
+    unit, n_fixed = survey.scale[-1], len(varies)
+    back = design.back_fixed
+    shift = np.zeros(n_fixed)
+    if design.fit_intercept:
+        shift[0] = survey.moments.mean[-1]
+    covariance = unit**2 * back @ release.covariance @ back.T
+    covariance[~varies, :] = covariance[:, ~varies] = np.nan
+    n_known = int(np.count_nonzero(varies))
+    log_likelihood = release.log_likelihood - release.n_rows * np.log(unit)
+    if reml:
+        # the restricted likelihood depends on the units of the features
+        log_likelihood += n_known * np.log(unit)
+        log_likelihood += np.log(np.diag(back)[varies]).sum()
+    determined = release.determined or n_known < n_fixed
+    if not determined:
+        covariance = np.full_like(covariance, np.nan)
+    matrix = design.random.matrix(release.theta) * release.sigma
+    return Estimates(
+        fixed=shift + unit * back @ release.beta,
+        covariance=covariance,
+        log_likelihood=float(log_likelihood),
+        sigma=float(unit * release.sigma),
+        determined=determined,
+        maximum=True,
+        converged=release.converged,
+        n_iter=release.n_steps,
+        **_translate(unit * matrix, release, survey, mixed, unit),
+    )
+
+
+def _varies(survey):
+    varies = ~survey.constant
+    return np.append(True, varies) if survey.design.fit_intercept else varies
+
+
+def _translate(matrix, release, survey, mixed, unit):
+    """Return what is known of random effects, in the units of the columns."""
+    if not mixed:
+        empty = np.zeros((0, 0))
+        return {
+            "random_covariance": empty,
+            "effects": np.zeros(0),
+            "effect_covariances": empty,
+            "singular": False,
+        }
+    back = survey.design.back_random
+    values = np.linalg.svd(matrix, compute_uv=False)
+    effects, covariances = _turn(release, survey, back)
+    return {
+        "random_covariance": back @ matrix @ matrix.T @ back.T,
+        "effects": unit * effects,
+        "effect_covariances": unit**2 * covariances,
+        "singular": bool(values.min(initial=1.0) < NO_SCALE * max(unit, 1e-300)),
+    }
+
+
+def _turn(release, survey, back):
+    """Turn effects of standardised columns into those of columns as they are."""
+    random, census = survey.design.random, survey.census
+    effects = release.effects.copy()
+    covariances = release.effect_covariances.copy()
+    start = 0
+    for factor in range(max(random.factors) + 1):
+        columns = np.flatnonzero(random.factors == factor)
+        n_levels, width = len(census.n_rows[factor]), len(columns)
+        part = slice(start, start + n_levels * width)
+        turn = back[np.ix_(columns, columns)]
+        effects[part] = (effects[part].reshape(n_levels, width) @ turn.T).ravel()
+        block = covariances[part][:, columns].reshape(n_levels, width, width)
+        covariances[part] = 0.0
+        covariances[part, columns] = (turn @ block @ turn.T).reshape(-1, width)
+        start = part.stop
+    return effects, covariances

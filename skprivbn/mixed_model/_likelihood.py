@@ -1,16 +1,17 @@
-"""Sums over rows that a logistic model with random effects is fitted from.
+"""Sums over rows that a model with one random effect per cluster is fitted from.
 
-The model is logit P(y = 1) = x beta + sigma u, with u ~ N(0, 1) for each category:
-the scale of the effects is the coefficient of u, so that its derivatives have the same
-form as those of the fixed effects. Parameters are one vector, (beta, sigma). What is
-known of a category's effect is a :class:`Posterior`: nodes and their weights.
+The predictor is eta = offset + x beta + sigma z u, with u ~ N(0, 1) for each category:
+the scale of the effects is a coefficient, that of z u, so that its derivatives have the
+same form as those of the fixed effects. Parameters are one vector, (beta, sigma). What
+is known of a category's effect is a :class:`Posterior`: nodes and their weights.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.special import expit
+
+from skprivbn.mixed_model._families import Family
 
 __all__ = [
     "Posterior",
@@ -21,6 +22,7 @@ __all__ = [
     "score_table",
     "symmetric",
     "upper",
+    "weighted_products",
 ]
 
 # Rows times nodes that are held in memory at once.
@@ -56,37 +58,60 @@ class Rows:
 
     Parameters
     ----------
+    family : Family
     X : ndarray of shape (n_rows, n_fixed)
-        Fixed effects, with a column of ones.
-    y : ndarray of shape (n_rows,)
-        Zeros and ones.
+        Columns of the fixed effects.
+    Z : ndarray of shape (n_rows, n_effects)
+        Columns of the random effects.
+    events, trials : ndarray of shape (n_rows,)
+        What was seen, in how many trials or over which exposure.
+    offset : ndarray of shape (n_rows,)
     category : ndarray of int of shape (n_rows,)
         Number of each row's category.
     n_categories : int
     """
 
+    family: Family
     X: np.ndarray
-    y: np.ndarray
+    Z: np.ndarray
+    events: np.ndarray
+    trials: np.ndarray
+    offset: np.ndarray
     category: np.ndarray
     n_categories: int
+
+    def __len__(self):
+        return len(self.events)
+
+    def take(self, chosen):
+        """Return a choice of the rows."""
+        names = ("X", "Z", "events", "trials", "offset", "category")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     def chunks(self, n_nodes):
         """Yield the rows in pieces that are small with `n_nodes` values per row."""
         size = max(_CHUNK // max(n_nodes, 1), 1)
-        for start in range(0, len(self.y), size):
-            piece = slice(start, start + size)
-            yield Rows(
-                self.X[piece], self.y[piece], self.category[piece], self.n_categories
-            )
+        for start in range(0, len(self), size):
+            yield self.take(slice(start, start + size))
 
-    def log_odds(self, parameters, nodes):
-        """Return the log-odds of each row at each node of its category."""
-        effects = parameters[-1] * nodes[self.category]
-        return (self.X @ parameters[:-1])[:, None] + effects
+    def predictor(self, parameters, nodes):
+        """Return the predictor of each row at each node of its category."""
+        fixed = self.offset + self.X @ parameters[: self.X.shape[1]]
+        return fixed[:, None] + parameters[-1] * self.Z[:, :1] * nodes[self.category]
+
+    def log_likelihood(self, eta):
+        """Return the log-likelihood of each row at its predictors."""
+        return self.family.log_likelihood(
+            self.events[:, None], self.trials[:, None], eta
+        )
+
+    def derivatives(self, eta):
+        """Return derivatives of each row's log-likelihood by its predictors."""
+        return self.family.derivatives(self.events[:, None], self.trials[:, None], eta)
 
     def sum_by_category(self, values):
         """Add the values of each category's rows."""
-        n_rows = len(self.y)
+        n_rows = len(self)
         membership = csr_array(
             (np.ones(n_rows), self.category, np.arange(n_rows + 1)),
             shape=(n_rows, self.n_categories),
@@ -109,8 +134,7 @@ def log_likelihood_table(rows, parameters, nodes):
     """
     table = np.zeros(nodes.shape)
     for piece in rows.chunks(nodes.shape[1]):
-        log_odds = piece.log_odds(parameters, nodes)
-        values = piece.y[:, None] * log_odds - np.logaddexp(0, log_odds)
+        values = piece.log_likelihood(piece.predictor(parameters, nodes))
         table += piece.sum_by_category(values)
     return table
 
@@ -134,23 +158,23 @@ def derivatives(rows, parameters, posterior):
     size = len(parameters)
     gradient, information = np.zeros(size), np.zeros((size, size))
     for piece in rows.chunks(posterior.nodes.shape[1]):
-        nodes = posterior.nodes[piece.category]
+        effects = piece.Z[:, :1] * posterior.nodes[piece.category]
         weights = posterior.weights[piece.category]
-        p = expit(piece.log_odds(parameters, posterior.nodes))
-        residual = weights * (piece.y[:, None] - p)
+        by_eta = piece.derivatives(piece.predictor(parameters, posterior.nodes))
+        residual = weights * by_eta.first
         gradient[:-1] += piece.X.T @ residual.sum(axis=1)
-        gradient[-1] += np.vdot(residual, nodes)
-        spread = weights * p * (1 - p)
+        gradient[-1] += np.vdot(residual, effects)
+        spread = weights * by_eta.weight
         information[:-1, :-1] += (piece.X * spread.sum(axis=1)[:, None]).T @ piece.X
-        spread *= nodes
+        spread = spread * effects
         information[:-1, -1] += piece.X.T @ spread.sum(axis=1)
-        information[-1, -1] += np.vdot(spread, nodes)
+        information[-1, -1] += np.vdot(spread, effects)
     information[-1, :-1] = information[:-1, -1]
     return gradient, information
 
 
 def score_table(rows, parameters, nodes):
-    """Return the gradient by the fixed effects of each category at each node.
+    """Return the gradient of each category at each node, by beta and by z's effect.
 
     Parameters
     ----------
@@ -160,14 +184,34 @@ def score_table(rows, parameters, nodes):
 
     Returns
     -------
-    scores : ndarray of shape (n_categories, n_nodes, n_fixed)
+    scores : ndarray of shape (n_categories, n_nodes, n_fixed + 1)
     """
-    scores = np.zeros((*nodes.shape, rows.X.shape[1]))
+    scores = np.zeros((*nodes.shape, rows.X.shape[1] + 1))
     for piece in rows.chunks(nodes.shape[1]):
-        residual = piece.y[:, None] - expit(piece.log_odds(parameters, nodes))
-        for j, column in enumerate(piece.X.T):
+        residual = piece.derivatives(piece.predictor(parameters, nodes)).first
+        columns = np.column_stack([piece.X, piece.Z[:, :1]])
+        for j, column in enumerate(columns.T):
             scores[:, :, j] += piece.sum_by_category(residual * column[:, None])
     return scores
+
+
+def weighted_products(rows, parameters, centre):
+    """Return weighted sums of products of z and the fixed effects' columns.
+
+    Parameters
+    ----------
+    rows : Rows
+    parameters : ndarray of shape (n_fixed + 1,)
+    centre : ndarray of shape (n_categories,)
+        Effects u at which rows are weighted.
+
+    Returns
+    -------
+    products : ndarray of shape (n_categories, n_fixed)
+    """
+    eta = rows.predictor(parameters, centre[:, None])
+    weight = rows.derivatives(eta).weight
+    return rows.sum_by_category(weight * rows.Z[:, :1] * rows.X)
 
 
 def missing_information(own, total, posterior):
@@ -178,7 +222,7 @@ def missing_information(own, total, posterior):
 
     Parameters
     ----------
-    own, total : ndarray of shape (n_categories, n_nodes, n_fixed)
+    own, total : ndarray of shape (n_categories, n_nodes, n_fixed + 1)
         Scores of the holder's rows, and of all rows of the categories.
     posterior : Posterior
 
@@ -187,8 +231,8 @@ def missing_information(own, total, posterior):
     missing : ndarray of shape (n_fixed + 1, n_fixed + 1)
     """
     own, total = (
-        # the derivative by sigma is u times that by the intercept
-        np.concatenate([s, posterior.nodes[:, :, None] * s[:, :, :1]], axis=2)
+        # the derivative by sigma is u times that by z's effect
+        np.concatenate([s[..., :-1], posterior.nodes[:, :, None] * s[..., -1:]], axis=2)
         for s in (own, total)
     )
     mean = np.einsum("tq,tqj->tj", posterior.weights, total)

@@ -1,21 +1,17 @@
-"""What a fitted mixed model answers: predictions, scores, a summary."""
+"""What a fitted mixed model answers, whatever its target is."""
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import expit
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger, check_received
-from skprivbn.mixed_model._summary import GLMMSummary
-from skprivbn.partition import RemoteResults
+from skprivbn.mixed_model._checks import split_clusters
+from skprivbn.mixed_model._families import Family, family_of
+from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
 from skprivbn.partition._horizontal import one_per_row
-from skprivbn.protocols._applied import add_scores, predict_at_sites
+from skprivbn.protocols._applied import predict_at_sites
 from skprivbn.utils import column_names
-from skprivbn.utils._typing import TableLike, WeightsLike
 
 __all__ = ["FLOATS", "FittedGLMMMixin"]
 
@@ -25,181 +21,125 @@ FLOATS = [np.float64, np.float32]
 class FittedGLMMMixin:
     """Methods of estimators that keep effects in `coef_` and `random_effects_`."""
 
-    classes_: np.ndarray
-    clusters_: np.ndarray
+    _family: Family
+    arrangement: str
+    clusters_: Any
     coef_: np.ndarray
     coef_se_: np.ndarray
-    intercept_: np.ndarray
-    intercept_se_: np.ndarray
+    effect_names_: dict
+    factors_: list
+    fit_intercept: bool
+    intercept_: Any
+    intercept_se_: Any
     ledger_: Ledger
     log_likelihood_: float
     n_samples_: int
-    random_effect_scale_: float
-    random_effects_: np.ndarray
+    random_effect_covariance_: dict
+    random_effects_: Any
+    singular_: bool
 
-    __metadata_request__predict = {"cluster": True}
-    __metadata_request__predict_proba = {"cluster": True}
-    __metadata_request__predict_log_proba = {"cluster": True}
-    __metadata_request__decision_function = {"cluster": True}
+    __metadata_request__predict = {"cluster": True, "offset": True}
     __metadata_request__score = {"cluster": True}
 
-    def decision_function(
-        self, X: ArrayLike, *, cluster: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Return the log-odds of the second class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        cluster : array-like of shape (n_samples,), default=None
-            Category of each row; unknown ones, and None, have effect 0.
-
-        Returns
-        -------
-        log_odds : ndarray of shape (n_samples,)
-        """
+    def _predictor(self, X, cluster, offset):
+        """Return intercept + X coef + offset + what the clusters add."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=FLOATS)
-        log_odds = X @ self.coef_[0] + self.intercept_[0]
-        if cluster is None:
-            return log_odds
-        cluster = one_per_row("cluster", cluster, len(X))
-        known = dict(zip(self.clusters_.tolist(), np.nan_to_num(self.random_effects_)))
-        return log_odds + [known.get(label, 0.0) for label in cluster.tolist()]
+        eta = X @ np.ravel(self.coef_) + np.ravel(self.intercept_)[0]
+        if offset is not None:
+            eta = eta + one_per_row("offset", offset, len(X)).astype(float)
+        if cluster is None or not self.factors_:
+            return eta
+        columns = list(split_clusters(cluster)[0].values())
+        columns = [one_per_row("cluster", labels, len(X)) for labels in columns]
+        if len(columns) != len(self.factors_):
+            raise ValueError(
+                f"cluster has {len(columns)} columns of labels, the model was fitted "
+                f"to {len(self.factors_)}: {self.factors_}"
+            )
+        for factor, labels in zip(self.factors_, self._paths(columns)):
+            clusters, effects = (
+                values[factor] if isinstance(values, dict) else values
+                for values in (self.clusters_, self.random_effects_)
+            )
+            effects = np.nan_to_num(np.asarray(effects)).reshape(len(clusters), -1)
+            known = {label: i for i, label in enumerate(clusters.tolist())}
+            place = np.array([known.get(label, len(clusters)) for label in labels])
+            effects = np.concatenate([effects, np.zeros((1, effects.shape[1]))])
+            eta = eta + np.einsum("ij,ij->i", self._varying(X, factor), effects[place])
+        return eta
 
-    def predict_proba(
-        self, X: TableLike, *, cluster: ArrayLike | None = None
-    ) -> np.ndarray | RemoteResults:
-        """Return probabilities of the classes.
+    def _paths(self, columns):
+        """Return labels as they are in `clusters_`: nested ones within outer ones."""
+        columns = [labels.tolist() for labels in columns]
+        if self.arrangement == "crossed":
+            return columns
+        paths = [
+            [":".join(map(str, path)) for path in zip(*columns[: i + 1])]
+            for i in range(1, len(columns))
+        ]
+        return [*columns[:1], *paths]
 
-        Those of a typical cluster (effect 0), not averaged over clusters, where the
-        cluster is unknown.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or RemoteRows
-            Sites keep the results for remote rows.
-        cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n_samples, 2) or RemoteResults
-        """
-        if hasattr(X, "federate"):
-            return self._predict_at_sites(X, cluster, "predict_proba")
-        log_odds = self.decision_function(X, cluster=cluster)
-        return np.column_stack([expit(-log_odds), expit(log_odds)])
-
-    def predict_log_proba(
-        self, X: ArrayLike, *, cluster: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Return logarithms of the probabilities of the classes.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        cluster : array-like of shape (n_samples,), default=None
-            Category of each row.
-
-        Returns
-        -------
-        log_probabilities : ndarray of shape (n_samples, 2)
-        """
-        log_odds = self.decision_function(X, cluster=cluster)
-        return -np.logaddexp(0, np.column_stack([log_odds, -log_odds]))
-
-    def predict(
-        self, X: TableLike, *, cluster: ArrayLike | None = None
-    ) -> np.ndarray | RemoteResults:
-        """Return the more probable class of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or RemoteRows
-            Sites keep the results for remote rows.
-        cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,) or RemoteResults
-        """
-        if hasattr(X, "federate"):
-            return self._predict_at_sites(X, cluster, "predict")
-        log_odds = self.decision_function(X, cluster=cluster)
-        return self.classes_[(log_odds > 0).astype(int)]
+    def _varying(self, X, factor):
+        """Return the columns whose coefficients vary with a factor."""
+        names = column_names(self)
+        ones = np.ones(len(X))
+        columns = [
+            ones if name == "(Intercept)" else X[:, names.index(name)]
+            for name in self.effect_names_[factor]
+        ]
+        return np.column_stack(columns)
 
     def _predict_at_sites(self, X, cluster, method):
         check_is_fitted(self)
-        return predict_at_sites(
-            self, X, method, dtype=FLOATS, aligned={"cluster": cluster}
-        )
+        names = cluster if isinstance(cluster, list) else None
+        aligned = {"cluster": cluster}
+        if names is not None:
+            aligned = {
+                f"cluster_{i}" if i else "cluster": name for i, name in enumerate(names)
+            }
+        return predict_at_sites(self, X, method, dtype=FLOATS, aligned=aligned)
 
-    def score(
-        self,
-        X: Any,
-        y: ArrayLike | None = None,
-        sample_weight: WeightsLike | None = None,
-        *,
-        cluster: ArrayLike | None = None,
-    ) -> float:
-        """Return the accuracy.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Hits among the rows of a partition, which carries `y` and `cluster`, are
-            summed under masks.
-        y : array-like of shape (n_samples,) or str
-            Classes; the name of a column of remote rows.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
-
-        Returns
-        -------
-        score : float
-        """
-        if hasattr(X, "federate"):
-            check_is_fitted(self)
-            if y is None and "y" not in X.aligned:
-                raise PartitionError("the partition has no y to compare with")
-            aligned = {"y": y, "cluster": cluster}
-            hits, n_rows = add_scores(
-                self, X, sample_weight, dtype=FLOATS, aligned=aligned
+    def _public_effects(self):
+        if len(self.factors_) > 1 or np.ndim(self.random_effects_) > 1:
+            raise ValueError(
+                "models with one random intercept per cluster are applied by other "
+                "parties; this one has more random effects"
             )
-            return hits / n_rows
-        predicted = self.predict(X, cluster=cluster)
-        return accuracy_score(y, predicted, sample_weight=sample_weight)
-
-    def _row_scores(self, X, y, cluster=None):
-        return (self.predict(X, cluster=cluster) == y).astype(float)
-
-    def _public_model(self):
         return {
-            "classes": self.classes_.tolist(),
+            "link": self._family.link,
             "clusters": self.clusters_.tolist(),
             "coefficients": np.append(self.intercept_, self.coef_),
             "effects": np.nan_to_num(self.random_effects_),
         }
 
-    @classmethod
-    def _from_public_model(cls, model, n_features):
-        """Make a fitted model of public parameters, all of which are checked."""
-        if len(model["classes"]) != 2:
-            raise ValueError("there must be two classes")
+    def _take_public_effects(self, model, n_features):
         coefficients = check_received(model["coefficients"], (n_features + 1,))
-        estimator = cls()
-        estimator.classes_ = np.array(model["classes"])
-        estimator.clusters_ = np.array(model["clusters"])
-        estimator.intercept_, estimator.coef_ = coefficients[:1], coefficients[None, 1:]
+        family_of(self._family.name, model["link"])
+        self.clusters_ = np.array(model["clusters"])
+        self._keep_fixed(coefficients, np.full(n_features + 1, np.nan))
         n_clusters = len(model["clusters"])
-        estimator.random_effects_ = check_received(model["effects"], (n_clusters,))
-        return estimator
+        self.random_effects_ = check_received(model["effects"], (n_clusters,))
+        self.factors_ = ["cluster"] if n_clusters else []
+        self.effect_names_ = {"cluster": ["(Intercept)"]}
+
+    def _keep_fixed(self, fixed: np.ndarray, errors: np.ndarray) -> Any:
+        raise NotImplementedError
+
+    def variance_components(self) -> VarianceComponents:
+        """Return variances and correlations of the random effects.
+
+        Returns
+        -------
+        components : VarianceComponents
+            Prints as R's ``VarCorr``; ``to_frame()``.
+        """
+        check_is_fitted(self)
+        return VarianceComponents(
+            names=self.effect_names_,
+            covariances=self.random_effect_covariance_,
+            residual=getattr(self, "residual_scale_", None),
+        )
 
     def summary(self) -> GLMMSummary:
         """Return the table of fixed and random effects.
@@ -211,14 +151,33 @@ class FittedGLMMMixin:
             ``to_frame()``.
         """
         check_is_fitted(self)
-        mixed = len(self.clusters_) > 0
+        estimates = np.append(self.intercept_, self.coef_)
+        errors = np.append(self.intercept_se_, self.coef_se_)
+        names = ["(Intercept)", *column_names(self)]
+        skip = 0 if self.fit_intercept else 1
+        clusters = self.clusters_
+        if not isinstance(clusters, dict):
+            clusters = {"cluster": clusters}
         return GLMMSummary(
-            names=["(Intercept)", *column_names(self)],
-            estimates=np.append(self.intercept_, self.coef_),
-            standard_errors=np.append(self.intercept_se_, self.coef_se_),
-            scale=self.random_effect_scale_ if mixed else None,
+            kind=self._kind(),
+            names=names[skip:],
+            estimates=estimates[skip:],
+            standard_errors=errors[skip:],
+            components=self.variance_components() if self.factors_ else None,
+            singular=self.singular_,
             log_likelihood=self.log_likelihood_,
             n_rows=self.n_samples_,
-            n_clusters=len(self.clusters_),
+            n_clusters={name: len(labels) for name, labels in clusters.items()},
             n_parties=len(self.ledger_.parties),
         )
+
+    def _kind(self):
+        family = self._family
+        kind = {"gaussian": "Linear", "poisson": "Poisson", "binomial": "Logistic"}
+        name = kind[family.name]
+        if family.link in ("probit", "cloglog"):
+            name = family.link.capitalize()
+        if not self.factors_:
+            return f"{name} regression"
+        restricted = family.name == "gaussian" and getattr(self, "reml", False)
+        return f"{name} mixed model{' (REML)' if restricted else ''}"

@@ -1,176 +1,228 @@
-"""Collaborative EM: what the parties and the coordinator say to each other.
+"""Generalised mixed models: what the parties and the coordinator say to each other.
 
-After a survey (labels, moments of the features, sizes of the categories) every
-iteration sums a table of log-likelihoods of the categories at trial values of their
-effects (E-step), then a gradient and a Hessian (M-step); each party updates the
-parameters by itself. Categories that one party holds alone never enter the tables:
-it integrates over their effects by itself. At the end what becomes known is summed
-once more, exactly and under masks, at parameters rounded to fewer digits than a
-ciphertext's noise could change.
+After a survey (labels, moments of the features, sizes of the clusters) the model
+without random effects is fitted. From there on every iteration sums a table that tells
+the integral over the effects (E-step), then a gradient and a Hessian (M-step); each
+party updates the parameters by itself. Clusters that one party holds alone never
+enter the tables: it integrates over their effects by itself. At the end what becomes
+known is summed once more, exactly and under masks, at parameters rounded to fewer
+digits than a ciphertext's noise could change.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
 from skprivbn.federation import PartyRefusal, check_received, operation
+from skprivbn.mixed_model._blocks import Layout
+from skprivbn.mixed_model._families import family_of
+from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral
+from skprivbn.mixed_model._laplace import Shape
 from skprivbn.mixed_model._likelihood import (
     Posterior,
     Rows,
     derivatives,
     log_likelihood_table,
-    missing_information,
-    score_table,
     symmetric,
     upper,
 )
 from skprivbn.mixed_model._metropolis import Chains, n_batches
 from skprivbn.mixed_model._quadrature import Grid
-from skprivbn.mixed_model._survey import SurveyParty
-from skprivbn.mixed_model._updates import QuasiNewton, expanded_step, is_singular
+from skprivbn.mixed_model._survey import SurveyParty, sum_unit
+from skprivbn.mixed_model._terms import MAX_REGRESSIONS, MixedTerms
+from skprivbn.mixed_model._updates import (
+    QuasiNewton,
+    expanded_step,
+    guess_information,
+    is_singular,
+)
 
 __all__ = ["GLMMParty", "Release", "collect", "run_em"]
 
-# Coarser than the noise of any backend, finer than anybody reads.
-_FEW_DIGITS = 2.0**-20
-_FIRST_SIGMA = 1.0
-_MAX_ADAPTATIONS = 30
-_MAX_REGRESSIONS = 50
-# Room for log-likelihoods per row at trial effects, before sums overflow a backend.
-_HEADROOM = 64
+_FIRST_SCALE = 0.7
+# Rounds before parties are asked for the first time whether to go on.
+_QUIET_REGRESSIONS, _QUIET_ITERATIONS = 4, 3
+# Gain below which the model without effects is good enough to start from.
+_ROUGH = 1e-4
 
 
 class GLMMParty(SurveyParty):
-    """A data holder in the collaborative EM."""
+    """A data holder in the fit of a generalised mixed model."""
+
+    terms = MixedTerms
 
     def schedule(self):
         yield from super().schedule()
-        yield "begin"
+        for _ in range(_QUIET_REGRESSIONS):
+            yield "regress"
+        yield "improve"
         while self.regressing:
             yield "regress"
             yield "improve"
-        yield from self._schedule_em()
+        if self.terms.drawn:
+            yield from self._schedule_chains()
+        elif self.mixed:
+            for _ in range(self.n_quiet):
+                yield "table"
+                yield "derivatives"
+            yield "update"
+            while self.iterating:
+                yield "table"
+                yield "derivatives"
+                yield "update"
         yield "final_table"
-        yield "scores"
-        yield "covariance"
+        yield "curvature"
+        if self.laplace:
+            yield "refine"
+        yield "bend"
         yield "release"
 
-    def _schedule_em(self):
-        for _ in range(self.settings["max_iter"] if self.mixed else 0):
-            if self.settings["e_step"] == "metropolis":
-                for _ in range(self.chains.n_batches):
-                    yield "propose"
-            else:
-                yield "table"
+    def _schedule_chains(self):
+        for _ in range(self.terms.max_iter):
+            for _ in range(self.chains.n_batches):
+                yield "propose"
             yield "derivatives"
             yield "update"
-            if self.converged:
-                break
-
-    @operation(hears="mean and scale of each feature")
-    def begin(self, mean, scale):
-        shape = self.rows.shape[1:]
-        mean, scale = check_received(mean, shape), check_received(scale, shape)
-        n_rows, n_holders = self.n_rows, self.n_holders
-        design = np.column_stack([np.ones(len(self.rows)), (self.rows - mean) / scale])
-        self.data = Rows(design, self.y, self.category, len(n_rows))
-        self.alone = (self.own_rows > 0) & (n_holders == 1)
-        self.shared = n_holders > 1
-        if not self.mixed:
-            self.alone[:], self.shared[:] = True, False
-        # The coordinator has checked this too; a party does not rely on it.
-        if np.any(n_rows[self.shared] < self.settings["min_rows"]):
-            raise PartyRefusal("too-few-rows")
-        if np.any(n_holders[self.shared] < self.settings["min_parties"]):
-            raise PartyRefusal("too-few-parties")
-        # What everybody knows is told by one party only.
-        self.leader = self.name == self.context.roster[0]
-        self.speaks_for = self.alone | (self.shared & self.leader)
-        self.unit = _sum_unit(
-            self.settings["max_sum"], len(self.context.roster), n_rows.sum()
-        )
-        start = np.zeros(design.shape[1] + 1)
-        self.optimiser = QuasiNewton(start, self.settings["tol"])
-        self.grid = Grid.prior(
-            len(n_rows), self.settings["n_quadrature"] if self.mixed else 1
-        )
-        self.chains = Chains(len(n_rows), **self.settings["chains"])
-        self.n_categories = int(np.count_nonzero(n_rows))
-        self.path = []
-        self.converged, self.regressing, self.n_regressions = False, True, 0
-
-    @property
-    def parameters(self):
-        """Current (beta, sigma), for standardised features."""
-        return self.optimiser.parameters
 
     # The model without effects, where EM starts and below which it may not end
 
-    @operation(tells="log-likelihood, gradient and Hessian of its rows without effects")
-    def regress(self):
+    @operation(
+        tells="log-likelihood, gradient and Hessian of its rows without effects",
+        hears="mean and scale of each feature",
+    )
+    def regress(self, mean=None, scale=None, total=None):
+        first = not hasattr(self, "data")
+        self._insist(first == (mean is not None))
+        if first:
+            self._begin(mean, scale)
+        elif total is not None:
+            self._improve(total)
         nodes = np.zeros((self.data.n_categories, 1))
         posterior = Posterior(nodes, np.ones_like(nodes))
-        value = log_likelihood_table(self.data, self.parameters, nodes).sum()
-        gradient, information = derivatives(self.data, self.parameters, posterior)
-        vector = np.concatenate([[value], gradient, upper(information)])
-        return self.hide(vector * self.unit)
+        beta = np.append(self.parameters[: self.n_fixed], 0.0)
+        value = log_likelihood_table(self.data, beta, nodes).sum()
+        gradient, information = derivatives(self.data, beta, posterior)
+        vector = [value, *gradient[:-1], *upper(information[:-1, :-1])]
+        return self.hide(np.array(vector) * self.unit)
+
+    def _insist(self, fits):
+        if not fits:
+            raise PartyRefusal("refused")
+
+    def _begin(self, mean, scale):
+        shape = self.rows.shape[1:]
+        design = self.make_design(
+            check_received(mean, shape), check_received(scale, shape)
+        )
+        terms, roster = self.terms, self.context.roster
+        self.settle_clusters(opened=False)
+        self.leader = self.name == roster[0]
+        self.unit = sum_unit(terms.max_sum, len(roster), self._most())
+        cells = len(self.known.n_rows[-1])
+        X = design.fixed(self.rows)
+        Z = design.mixed(self.rows) if self.mixed else np.zeros((len(X), 1))
+        self.data = Rows(
+            family_of(terms.family, terms.link),
+            X,
+            Z,
+            self.weights * self.y,
+            self.weights,
+            self.offset,
+            self.codes[-1],
+            cells,
+        )
+        self.n_fixed = X.shape[1]
+        self.laplace = terms.laplace
+        self.integral = self._make_integral()
+        # without effects, theta is one scale that stays zero
+        n_theta = len(self.random.start) if self.mixed else 1
+        self.n_quiet = min(_QUIET_ITERATIONS, terms.max_iter)
+        self.n_iter, self.n_regressions, self.path = 0, 0, []
+        self.converged, self.regressing, self.collinear = False, True, False
+        self.optimiser = QuasiNewton(np.zeros(self.n_fixed + n_theta), _ROUGH)
+        self.chains = Chains(cells, **terms.chains)
+
+    def _most(self):
+        return self.known.n_rows[0].sum()
+
+    def _make_integral(self):
+        known, random = self.known, self.random
+        closed = known.n_holders[0] == 1
+        if not self.mixed:
+            closed[:] = True
+        closed = closed[known.tops[-1]]
+        opened, own = ~closed, closed & (self.own_rows[-1] > 0)
+        opened &= known.n_rows[-1] > 0
+        if not self.laplace:
+            n_nodes = self.terms.n_quadrature if self.mixed else 1
+            return QuadratureIntegral(self.data, opened, own, self.leader, n_nodes)
+        tops = known.tops
+        layout = Layout(random.factors, tuple(map(len, known.n_rows)), tuple(tops))
+        parents = known.parents
+        numbers = [
+            every[parents[factor]]
+            for factor, every in zip(random.factors, layout.numbers)
+        ]
+        shape = Shape(random, layout.blocks(), np.array(numbers).T)
+        return LaplaceIntegral(self.data, shape, opened, own, self.leader)
 
     @operation(tells="whether to go on")
     def improve(self, total):
-        value, *rest = self.reveal(total) / self.unit
-        size = len(self.parameters)
-        gradient, information = np.array(rest[:size]), symmetric(rest[size:], size)
-        if self.optimiser.best is None:
-            # All rows weigh the same at the start: these are the features' products.
-            self.collinear = is_singular(information[:-1, :-1])
-        self.converged = not self.optimiser.step(value, gradient, information)
-        self.n_regressions += 1
-        self.regressing = not self.converged and self.n_regressions < _MAX_REGRESSIONS
+        self._improve(total)
+        self.regressing = not self.converged and self.n_regressions < MAX_REGRESSIONS
         if not self.regressing:
-            self.without_effects = self.optimiser.best
-            if self.mixed:
-                start = np.append(self.without_effects[0][:-1], _FIRST_SIGMA)
-                self.optimiser = QuasiNewton(start, self.settings["tol"])
-                self.converged = False
+            self._end_regression()
         return {"go_on": self.regressing}
 
-    # E-step by quadrature
+    def _improve(self, total):
+        size = self.n_fixed
+        value, *rest = self.reveal(total) / self.unit
+        gradient, information = np.array(rest[:size]), symmetric(rest[size:], size)
+        if self.n_regressions == 0:
+            # All rows weigh the same at the start: these are the features' products.
+            self.collinear = is_singular(information)
+        self.n_regressions += 1
+        n_theta = len(self.parameters) - size
+        padded = np.pad(information, (0, n_theta))
+        if self.n_regressions == 1 and self.terms.fit_intercept:
+            best = self.parameters, value, np.pad(gradient, (0, n_theta))
+            self.optimiser.begin(best, self._first_intercept(gradient, information))
+            return
+        self.converged = not self.optimiser.step(
+            value, np.pad(gradient, (0, n_theta)), padded
+        )
+
+    def _first_intercept(self, gradient, information):
+        """Return parameters with the intercept that fits the mean."""
+        start = self.parameters.copy()
+        start[0] = self.data.family.intercept(gradient[0], information[0, 0])
+        return start
+
+    def _end_regression(self):
+        self.without_effects = self.optimiser.best
+        if self.mixed:
+            start = self.without_effects[0].copy()
+            start[self.n_fixed :] = _FIRST_SCALE * self.random.start
+            self.optimiser = QuasiNewton(start, self.terms.tol)
+            self.converged, self.iterating = False, True
+
+    @property
+    def parameters(self):
+        """Current (beta, theta), for standardised features."""
+        return self.optimiser.parameters
+
+    # E-step
 
     @operation(
-        tells="log-likelihoods of shared clusters at trial effects, and their sum"
+        tells="log-likelihoods of shared clusters at trial effects, or their "
+        "derivatives there, and a sum over all rows"
     )
-    def table(self):
-        return self.hide(self._quadrature_table() * self.unit)
-
-    def _quadrature_table(self):
-        """Log-likelihoods relative to the grid's centre, and their sum there."""
-        if self.mixed and np.any(self.alone):
-            self._adapt_alone()
-        at_centre, self.own_table = self._own_table(self.grid)
-        _, log_integrals = self.grid.integrate(self.own_table)
-        self.own_sum = at_centre.sum() + log_integrals[self.alone].sum()
-        return np.append(self.own_table[self.shared], self.own_sum)
-
-    def _own_table(self, grid):
-        centre = grid.centre[:, None]
-        at_centre = log_likelihood_table(self.data, self.parameters, centre)
-        table = log_likelihood_table(self.data, self.parameters, grid.nodes)
-        return at_centre, table - at_centre
-
-    def _adapt_alone(self):
-        for _ in range(_MAX_ADAPTATIONS):
-            adapted, settled = self.grid.adapt(self._own_table(self.grid)[1])
-            self.grid = self.grid.replace(self.alone, adapted)
-            if np.all(settled[self.alone]):
-                break
-
-    def _complete(self, total):
-        """Everybody's table where categories are shared, the own one elsewhere."""
-        table = self.own_table.copy()
-        table[self.shared] = total.reshape(-1, table.shape[1])
-        return table
-
-    # E-step by Metropolis-Hastings
+    def table(self, total=None):
+        if total is not None:
+            self._insist(self.n_iter < self.n_quiet)
+            self._update(total)
+        return self.hide(self.integral.tabulate(self.parameters) * self.unit)
 
     @operation(tells="log-likelihoods of shared clusters at proposed effects")
     def propose(self, total=None):
@@ -182,93 +234,121 @@ class GLMMParty(SurveyParty):
         zero = np.zeros((len(candidates), 1))
         self.own_table = log_likelihood_table(self.data, self.parameters, candidates)
         self.own_table -= log_likelihood_table(self.data, self.parameters, zero)
-        return self.hide(self.own_table[self.shared] * self.unit)
+        opened = self.own_table[self.integral.opened]
+        return self.hide(opened * self.unit)
 
     def _walk(self, total):
-        self.chains.walk(self._complete(self.reveal(total) / self.unit))
+        table, opened = self.own_table.copy(), self.integral.opened
+        table[opened] = (self.reveal(total) / self.unit).reshape(-1, table.shape[1])
+        self.chains.walk(table)
 
     # M-step
 
     @operation(tells="expected gradient and Hessian of its rows, sums of its effects")
     def derivatives(self, total):
-        if self.settings["e_step"] == "quadrature":
-            *table, own_sums = self.reveal(total) / self.unit
-            self.all_table = self._complete(np.array(table))
-            self.posterior, log_integrals = self.grid.integrate(self.all_table)
-            self.log_likelihood = own_sums + log_integrals[self.shared].sum()
-        else:
+        if self.terms.drawn:
             self._walk(total)
-            self.posterior = self.chains.posterior()
-        gradient, information = derivatives(self.data, self.parameters, self.posterior)
-        mean, variance = self.posterior.mean(), self.posterior.variance()
-        moments = [
-            mean[self.speaks_for].sum(),
-            (variance + mean**2)[self.speaks_for].sum(),
-        ]
-        vector = np.concatenate([gradient, upper(information), moments])
-        return self.hide(vector * self.unit)
+            return self.hide(self._expanded_derivatives() * self.unit)
+        values = self.reveal(total) / self.unit
+        # the more a step promised, the less exactly it needs to be judged
+        tolerance = np.clip(0.01 * self.optimiser.promised, 1e-6, 0.1)
+        self.value, self.settled = self.integral.read(
+            values, self.parameters, tolerance
+        )
+        slope = self.integral.slope(self.parameters)
+        vector = [slope.gradient, upper(slope.complete), upper(slope.missing)]
+        return self.hide(np.concatenate(vector) * self.unit)
+
+    def _expanded_derivatives(self):
+        posterior = self.integral.posterior = self.chains.posterior()
+        gradient, information = derivatives(self.data, self.parameters, posterior)
+        mean, variance = posterior.mean(), posterior.variance()
+        told = self.integral.speaks_for
+        moments = [mean[told].sum(), (variance + mean**2)[told].sum()]
+        return np.concatenate([gradient, upper(information), moments])
 
     @operation(tells="whether to go on")
     def update(self, total):
-        values = self.reveal(total) / self.unit
-        size = len(self.parameters)
-        gradient, information = values[:size], symmetric(values[size:-2], size)
-        if self.settings["e_step"] == "quadrature":
-            self._update_by_quadrature(gradient, information)
-        else:
+        self._update(total)
+        self.iterating = not self.converged and self.n_iter < self.terms.max_iter
+        return {"go_on": self.iterating}
+
+    def _update(self, total):
+        self.n_iter += 1
+        values, size = self.reveal(total) / self.unit, len(self.parameters)
+        n_upper = size * (size + 1) // 2
+        gradient, complete, rest = np.split(values, np.cumsum([size, n_upper]))
+        complete = symmetric(complete, size)
+        if self.terms.drawn:
+            n_categories = np.count_nonzero(self.known.n_rows[-1])
             self.optimiser.parameters = expanded_step(
-                self.parameters, gradient, information, *values[-2:] / self.n_categories
+                self.parameters, gradient, complete, *rest / n_categories
             )
             self.path.append(self.parameters)
-        return {"go_on": not self.converged}
+        elif self.settled and not self.converged:
+            self._climb(gradient, complete, symmetric(rest, size))
 
-    def _update_by_quadrature(self, gradient, information):
-        adapted, settled = self.grid.adapt(self.all_table)
-        if not np.all(settled[self.shared]):
-            self.grid = self.grid.replace(self.shared, adapted)
-            return
-        before, best = self.parameters, self.optimiser.best
-        go_on = self.optimiser.step(self.log_likelihood, gradient, information)
+    def _climb(self, gradient, complete, missing):
+        information = guess_information(complete, missing)
+        if self.laplace:
+            # towards a scale of zero the log-likelihood bends more than that
+            scales = self.n_fixed + np.flatnonzero(self.random.diagonal)
+            down = -gradient[scales] / np.where(
+                self.parameters[scales] == 0, np.inf, self.parameters[scales]
+            )
+            information[scales, scales] += np.maximum(down, 0)
+        before, best, state = self.parameters, self.optimiser.best, self.integral.state
+        self.converged = not self.optimiser.step(self.value, gradient, information)
         if self.optimiser.best is not best:
-            self.best_grid = self.grid
-        self.grid = self.grid.predict(before, self.parameters)
-        self.converged = not go_on
+            self.best_state = state
+        self.integral.follow(before, self.parameters)
 
     # What becomes known
 
-    @operation(tells="log-likelihoods of shared clusters at the final parameters")
+    @operation(tells="the same as before, at the final parameters")
     def final_table(self):
-        final, self.grid = self._choose_final()
-        self.optimiser.parameters = _rounded(final)
-        return self.hide(self._quadrature_table() * self.unit)
+        final, self.integral.state = self._choose_final()
+        self.optimiser.parameters = np.rint(final * 2.0**20) / 2.0**20
+        return self.hide(self.integral.tabulate(self.parameters) * self.unit)
 
     def _choose_final(self):
-        """Return the parameters to be known, and the grid to integrate on."""
+        """Return the parameters to be known, and where to integrate."""
         if self.path:
             # Averaging evens out the draws' noise; the first half is on the way.
             final = np.mean(self.path[len(self.path) // 2 :], axis=0)
-            spread = np.sqrt(self.posterior.variance()).clip(1e-3, 1)
-            return final, Grid(self.posterior.mean(), spread, self.grid.n_nodes)
+            posterior = self.integral.posterior
+            spread = np.sqrt(posterior.variance()).clip(1e-3, 1)
+            n_nodes = self.integral.grid.n_nodes
+            return final, Grid(posterior.mean(), spread, n_nodes)
         without, best = self.without_effects, self.optimiser.best
         if not self.mixed or best is None or best[1] < without[1]:
-            return without[0], Grid.prior(len(self.n_rows), self.grid.n_nodes)
-        return best[0], self.best_grid
+            return without[0], self.integral.at_prior()
+        return best[0], self.best_state
 
-    @operation(tells="gradients of shared clusters at trial effects")
-    def scores(self, total):
-        table = _rounded(self.reveal(total)[:-1] / self.unit)
-        self.posterior, integrals = self.grid.integrate(self._complete(table))
-        self.shared_integral = _rounded(integrals[self.shared].sum())
-        nodes = self.grid.nodes
-        self.own_scores = score_table(self.data, self.parameters, nodes)
-        return self.hide(self.own_scores[self.shared] * self.unit)
+    @operation(tells="gradients of shared clusters at trial effects, or their changes")
+    def curvature(self, total):
+        # what ciphertexts tell is not known to more digits than these
+        self.digits = 2.0**-40 if isinstance(total, np.ndarray) else 2.0**-20
+        self.integral.read(self._rounded(total), self.parameters)
+        vector = self.integral.curvature_table(self.parameters)
+        return self.hide(vector * self.unit)
+
+    @operation(tells="the same changes, around better modes")
+    def refine(self, total):
+        total = self._rounded(total).reshape(2 * len(self.parameters), -1)
+        return self.hide(self.integral.refine(total) * self.unit)
 
     @operation()
-    def covariance(self, total):
-        scores = self.own_scores.copy()
-        revealed = _rounded(self.reveal(total) / self.unit)
-        scores[self.shared] = revealed.reshape(-1, *scores.shape[1:])
-        self.missing = missing_information(self.own_scores, scores, self.posterior)
+    def bend(self, total):
+        """Read the curvature: what is released is summed in another way."""
+        total = self._rounded(total)
+        if self.laplace:
+            total = total.reshape(2 * len(self.parameters), -1)
+        self.bent = self.integral.curvature(total, self.parameters)
+
+    def _rounded(self, total):
+        values = self.reveal(total) / self.unit
+        return np.rint(values / self.digits) * self.digits
 
     @operation(
         tells="log-likelihood, gradient, information and effects at the final "
@@ -276,77 +356,76 @@ class GLMMParty(SurveyParty):
         exact=True,
     )
     def release(self):
-        gradient, complete = derivatives(self.data, self.parameters, self.posterior)
-        return self.hide(
-            np.concatenate(
-                [
-                    self.parameters * self.leader,
-                    [self.own_sum + self.shared_integral * self.leader],
-                    [self.collinear * self.leader],
-                    gradient,
-                    upper(complete),
-                    upper(self.missing),
-                    *self._released_effects(),
-                ]
-            )
+        value = self.integral.own_sum + self.integral.opened_sum * self.leader
+        value += self._constant()
+        n_iter = self.n_iter if self.mixed else self.n_regressions
+        common = [*self.parameters, self.collinear, self.converged, n_iter]
+        gradient, complete, observed = self.bent
+        told = self.terms.release_effects == "all"
+        effects = self.integral.effects(self.parameters, told)
+        vector = np.concatenate(
+            [
+                np.array(common, dtype=float) * self.leader,
+                [value],
+                gradient,
+                upper(complete),
+                upper(observed),
+                *map(np.ravel, effects),
+            ]
         )
+        return self.hide(np.rint(vector / self.digits) * self.digits)
 
-    def _released_effects(self):
-        """Means and standard deviations of the categories this party speaks for."""
-        told = self.speaks_for.copy()
-        if self.settings["release_effects"] == "shared":
-            told &= self.shared
-        sigma = self.parameters[-1]
-        mean = sigma * self.posterior.mean()
-        deviation = sigma * np.sqrt(self.posterior.variance())
-        return _rounded(mean) * told, _rounded(deviation) * told
-
-
-def _sum_unit(max_sum, n_parties, n_rows):
-    """Return what sums are multiplied by to fit a backend; a power of two."""
-    room = max_sum / (_HEADROOM * n_parties * n_rows)
-    return 1.0 if room >= 1 else 2.0 ** np.floor(np.log2(room))
-
-
-def _rounded(values):
-    return np.rint(np.asarray(values) / _FEW_DIGITS) * _FEW_DIGITS
+    def _constant(self):
+        """What log-likelihoods left out; nothing for classes."""
+        if self.terms.target == "classes":
+            return 0.0
+        return self.data.family.constant(self.data.events, self.data.trials)
 
 
 def run_em(federation, survey, progress):
-    """Fit the model without effects, then run EM until the parties say it converged.
+    """Fit the model without effects, then iterate until the parties say to stop.
 
     Parameters
     ----------
     federation : Federation
     survey : Survey
     progress : Progress
-
-    Returns
-    -------
-    n_iter : int
-    converged : bool
-        Whether before the last iteration allowed.
     """
-    federation.call("begin", {"mean": survey.moments.mean, "scale": survey.scale})
-    n_iter, go_on = 0, True
+    terms = federation.terms
+    mixed = terms.mixed
+    units = {"mean": survey.moments.mean, "scale": survey.scale}
+    _regress(federation, units, nullcontext if mixed else progress.step)
+    if terms.drawn:
+        for _ in range(terms.max_iter):
+            with progress.step():
+                total = _run_chains(federation, **terms.chains)
+                total = federation.secure_sum("derivatives", {"total": total})
+                federation.agree("update", {"total": total})
+    elif mixed:
+        _iterate(federation, min(_QUIET_ITERATIONS, terms.max_iter), progress)
+
+
+def _regress(federation, units, step):
+    with step():
+        total = federation.secure_sum("regress", units)
+    for _ in range(_QUIET_REGRESSIONS - 1):
+        with step():
+            total = federation.secure_sum("regress", {"total": total})
+    while federation.agree("improve", {"total": total}):
+        with step():
+            total = federation.secure_sum("regress")
+
+
+def _iterate(federation, n_quiet, progress):
+    payload, go_on, n_iter = {}, True, 0
     while go_on:
-        total = federation.secure_sum("regress")
-        go_on = federation.agree("improve", {"total": total})
-        n_iter += 1
-    settings = federation.settings
-    if not settings["mixed"]:
-        return n_iter, n_iter < _MAX_REGRESSIONS
-    for n_iter in range(1, settings["max_iter"] + 1):
         with progress.step():
-            if settings["e_step"] == "metropolis":
-                total = _run_chains(federation, **settings["chains"])
-            else:
-                total = federation.secure_sum("table")
+            total = federation.secure_sum("table", payload)
             total = federation.secure_sum("derivatives", {"total": total})
-            go_on = federation.agree("update", {"total": total})
-        if not go_on:
-            return n_iter, True
-    return n_iter, False
+            n_iter += 1
+            payload = {"total": total} if n_iter < n_quiet else {}
+            if n_iter >= n_quiet:
+                go_on = federation.agree("update", {"total": total})
 
 
 def _run_chains(federation, batch_size, n_burn_in, n_draws, seed):
@@ -364,25 +443,29 @@ class Release:
     Attributes
     ----------
     parameters : ndarray of shape (n_parameters,)
-        Rounded (beta, sigma), at which the rest was computed.
-    log_likelihood : float
+        Rounded (beta, theta), at which the rest was computed.
     collinear : bool
         Whether products of the features are a singular matrix.
+    converged : bool
+    n_iter : int
+    log_likelihood : float
     gradient : ndarray of shape (n_parameters,)
-    complete, missing : ndarray of shape (n_parameters, n_parameters)
-        Expected complete-data information, and what not seeing the effects costs.
-    effects, deviations : ndarray of shape (n_categories,)
-        Posterior means and standard deviations of the random effects.
+    complete, observed : ndarray of shape (n_parameters, n_parameters)
+        Information if the effects were seen, and as they are not.
+    effects : ndarray of shape (n_numbers,)
+    effect_covariances : ndarray of shape (n_numbers, n_effects)
     """
 
     parameters: np.ndarray
-    log_likelihood: float
     collinear: bool
+    converged: bool
+    n_iter: int
+    log_likelihood: float
     gradient: np.ndarray
     complete: np.ndarray
-    missing: np.ndarray
+    observed: np.ndarray
     effects: np.ndarray
-    deviations: np.ndarray
+    effect_covariances: np.ndarray
 
 
 def collect(federation, survey):
@@ -397,22 +480,33 @@ def collect(federation, survey):
     -------
     release : Release
     """
+    terms, random = federation.terms, survey.design.random
+    mixed = terms.mixed
     total = federation.secure_sum("final_table")
-    total = federation.secure_sum("scores", {"total": total})
-    federation.call("covariance", {"total": total})
+    total = federation.secure_sum("curvature", {"total": total})
+    if terms.laplace:
+        total = federation.secure_sum("refine", {"total": total})
+    federation.call("bend", {"total": total})
     values = federation.secure_sum("release")
-    size, n_categories = len(survey.scale) + 2, len(survey.n_rows)
+    size = len(survey.design.back_fixed) + (len(random.start) if mixed else 1)
     triangle = size * (size + 1) // 2
-    lengths = [size, 2, size, triangle, triangle, n_categories, n_categories]
-    parameters, (log_likelihood, collinear), gradient, complete, missing, *effects = (
-        np.split(values, np.cumsum(lengths)[:-1])
+    n_effects = random.n_effects if mixed else 1
+    n_numbers = len(survey.census.n_rows[0])
+    if mixed:
+        n_numbers = sum(len(survey.census.n_rows[f]) for f in random.factors)
+    lengths = [size, 4, size, triangle, triangle, n_numbers, n_numbers * n_effects]
+    parameters, (collinear, converged, n_iter, value), gradient, *rest = np.split(
+        values, np.cumsum(lengths)[:-1]
     )
     return Release(
         parameters,
-        float(log_likelihood),
         bool(collinear),
+        bool(converged),
+        int(n_iter),
+        float(value),
         gradient,
-        symmetric(complete, size),
-        symmetric(missing, size),
-        *effects,
+        symmetric(rest[0], size),
+        symmetric(rest[1], size),
+        rest[2],
+        rest[3].reshape(n_numbers, n_effects),
     )

@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp, roots_hermite
+from numpy.polynomial.hermite import hermvander
+from scipy.special import factorial, logsumexp, roots_hermite
 
 from skprivbn.mixed_model._likelihood import Posterior
 
 __all__ = ["Grid"]
+
+# Below, effects are too small to tell where they are.
+_NO_SCALE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -98,27 +102,82 @@ class Grid:
         settled &= np.abs(np.log(spread / self.spread)) < 0.25
         return Grid(centre, spread, self.n_nodes), settled
 
-    def predict(self, before, after):
+    def predict(self, old, new, shift):
         """Return where the nodes should be after a step of the parameters.
 
-        The rows of a category are taken to say the same about its effect as before,
-        up to what the intercept moved.
+        The rows of a category are taken to say the same about its effect as before.
 
         Parameters
         ----------
-        before, after : ndarray of shape (n_parameters,)
+        old, new : float
+            Sigma before and after.
+        shift : ndarray of shape (n_categories,)
+            What the step of beta takes off the derivative by a category's effect.
 
         Returns
         -------
         grid : Grid
         """
-        old, new = before[-1], after[-1]
-        if abs(old) < 1e-3:
+        if abs(old) < _NO_SCALE:
             return self
         held = np.maximum(1 / self.spread**2 - 1, 0) / old**2
-        pull = self.centre / old + held * (old * self.centre - (after[0] - before[0]))
+        pull = self.centre / old + held * old * self.centre - shift
         curvature = 1 + held * new**2
         return Grid(new * pull / curvature, 1 / np.sqrt(curvature), self.n_nodes)
+
+    def slopes(self, table):
+        """Return derivatives of a table by the effects, at the nodes.
+
+        Those of the nearest polynomials of fourth degree.
+
+        Parameters
+        ----------
+        table : ndarray of shape (n_categories, n_nodes)
+
+        Returns
+        -------
+        slopes : ndarray of shape (n_categories, n_nodes)
+        """
+        abscissae, weights = roots_hermite(self.n_nodes)
+        degrees = np.arange(min(5, self.n_nodes))
+        values = hermvander(abscissae, degrees[-1])
+        norms = np.sqrt(np.pi) * 2.0**degrees * factorial(degrees)
+        rises = 2 * degrees[1:] * values[:, :-1]
+        turn = (values * weights[:, None] / norms)[:, 1:] @ rises.T
+        return table @ turn / (np.sqrt(2) * self.spread[:, None])
+
+    def missing(self, table, posterior, sigma, products, where):
+        """Return what not seeing the effects costs of the information, about.
+
+        Scores by beta are taken to fall linearly with the effects, as they do at the
+        centre.
+
+        Parameters
+        ----------
+        table : ndarray of shape (n_categories, n_nodes)
+            Log-likelihoods at the nodes.
+        posterior : Posterior
+            On the nodes of this grid.
+        sigma : float
+        products : ndarray of shape (n_categories, n_fixed)
+            Weighted products of z and the fixed effects' columns.
+        where : ndarray of bool of shape (n_categories,)
+            Categories to count.
+
+        Returns
+        -------
+        missing : ndarray of shape (n_fixed + 1, n_fixed + 1)
+        """
+        size = products.shape[1] + 1
+        if abs(sigma) < _NO_SCALE:
+            return np.zeros((size, size))
+        nodes, weights = posterior.nodes[where], posterior.weights[where]
+        by_sigma = nodes * self.slopes(table)[where] / sigma
+        away = nodes - self.centre[where, None]
+        by_beta = -sigma * products[where].T[:, :, None] * away
+        scores = np.concatenate([by_beta, by_sigma[None]])
+        away = scores - np.einsum("tq,stq->st", weights, scores)[:, :, None]
+        return np.tensordot(weights * away, away, axes=([1, 2], [1, 2]))
 
     def replace(self, where, other):
         """Return this grid with some categories' nodes taken from another."""

@@ -1,14 +1,112 @@
-"""The table of a fitted mixed model."""
+"""The tables of a fitted mixed model, and the comparison of two."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 
 from skprivbn.federation import LedgerTable
 
-__all__ = ["GLMMSummary"]
+__all__ = [
+    "GLMMSummary",
+    "LikelihoodRatioTest",
+    "VarianceComponents",
+    "likelihood_ratio_test",
+]
+
+
+@dataclass(frozen=True)
+class VarianceComponents:
+    """Variances and correlations of random effects; prints as R's ``VarCorr``.
+
+    Attributes
+    ----------
+    names : dict of str to list of str
+        What varies with each factor.
+    covariances : dict of str to ndarray of shape (n_effects, n_effects)
+    residual : float or None
+        Standard deviation of the rows, in linear models.
+    """
+
+    names: dict
+    covariances: dict
+    residual: float | None
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of variances and correlations, with the residual's."""
+        n = sum(
+            np.count_nonzero(np.triu(self._estimated(factor)))
+            for factor in self.covariances
+        )
+        return int(n) + (self.residual is not None)
+
+    def _estimated(self, factor):
+        """Mask of the entries that are parameters: not those set to zero."""
+        matrix = self.covariances[factor]
+        independent = np.all(matrix == np.diag(np.diag(matrix)))
+        return np.eye(len(matrix)) if independent else np.ones_like(matrix)
+
+    def correlations(self, factor: str | None = None) -> np.ndarray:
+        """Return the correlations of one factor's effects.
+
+        Parameters
+        ----------
+        factor : str, default=None
+            The only one, if None.
+
+        Returns
+        -------
+        correlations : ndarray of shape (n_effects, n_effects)
+            NaN with effects that do not vary.
+        """
+        if factor is None:
+            (factor,) = self.covariances
+        matrix = self.covariances[factor]
+        scale = np.sqrt(np.diag(matrix))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return matrix / np.outer(scale, scale)
+
+    def _rows(self):
+        for factor, names in self.names.items():
+            matrix, correlation = self.covariances[factor], self.correlations(factor)
+            for i, name in enumerate(names):
+                related = correlation[i, :i]
+                related = related if matrix[i, :i].any() else []
+                yield (
+                    factor if i == 0 else "",
+                    name,
+                    matrix[i, i],
+                    np.sqrt(matrix[i, i]),
+                    " ".join(f"{value:.2f}" for value in related),
+                )
+        if self.residual is not None:
+            yield "Residual", "", self.residual**2, self.residual, ""
+
+    def to_frame(self) -> Any:
+        """Return the table as a pandas DataFrame."""
+        from skprivbn.utils import import_optional
+
+        pandas = import_optional("pandas", "VarianceComponents.to_frame")
+        columns = ["Group", "Effect", "Variance", "Std. Dev.", "Correlation"]
+        return pandas.DataFrame(list(self._rows()), columns=columns)
+
+    def _table(self):
+        rows = [
+            (group, name, f"{variance:9.4f}", f"{scale:9.4f}", related)
+            for group, name, variance, scale, related in self._rows()
+        ]
+        header = ["Random effects", "", "Variance", "Std. Dev.", "Corr."]
+        return LedgerTable(header, rows)
+
+    def __str__(self):
+        return str(self._table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        return self._table()._repr_html_()
 
 
 @dataclass(frozen=True)
@@ -17,28 +115,36 @@ class GLMMSummary:
 
     Attributes
     ----------
+    kind : str
+        What the model is called.
     names : list of str
         Of the fixed effects, the intercept first.
-    estimates, standard_errors : ndarray of shape (n_features + 1,)
-    scale : float or None
-        Standard deviation of the random effects; None without.
+    estimates, standard_errors : ndarray of shape (n_fixed,)
+    components : VarianceComponents or None
+        Of the random effects; None without.
+    singular : bool
+        Whether a variance is zero, or a correlation one.
     log_likelihood : float
-    n_rows, n_clusters, n_parties : int
+    n_rows, n_parties : int
+    n_clusters : dict of str to int
     """
 
+    kind: str
     names: list
     estimates: np.ndarray
     standard_errors: np.ndarray
-    scale: float | None
+    components: VarianceComponents | None
+    singular: bool
     log_likelihood: float
     n_rows: int
-    n_clusters: int
+    n_clusters: dict
     n_parties: int
 
     @property
     def n_parameters(self) -> int:
         """Number of estimated parameters."""
-        return len(self.names) + (self.scale is not None)
+        n_random = 0 if self.components is None else self.components.n_parameters
+        return len(self.names) + n_random
 
     @property
     def aic(self) -> float:
@@ -59,7 +165,7 @@ class GLMMSummary:
 
         Returns
         -------
-        limits : ndarray of shape (n_features + 1, 2)
+        limits : ndarray of shape (n_fixed, 2)
         """
         half = norm.ppf((1 + level) / 2) * self.standard_errors
         return np.column_stack([self.estimates - half, self.estimates + half])
@@ -95,26 +201,114 @@ class GLMMSummary:
         return LedgerTable(["Fixed effects", *self._columns()], rows)
 
     def _lines(self):
-        mixed = self.scale is not None
-        kind = "Logistic mixed model" if mixed else "Logistic regression"
-        yield f"{kind}, {self.n_rows} rows of {self.n_parties} parties"
+        yield f"{self.kind}, {self.n_rows} rows of {self.n_parties} parties"
         yield (
             f"log-likelihood {self.log_likelihood:.2f}, AIC {self.aic:.1f}, "
             f"BIC {self.bic:.1f}"
         )
-        if mixed:
-            yield (
-                f"Random effects: {self.n_clusters} clusters, variance "
-                f"{self.scale**2:.4f}, std. dev. {self.scale:.4f}"
-            )
-            if self.scale < 1e-3:
-                yield "boundary (singular) fit: the clusters do not differ"
+        if self.components is not None:
+            sizes = [f"{name} {n}" for name, n in self.n_clusters.items()]
+            yield f"clusters: {', '.join(sizes)}"
+            if self.singular:
+                yield (
+                    "boundary (singular) fit: a variance is zero, or effects are "
+                    "perfectly correlated"
+                )
+
+    def _tables(self):
+        tables = [] if self.components is None else [self.components._table()]
+        return [*tables, self._table()]
 
     def __str__(self):
-        return "\n".join([*self._lines(), "", str(self._table())])
+        tables = [str(table) for table in self._tables()]
+        return "\n\n".join(["\n".join(self._lines()), *tables])
 
     __repr__ = __str__
 
     def _repr_html_(self):
         lines = "<br>".join(self._lines())
-        return f"<p>{lines}</p>{self._table()._repr_html_()}"
+        tables = "".join(table._repr_html_() for table in self._tables())
+        return f"<p>{lines}</p>{tables}"
+
+
+@dataclass(frozen=True)
+class LikelihoodRatioTest:
+    """The comparison of two models, one of which is a special case of the other.
+
+    Attributes
+    ----------
+    statistic : float
+        Twice the difference of the log-likelihoods.
+    n_restrictions : int
+        How many parameters the smaller model lacks.
+    p_value : float
+    """
+
+    statistic: float
+    n_restrictions: int
+    p_value: float
+
+    def __str__(self):
+        p = "<0.0001" if self.p_value < 1e-4 else f"{self.p_value:.4f}"
+        return (
+            f"Likelihood ratio test: chi-squared {self.statistic:.3f} on "
+            f"{self.n_restrictions} degrees of freedom, p {p}"
+        )
+
+    __repr__ = __str__
+
+
+def likelihood_ratio_test(smaller: Any, larger: Any) -> LikelihoodRatioTest:
+    """Compare two fitted mixed models, as R's ``anova`` does.
+
+    Where a variance is zero in the smaller model, the p value is too large (on average
+    twice for one variance), since zero is at the boundary: the test is cautious.
+
+    Parameters
+    ----------
+    smaller, larger : estimator
+        Fitted to the same rows; the first is a special case of the second.
+
+    Returns
+    -------
+    test : LikelihoodRatioTest
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.mixed_model import PrivateGLMMRegressor, likelihood_ratio_test
+    >>> rng = np.random.default_rng(0)
+    >>> X, centre = rng.normal(size=(300, 2)), rng.integers(10, size=300)
+    >>> y = X[:, 0] + rng.normal(size=10)[centre] + rng.normal(size=300)
+    >>> party = rng.choice(["north", "south", "west"], size=300)
+    >>> models = [
+    ...     PrivateGLMMRegressor(reml=False).fit(rows, y, cluster=centre, party=party)
+    ...     for rows in (X[:, 1:], X)
+    ... ]
+    >>> likelihood_ratio_test(*models).p_value < 0.001
+    True
+    """
+    first, second = smaller.summary(), larger.summary()
+    if first.n_rows != second.n_rows or type(smaller._family) is not type(
+        larger._family
+    ):
+        raise ValueError("the models were fitted to different rows or families")
+    restricted = [getattr(m, "reml", False) for m in (smaller, larger)]
+    comparable = not any(restricted) or (
+        all(restricted) and first.names == second.names
+    )
+    if smaller._family.name == "gaussian" and not comparable:
+        raise ValueError(
+            "restricted likelihoods (reml=True) of models with different fixed "
+            "effects cannot be compared: fit with reml=False"
+        )
+    n_restrictions = second.n_parameters - first.n_parameters
+    if n_restrictions < 1:
+        raise ValueError(
+            f"smaller has {first.n_parameters} parameters and larger "
+            f"{second.n_parameters}: give the smaller model first"
+        )
+    statistic = max(2 * (second.log_likelihood - first.log_likelihood), 0.0)
+    return LikelihoodRatioTest(
+        statistic, n_restrictions, float(chi2.sf(statistic, n_restrictions))
+    )

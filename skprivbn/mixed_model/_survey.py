@@ -1,27 +1,180 @@
-"""The survey before EM: labels, moments of the features, sizes of the categories."""
+"""The survey before a fit: labels, moments of the features, sizes of the clusters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
+from skprivbn.mixed_model._design import Design
+from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.protocols import Moments, MomentsParty, collect_moments
 
-__all__ = ["Survey", "SurveyParty", "take_survey"]
+__all__ = [
+    "OTHER",
+    "Census",
+    "Survey",
+    "SurveyParty",
+    "cluster_keys",
+    "sum_unit",
+    "take_survey",
+]
+
+#: label of the small clusters that are pooled
+OTHER = "(other)"
+# Room for sums per row, before they overflow a backend.
+_HEADROOM = 64
+
+
+def cluster_keys(n_factors):
+    """Return under which names a party keeps the labels of each factor."""
+    return ["cluster", *(f"cluster_{i}" for i in range(1, n_factors))][:n_factors]
+
+
+def sum_unit(max_sum, n_parties, n_rows):
+    """Return what sums are multiplied by to fit a backend; a power of two."""
+    room = max_sum / (_HEADROOM * n_parties * n_rows)
+    return 1.0 if room >= 1 else 2.0 ** np.floor(np.log2(room))
+
+
+@dataclass(frozen=True)
+class Census:
+    """Rows and holders of every level of every factor.
+
+    Parameters
+    ----------
+    labels : list of list
+        Labels of each factor; of a nested one, lists that end in its own label.
+    n_rows, n_holders : list of ndarray of int of shape (n_levels,)
+    nested : bool
+    """
+
+    labels: list
+    n_rows: list
+    n_holders: list
+    nested: bool
+
+    @property
+    def n_factors(self):
+        """Number of factors."""
+        return len(self.labels)
+
+    @property
+    def tops(self):
+        """For each factor, the level of the first factor that a level is within."""
+        if not self.nested or self.n_factors < 2:
+            return [np.arange(len(labels)) for labels in self.labels]
+        first = {label: i for i, label in enumerate(self.labels[0])}
+        return [
+            np.arange(len(self.labels[0])),
+            *(
+                np.array([first[path[0]] for path in labels])
+                for labels in self.labels[1:]
+            ),
+        ]
+
+    @property
+    def parents(self):
+        """For each factor, the level that each level of the last factor is within."""
+        last = self.labels[-1]
+        if not self.nested or self.n_factors < 2:
+            return [np.arange(len(last))]
+        parents = []
+        for depth, labels in enumerate(self.labels):
+            place = {label: i for i, label in enumerate(labels)}
+            keys = (path[0] if depth == 0 else path[: depth + 1] for path in last)
+            parents.append(np.array([place[key] for key in keys]))
+        return parents
+
+    def names(self, factor):
+        """Return the labels of a factor as they are shown: "ward:bed" if nested."""
+        labels = self.labels[factor]
+        if self.nested and factor:
+            return [":".join(map(str, path)) for path in labels]
+        return labels
+
+    def too_small(self, min_parties, min_rows, opened):
+        """Return masks of the levels whose sums nobody may know.
+
+        Parameters
+        ----------
+        min_parties, min_rows : int
+        opened : bool
+            Whether levels with one holder are opened, too, and so need `min_rows`.
+        """
+        masks = []
+        for rows, holders in zip(self.n_rows, self.n_holders):
+            few = (holders > 1) & ((holders < min_parties) | (rows < min_rows))
+            masks.append(few | (opened & (rows < min_rows) & (rows > 0)))
+        return masks
+
+    def pooled(self, small):
+        """Return the census with small levels of the only factor as one, and where.
+
+        Parameters
+        ----------
+        small : ndarray of bool of shape (n_levels,)
+
+        Returns
+        -------
+        census : Census
+        position : ndarray of int of shape (n_levels,)
+            New number of each level.
+        """
+        labels, rows = self.labels[0], self.n_rows[0]
+        position = np.cumsum(~small) - 1
+        position[small] = len(labels) - np.count_nonzero(small)
+        # at least as many parties as hold any of them
+        holders = [*self.n_holders[0][~small], self.n_holders[0][small].max()]
+        rows = [*rows[~small], rows[small].sum()]
+        kept = [label for label, is_small in zip(labels, small) if not is_small]
+        census = Census(
+            [[*kept, OTHER]], [np.array(rows)], [np.array(holders)], self.nested
+        )
+        return census, position
 
 
 class SurveyParty(MomentsParty):
     """A data holder that tells its labels and counts its rows."""
 
-    terms = None
+    terms = MixedTerms
 
     def prepare(self):
         super().prepare()
-        self.mixed = self.settings["mixed"]
-        needed = ["y", "cluster"] if self.mixed else ["y"]
-        if any(_has_missing(self.block, key) for key in needed):
+        self.keys = cluster_keys(self.terms.n_factors)
+        self.random = self.terms.random
+        if any(_has_missing(self.block, key) for key in ["y", *self.keys]):
             raise PartyRefusal("invalid-data")
+        self.mixed = self.terms.mixed
+        n_rows = len(self.rows)
+        self.offset = self._numbers("offset", np.zeros(n_rows))
+        self.weights = self._numbers("sample_weight", np.ones(n_rows))
+        if np.any(self.weights < 0):
+            raise PartyRefusal("invalid-data")
+        if self.terms.target != "classes":
+            self.y = self._check_numbers(self._numbers("y", None))
+        if self.terms.target == "numbers":
+            # the target is standardised like a feature
+            self.rows = np.column_stack([self.rows, self.y])
+
+    def _numbers(self, key, default):
+        if key not in self.block:
+            return default
+        values = np.asarray(self.block[key])
+        if values.dtype.kind not in "fiub" or not np.all(np.isfinite(values)):
+            raise PartyRefusal("invalid-data")
+        return values.astype(float)
+
+    def _check_numbers(self, y):
+        target = self.terms.target
+        if target == "numbers":
+            return y - self.offset
+        whole = self.weights * y if target == "proportions" else y
+        if np.any(y < 0) or np.any(np.abs(whole - np.rint(whole)) > 1e-6):
+            raise PartyRefusal("invalid-data")
+        if target == "proportions" and np.any(y > 1):
+            raise PartyRefusal("invalid-data")
+        return y
 
     def schedule(self):
         yield "labels"
@@ -31,13 +184,24 @@ class SurveyParty(MomentsParty):
 
     @operation(tells="which classes and, unless all are given, clusters it holds")
     def labels(self):
-        classes, held = np.unique(self.block["y"]).tolist(), []
+        classes = []
+        if self.terms.target == "classes":
+            classes = np.unique(self.block["y"]).tolist()
         if len(classes) > 2:
             # Perhaps not classes at all, but values that nobody should be told.
             raise PartyRefusal("invalid-data")
-        if self.mixed and self.settings["clusters"] is None:
-            held = np.unique(self.block["cluster"]).tolist()
+        held = [[] for _ in self.keys]
+        if self.terms.clusters is None:
+            held = [_unique(labels) for labels in self._own_labels()]
         return {"classes": classes, "clusters": held}
+
+    def _own_labels(self):
+        """Labels of the rows, one list per factor; of nested ones, whole paths."""
+        columns = [np.asarray(self.block[key]).tolist() for key in self.keys]
+        if not self.terms.nested:
+            return columns
+        paths = [list(zip(*columns[: i + 1])) for i in range(1, len(columns))]
+        return [*columns[:1], *paths]
 
     @operation(
         tells="its number of rows in each cluster, and whether it has any",
@@ -45,14 +209,24 @@ class SurveyParty(MomentsParty):
         exact=True,
     )
     def census(self, classes, clusters):
-        y = _codes(self.block["y"], classes)
-        if self.mixed:
-            category = _codes(self.block["cluster"], clusters)
-        else:
-            category = np.zeros(len(y), dtype=int)
-        self.y, self.category = y.astype(float), category
-        self.own_rows = np.bincount(category, minlength=max(len(clusters), 1))
-        return self.hide(np.append(self.own_rows, self.own_rows > 0))
+        if self.terms.target == "classes":
+            self.y = _codes(self.block["y"].tolist(), classes).astype(float)
+        if len(clusters) != len(self.keys):
+            raise PartyRefusal("refused")
+        self.all_labels = [[_hashable(label) for label in known] for known in clusters]
+        self.codes = [
+            _codes(own, known)
+            for own, known in zip(self._own_labels(), self.all_labels)
+        ]
+        if not self.mixed:
+            self.codes, self.all_labels = [np.zeros(len(self.y), dtype=int)], [["all"]]
+        own = [
+            np.bincount(codes, minlength=len(labels))
+            for codes, labels in zip(self.codes, self.all_labels)
+        ]
+        self.own_rows = own
+        self.own_census = np.concatenate([*own, *(rows > 0 for rows in own)])
+        return self.hide(self.own_census)
 
     @operation(peers="shares of its number of rows in each cluster")
     def compare_census(self):
@@ -61,9 +235,48 @@ class SurveyParty(MomentsParty):
         A coordinator who made up that a cluster has several holders would be told
         what one of them should keep to itself.
         """
-        own = np.append(self.own_rows, self.own_rows > 0)
-        total = yield from self.add_among_peers(own)
-        self.n_rows, self.n_holders = np.split(total, 2)
+        total = yield from self.add_among_peers(self.own_census)
+        self.known = _read_census(total, self.all_labels, self.terms.nested)
+
+    def settle_clusters(self, opened):
+        """Pool small clusters if that was agreed, and refuse those that remain.
+
+        The coordinator has checked this too; a party does not rely on it.
+
+        Parameters
+        ----------
+        opened : bool
+            Whether sums of clusters with one holder are opened, too.
+        """
+        if not self.mixed or len(self.context.roster) == 1:
+            return
+        limits = self.terms.min_parties, self.terms.min_rows, opened
+        small = self.known.too_small(*limits)
+        if self.terms.pool and len(small) == 1 and np.any(small[0]):
+            self.known, position = self.known.pooled(small[0])
+            self.codes = [position[self.codes[0]]]
+            sizes = len(self.known.labels[0])
+            self.own_rows = [np.bincount(self.codes[0], minlength=sizes)]
+        for rows, holders, mask in zip(
+            self.known.n_rows, self.known.n_holders, self.known.too_small(*limits)
+        ):
+            if np.any(rows[mask] < self.terms.min_rows):
+                raise PartyRefusal("too-few-rows")
+            if np.any(holders[mask] < self.terms.min_parties):
+                raise PartyRefusal("too-few-parties")
+
+    def make_design(self, mean, scale):
+        """Return the design in the units that everybody uses."""
+        n_features = np.shape(self.block["X"])[1]
+        columns = self.random.columns
+        if np.any((columns < -1) | (columns >= n_features)):
+            raise PartyRefusal("refused")
+        return Design(
+            mean[:n_features],
+            scale[:n_features],
+            self.terms.fit_intercept,
+            self.random,
+        )
 
 
 def _has_missing(block, key):
@@ -75,77 +288,112 @@ def _has_missing(block, key):
     return bool(np.any(labels != labels))
 
 
+def _unique(labels):
+    return [list(v) if isinstance(v, tuple) else v for v in sorted(set(labels))]
+
+
+def _hashable(label):
+    return tuple(label) if isinstance(label, list) else label
+
+
 def _codes(labels, known):
     """Return the position of each label among the known ones."""
     positions = {label: i for i, label in enumerate(known)}
-    values, inverse = np.unique(labels, return_inverse=True)
     try:
-        return np.array([positions[value] for value in values.tolist()])[inverse]
+        return np.array([positions[label] for label in labels], dtype=int)
     except KeyError:
         raise PartyRefusal("invalid-data") from None
 
 
+def _read_census(total, labels, nested):
+    ends = np.cumsum([len(known) for known in labels])[:-1]
+    rows, holders = np.split(np.asarray(total).astype(np.int64), 2)
+    return Census(labels, np.split(rows, ends), np.split(holders, ends), nested)
+
+
 @dataclass(frozen=True)
 class Survey:
-    """What is known of the data before EM.
+    """What is known of the data before the fit.
 
     Attributes
     ----------
-    classes, clusters : list
-        Labels; no clusters without random effects.
-    n_rows, n_holders : ndarray of int of shape (n_categories,)
-        Of each category; one category without random effects.
+    classes : list
+        Labels of the target, if it has any.
+    census : Census
+        One level without random effects.
     moments : Moments
-        Of the features.
+        Of the features, and of the target where that is a number.
     scale : ndarray of shape (n_features,)
         What features are divided by; 1 if they do not vary.
+    design : Design
     """
 
     classes: list
-    clusters: list
-    n_rows: np.ndarray
-    n_holders: np.ndarray
+    census: Census
     moments: Moments
     scale: np.ndarray
+    design: Design
+
+    def pooled(self, small):
+        """Return the survey with small clusters as one."""
+        return replace(self, census=self.census.pooled(small)[0])
+
+    @property
+    def n_samples(self):
+        """Rows of all parties."""
+        return int(self.census.n_rows[0].sum())
 
     @property
     def constant(self):
         """Mask of the features that do not vary."""
-        return ~_varies(self.moments)
+        return ~_varies(self.moments)[: len(self.design.mean)]
 
 
-def take_survey(federation):
-    """Learn the labels, the features' moments and the categories' sizes.
+def take_survey(federation, n_features):
+    """Learn the labels, the features' moments and the clusters' sizes.
 
     Parameters
     ----------
     federation : Federation
-        Opened with :class:`GLMMParty`.
+        Opened with a :class:`SurveyParty`.
+    n_features : int
 
     Returns
     -------
     survey : Survey
     """
-    replies = federation.call("labels").values()
+    terms = federation.terms
+    replies = list(federation.call("labels").values())
     classes = _union("y", [reply["classes"] for reply in replies])
-    clusters = federation.settings["clusters"]
+    clusters = terms.clusters
     if clusters is None:
-        clusters = _union("cluster", [reply["clusters"] for reply in replies])
+        clusters = [
+            _union("cluster", [reply["clusters"][i] for reply in replies])
+            for i in range(terms.n_factors)
+        ]
     moments = collect_moments(federation)
     scale = np.ones(len(moments.mean))
     varies = _varies(moments)
     scale[varies] = np.sqrt(moments.covariance[varies])
     payload = {"classes": classes, "clusters": clusters}
-    census = federation.secure_sum("census", payload).astype(np.int64)
+    total = federation.secure_sum("census", payload)
     federation.converse("compare_census")
     federation.ledger.learns("all parties", "rows and holders of every cluster")
-    return Survey(classes, clusters, *np.split(census, 2), moments, scale)
+    labels = [[_hashable(label) for label in known] for known in clusters] or [["all"]]
+    design = Design(
+        moments.mean[:n_features],
+        scale[:n_features],
+        terms.fit_intercept,
+        terms.random,
+    )
+    census = _read_census(total, labels, terms.nested)
+    return Survey(classes, census, moments, scale, design)
 
 
 def _union(name, held):
-    labels = {label for labels in held for label in labels}
+    labels = {_hashable(label) for labels in held for label in labels}
     try:
-        return sorted(labels)
+        return [list(v) if isinstance(v, tuple) else v for v in sorted(labels)]
     except TypeError:
         kinds = sorted({type(label).__name__ for label in labels})
         raise PartitionError(

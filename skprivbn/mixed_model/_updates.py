@@ -2,11 +2,21 @@
 
 import numpy as np
 
-__all__ = ["QuasiNewton", "expanded_step", "is_singular", "solve_information"]
+__all__ = [
+    "QuasiNewton",
+    "expanded_step",
+    "guess_information",
+    "is_singular",
+    "solve_information",
+]
 
-_MEMORY = 10
+_MEMORY = 3
 # A past gradient may lower the information in a direction to this part of it.
 _DAMPING = 0.2
+# Least part of the complete information that a guess leaves.
+_LEAST = 0.05
+# Longest step of a parameter; features are standardised.
+_LONGEST = 3.0
 # Log-likelihoods that differ by less, relatively, count as equal.
 _NOISE = 1e-8
 # Directions in which the information is smaller than this are left alone.
@@ -30,6 +40,30 @@ def solve_information(information, gradient):
     known = values > _RANK_TOLERANCE * values[-1]
     vectors = vectors[:, known]
     return (vectors / values[known]) @ (vectors.T @ gradient)
+
+
+def guess_information(complete, missing):
+    """Return the information that is left, where at least some of it is.
+
+    Parameters
+    ----------
+    complete : ndarray of shape (n, n)
+        If the effects were seen.
+    missing : ndarray of shape (n, n)
+        What not seeing them costs, about.
+
+    Returns
+    -------
+    information : ndarray of shape (n, n)
+        Never less than a part of what is complete, in any direction.
+    """
+    values, vectors = np.linalg.eigh(complete)
+    known = values > _RANK_TOLERANCE * values[-1]
+    root = vectors[:, known] * np.sqrt(values[known])
+    inverse = vectors[:, known] / np.sqrt(values[known])
+    lost, directions = np.linalg.eigh(inverse.T @ missing @ inverse)
+    turned = root @ directions
+    return (turned * np.clip(1 - lost, _LEAST, 1)) @ turned.T
 
 
 def is_singular(products, tolerance=1e-9):
@@ -75,13 +109,20 @@ class QuasiNewton:
         Where the log-likelihood is to be looked at next.
     best : tuple of (ndarray, float, ndarray)
         Parameters, log-likelihood and gradient of the best point; None at first.
+    promised : float
+        Gain that the last step promised.
     """
 
     def __init__(self, parameters, tol):
         self.parameters = parameters
         self.tol = tol
         self.best = None
+        self.promised = np.inf
         self._pairs = []
+
+    def begin(self, best, parameters):
+        """Go on from a point that is known to elsewhere."""
+        self.best, self.parameters = best, parameters
 
     def step(self, log_likelihood, gradient, information):
         """Move the parameters.
@@ -103,7 +144,8 @@ class QuasiNewton:
             last, last_value, last_gradient = self.best
             moved, gain = self.parameters - last, log_likelihood - last_value
             promised, noise = last_gradient @ moved, _NOISE * (1 + abs(last_value))
-            if not gain >= -noise:
+            # as a mirrored sigma is just as good, it is not enough not to lose
+            if not gain >= 1e-4 * promised - noise:
                 self._pairs = []
                 self.parameters = last + _part(promised, gain) * moved
                 if promised > noise:
@@ -113,8 +155,10 @@ class QuasiNewton:
             self._remember(moved, last_gradient - gradient)
         self.best = self.parameters, log_likelihood, gradient
         step = solve_information(self._corrected(information), gradient)
-        if gradient @ step / 2 <= self.tol:
+        self.promised = float(gradient @ step / 2)
+        if self.promised <= self.tol:
             return False
+        step *= min(1.0, _LONGEST / np.abs(step).max())
         self.parameters = self.parameters + step
         return True
 

@@ -17,7 +17,11 @@ from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation.site._results import write_results
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import (
+    PrivateGLMM,
+    PrivateGLMMClassifier,
+    PrivateGLMMRegressor,
+)
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition, VerticalPartition
 from skprivbn.preprocessing import (
@@ -391,8 +395,9 @@ def public_models():
     models.append(
         describe_model(fitted(FederatedDynotears(max_iter=2), X, series=PARTY))
     )
-    models.append(
-        describe_model(fitted(PrivateGLMM(), X, y=outcome(X), cluster=LABELS))
+    models.extend(
+        describe_model(fitted(glmm(), X, y=outcome(X), cluster=LABELS))
+        for glmm in (PrivateGLMM, PrivateGLMMClassifier, PrivateGLMMRegressor)
     )
     labels = DPCGMLearner(epsilon=5.0, cliques=[(0, 1)], states=[(0, 1), (0, 1)])
     models.append(describe_model(fitted(labels, CODES)))

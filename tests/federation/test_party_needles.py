@@ -17,6 +17,7 @@ from skprivbn.federation import (
 )
 from skprivbn.federation.site._host import find_noise
 from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._protocol import GLMMParty
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixture._dp_protocol import (
@@ -83,17 +84,19 @@ def test_attack_a_cluster_that_only_seems_to_be_shared():
     for name, block in blocks.items():
         block["y"] = rng.integers(0, 2, 6)
         block["cluster"] = np.array(["common"] * 3 + [f"only {name}"] * 3)
-    settings = PrivateGLMM(min_rows=3)._settings(True)
-    with InProcessFederation(blocks, GLMMParty, settings, "masking") as federation:
-        survey = take_survey(federation)
+    model = PrivateGLMM(min_rows=3)
+    model.n_features_in_ = 2
+    terms = model._make_terms(["cluster"], family_of("binomial"), "classes")
+    with InProcessFederation(blocks, GLMMParty, terms, "masking") as federation:
+        survey = take_survey(federation, 2)
         start = {"mean": survey.moments.mean, "scale": survey.scale}
         for host in federation._hosts.values():
             party = host._party
-            assert party.n_rows.tolist() == survey.n_rows.tolist() == [9, 3, 3, 3]
-            assert party.n_holders.tolist() == [3, 1, 1, 1]
-        forged = np.append(survey.n_rows, [3, 3, 3, 3]).astype(float)
+            assert party.known.n_rows[0].tolist() == [9, 3, 3, 3]
+            assert party.known.n_holders[0].tolist() == [3, 1, 1, 1]
+        forged = np.append(survey.census.n_rows[0], [3, 3, 3, 3]).astype(float)
         with pytest.raises(PartyError):
-            federation.call("begin", start | {"census": forged})
+            federation.call("regress", start | {"census": forged})
 
 
 @pytest.mark.parametrize("shape", [(2, 1000), (2, 3), (3, 515), (515,)])

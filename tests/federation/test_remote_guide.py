@@ -12,7 +12,11 @@ from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import (
+    PrivateGLMM,
+    PrivateGLMMClassifier,
+    PrivateGLMMRegressor,
+)
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteResults, RemoteRows
 from skprivbn.preprocessing import (
@@ -59,6 +63,8 @@ CASES = [
         {},
     ),
     (PrivateGLMM(), NUMBERS, {"y": "died", "cluster": "ward"}),
+    (PrivateGLMMClassifier(), NUMBERS, {"y": "died", "cluster": "ward"}),
+    (PrivateGLMMRegressor(), ["a"], {"y": "b", "cluster": "ward"}),
     (PrivateK2StructureLearner(max_parents=1), ["ward", "died"], {}),
     (
         VotingStructureLearner(FederatedGaussianBayesianNetwork("bic"), acyclic=True),

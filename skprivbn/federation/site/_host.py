@@ -213,8 +213,8 @@ class SiteHost(PartyHost):
         if any(dataset.columns[column] == "key" for column in [*columns, *shown]):
             raise PartyRefusal("unknown-dataset")
         # Names of clusters are told. Of a column of numbers they would be its values.
-        cluster = data["aligned"].get("cluster")
-        if cluster is not None and not isinstance(dataset.columns[cluster], list):
+        clusters = [c for role, c in data["aligned"].items() if "cluster" in role]
+        if not all(isinstance(dataset.columns[c], list) for c in clusters):
             raise PartyRefusal("unknown-dataset")
         return columns, dataset
 

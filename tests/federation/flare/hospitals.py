@@ -23,6 +23,8 @@ estimators = [
     "FederatedStandardScaler",
     "PPEMGaussianMixture",
     "PrivateGLMM",
+    "PrivateGLMMClassifier",
+    "PrivateGLMMRegressor",
     "PrivateK2StructureLearner",
     "VotingStructureLearner",
 ]

@@ -1,0 +1,472 @@
+"""Two classes, with random effects, over rows of several parties."""
+
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+
+from skprivbn.crypto import AdditiveBackend
+from skprivbn.exceptions import PartitionError
+from skprivbn.mixed_model._base import BaseGLMM
+from skprivbn.mixed_model._checks import check_classes
+from skprivbn.mixed_model._families import Family, family_of
+from skprivbn.mixed_model._model import FLOATS
+from skprivbn.partition import RemoteResults
+from skprivbn.protocols._applied import add_scores
+from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+
+__all__ = ["PrivateGLMM", "PrivateGLMMClassifier"]
+
+
+class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
+    """Logistic mixed model for rows that several parties hold.
+
+    The model is ``logit P(y = 1) = intercept + X coef + z``, where the effect
+    ``z ~ N(0, scale^2)`` is common to all rows of a cluster, such as a medical
+    centre. The rows of a cluster may be spread over parties. Parties exchange sums
+    of log-likelihoods, gradients and Hessians of their rows under the backend.
+
+    Read more in the :ref:`User Guide <mixed_model>`.
+
+    Parameters
+    ----------
+    e_step : {"quadrature", "metropolis"}, default="quadrature"
+        How expectations over the random effects are taken: by adaptive Gauss-Hermite
+        quadrature, which is deterministic and accurate, or by Metropolis-Hastings
+        with proposals from N(0, scale^2), as in [1]_.
+    link : {"logit", "probit", "cloglog"}, default="logit"
+        How probabilities depend on the predictor.
+    slopes : list, dict of str to list, or None, default=None
+        Features, by name or number, whose coefficients vary with the clusters. With
+        several columns of cluster labels, a list for each: ``{"ward": ["age"]}``.
+    random_intercept : bool, default=True
+        Whether intercepts vary, too, where there are slopes.
+    correlated : bool, default=True
+        Whether random effects of the same clusters are correlated.
+    arrangement : {"nested", "crossed"}, default="nested"
+        How several columns of cluster labels go together: labels of one column are
+        read within those of the columns before it, or on their own, which only
+        linear models can do.
+    fit_intercept : bool, default=True
+        Whether there is a fixed intercept.
+    n_quadrature : int, default=None
+        Number of nodes: 1 is Laplace's approximation, 5 and more are for one random
+        effect per cluster. None means 25 for one random effect and 1 for several.
+    n_draws : int, default=1000
+        Metropolis steps kept in each iteration.
+    n_burn_in : int, default=200
+        Metropolis steps forgotten before those.
+    batch_size : int, default=50
+        Proposals evaluated in one round trip.
+    max_iter : int, default=None
+        Bound on the iterations. None allows 100 for quadrature. With
+        ``e_step="metropolis"`` it is the number of iterations, 20 if None; estimates
+        are averages over the second half of them.
+    tol : float, default=1e-10
+        Quadrature stops when the next step promises a smaller gain in
+        log-likelihood; a last step of Newton's method follows.
+    clusters : array-like of labels, default=None
+        All clusters there may be, as a public fact. If None, every party tells which
+        clusters it holds.
+    min_parties : int, default=2
+        Fewest holders of a cluster whose rows are spread over parties.
+    min_rows : int, default=5
+        Fewest rows of such a cluster.
+    small_clusters : {"refuse", "pool"}, default="refuse"
+        What to do with clusters below these limits: end the fit, or give all of them
+        one random effect together, under the label "(other)".
+    release_effects : {"all", "shared"}, default="all"
+        Which clusters' random effects become known: all, or only those whose rows
+        are spread over parties. The effect of a cluster held by one party tells about
+        the rows of that party alone.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden: "masking", "ckks", "paillier" or "plaintext".
+    random_state : int, RandomState instance or None, default=None
+        Proposals and acceptance of Metropolis-Hastings.
+    verbose : int, default=0
+        1 prints every tenth iteration, 2 every one.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The second is the one whose probability is modelled.
+    coef_ : ndarray of shape (1, n_features)
+        Fixed effects.
+    intercept_ : ndarray of shape (1,)
+        Predictor where all features are 0.
+    coef_se_ : ndarray of shape (1, n_features)
+        Standard errors, from the observed information.
+    intercept_se_ : ndarray of shape (1,)
+        Standard error of the intercept.
+    covariance_ : ndarray of shape (n_fixed, n_fixed)
+        Sampling covariance of the intercept, if there is one, and coefficients.
+    factors_ : list of str
+        Names of the columns of cluster labels.
+    clusters_ : ndarray of shape (n_clusters,), or dict of such
+        Labels of the clusters; empty without random effects. By factor, as the
+        following, if there are several.
+    effect_names_ : dict of str to list of str
+        What varies with each factor: "(Intercept)" and slopes.
+    random_effects_ : ndarray of shape (n_clusters,) or (n_clusters, n_effects)
+        Effects of each cluster given the estimates: posterior means by
+        quadrature, modes by Laplace's approximation; NaN if withheld.
+    random_effects_std_ : ndarray, shaped like `random_effects_`
+        Their standard deviations.
+    random_effect_scale_ : float or ndarray of shape (n_effects,)
+        Standard deviations of the random effects; 0 without.
+    random_effect_covariance_ : dict of str to ndarray of shape (n_effects, n_effects)
+        Covariance of the random effects of each factor.
+    log_likelihood_ : float
+        Marginal log-likelihood at the estimates.
+    converged_ : bool
+        Whether the search ended by itself.
+    singular_ : bool
+        Whether a variance is zero, or a correlation one, up to rounding.
+    n_samples_ : int
+        Rows of all parties.
+    n_iter_ : int
+        Number of iterations.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    PrivateGLMMRegressor : Counts, proportions and numbers.
+    likelihood_ratio_test : Compare two fits.
+
+    Notes
+    -----
+    Clusters that one party holds alone never enter the tables of log-likelihoods:
+    that party integrates over their effects by itself.
+
+    The iteration is EM with one Newton step per M-step, accelerated by differences of
+    past gradients [2]_; the Metropolis iteration is parameter-expanded EM [3]_. The
+    search starts from the model without random effects and never ends below it; a
+    variance of zero is a valid answer (`singular_`).
+
+    References
+    ----------
+    .. [1] Zhu, Jiang, Wang, Wang, Bian, Tang. Privacy-preserving construction of
+       generalized linear mixed model for biomedical computation. Bioinformatics,
+       2020.
+    .. [2] Lange. A quasi-Newton acceleration of the EM algorithm. Statistica Sinica,
+       1995.
+    .. [3] Liu, Rubin, Wu. Parameter expansion to accelerate EM: the PX-EM algorithm.
+       Biometrika, 1998.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.mixed_model import PrivateGLMMClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X, centre = rng.normal(size=(600, 2)), rng.integers(12, size=600)
+    >>> effects = rng.normal(size=12)
+    >>> log_odds = X @ [1.0, -0.5] + effects[centre]
+    >>> y = rng.random(600) < 1 / (1 + np.exp(-log_odds))
+    >>> hospital = rng.choice(["north", "south", "west"], size=600)
+    >>> model = PrivateGLMMClassifier().fit(X, y, cluster=centre, party=hospital)
+    >>> print(model.summary())
+    Logistic mixed model, 600 rows of 3 parties
+    ...
+    >>> model.predict_proba(X[:3], cluster=centre[:3]).shape
+    (3, 2)
+    """
+
+    __metadata_request__predict_proba = {"cluster": True, "offset": True}
+    __metadata_request__predict_log_proba = {"cluster": True, "offset": True}
+    __metadata_request__decision_function = {"cluster": True, "offset": True}
+
+    classes_: np.ndarray
+
+    _parameter_constraints = {
+        **BaseGLMM._parameter_constraints,
+        "e_step": [StrOptions({"quadrature", "metropolis"})],
+        "link": [StrOptions({"logit", "probit", "cloglog"})],
+        "n_draws": [Interval(Integral, 2, None, closed="left")],
+        "n_burn_in": [Interval(Integral, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        e_step: str = "quadrature",
+        *,
+        link: str = "logit",
+        slopes: ArrayLike | dict | None = None,
+        random_intercept: bool = True,
+        correlated: bool = True,
+        arrangement: str = "nested",
+        fit_intercept: bool = True,
+        n_quadrature: int | None = None,
+        n_draws: int = 1000,
+        n_burn_in: int = 200,
+        batch_size: int = 50,
+        max_iter: int | None = None,
+        tol: float = 1e-10,
+        clusters: ArrayLike | None = None,
+        min_parties: int = 2,
+        min_rows: int = 5,
+        small_clusters: str = "refuse",
+        release_effects: str = "all",
+        backend: str | AdditiveBackend = "masking",
+        random_state: RandomStateLike = None,
+        verbose: int = 0,
+    ) -> None:
+        self.e_step = e_step
+        self.link = link
+        self.slopes = slopes
+        self.random_intercept = random_intercept
+        self.correlated = correlated
+        self.arrangement = arrangement
+        self.fit_intercept = fit_intercept
+        self.n_quadrature = n_quadrature
+        self.n_draws = n_draws
+        self.n_burn_in = n_burn_in
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.clusters = clusters
+        self.min_parties = min_parties
+        self.min_rows = min_rows
+        self.small_clusters = small_clusters
+        self.release_effects = release_effects
+        self.backend = backend
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @property
+    def _family(self) -> Family:
+        return family_of("binomial", self.link)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
+        party: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+    ) -> Self:
+        """Estimate fixed effects and the variances of the random effects.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            A partition carries `y` and `cluster` beside its rows.
+        y : array-like of shape (n_samples,)
+            Two classes.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
+            Category of each row's random effects; a frame where there are several.
+            None fits a plain regression.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor, such as the logarithm of an exposure.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts.
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        if not hasattr(X, "federate"):
+            y = check_classes(self, y)
+        aligned = {"offset": offset, "sample_weight": sample_weight}
+        survey = self._fit(X, y, cluster, party, aligned, self._family, "classes")
+        self.classes_ = np.asarray(survey.classes)
+        return self
+
+    def _check_classes(self, survey):
+        n_classes = len(survey.classes)
+        if n_classes != 2:
+            raise ValueError(
+                f"y has {n_classes} class{'es' if n_classes != 1 else ''}, "
+                f"{survey.classes[:5]}: {type(self).__name__} needs two"
+            )
+
+    def _keep_fixed(self, fixed, errors):
+        self.intercept_, self.coef_ = fixed[:1], fixed[None, 1:]
+        self.intercept_se_, self.coef_se_ = errors[:1], errors[None, 1:]
+
+    def decision_function(
+        self,
+        X: ArrayLike,
+        *,
+        cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Return the predictor of the second class, its log-odds.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
+            Category of each row; unknown ones, and None, have effect 0.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        log_odds : ndarray of shape (n_samples,)
+        """
+        return self._predictor(X, cluster, offset)
+
+    def predict_proba(
+        self,
+        X: TableLike,
+        *,
+        cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> np.ndarray | RemoteResults:
+        """Return probabilities of the classes.
+
+        Those of a typical cluster (effect 0), not averaged over clusters, where the
+        cluster is unknown.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Sites keep the results for remote rows.
+        cluster : array-like of shape (n_samples,) or str, default=None
+            Category of each row; the name of a column of remote rows.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, 2) or RemoteResults
+        """
+        if hasattr(X, "federate"):
+            return self._predict_at_sites(X, cluster, "predict_proba")
+        second = self._family.mean(self._predictor(X, cluster, offset))
+        return np.column_stack([1 - second, second])
+
+    def predict_log_proba(
+        self,
+        X: ArrayLike,
+        *,
+        cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Return logarithms of the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        cluster : array-like of shape (n_samples,), default=None
+            Category of each row.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        log_probabilities : ndarray of shape (n_samples, 2)
+        """
+        eta, one = self._predictor(X, cluster, offset), np.ones(1)
+        log_likelihood = self._family.log_likelihood
+        return np.column_stack([log_likelihood(k, one, eta) for k in (0 * one, one)])
+
+    def predict(
+        self,
+        X: TableLike,
+        *,
+        cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> np.ndarray | RemoteResults:
+        """Return the more probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Sites keep the results for remote rows.
+        cluster : array-like of shape (n_samples,) or str, default=None
+            Category of each row; the name of a column of remote rows.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or RemoteResults
+        """
+        if hasattr(X, "federate"):
+            return self._predict_at_sites(X, cluster, "predict")
+        second = self._family.mean(self._predictor(X, cluster, offset))
+        return self.classes_[(second > 0.5).astype(int)]
+
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Hits among the rows of a partition, which carries `y` and `cluster`, are
+            summed under masks.
+        y : array-like of shape (n_samples,) or str
+            Classes; the name of a column of remote rows.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        cluster : array-like of shape (n_samples,) or str, default=None
+            Category of each row; the name of a column of remote rows.
+
+        Returns
+        -------
+        score : float
+        """
+        if hasattr(X, "federate"):
+            check_is_fitted(self)
+            if y is None and "y" not in X.aligned:
+                raise PartitionError("the partition has no y to compare with")
+            aligned = {"y": y, "cluster": cluster}
+            hits, n_rows = add_scores(
+                self, X, sample_weight, dtype=FLOATS, aligned=aligned
+            )
+            return hits / n_rows
+        predicted = self.predict(X, cluster=cluster)
+        return accuracy_score(y, predicted, sample_weight=sample_weight)
+
+    def _row_scores(self, X, y, cluster=None):
+        return (self.predict(X, cluster=cluster) == y).astype(float)
+
+    def _public_model(self):
+        return {"classes": self.classes_.tolist(), **self._public_effects()}
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted model of public parameters, all of which are checked."""
+        if len(model["classes"]) != 2:
+            raise ValueError("there must be two classes")
+        estimator = cls(link=model["link"])
+        estimator._take_public_effects(model, n_features)
+        estimator.classes_ = np.array(model["classes"])
+        return estimator
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class PrivateGLMM(PrivateGLMMClassifier):
+    __doc__ = PrivateGLMMClassifier.__doc__

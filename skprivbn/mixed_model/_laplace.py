@@ -1,0 +1,381 @@
+"""Laplace's approximation for several random effects per cluster.
+
+Around the mode of the effects u of a block of clusters, the log-likelihood is expanded
+in the effects b = Lambda u of each cell, a finest cluster: gradient, Hessian and third
+derivatives, sums over the cell's rows. These tell the mode, the approximated integral
+
+    F = l(u) - u'u / 2 - log|H| / 2,   H = I + Lambda' Z'WZ Lambda,
+
+and, with one more sum over rows, its exact gradient by (beta, theta): the mode and H
+move with the parameters, too.
+"""
+
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+__all__ = [
+    "Expansion",
+    "Modes",
+    "Shape",
+    "expand",
+    "missing_beta",
+    "predict_modes",
+    "slope_at",
+    "solve_modes",
+    "theta_information",
+]
+
+
+# Longest Newton step of an effect, in units of the predictor.
+_FAR = 2.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which effects the rows of a cell have, and what the parameters stand for.
+
+    Parameters
+    ----------
+    random : RandomTerms
+    blocks : Blocks
+    numbers : ndarray of int of shape (n_cells, n_effects)
+        Numbers of the effects of each cell.
+    """
+
+    random: object
+    blocks: object
+    numbers: np.ndarray
+
+    def split(self, parameters):
+        """Return beta and Lambda."""
+        n_theta = len(self.random.start)
+        beta = parameters[: len(parameters) - n_theta]
+        return beta, self.random.matrix(parameters[len(beta) :])
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Derivatives by the effects b of each cell, up to the third.
+
+    Attributes
+    ----------
+    value : ndarray of shape (n_cells,)
+    gradient : ndarray of shape (n_cells, q)
+    hessian : ndarray of shape (n_cells, q, q)
+        Of minus the log-likelihood.
+    third : ndarray of shape (n_cells, q, q, q)
+        Derivative of the Hessian.
+    products : ndarray of shape (n_cells, q, n_fixed)
+        Minus the derivative of the gradient by beta.
+    """
+
+    value: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+    third: np.ndarray
+    products: np.ndarray
+
+    @property
+    def flat(self):
+        """Everything in one row per cell, without the value."""
+        q = self.gradient.shape[1]
+        i, j = np.triu_indices(q)
+        a, b, c = _triples(q)
+        pieces = [self.gradient, self.hessian[:, i, j], self.third[:, a, b, c]]
+        pieces.append(self.products.reshape(len(self.gradient), -1))
+        return np.concatenate(pieces, axis=1)
+
+    @classmethod
+    def from_flat(cls, value, flat, q):
+        """Undo :attr:`flat`."""
+        n = len(flat)
+        i, j = np.triu_indices(q)
+        sizes = np.cumsum([q, len(i), len(_triples(q)[0])])
+        gradient, hessian, third, products = np.split(flat, sizes, axis=1)
+        H, T = np.zeros((n, q, q)), np.zeros((n, q, q, q))
+        H[:, i, j] = H[:, j, i] = hessian
+        a, b, c = _triples(q)
+        for x, y, z in permutations((a, b, c)):
+            T[:, x, y, z] = third
+        return cls(value, gradient, H, T, products.reshape(n, q, -1))
+
+
+def _triples(q):
+    triples = [(a, b, c) for a in range(q) for b in range(a, q) for c in range(b, q)]
+    return tuple(np.array(triples).T)
+
+
+def _predictors(rows, shape, parameters, u):
+    beta, matrix = shape.split(parameters)
+    effects = u[shape.numbers] @ matrix.T
+    mixed = np.einsum("ij,ij->i", rows.Z, effects[rows.category])
+    return rows.offset + rows.X @ beta + mixed
+
+
+def _by_eta(rows, eta):
+    return rows.family.derivatives(rows.events, rows.trials, eta)
+
+
+def expand(rows, shape, parameters, u):
+    """Expand the log-likelihood of a holder's rows around effects.
+
+    Parameters
+    ----------
+    rows : Rows
+        Their categories are the cells.
+    shape : Shape
+    parameters : ndarray of shape (n_fixed + n_theta,)
+    u : ndarray of shape (n_numbers,)
+
+    Returns
+    -------
+    expansion : Expansion
+    """
+    eta = _predictors(rows, shape, parameters, u)
+    by_eta = _by_eta(rows, eta)
+    Z, q = rows.Z, rows.Z.shape[1]
+    i, j = np.triu_indices(q)
+    a, b, c = _triples(q)
+    columns = [
+        rows.family.log_likelihood(rows.events, rows.trials, eta)[:, None],
+        by_eta.first[:, None] * Z,
+        by_eta.weight[:, None] * Z[:, i] * Z[:, j],
+        by_eta.slope[:, None] * Z[:, a] * Z[:, b] * Z[:, c],
+        *(by_eta.weight[:, None] * Z[:, [x]] * rows.X for x in range(q)),
+    ]
+    sums = rows.sum_by_category(np.concatenate(columns, axis=1))
+    return Expansion.from_flat(sums[:, 0], sums[:, 1:], q)
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The modes of the effects, and what is integrated around them.
+
+    Attributes
+    ----------
+    u : ndarray of shape (n_numbers,)
+    decrement : float
+        How far the expansion was from the modes: a block's largest gain.
+    gain : ndarray of shape (n_numbers,)
+        What log-likelihood and prior add to the value of the expansion, and minus half
+        the log-determinant; entered at the first effect of each block.
+    inverse : ndarray of shape (n_cells, q, q)
+        Part of H's inverse that belongs to the effects of each cell.
+    pull : ndarray of shape (n_numbers,)
+        H^-1 times the derivative of -log|H| / 2 by u.
+    inverses : list of ndarray of shape (n_blocks, size, size)
+        H^-1.
+    """
+
+    u: np.ndarray
+    decrement: float
+    gain: np.ndarray
+    inverse: np.ndarray
+    pull: np.ndarray
+    inverses: list
+
+
+def solve_modes(expansion, shape, parameters, u):
+    """Find the modes next to where the log-likelihood was expanded.
+
+    One Newton step; value and Hessian at its end are known from the third derivatives.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        Of everybody's rows.
+    shape : Shape
+    parameters : ndarray of shape (n_fixed + n_theta,)
+    u : ndarray of shape (n_numbers,)
+        Where it was expanded.
+
+    Returns
+    -------
+    modes : Modes
+    """
+    blocks, numbers = shape.blocks, shape.numbers
+    _, matrix = shape.split(parameters)
+    gradient = -u
+    np.add.at(gradient, numbers, expansion.gradient @ matrix)
+    hessian = matrix.T @ expansion.hessian @ matrix
+    third = np.einsum(
+        "cxyz,xi,yj,zk->cijk", expansion.third, matrix, matrix, matrix, optimize=True
+    )
+    rows, columns = numbers[:, :, None], numbers[:, None, :]
+    step = np.zeros_like(u)
+    decrement = 0.0
+    systems = blocks.gather([(rows, columns, hessian)])
+    for members, system in zip(blocks.members, systems):
+        system += np.eye(members.shape[1])
+        step[members] = np.linalg.solve(system, gradient[members][..., None])[..., 0]
+        gains = np.einsum("bi,bi->b", gradient[members], step[members])
+        decrement = max(decrement, float(gains.max(initial=0.0)))
+    # far from the modes a parabola may promise too much
+    far = np.zeros_like(u)
+    np.maximum.at(far, numbers, np.abs(step[numbers] @ matrix.T).max(1)[:, None])
+    for members in blocks.members:
+        step[members] *= np.minimum(1, _FAR / far[members].max(1).clip(_FAR))[:, None]
+    moved = step[numbers]
+    change = np.einsum("cijk,ck->cij", third, moved)
+    cubic = np.zeros_like(u)
+    np.add.at(cubic, numbers[:, 0], np.einsum("cij,ci,cj->c", change, moved, moved))
+    at_end = blocks.gather([(rows, columns, hessian + change)])
+    gain, pull, every_inverse = np.zeros_like(u), np.zeros_like(u), []
+    inverse = np.zeros(hessian.shape)
+    group, block, position = blocks.places()
+    for g, (members, before, after) in enumerate(zip(blocks.members, systems, at_end)):
+        d = step[members]
+        after += np.eye(members.shape[1])
+        sign, log_determinant = np.linalg.slogdet(after)
+        if np.any(sign <= 0):
+            after = before
+            log_determinant = np.linalg.slogdet(before)[1]
+        quadratic = np.einsum("bi,bij,bj->b", d, before, d)
+        linear = np.einsum("bi,bi->b", gradient[members], d)
+        prior = np.einsum("bi,bi->b", u[members], u[members])
+        gain[members[:, 0]] = (
+            linear
+            - quadratic / 2
+            - cubic[members].sum(axis=1) / 6
+            - prior / 2
+            - log_determinant / 2
+        )
+        inverses = np.linalg.inv(after)
+        every_inverse.append(inverses)
+        mine = group[numbers[:, 0]] == g
+        cell = numbers[mine]
+        inverse[mine] = inverses[
+            block[cell][:, :1, None],
+            position[cell][:, :, None],
+            position[cell][:, None, :],
+        ]
+        force = np.zeros_like(u)
+        np.add.at(
+            force, cell, -np.einsum("cijk,cjk->ci", third[mine], inverse[mine]) / 2
+        )
+        pull[members] = np.einsum("bij,bj->bi", inverses, force[members])
+    return Modes(u + step, decrement, gain, inverse, pull, every_inverse)
+
+
+def slope_at(rows, shape, parameters, modes):
+    """Return a holder's share of the gradient of F, and of the expected information.
+
+    Parameters
+    ----------
+    rows : Rows
+    shape : Shape
+    parameters : ndarray of shape (n_fixed + n_theta,)
+    modes : Modes
+
+    Returns
+    -------
+    gradient : ndarray of shape (n_fixed + n_theta,)
+    information : ndarray of shape (n_fixed, n_fixed)
+        Of beta given the effects.
+    """
+    _, matrix = shape.split(parameters)
+    by_eta = _by_eta(rows, _predictors(rows, shape, parameters, modes.u))
+    turned = rows.Z @ matrix
+    solved = np.einsum("nij,nj->ni", modes.inverse[rows.category], turned)
+    leverage = np.einsum("ni,ni->n", turned, solved)
+    u, pull = (v[shape.numbers][rows.category] for v in (modes.u, modes.pull))
+    pulled = np.einsum("ni,ni->n", turned, pull)
+    residual = by_eta.first - by_eta.slope * leverage / 2 - by_eta.weight * pulled
+    inner = (
+        u * residual[:, None]
+        + pull * by_eta.first[:, None]
+        - solved * by_eta.weight[:, None]
+    )
+    by_theta = (rows.Z.T @ inner)[shape.random.positions]
+    gradient = np.append(rows.X.T @ residual, by_theta)
+    return gradient, (rows.X * by_eta.weight[:, None]).T @ rows.X
+
+
+def predict_modes(expansion, shape, before, u, after):
+    """Return where the modes should be at other parameters.
+
+    Those of the linear model with the same weights.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        Of everybody's rows, at the parameters `before`, around `u`.
+    shape : Shape
+    before, after : ndarray of shape (n_fixed + n_theta,)
+    u : ndarray of shape (n_numbers,)
+
+    Returns
+    -------
+    u : ndarray of shape (n_numbers,)
+    """
+    numbers, blocks = shape.numbers, shape.blocks
+    (old_beta, old), (beta, new) = shape.split(before), shape.split(after)
+    pull = expansion.gradient - expansion.products @ (beta - old_beta)
+    pull += np.einsum("cij,cj->ci", expansion.hessian, u[numbers] @ old.T)
+    turned = np.zeros_like(u)
+    np.add.at(turned, numbers, pull @ new)
+    hessian = new.T @ expansion.hessian @ new
+    systems = blocks.gather([(numbers[:, :, None], numbers[:, None, :], hessian)])
+    modes = np.zeros_like(u)
+    for members, system in zip(blocks.members, systems):
+        system += np.eye(members.shape[1])
+        modes[members] = np.linalg.solve(system, turned[members][..., None])[..., 0]
+    return modes
+
+
+def missing_beta(shape, parameters, modes, products):
+    """Return what not seeing the effects costs of the information on beta.
+
+    Parameters
+    ----------
+    shape : Shape
+    parameters : ndarray of shape (n_fixed + n_theta,)
+    modes : Modes
+    products : ndarray of shape (n_cells, n_effects, n_fixed)
+        Z'WX of each cell.
+
+    Returns
+    -------
+    missing : ndarray of shape (n_fixed, n_fixed)
+    """
+    _, matrix = shape.split(parameters)
+    turned = np.zeros((len(modes.u), products.shape[2]))
+    np.add.at(turned, shape.numbers, matrix.T @ products)
+    missing = np.zeros((products.shape[2], products.shape[2]))
+    for members, inverse in zip(shape.blocks.members, modes.inverses):
+        own = turned[members]
+        missing += np.einsum("bix,bij,bjy->xy", own, inverse, own, optimize=True)
+    return missing
+
+
+def theta_information(shape, parameters, modes, hessian):
+    """Return the information on theta of the linear model with the same weights.
+
+    Parameters
+    ----------
+    shape : Shape
+    parameters : ndarray of shape (n_fixed + n_theta,)
+    modes : Modes
+    hessian : ndarray of shape (n_cells, n_effects, n_effects)
+
+    Returns
+    -------
+    information : ndarray of shape (n_theta, n_theta)
+    """
+    blocks, numbers = shape.blocks, shape.numbers
+    _, matrix = shape.split(parameters)
+    weights = blocks.gather([(numbers[:, :, None], numbers[:, None, :], hessian)])
+    units = [shape.random.matrix(e) for e in np.eye(len(shape.random.start))]
+    changes = [blocks.spread(e @ matrix.T + matrix @ e.T) for e in units]
+    factor = blocks.spread(matrix)
+    information = np.zeros((len(units), len(units)))
+    for g, (weight, inverse) in enumerate(zip(weights, modes.inverses)):
+        turned = weight @ factor[g]
+        seen = weight - turned @ inverse @ np.swapaxes(turned, 1, 2)
+        parts = [seen @ change[g] for change in changes]
+        for a, left in enumerate(parts):
+            for b, right in enumerate(parts):
+                information[a, b] += np.einsum("bij,bji->", left, right) / 2
+    return information

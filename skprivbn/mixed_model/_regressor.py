@@ -1,0 +1,340 @@
+"""Numbers, counts and proportions, with random effects, over rows of parties."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score, r2_score
+
+from skprivbn.crypto import AdditiveBackend
+from skprivbn.exceptions import PartitionError
+from skprivbn.mixed_model._base import BaseGLMM
+from skprivbn.mixed_model._checks import check_numbers
+from skprivbn.mixed_model._families import Family, family_of
+from skprivbn.mixed_model._linear_protocol import LinearParty
+from skprivbn.mixed_model._protocol import GLMMParty
+from skprivbn.partition import RemoteResults
+from skprivbn.protocols import ModelParty
+from skprivbn.utils._sklearn import StrOptions, _fit_context
+from skprivbn.utils._typing import TableLike, WeightsLike
+
+__all__ = ["PrivateGLMMRegressor"]
+
+_TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
+
+
+class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
+    """Linear, Poisson or binomial mixed model for rows that several parties hold.
+
+    The predictor is ``intercept + X coef + offset + Z b``, where the effects ``b`` are
+    common to all rows of a cluster and normally distributed over clusters. Linear
+    models are fitted from one exchange of sums of products; others from sums of
+    log-likelihoods, gradients and Hessians.
+
+    Read more in the :ref:`User Guide <mixed_model>`.
+
+    Parameters
+    ----------
+    family : {"gaussian", "poisson", "binomial"}, default="gaussian"
+        Distribution of the target: numbers, counts, or proportions of as many trials
+        as `sample_weight` says.
+    link : str, default=None
+        How the mean depends on the predictor: "identity" (gaussian), "log" (poisson),
+        "logit", "probit" or "cloglog" (binomial). None takes the first of these.
+    slopes : list, dict of str to list, or None, default=None
+        Features, by name or number, whose coefficients vary with the clusters. With
+        several columns of cluster labels, a list for each: ``{"ward": ["age"]}``.
+    random_intercept : bool, default=True
+        Whether intercepts vary, too, where there are slopes.
+    correlated : bool, default=True
+        Whether random effects of the same clusters are correlated.
+    arrangement : {"nested", "crossed"}, default="nested"
+        How several columns of cluster labels go together: labels of one column are
+        read within those of the columns before it, or on their own (linear
+        models only).
+    fit_intercept : bool, default=True
+        Whether there is a fixed intercept.
+    reml : bool, default=True
+        Whether variances of a linear model are estimated by restricted maximum
+        likelihood. Other families ignore it.
+    n_quadrature : int, default=None
+        Number of nodes: 1 is Laplace's approximation, 5 and more are for one random
+        effect per cluster. None means 25 for one random effect and 1 for several.
+        Linear models need none.
+    max_iter : int, default=None
+        Bound on the iterations; 100 if None.
+    tol : float, default=1e-10
+        The search stops when the next step promises a smaller gain in
+        log-likelihood; a last step of Newton's method follows.
+    clusters : array-like of labels, default=None
+        All clusters there may be, as a public fact. If None, every party tells which
+        clusters it holds.
+    min_parties : int, default=2
+        Fewest holders of a cluster whose rows are spread over parties.
+    min_rows : int, default=5
+        Fewest rows of such a cluster.
+    small_clusters : {"refuse", "pool"}, default="refuse"
+        What to do with clusters below these limits: end the fit, or give all of them
+        one random effect together, under the label "(other)".
+    release_effects : {"all", "shared"}, default="all"
+        Which clusters' random effects become known: all, or only those whose rows
+        are spread over parties. The effect of a cluster held by one party tells about
+        the rows of that party alone.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden: "masking", "ckks", "paillier" or "plaintext".
+    verbose : int, default=0
+        1 prints every tenth iteration, 2 every one.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Fixed effects.
+    intercept_ : float
+        Predictor where all features are 0.
+    coef_se_ : ndarray of shape (n_features,)
+        Standard errors.
+    intercept_se_ : float
+        Standard error of the intercept.
+    residual_scale_ : float
+        Standard deviation of the rows about their predictors, in linear models.
+    covariance_ : ndarray of shape (n_fixed, n_fixed)
+        Sampling covariance of the intercept, if there is one, and coefficients.
+    factors_ : list of str
+        Names of the columns of cluster labels.
+    clusters_ : ndarray of shape (n_clusters,), or dict of such
+        Labels of the clusters; empty without random effects. By factor, as the
+        following, if there are several.
+    effect_names_ : dict of str to list of str
+        What varies with each factor: "(Intercept)" and slopes.
+    random_effects_ : ndarray of shape (n_clusters,) or (n_clusters, n_effects)
+        Effects of each cluster given the estimates; NaN if withheld.
+    random_effects_std_ : ndarray, shaped like `random_effects_`
+        Their standard deviations.
+    random_effect_scale_ : float or ndarray of shape (n_effects,)
+        Standard deviations of the random effects; 0 without.
+    random_effect_covariance_ : dict of str to ndarray of shape (n_effects, n_effects)
+        Covariance of the random effects of each factor.
+    log_likelihood_ : float
+        Marginal log-likelihood at the estimates, restricted with `reml`.
+    converged_ : bool
+        Whether the search ended by itself.
+    singular_ : bool
+        Whether a variance is zero, or a correlation one, up to rounding.
+    n_samples_ : int
+        Rows of all parties.
+    n_iter_ : int
+        Number of iterations.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    PrivateGLMMClassifier : Two classes.
+    likelihood_ratio_test : Compare two fits.
+
+    Notes
+    -----
+    Clusters that one party holds alone are not opened: that party integrates over
+    their effects by itself. Linear models open sums of features and target of each
+    cluster that several parties hold; see the guide on what that tells.
+
+    References
+    ----------
+    .. [1] Bates, Maechler, Bolker, Walker. Fitting linear mixed-effects models using
+       lme4. Journal of Statistical Software, 2015.
+    .. [2] Luo, Islam, Sheils, Buresh, Reps, Schuemie, Ryan, Edmondson, Duan, Tong, et
+       al. DLMM as a lossless one-shot algorithm for collaborative multi-site
+       distributed linear mixed models. Nature Communications, 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.mixed_model import PrivateGLMMRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, centre = rng.normal(size=(600, 2)), rng.integers(12, size=600)
+    >>> y = X @ [1.0, -0.5] + rng.normal(size=12)[centre] + rng.normal(size=600)
+    >>> hospital = rng.choice(["north", "south", "west"], size=600)
+    >>> model = PrivateGLMMRegressor().fit(X, y, cluster=centre, party=hospital)
+    >>> print(model.summary())
+    Linear mixed model (REML), 600 rows of 3 parties
+    ...
+    >>> model.predict(X[:3], cluster=centre[:3]).shape
+    (3,)
+    """
+
+    protocols = (GLMMParty, LinearParty, ModelParty)
+    _parameter_constraints = {
+        **BaseGLMM._parameter_constraints,
+        "family": [StrOptions(set(_TARGETS))],
+        "link": [StrOptions({"identity", "log", "logit", "probit", "cloglog"}), None],
+        "reml": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        family: str = "gaussian",
+        *,
+        link: str | None = None,
+        slopes: ArrayLike | dict | None = None,
+        random_intercept: bool = True,
+        correlated: bool = True,
+        arrangement: str = "nested",
+        fit_intercept: bool = True,
+        reml: bool = True,
+        n_quadrature: int | None = None,
+        max_iter: int | None = None,
+        tol: float = 1e-10,
+        clusters: ArrayLike | None = None,
+        min_parties: int = 2,
+        min_rows: int = 5,
+        small_clusters: str = "refuse",
+        release_effects: str = "all",
+        backend: str | AdditiveBackend = "masking",
+        verbose: int = 0,
+    ) -> None:
+        self.family = family
+        self.link = link
+        self.slopes = slopes
+        self.random_intercept = random_intercept
+        self.correlated = correlated
+        self.arrangement = arrangement
+        self.fit_intercept = fit_intercept
+        self.reml = reml
+        self.n_quadrature = n_quadrature
+        self.max_iter = max_iter
+        self.tol = tol
+        self.clusters = clusters
+        self.min_parties = min_parties
+        self.min_rows = min_rows
+        self.small_clusters = small_clusters
+        self.release_effects = release_effects
+        self.backend = backend
+        self.verbose = verbose
+
+    @property
+    def _family(self) -> Family:
+        return family_of(self.family, self.link)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
+        party: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+    ) -> Self:
+        """Estimate fixed effects and the variances of the random effects.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            A partition carries `y` and `cluster` beside its rows.
+        y : array-like of shape (n_samples,)
+            Numbers, counts or proportions, as `family` says.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
+            Category of each row's random effects; a frame where there are several.
+            None fits a plain regression.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor, such as the logarithm of an exposure.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Precision of each row (gaussian), how often it counts (poisson), or its
+            number of trials (binomial).
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        if not hasattr(X, "federate"):
+            y = check_numbers(self, y, self.family, sample_weight)
+        aligned = {"offset": offset, "sample_weight": sample_weight}
+        self._fit(X, y, cluster, party, aligned, self._family, _TARGETS[self.family])
+        return self
+
+    def _keep_fixed(self, fixed, errors):
+        self.intercept_, self.coef_ = float(fixed[0]), fixed[1:]
+        self.intercept_se_, self.coef_se_ = float(errors[0]), errors[1:]
+
+    def predict(
+        self,
+        X: TableLike,
+        *,
+        cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> np.ndarray | RemoteResults:
+        """Return the expected target of each row.
+
+        That of a typical cluster (effect 0), not averaged over clusters, where the
+        cluster is unknown.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Sites keep the results for remote rows.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
+            Category of each row; unknown ones, and None, have effect 0.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or RemoteResults
+        """
+        if hasattr(X, "federate"):
+            return self._predict_at_sites(X, cluster, "predict")
+        return self._family.mean(self._predictor(X, cluster, offset))
+
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
+    ) -> float:
+        """Return the explained part of the deviance: R squared of a linear model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Target.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
+            Category of each row.
+
+        Returns
+        -------
+        score : float
+        """
+        if hasattr(X, "federate"):
+            raise PartitionError(
+                "score needs rows that are here, as it is no sum over rows: let every "
+                "holder call it on its own"
+            )
+        predicted = self.predict(X, cluster=cluster)
+        if self.family == "poisson":
+            return d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=1)
+        return r2_score(y, predicted, sample_weight=sample_weight)
+
+    def _public_model(self):
+        return {"family": self.family, **self._public_effects()}
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted model of public parameters, all of which are checked."""
+        estimator = cls(model["family"], link=model["link"])
+        estimator._take_public_effects(model, n_features)
+        return estimator

@@ -1,0 +1,161 @@
+"""Public parameters of a mixed model's fit, the same at every party."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from skprivbn.mixed_model._design import INTERCEPT, RandomTerms
+from skprivbn.mixed_model._families import FAMILIES
+from skprivbn.mixed_model._metropolis import n_batches
+from skprivbn.protocols import MomentsTerms
+
+__all__ = ["MAX_REGRESSIONS", "MAX_STEPS", "MixedTerms"]
+
+#: iterations of the model without effects, and steps of theta of a linear model
+MAX_REGRESSIONS, MAX_STEPS = 50, 60
+_MAX_FACTORS, _MAX_EFFECTS = 8, 32
+
+
+@dataclass(frozen=True)
+class MixedTerms(MomentsTerms):
+    """What is fitted, how, and what may become known.
+
+    Parameters
+    ----------
+    second : {"diagonal"}
+        Variances of the features are summed, to standardise them.
+    bounds, epsilon, delta, min_honest :
+        Not used: sums are exact.
+    target : {"classes", "numbers", "counts", "proportions"}
+        What y is.
+    family, link : str
+    reml : bool
+        Restricted likelihood of a linear model.
+    n_factors : int
+        Columns of cluster labels; 0 fits a plain regression.
+    nested : bool
+        Whether labels are read within those of the factors before.
+    term_factors : list of int
+        Factor of each term of random effects.
+    term_columns : list of list of int
+        Columns of X that vary together, and -1 for the intercept.
+    fit_intercept : bool
+    e_step : {"quadrature", "metropolis"}
+    n_quadrature : int
+        1 is Laplace's approximation.
+    batch_size, n_burn_in, n_draws, seed : int
+        Of the Metropolis chains.
+    max_iter : int
+    tol : float
+    clusters : list of list or None
+        Labels of each factor, if they are public.
+    min_parties, min_rows : int
+        Least holders and rows of a cluster whose sums are opened.
+    pool : bool
+        Whether smaller clusters share one effect; else they end the fit.
+    release_effects : {"all", "shared"}
+    max_sum : float
+        What the backend can add.
+    """
+
+    second: Literal["diagonal"] = "diagonal"
+    target: Literal["classes", "numbers", "counts", "proportions"] = "classes"
+    family: Literal["binomial", "poisson", "gaussian"] = "binomial"
+    link: str = "logit"
+    reml: bool = False
+    n_factors: int = 0
+    nested: bool = True
+    term_factors: list[int] = field(default_factory=list)
+    term_columns: list[list[int]] = field(default_factory=list)
+    fit_intercept: bool = True
+    e_step: Literal["quadrature", "metropolis"] = "quadrature"
+    n_quadrature: int = 25
+    batch_size: int = 1
+    n_burn_in: int = 0
+    n_draws: int = 2
+    seed: int = 0
+    max_iter: int = 100
+    tol: float = 1e-10
+    clusters: list[Any] | None = None
+    min_parties: int = 2
+    min_rows: int = 5
+    pool: bool = False
+    release_effects: Literal["all", "shared"] = "all"
+    max_sum: float = 2.0**40
+
+    def check(self) -> None:
+        """Refuse models that do not make sense."""
+        if (self.family, self.link) not in FAMILIES:
+            raise ValueError(f"link={self.link!r} does not go with {self.family}")
+        if self.epsilon is not None:
+            raise ValueError("mixed models are not fitted with noise")
+        known = all(0 <= factor < self.n_factors for factor in self.term_factors)
+        columns = [c for members in self.term_columns for c in members]
+        if (
+            not 0 <= self.n_factors <= _MAX_FACTORS
+            or len(self.term_factors) != len(self.term_columns)
+            or not known
+            or len(columns) > _MAX_EFFECTS
+            or min(columns, default=0) < INTERCEPT
+            or bool(columns) != (self.n_factors > 0)
+        ):
+            raise ValueError("terms of random effects do not fit the factors")
+        if min(self.batch_size, self.n_draws, self.max_iter, self.n_quadrature) < 1:
+            raise ValueError("numbers of draws, nodes and iterations are positive")
+        if self.crossed and self.family != "gaussian":
+            raise ValueError("crossed effects go with linear models only")
+
+    @property
+    def mixed(self) -> bool:
+        """Whether there are random effects."""
+        return self.n_factors > 0
+
+    @property
+    def crossed(self) -> bool:
+        """Whether clusters of one factor meet several of another."""
+        return self.n_factors > 1 and not self.nested
+
+    @property
+    def drawn(self) -> bool:
+        """Whether effects are drawn by Metropolis-Hastings."""
+        return self.mixed and self.e_step == "metropolis"
+
+    @property
+    def laplace(self) -> bool:
+        """Whether the effects' modes are expanded around."""
+        return self.mixed and self.n_quadrature == 1
+
+    @property
+    def random(self) -> RandomTerms:
+        """The random effects."""
+        return RandomTerms(tuple(zip(self.term_factors, self.term_columns)))
+
+    @property
+    def chains(self) -> dict:
+        """Parameters of the Metropolis chains."""
+        return {
+            "batch_size": self.batch_size,
+            "n_burn_in": self.n_burn_in,
+            "n_draws": self.n_draws,
+            "seed": self.seed,
+        }
+
+    def rounds(self, n_parties: int) -> int:
+        """Return the rounds of survey, regression, iterations and release."""
+        survey, release = 8, 6
+        if self.family == "gaussian":
+            return survey + 2 * MAX_STEPS + release
+        tables = n_batches(self.n_burn_in + self.n_draws, self.batch_size)
+        each = (tables if self.drawn else 1) + 2
+        return survey + 2 * MAX_REGRESSIONS + each * self.max_iter + release
+
+    def memory(self, n_features: int) -> tuple[int, int]:
+        """Return nodes or draws of each row, and products of the features."""
+        per_row = self.n_quadrature
+        if self.drawn:
+            per_row += self.batch_size + self.n_burn_in + self.n_draws
+        n_effects = sum(map(len, self.term_columns))
+        return per_row + n_effects**3 + n_features, (n_features + n_effects**2 + 1) ** 2
+
+    def survives_losses(self) -> bool:
+        """Tell that later sums are about earlier ones."""
+        return False
