@@ -104,7 +104,7 @@ class CollectiveTerms(ColumnsTerms):
 class CollectiveParty(ColumnsParty):
     """A site. Learns which of its records the others have, if there are keys."""
 
-    terms = CollectiveTerms
+    terms: Any = CollectiveTerms
 
     def prepare(self):
         """Check the own columns and turn labels into codes."""

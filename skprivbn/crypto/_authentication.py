@@ -241,8 +241,8 @@ class TagRing:
             np.matmul(left.T, right, out=sums)
             exact += sums.astype(np.int64)
         product = 0
-        for i, row in enumerate(exact.tolist()):
-            *positive, negative = row
+        rows: list[list[int]] = exact.tolist()  # type: ignore[assignment]
+        for i, (*positive, negative) in enumerate(rows):
             value = -(negative << 64 * n_limbs)
             for j, digit in enumerate(positive):
                 value += digit << 16 * j

@@ -258,7 +258,8 @@ class SumSession(ABC):
         except Exception as error:
             self._group.erase()
             raise ProtocolError("the total cannot be read") from error
-        return self._last.numbers.decode(integers, number_type(total.key))
+        numbers = self._last.numbers  # type: ignore[union-attr]
+        return numbers.decode(integers, number_type(total.key))
 
     def control(self, step: str, payload: dict) -> dict:
         """Answer a message of the sum protocol itself (mask recovery)."""

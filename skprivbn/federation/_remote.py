@@ -380,7 +380,7 @@ class RemoteColumns(_RemoteData):
         self.feature_names = list(self.owners)
         self.as_float, self.finite = False, True
 
-    def reorder(self, feature_names: Sequence[str]) -> Self:
+    def reorder(self, feature_names: Sequence[str]) -> "RemoteColumns":
         """Return the same columns in another order.
 
         Parameters

@@ -71,7 +71,7 @@ class Terms:
     protects: ClassVar[str] = "rows"
 
     def __post_init__(self) -> None:
-        for name, check in _field_checks(type(self)).items():
+        for name, check in _field_checks(type(self)).items():  # type: ignore[arg-type]
             object.__setattr__(self, name, check(name, getattr(self, name)))
         self.check()
 

@@ -74,7 +74,7 @@ class ModelTerms(Terms):
 class ModelParty(Party):
     """A data holder that applies a public model to its rows."""
 
-    terms = ModelTerms
+    terms: Any = ModelTerms
 
     def prepare(self) -> None:
         """Make the model; nothing is computed before it is asked for."""

@@ -121,7 +121,7 @@ def _calibrate(epsilon, delta, n_values):
 class MomentsParty(Party):
     """A holder of rows that contributes to means and covariances."""
 
-    terms = MomentsTerms
+    terms: Any = MomentsTerms
 
     def prepare(self) -> None:
         """Refuse rows that are not finite numbers."""
