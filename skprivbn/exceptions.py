@@ -65,7 +65,8 @@ class PartyError(RuntimeError):
     """
 
     REASONS = {
-        "failed": "its code raised an error (details stay in that party's own log)",
+        "failed": "its code raised an error (a site has the details in its own "
+        "skprivbn_errors.log)",
         "timeout": "no answer arrived in time",
         "garbage": "its answer could not be decoded",
         "refused": "it refuses this operation now (out of turn, or not allowed there)",

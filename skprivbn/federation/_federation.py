@@ -107,6 +107,9 @@ class Federation(ABC):
     def _close(self):
         """Tell the parties that the session is over."""
 
+    def _cause(self, name):
+        """Return the exception behind a party's refusal; known in one process only."""
+
     def __enter__(self):
         try:
             self._start()
@@ -218,7 +221,7 @@ class Federation(ABC):
                 self.lost[name] = operation
                 self.ledger.note(f"party {name} was lost at {operation} ({code})")
             else:
-                raise PartyError(name, operation, code)
+                raise PartyError(name, operation, code) from self._cause(name)
         return replies
 
     def secure_sum(
@@ -486,6 +489,9 @@ class InProcessFederation(Federation):
             late = timeout is not None and time.monotonic() - start > timeout
             replies[name] = None if late else reply
         return replies
+
+    def _cause(self, name):
+        return self._hosts[name].failure
 
     def _close(self):
         for host in self._hosts.values():

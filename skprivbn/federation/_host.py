@@ -101,6 +101,8 @@ class PartyHost:
         self._identity = identity or Identity()
         self._pins = pins
         self._debug = debug
+        #: what went wrong last, for the people on this side
+        self.failure: Exception | None = None
         self._forget()
 
     def _forget(self):
@@ -140,6 +142,7 @@ class PartyHost:
         except Exception as error:
             if self._debug and not isinstance(error, PartyRefusal):
                 raise
+            self.failure = error
             code = _public_code(error)
             logger.info("%s: request refused or failed: %s", self.name, code)
             reply = encode({"ok": False, "code": code})

@@ -89,7 +89,6 @@ def test_only_a_code_leaves_a_failing_party(blocks, how, code, caplog):
         with pytest.raises(PartyError, match="north.*fail") as caught:
             federation.call("fail", {"how": how})
     assert (caught.value.party, caught.value.code) == ("north", code)
-    assert caught.value.__cause__ is None
     assert not any(b"31415926" in reply for reply in replies)
     assert "31415926" not in caplog.text
     assert pickle.loads(pickle.dumps(caught.value)).code == code
@@ -101,6 +100,13 @@ def test_a_failed_party_takes_part_in_nothing_more(blocks):
             federation.call("fail", {"how": "x"}, to="south")
         with pytest.raises(PartyError, match="refuses"):
             federation.call("moments")
+
+
+def test_in_one_process_the_cause_is_chained(blocks):
+    opened = InProcessFederation(blocks, MeanParty, MeanTerms(), "plaintext")
+    with opened as federation, pytest.raises(PartyError) as caught:
+        federation.call("fail", {"how": "x"})
+    assert "31415926" in str(caught.value.__cause__)
 
 
 def test_debugging_lets_exceptions_through(blocks):

@@ -17,6 +17,7 @@ from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode
+from skprivbn.federation.site._errors import ErrorLog
 from skprivbn.federation.site._results import check_room, write_results
 from skprivbn.privacy import PrivacyAccountant, Spend
 from skprivbn.privacy._budget_file import BudgetFile
@@ -33,6 +34,9 @@ MAX_PER_ROW = 1 << 12
 MAX_NUMBERS = 1 << 24
 #: operations of one session, whatever its parameters say
 MAX_ROUNDS = 1 << 20
+
+#: beside the audit log: why something failed
+ERROR_LOG = "skprivbn_errors.log"
 
 _DATA_TYPES = {
     "dataset": str,
@@ -61,6 +65,7 @@ class SiteHost(PartyHost):
         )
         self._site_file = site_file
         self._dataset = None
+        self._errors = ErrorLog(site_file.audit_log.with_name(ERROR_LOG))
         self._is_noisy = False
         self.asked, self.details = "", {}
 
@@ -75,7 +80,10 @@ class SiteHost(PartyHost):
 
     def handle(self, message):
         """Answer one request; a noisy fit that ends in a refusal is written down."""
+        self.failure = None
         reply = super().handle(message)
+        if self.failure is not None:
+            self._errors.write(self.asked, self.failure)
         if self._is_noisy and not decode(reply)["ok"]:
             self._is_noisy = False
             count_use(self._dataset, "refused", self.asked)
