@@ -492,7 +492,7 @@ class DPCGMLearner(
     def _charge(self, plan):
         if plan.noise is None:
             return self._announce_exact_release()
-        return self._spend(plan.rho, plan.what)
+        return self._spend(plan.rho, plan.what, plan.noise)
 
     def _rows_of(self, partition, states):
         (block,) = partition._blocks.values()
@@ -534,7 +534,7 @@ class DPCGMLearner(
 
         if states is not None:
             self._check_states(states, check)
-        spent = self._spend(None, "noisy gradients")
+        spent = self._spend(None, "gradients")
         if states is None:
             states = self._read_states(partition, check)
         codes, _, _ = self._rows_of(partition, states)

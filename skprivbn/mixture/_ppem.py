@@ -27,6 +27,7 @@ from skprivbn.mixture._start_protocol import EMTerms, small_component_message
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
+from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import (
@@ -46,7 +47,11 @@ _STARTS = {"kmeans", "k-means++", "random", "random_from_data", "local_em"}
 
 
 class PPEMGaussianMixture(
-    CallbackSupportMixin, FederatedMixin, FittedMixtureMixin, BaseEstimator
+    UncountedFitsMixin,
+    CallbackSupportMixin,
+    FederatedMixin,
+    FittedMixtureMixin,
+    BaseEstimator,
 ):
     """Gaussian mixture by privacy-preserving expectation maximisation.
 
@@ -416,7 +421,7 @@ default="kmeans"
         # may raise, before budget is spent
         noise = terms.noise(partition.n_features, partition.n_parties)
         self._check_noise_fits(noise, INTEGER_UNIT)
-        spent = charge(self, "mixture")
+        spent = charge(self, "mixture", noise)
         with self._federate(partition, PrivateEMParty, terms) as federation:
             mixture = run_private_em(federation, progress)
         self._keep(mixture, partition, federation)

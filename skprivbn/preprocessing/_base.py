@@ -20,7 +20,7 @@ def fit_moments(estimator, partition, second):
     -------
     moments : Moments
     """
-    terms = MomentsTerms(second)
+    terms, noise = MomentsTerms(second), None
     if estimator.epsilon is not None:
         terms = MomentsTerms(
             second,
@@ -30,8 +30,8 @@ def fit_moments(estimator, partition, second):
             estimator.min_honest,
         )
         # may raise, before budget is spent
-        terms.noise(partition.n_features, partition.n_parties)
-    spent = charge(estimator, "means and variances")
+        noise = terms.noise(partition.n_features, partition.n_parties)
+    spent = charge(estimator, "means and variances", noise)
     with estimator._federate(partition, MomentsParty, terms) as federation:
         moments = collect_moments(federation)
     estimator.ledger_ = federation.ledger

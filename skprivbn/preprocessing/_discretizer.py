@@ -18,8 +18,9 @@ from skprivbn.preprocessing._histogram import (
     HistogramTerms,
     find_quantiles,
 )
-from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
+from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
@@ -29,7 +30,11 @@ __all__ = ["FederatedKBinsDiscretizer"]
 
 
 class FederatedKBinsDiscretizer(
-    FederatedMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
+    UncountedFitsMixin,
+    FederatedMixin,
+    OneToOneFeatureMixin,
+    TransformerMixin,
+    BaseEstimator,
 ):
     """Bin features into intervals that all parties share.
 
@@ -71,7 +76,7 @@ class FederatedKBinsDiscretizer(
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
-        What the fit cost, with `epsilon` only.
+        What the fit cost: nothing with public edges; else with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -147,6 +152,7 @@ class FederatedKBinsDiscretizer(
         if self.strategy == "uniform" and bounds is not None:
             self.ledger_ = Ledger(parties=partition.names)
             self.ledger_.note("bins come from public bounds: no party was asked")
+            self.privacy_spent_ = PrivacyCost(0.0, 0.0)
             low, high = bounds
             edges = np.linspace(low, high, self.n_bins + 1, axis=-1)
         else:
@@ -167,8 +173,8 @@ class FederatedKBinsDiscretizer(
             len(levels), bounds, self.epsilon, self.delta, self.min_honest
         )
         # may raise, before budget is spent
-        terms.noise(partition.n_features, partition.n_parties)
-        spent = charge(self, "edges of bins")
+        noise = terms.noise(partition.n_features, partition.n_parties)
+        spent = charge(self, "edges of bins", noise)
         if spent is None:
             warn_leak(
                 "edges of bins are read off the data, and may be values of single "

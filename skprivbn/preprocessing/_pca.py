@@ -20,6 +20,7 @@ from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import MomentsParty
 from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils._sklearn import Interval, RealNotInt, _fit_context
@@ -29,7 +30,11 @@ __all__ = ["FederatedPCA"]
 
 
 class FederatedPCA(
-    FederatedMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    UncountedFitsMixin,
+    FederatedMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
 ):
     """Principal component analysis over all parties' rows.
 

@@ -14,6 +14,7 @@ from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import MomentsParty
 from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils._sklearn import _fit_context
@@ -23,7 +24,11 @@ __all__ = ["FederatedStandardScaler"]
 
 
 class FederatedStandardScaler(
-    FederatedMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
+    UncountedFitsMixin,
+    FederatedMixin,
+    OneToOneFeatureMixin,
+    TransformerMixin,
+    BaseEstimator,
 ):
     """Standardise features by their mean and standard deviation over all parties.
 

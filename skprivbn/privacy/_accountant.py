@@ -111,8 +111,7 @@ class PrivacyAccountant:
         ----------
         epsilon : float, default=None
             The release is (epsilon, delta)-differentially private. ``math.inf``
-            announces an exact release: on a limited budget it raises, and so does
-            every later spend, since the promise is void from then on.
+            announces an exact release, which a limited budget never allows.
         delta : float, default=0.0
             See `epsilon`.
         rho : float, default=None
@@ -130,14 +129,14 @@ class PrivacyAccountant:
         Raises
         ------
         BudgetExceededError
-            If the budget does not allow it. Nothing is recorded then, except an
-            announced exact release.
+            If the budget does not allow it. Nothing is recorded then: what was
+            refused released nothing.
         """
         spend = _make_spend(epsilon, delta, rho, what)
         with self._counting() as spends:
             allowed = self._fits([*spends, spend])
             refusal = None if allowed else self._refusal(spend, spends)
-            if allowed or spend.epsilon == math.inf:
+            if allowed:
                 self._record(spend)
         if refusal is not None:
             raise BudgetExceededError(refusal)
@@ -241,7 +240,7 @@ class PrivacyAccountant:
             return (
                 f"an exact release{what} has infinite epsilon, but the budget is "
                 f"epsilon={self.epsilon:g}. Give the step its own epsilon or public "
-                "bounds. This accountant refuses every spend from now on."
+                "bounds."
             )
         left = self._remaining(spends)
         if spend.epsilon is None:

@@ -5,10 +5,17 @@ from numbers import Integral, Real
 import numpy as np
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
+from skprivbn.privacy._uncounted import note_uncounted_fit
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval
 
-__all__ = ["PRIVACY_CONSTRAINTS", "charge", "check_bounds", "warn_of_noise"]
+__all__ = [
+    "PRIVACY_CONSTRAINTS",
+    "charge",
+    "charge_exact",
+    "check_bounds",
+    "warn_of_noise",
+]
 
 PRIVACY_CONSTRAINTS = {
     "epsilon": [Interval(Real, 0, None, closed="neither"), None],
@@ -56,21 +63,62 @@ def check_bounds(bounds, n_features):
     return table
 
 
-def charge(estimator, what, rho=None):
+def charge(estimator, what, noise=None, *, rho=None):
     """Charge a fit to the estimator's accountant, before any data are touched.
 
-    An exact release costs an infinite epsilon: it is refused if the accountant
-    watches over these data. With `rho`, several releases compose more tightly.
+    This is the one way to charge: an exact fit costs an infinite epsilon, which an
+    accountant with a limit refuses, and goes on. What an earlier fit cost is forgotten.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With `epsilon` and `accountant`; `delta`, `bounds` and `backend` if it has them.
+    what : str
+        What is released.
+    noise : DistributedNoise, default=None
+        Its rho is charged: several releases compose more tightly with it.
+    rho : float, default=None
+        The cost of the whole fit as zCDP, if it is not that of `noise`.
+
+    Returns
+    -------
+    cost : PrivacyCost or None
+        None if the fit is exact.
     """
+    vars(estimator).pop("privacy_spent_", None)
     if estimator.epsilon is None:
-        if estimator.accountant is not None:
-            estimator.accountant.spend(epsilon=np.inf, what=f"exact {what}")
+        charge_exact(estimator, what)
         return None
-    # before the charge: bounds that are no bounds must not cost budget
-    check_bounds(estimator.bounds, estimator.n_features_in_)
-    cost = estimator.epsilon, estimator.delta, rho
-    accountant = check_accountant(estimator.accountant, *cost)
-    return accountant.spend(*cost, what=f"noisy {what}")
+    # before the charge: what cannot work must not cost budget
+    if hasattr(estimator, "bounds"):
+        check_bounds(estimator.bounds, estimator.n_features_in_)
+    _refuse_open_shares(estimator, noise)
+    if noise is not None and rho is None:
+        rho = noise.rho
+    cost = estimator.epsilon, getattr(estimator, "delta", 0.0), rho
+    what = f"noisy {what}"
+    accountant = check_accountant(estimator.accountant, *cost, what)
+    if estimator.accountant is None:
+        note_uncounted_fit(estimator)
+    return accountant.spend(*cost, what=what)
+
+
+def charge_exact(estimator, what):
+    """Charge what no noise protects: refused if the accountant has a limit."""
+    if estimator.accountant is not None:
+        estimator.accountant.spend(epsilon=np.inf, what=f"exact {what}")
+
+
+def _refuse_open_shares(estimator, noise):
+    """Refuse to show sums that have one party's share of the noise only."""
+    backend = getattr(estimator, "backend", None)
+    is_open = getattr(backend, "kind", backend) == "plaintext"
+    if is_open and getattr(noise, "min_honest", 1) > 1:
+        raise ValueError(
+            "backend='plaintext' shows every party's sums with its own share of the "
+            f"noise, which is enough only for min_honest={noise.min_honest} shares "
+            "together: use a backend that hides them, or min_honest=1"
+        )
 
 
 def warn_of_noise(noise, signal):

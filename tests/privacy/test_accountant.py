@@ -80,14 +80,12 @@ def test_check_refuses_without_spending():
     accountant.spend(epsilon=1.0)
 
 
-def test_an_exact_release_voids_the_budget():
+def test_an_exact_release_is_refused_and_the_account_stays_open():
     accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
     with pytest.raises(BudgetExceededError, match="infinite epsilon"):
         accountant.spend(epsilon=math.inf, what="exact means")
-    with pytest.raises(BudgetExceededError, match="exact release"):
-        accountant.spend(epsilon=1e-9)
-    assert accountant.spent().epsilon == math.inf
-    assert accountant.remaining() == PrivacyCost(0.0, 0.0)
+    assert accountant.history == ()
+    accountant.spend(epsilon=1.0)
 
 
 def test_an_unlimited_budget_only_counts():

@@ -17,6 +17,7 @@ from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.partition import RemoteResults, check_horizontal
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._continuous import (
@@ -140,7 +141,9 @@ class ADMMMixin(CallbackSupportMixin):
         )
 
 
-class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimator):
+class FederatedNotearsADMM(
+    UncountedFitsMixin, ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimator
+):
     """NOTEARS over row holders by consensus ADMM, with secure sums.
 
     Every party fits its own rows near a common graph; the common graph is the sparse
@@ -425,7 +428,7 @@ class FederatedNotearsADMM(ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimato
         """Noisy moments once; everything after them costs no privacy."""
         release = noisy_terms(self)
         noise = release.noise(partition.n_features, partition.n_parties)
-        spent = charge(self, "moments", noise.rho)
+        spent = charge(self, "moments", noise)
         with self._federate(partition, GaussianMomentsParty, release) as federation:
             moments = collect_noisy_moments(federation)
         rho2 = terms.rho2 * partition.n_parties

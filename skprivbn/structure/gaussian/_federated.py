@@ -23,6 +23,7 @@ from skprivbn.partition import (
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._applied import add_column_scores
 from skprivbn.protocols._columns import ColumnsTerms
@@ -62,7 +63,9 @@ __all__ = ["FederatedGaussianBayesianNetwork"]
 _CANDIDATES = ("equal_variance", "bic", "ges")
 
 
-class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimator):
+class FederatedGaussianBayesianNetwork(
+    UncountedFitsMixin, FederatedMixin, NetworkMixin, BaseEstimator
+):
     """Structure of a Gaussian network from one secure sum over data holders.
 
     Count, column sums and cross-products are all that linear Gaussian structure
@@ -327,10 +330,11 @@ class FederatedGaussianBayesianNetwork(FederatedMixin, NetworkMixin, BaseEstimat
     def _noisy_moments(self, partition):
         terms = noisy_terms(self)
         noise = terms.noise(partition.n_features, partition.n_parties)
-        self.privacy_spent_ = charge(self, "moments", noise.rho)
+        spent = charge(self, "moments", noise)
         with self._federate(partition, GaussianMomentsParty, terms) as federation:
             moments = collect_noisy_moments(federation)
             self.ledger_ = federation.ledger
+        self.privacy_spent_ = spent
         self.n_iter_, self.method_ = 1, self.method
         return moments
 

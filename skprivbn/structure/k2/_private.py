@@ -22,8 +22,8 @@ from skprivbn.crypto.shares import (
 from skprivbn.federation import declare_noise
 from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
-from skprivbn.privacy import PrivacyAccountant, check_accountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.privacy import PrivacyAccountant, PrivacyCost
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge_exact
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._columns import CountBackend
 from skprivbn.structure.k2._base import (
@@ -86,7 +86,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         Opens the tables with noise: differential privacy of one record, for the
         tables only. The structure itself is not differentially private.
     accountant : PrivacyAccountant, default=None
-        Charged with `epsilon` before any record is touched.
+        Charged before any record is touched: an infinite epsilon, as the structure is
+        exact, which one with a limit refuses.
     min_honest : int, default=None
         With `epsilon`: how many parties are trusted to add their share of the noise
         and to keep it secret. None means half of them, rounded up; sites accept no
@@ -110,7 +111,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     ledger_ : Ledger
         Every message, and who learnt what.
     privacy_spent_ : PrivacyCost
-        Of the tables. Only with `epsilon`.
+        Only with `epsilon`: infinite, since that covers the tables alone.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -287,12 +288,10 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         check_table_sizes(n_states, terms.ordering, self.max_parents)
 
     def _spend(self):
-        if self.epsilon is None:
-            return None
-        accountant = check_accountant(self.accountant, self.epsilon)
-        return accountant.spend(
-            self.epsilon, what="tables of a network (the structure is not private)"
-        )
+        vars(self).pop("privacy_spent_", None)
+        # epsilon or not, nothing hides the structure and the number of records
+        charge_exact(self, "structure of a network")
+        return None if self.epsilon is None else PrivacyCost(np.inf)
 
     def _describe(self, partition, terms, noise, calls):
         """Say in the ledger who learns what."""

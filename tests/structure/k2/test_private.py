@@ -262,17 +262,28 @@ def test_small_cells_are_opened_as_zero():
 
 def test_noisy_tables():
     X, ordering = sample_asia(400, 0)
-    accountant = PrivacyAccountant(epsilon=1.5)
-    learner = PrivateK2StructureLearner(
-        TWO, ordering=ordering, epsilon=1.0, accountant=accountant
-    ).fit(X)
+    learner = PrivateK2StructureLearner(TWO, ordering=ordering, epsilon=1.0).fit(X)
     exact = K2StructureLearner(ordering=ordering).fit(X)
     assert learner.parents_ == exact.parents_
     assert learner.network_ != exact.network_
-    assert learner.privacy_spent_.epsilon == 1.0
+    assert learner.privacy_spent_.epsilon == np.inf
     assert "the structure has no such guarantee" in str(learner.ledger_)
-    with pytest.raises(BudgetExceededError):
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_an_exact_structure_costs_infinity(epsilon):
+    X, ordering = sample_asia(50, 0)
+    limited = PrivacyAccountant(epsilon=100.0)
+    learner = PrivateK2StructureLearner(
+        TWO, ordering=ordering, epsilon=epsilon, accountant=limited
+    )
+    with pytest.raises(BudgetExceededError, match="exact structure of a network"):
         learner.fit(X)
+    assert not hasattr(learner, "parents_")
+    assert limited.history == ()
+    unlimited = PrivacyAccountant(epsilon=np.inf)
+    learner.set_params(accountant=unlimited, max_parents=1).fit(X)
+    assert unlimited.spent().epsilon == np.inf
 
 
 def test_noise_grows_with_mistrust():

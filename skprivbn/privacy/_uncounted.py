@@ -1,0 +1,43 @@
+"""Fits with epsilon that no accountant adds up: the second one warns."""
+
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+from skprivbn.utils import warn_leak
+
+__all__ = ["UncountedFitsMixin", "note_uncounted_fit"]
+
+#: uncounted fits of an estimator; its clones have the same list. Not an attribute:
+#: scikit-learn wants clones to have parameters only, and pickles need not know.
+_uncounted: WeakKeyDictionary[Any, list[float]] = WeakKeyDictionary()
+
+
+class UncountedFitsMixin:
+    """Lets clones of an estimator remember fits that no accountant counts."""
+
+    def __sklearn_clone__(self) -> Self:
+        copy = super().__sklearn_clone__()  # type: ignore[misc]
+        # Searches fit clones, each once: only together do they spend too much.
+        _uncounted[copy] = _uncounted.setdefault(self, [])
+        return copy
+
+
+def note_uncounted_fit(estimator: Any) -> None:
+    """Warn at the second fit of an estimator, or of its clones, without accountant.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With `epsilon`.
+    """
+    fits = _uncounted.setdefault(estimator, [])
+    fits.append(float(estimator.epsilon))
+    # Once: every fit of a search resets Python's memory of what was said.
+    if len(fits) == 2:
+        warn_leak(
+            "this is the second fit of the same estimator, or of its clones, "
+            "without an accountant: on the same rows every fit spends its "
+            f"epsilon again, {sum(fits):.3g} so far, and nothing adds up what "
+            "it and further fits spend. Pass "
+            "accountant=PrivacyAccountant(epsilon=...), which limits it"
+        )

@@ -1,0 +1,117 @@
+"""One way to charge, for all estimators with epsilon."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.preprocessing import (
+    FederatedKBinsDiscretizer,
+    FederatedPCA,
+    FederatedStandardScaler,
+)
+from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV
+from skprivbn.structure import FederatedGaussianBayesianNetwork, FederatedNotearsADMM
+
+BOUNDS = (-5.0, 5.0)
+NUMERIC = [
+    FederatedStandardScaler(bounds=BOUNDS),
+    FederatedPCA(bounds=BOUNDS),
+    FederatedKBinsDiscretizer(bounds=BOUNDS),
+    PPEMGaussianMixture(2, max_iter=2, bounds=BOUNDS, backend="masking"),
+    FederatedGaussianBayesianNetwork(bounds=BOUNDS),
+    FederatedNotearsADMM(bounds=BOUNDS, max_iter=5),
+]
+quiet = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(0).normal(size=(300, 2))
+
+
+@pytest.fixture
+def party():
+    return np.array(["north", "south", "west"])[np.arange(300) % 3]
+
+
+def name(estimator):
+    return type(estimator).__name__
+
+
+@pytest.mark.parametrize("estimator", NUMERIC, ids=name)
+@quiet
+def test_exact_fits_are_refused_and_the_account_stays_open(estimator, X, party):
+    accountant = PrivacyAccountant(epsilon=1.0, delta=1e-5)
+    model = clone(estimator).set_params(accountant=accountant)
+    with pytest.raises(BudgetExceededError, match="exact release"):
+        model.fit(X, party=party)
+    assert accountant.history == ()
+    model.set_params(epsilon=1.0, delta=1e-6).fit(X, party=party)
+    assert 0.9 < accountant.spent().epsilon <= 1.0
+
+
+@pytest.mark.parametrize("estimator", NUMERIC, ids=name)
+@quiet
+def test_gaussian_noise_is_charged_in_rho(estimator, X, party):
+    accountant = PrivacyAccountant(epsilon=100.0, delta=1e-5)
+    model = clone(estimator).set_params(accountant=accountant, epsilon=0.5, delta=1e-6)
+    for _ in range(5):
+        model.fit(X, party=party)
+    assert all(spend.rho > 0 for spend in accountant.history)
+    assert accountant.spent().epsilon < 1.3
+
+
+@pytest.mark.parametrize("estimator", NUMERIC, ids=name)
+@quiet
+def test_what_a_fit_cost_is_forgotten_by_the_next(estimator, X, party):
+    model = clone(estimator).set_params(epsilon=0.5).fit(X, party=party)
+    assert model.privacy_spent_.epsilon == 0.5
+    model.set_params(epsilon=None).fit(X, party=party)
+    assert not hasattr(model, "privacy_spent_")
+
+
+@pytest.mark.parametrize("estimator", NUMERIC, ids=name)
+@quiet
+def test_open_shares_of_noise_are_refused(estimator, X, party):
+    accountant = PrivacyAccountant(epsilon=1.0)
+    model = clone(estimator).set_params(
+        epsilon=1.0, accountant=accountant, backend="plaintext"
+    )
+    with pytest.raises(ValueError, match="share of the noise"):
+        model.fit(X, party=party)
+    assert accountant.history == ()
+    model.set_params(min_honest=1).fit(X, party=party)
+
+
+@pytest.mark.parametrize(
+    "estimator", [*NUMERIC, DPCGMLearner("chain", states=[2, 2])], ids=name
+)
+@quiet
+def test_the_second_uncounted_fit_warns_once(estimator, X, party):
+    X = (X > 0).astype(float)
+    # not a clone: those of other tests were fitted, too
+    model = type(estimator)(**estimator.get_params(deep=False)).set_params(epsilon=0.5)
+    model.fit(X, party=party)
+    with pytest.warns(PrivacyLeakWarning, match="second fit.*, 1 so far"):
+        clone(model).fit(X, party=party)
+
+
+def test_public_edges_cost_nothing_in_a_search():
+    X = np.random.default_rng(0).uniform(0, 2, size=(200, 2))
+    accountant = PrivacyAccountant(epsilon=2.5)
+    pipeline = make_pipeline(
+        FederatedKBinsDiscretizer(2, strategy="uniform", bounds=(0, 2)),
+        DPCGMLearner("chain", epsilon=0.5, states=[2, 2]),
+    )
+    search = PrivateSearchCV(
+        pipeline,
+        {"dpcgmlearner__regularization": [1e-4, 1e-2]},
+        (-5, 0),
+        accountant=accountant,
+    ).fit(X)
+    assert search.privacy_spent_.epsilon == pytest.approx(2.5)
+    assert accountant.spent().epsilon == pytest.approx(2.5)
