@@ -1,24 +1,28 @@
 """Computing on data that two or more parties do not show each other.
 
 Semi-honest security; not audited. From bottom to top: base oblivious transfers
-(Chou-Orlandi), their extension (Ishai-Kilian-Nissim-Petrank), products that end as
-shares, counts of joint configurations, lookups in public tables, garbled circuits
+(Chou-Orlandi), their extension (SoftSpokenOT), products that end as shares, counts of
+joint configurations, lookups in public tables, garbled circuits
 (half-gates) and shared bits (Goldreich-Micali-Wigderson), the argmax. Protocols are
 generators that yield ``{peer: payload}`` and are sent ``{peer: payload}``.
 """
 
-from skprivbn.crypto.shares._argmax import shared_argmax
+from skprivbn.crypto.shares._argmax import SharedArgmax, shared_argmax
 from skprivbn.crypto.shares._backends import (
     COUNT_BACKENDS,
     OTBackend,
     resolve_count_backend,
 )
-from skprivbn.crypto.shares._conversation import Conversation, run_together
+from skprivbn.crypto.shares._conversation import (
+    Conversation,
+    run_together,
+    together,
+)
 from skprivbn.crypto.shares._counts import Indicators, JointTable, joint_counts
 from skprivbn.crypto.shares._gmw import open_numbers, refresh_numbers
 from skprivbn.crypto.shares._hash import bit_length_dtype
-from skprivbn.crypto.shares._lookup import shared_lookup
-from skprivbn.crypto.shares._ot_extension import open_links
+from skprivbn.crypto.shares._lookup import SharedLookup, shared_lookup
+from skprivbn.crypto.shares._ot_extension import branch_links, open_links
 
 __all__ = [
     "COUNT_BACKENDS",
@@ -26,7 +30,10 @@ __all__ = [
     "Indicators",
     "JointTable",
     "OTBackend",
+    "SharedArgmax",
+    "SharedLookup",
     "bit_length_dtype",
+    "branch_links",
     "joint_counts",
     "open_links",
     "open_numbers",
@@ -35,4 +42,5 @@ __all__ = [
     "run_together",
     "shared_argmax",
     "shared_lookup",
+    "together",
 ]

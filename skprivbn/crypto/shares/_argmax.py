@@ -5,24 +5,20 @@ Two parties use a garbled circuit (three messages); more use shared bits.
 
 import numpy as np
 
-from skprivbn.crypto.shares._circuits import (
-    add,
-    add_all,
-    index_width,
-    pick_largest,
-)
+from skprivbn.crypto.shares._argmax_in_blocks import ArgmaxInBlocks
+from skprivbn.crypto.shares._circuits import add, index_width, pick_largest
 from skprivbn.crypto.shares._garbling import Evaluator, Garbler
-from skprivbn.crypto.shares._gmw import SharedBits
+from skprivbn.crypto.shares._hash import to_bits
 from skprivbn.crypto.shares._products import (
     multiply_by_my_bits,
     multiply_by_their_bits,
 )
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["shared_argmax"]
+__all__ = ["SharedArgmax", "shared_argmax"]
 
-#: numbers in a garbled circuit, unless one list has more; a circuit is one message
-_BATCH = 128
+#: numbers in a garbled circuit or compared by shared bits, unless one list has more
+_BATCH = 1 << 11
 
 
 def shared_argmax(talk, links, shares, sizes, width):
@@ -37,31 +33,63 @@ def shared_argmax(talk, links, shares, sizes, width):
     sizes : list of int
         Length of each list.
     width : int
-        Bits of the numbers in two's complement.
+        Bits of the numbers in two's complement, less than 64.
 
     Returns
     -------
     winners : ndarray of int64
     """
-    bits = _to_bits(shares, width)
-    positions = np.concatenate([np.arange(size) for size in sizes])
-    index = _to_bits(positions.astype(np.uint64), index_width(sizes))
-    if not talk.peers:
-        ends = np.cumsum(sizes)
-        lists = np.split(shares.astype(np.int64), ends[:-1])
-        return np.array([values.argmax() for values in lists])
-    if len(talk.roster) > 2:
-        # every round costs the same for many lists: all at once
-        winner = yield from _by_shared_bits(talk, links, bits, index, sizes)
-    else:
-        first = talk.name == talk.roster[0]
-        protocol = _as_garbler if first else _as_evaluator
+    argmax = SharedArgmax(talk.roster, sizes, width)
+    yield from argmax.prepare(talk, links)
+    return (yield from argmax.open(talk, links, shares))
+
+
+class SharedArgmax:
+    """An argmax whose sizes are known before its numbers.
+
+    Parameters
+    ----------
+    group : sequence of str
+        The parties that hold shares.
+    sizes : list of int
+    width : int
+    """
+
+    def __init__(self, group, sizes, width):
+        if width > 63:
+            raise ValueError("differences of such numbers do not fit in a machine word")
+        self._group, self._width = tuple(group), width
+        self._batches = list(_batches(sizes))
+        self._prepared = None
+
+    def prepare(self, talk, links):
+        """Make what the first batch needs, while there is something to wait for."""
+        if len(self._group) > 2:
+            yield from self._make_blocks(talk, links, 0)
+
+    def open(self, talk, links, shares):
+        """Return the winners, given own shares of the numbers."""
         winners = []
-        for part, lengths in _batches(sizes):
-            items = bits[:, part], index[:, part]
-            winners.append((yield from protocol(talk, links, *items, lengths)))
-        winner = np.concatenate(winners, axis=1)
-    return (winner.astype(np.int64) << np.arange(len(winner))[:, None]).sum(axis=0)
+        for number, (part, lengths) in enumerate(self._batches):
+            own = shares[part]
+            if len(self._group) == 1:
+                ends = np.cumsum(lengths)
+                lists = np.split(own.astype(np.int64), ends[:-1])
+                found = np.array([values.argmax() for values in lists])
+            elif len(self._group) == 2:
+                found = yield from _by_garbling(talk, links, own, lengths, self._width)
+            else:
+                if number > 0:
+                    yield from self._make_blocks(talk, links, number)
+                blocks, self._prepared = self._prepared, None
+                found = yield from blocks.open(talk, own)
+            winners.append(found)
+        return np.concatenate(winners)
+
+    def _make_blocks(self, talk, links, number):
+        _, lengths = self._batches[number]
+        self._prepared = ArgmaxInBlocks(self._group, lengths, self._width)
+        yield from self._prepared.prepare(talk, links)
 
 
 def _batches(sizes):
@@ -75,11 +103,14 @@ def _batches(sizes):
     yield slice(start, start + sum(batch)), batch
 
 
-def _to_bits(numbers, width):
-    bits = np.unpackbits(
-        numbers.astype("<u8")[:, None].view(np.uint8), axis=1, bitorder="little"
-    )
-    return np.ascontiguousarray(bits[:, :width].T)
+def _by_garbling(talk, links, shares, sizes, width):
+    """Argmax of two parties."""
+    bits = to_bits(shares, width)
+    positions = np.concatenate([np.arange(size) for size in sizes])
+    index = to_bits(positions.astype(np.uint64), index_width(sizes))
+    protocol = _as_garbler if talk.name == talk.roster[0] else _as_evaluator
+    winner = yield from protocol(talk, links, bits, index, sizes)
+    return (winner.astype(np.int64) << np.arange(len(winner))[:, None]).sum(axis=0)
 
 
 def _as_garbler(talk, links, bits, index, sizes):
@@ -121,11 +152,3 @@ def _as_evaluator(talk, links, bits, index, sizes):
     opened = (winner[..., 0] & np.uint64(1)).astype(np.uint8) ^ message["decoding"]
     talk.send(peer, opened)
     return opened
-
-
-def _by_shared_bits(talk, links, bits, index, sizes):
-    engine = SharedBits(talk, links, talk.roster)
-    inputs = yield from engine.share(bits)
-    values = yield from add_all(engine, inputs)
-    winner = yield from pick_largest(engine, values, engine.constant(index), sizes)
-    return (yield from engine.open(winner))

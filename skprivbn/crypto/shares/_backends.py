@@ -18,13 +18,13 @@ class OTBackend(BaseEstimator):
     """Count by oblivious transfer: symmetric cryptography only, fast.
 
     128 base transfers over ed25519 are extended to millions [1]_. A record takes as
-    many as the number of one party's configurations has bits, and two bytes for each
-    configuration of the other party: 18 bytes for a single count.
+    many as the number of one party's configurations has bits, and a byte for each
+    configuration of the other party: 5 bytes for a single count.
 
     References
     ----------
-    .. [1] Y. Ishai, J. Kilian, K. Nissim, E. Petrank, "Extending Oblivious Transfers
-       Efficiently", CRYPTO 2003.
+    .. [1] L. Roy, "SoftSpokenOT: Quieter OT Extension from Small-Field Silent VOLE in
+       the Minicrypt Model", CRYPTO 2022.
 
     Examples
     --------

@@ -7,7 +7,15 @@ axis 1. `engine` offers ``conjunction`` (AND, a generator) and ``invert`` (NOT);
 
 import numpy as np
 
-__all__ = ["add", "add_all", "index_width", "is_greater", "pick_largest"]
+__all__ = [
+    "add",
+    "add_all",
+    "index_width",
+    "is_greater",
+    "pick_largest",
+    "sign_of_sum",
+    "undefeated",
+]
 
 
 def add(engine, a, b):
@@ -37,16 +45,71 @@ def add(engine, a, b):
 
 def add_all(engine, numbers):
     """Sum of several numbers modulo 2^width; carries run once only."""
+    if len(numbers) == 1:
+        return numbers[0]
+    return (yield from add(engine, *(yield from _save_carries(engine, numbers))))
+
+
+def _save_carries(engine, numbers):
+    """Two numbers with the same sum, all threes of a level at a time."""
     numbers = list(numbers)
     while len(numbers) > 2:
-        a, b, c = (numbers.pop() for _ in range(3))
+        whole = len(numbers) // 3 * 3
+        a, b, c = (np.stack(numbers[i:whole:3], axis=1) for i in range(3))
         # the majority of three bits is what they carry over
         majority = a ^ (yield from engine.conjunction(a ^ b, a ^ c))
         carry = np.concatenate([majority[:1] ^ majority[:1], majority[:-1]])
-        numbers[:0] = [a ^ b ^ c, carry]
-    if len(numbers) == 1:
-        return numbers[0]
-    return (yield from add(engine, *numbers))
+        two = (a ^ b ^ c, carry)
+        saved = [part[:, i] for i in range(whole // 3) for part in two]
+        numbers = saved + numbers[whole:]
+    return numbers
+
+
+def sign_of_sum(engine, numbers):
+    """Whether the sum of two or more numbers is negative: wires of shape (items,)."""
+    a, b = yield from _save_carries(engine, numbers)
+    sign, spread = a[-1] ^ b[-1], (a ^ b)[:-1]
+    carry = yield from engine.conjunction(a[:-1], b[:-1])
+    while len(carry) > 1:
+        # pair neighbours; an odd lowest bit waits
+        odd = len(carry) % 2
+        low, high = slice(odd, None, 2), slice(odd + 1, None, 2)
+        both = yield from engine.conjunction(
+            np.concatenate([spread[high], spread[high]]),
+            np.concatenate([carry[low], spread[low]]),
+        )
+        n = len(both) // 2
+        carry = np.concatenate([carry[:odd], carry[high] ^ both[:n]])
+        spread = np.concatenate([spread[:odd], both[n:]])
+    return sign ^ carry[0]
+
+
+def undefeated(engine, later_wins, pairs, n_items):
+    """Which items win all their duels: wires of shape (items,).
+
+    Parameters
+    ----------
+    engine : object
+    later_wins : wires of shape (n_pairs,)
+    pairs : ndarray of shape (2, n_pairs)
+        The earlier and the later item of every duel. Public.
+    n_items : int
+    """
+    won = np.concatenate([engine.invert(later_wins), later_wins])
+    # the results of every item one below another; who has fewer wins the rest
+    item = pairs.ravel()
+    order = np.argsort(item, kind="stable")
+    n_duels = np.bincount(item, minlength=n_items)
+    place = np.arange(len(item)) - np.repeat(np.cumsum(n_duels) - n_duels, n_duels)
+    ones = engine.invert(np.zeros(1, dtype=won.dtype))
+    results = np.repeat(ones, max(1, n_duels.max()) * n_items)
+    results = results.reshape(-1, n_items)
+    results[place, item[order]] = won[order]
+    while len(results) > 1:
+        half = len(results) // 2
+        both = yield from engine.conjunction(results[:half], results[half : 2 * half])
+        results = np.concatenate([both, results[2 * half :]])
+    return results[0]
 
 
 def is_greater(engine, a, b):

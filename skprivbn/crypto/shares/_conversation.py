@@ -5,14 +5,16 @@ sent ``{peer: payload}``, and returns its private result. :class:`Conversation` 
 the rounds. A protocol says ``talk.send(peer, message)`` and
 ``message = yield from talk.receive(peer)``; messages of one peer arrive in the order
 they were sent, so parties that take part in different sub-protocols never need to
-count rounds.
+count rounds. :func:`together` runs sub-protocols side by side: each talks on a branch,
+whose messages have an order of their own, and what all branches send at a time leaves
+in one round.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["Conversation", "run_together"]
+__all__ = ["Conversation", "run_together", "together"]
 
 
 class Conversation:
@@ -33,28 +35,38 @@ class Conversation:
             raise ProtocolError("the roster must name each party once")
         self.name, self.roster, self.session = name, tuple(roster), session
         self.peers = tuple(peer for peer in roster if peer != name)
-        self._outbox = {}
-        self._inbox = {peer: deque() for peer in self.peers}
+        self._label = "messages"
+        self._outbox, self._inbox = {}, defaultdict(deque)
 
     def send(self, peer, message):
         """Queue a message (a payload value); it leaves at the next wait."""
-        self._outbox.setdefault(peer, []).append(message)
+        self._outbox.setdefault(peer, {}).setdefault(self._label, []).append(message)
 
     def receive(self, peer):
         """Wait for the next message of `peer` and return it."""
-        while not self._inbox[peer]:
+        inbox = self._inbox[peer, self._label]
+        while not inbox:
             yield from self.flush()
-        return self._inbox[peer].popleft()
+        return inbox.popleft()
 
     def flush(self):
         """Hand over what is queued and take in what has arrived."""
         # messages may be long: no name here holds on to them
         for peer, payload in (yield self._take_outbox()).items():
-            self._inbox[peer].extend(payload.pop("messages"))
+            for label in list(payload):
+                self._inbox[peer, label].extend(payload.pop(label))
 
     def _take_outbox(self):
-        leaving, self._outbox = self._outbox, {}
-        return {peer: {"messages": sent} for peer, sent in leaving.items()}
+        leaving = dict(self._outbox)
+        self._outbox.clear()
+        return leaving
+
+    def branch(self, label):
+        """Return an end of further streams to the same peers, for :func:`together`.
+
+        A label means the same streams whenever it is used, at every party.
+        """
+        return _Branch(self, label)
 
     def finish(self):
         """Send what is left and check that nothing unread remains."""
@@ -62,6 +74,61 @@ class Conversation:
             yield from self.flush()
         if any(self._inbox.values()):
             raise ProtocolError("a peer sent more than the protocol asks for")
+
+
+class _Branch(Conversation):
+    """A conversation whose messages travel with those of another."""
+
+    def __init__(self, talk, label):
+        super().__init__(talk.name, talk.roster, talk.session)
+        self._label = f"{talk._label}/{label}"
+        self._outbox, self._inbox = talk._outbox, talk._inbox
+
+    def flush(self):
+        """Wait until :func:`together` has exchanged the messages of all branches."""
+        yield
+
+
+def together(talk, sides, costs=None, limit=None):
+    """Run sub-protocols side by side, in shared rounds.
+
+    Parameters
+    ----------
+    talk : Conversation
+    sides : dict of str to callable
+        By a label on which all who take part agree, a function of a branch of `talk`
+        that returns a generator. Parties may have different ones; those that they
+        have in common must come in the same order.
+    costs : dict of str to float, default=None
+        What each takes while it runs, such as memory.
+    limit : float, default=None
+        Sub-protocols wait for their turn while those that run cost more. The first
+        that is not done always runs, at every party, so nobody waits for ever.
+
+    Returns
+    -------
+    results : dict
+        What each sub-protocol returned.
+    """
+    waiting, running, results = deque(sides), {}, dict.fromkeys(sides)
+    used = 0.0
+    while waiting or running:
+        while waiting:
+            cost = costs[waiting[0]] if costs else 0.0
+            if running and limit is not None and used + cost > limit:
+                break
+            label = waiting.popleft()
+            running[label], used = sides[label](talk.branch(label)), used + cost
+        for label, side in list(running.items()):
+            try:
+                next(side)
+            except StopIteration as stop:
+                results[label] = stop.value
+                del running[label]
+                used -= costs[label] if costs else 0.0
+        if running:
+            yield from talk.flush()
+    return results
 
 
 def run_together(sides, on_message=None):

@@ -5,21 +5,28 @@ record has. The count of a joint configuration is the sum over records of a prod
 indicators, one per holder, and ends as additive shares among the holders.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
 
+from skprivbn.crypto.shares._conversation import together
+from skprivbn.crypto.shares._ot_extension import branch_links
 from skprivbn.crypto.shares._products import (
-    multiply_by_my_bits,
-    multiply_by_their_bits,
+    answer_their_bits,
+    choose_my_bits,
+    finish_my_bits,
 )
 from skprivbn.crypto.shares._tree_counts import tree_counts
 
-__all__ = ["Indicators", "JointTable", "joint_counts"]
+__all__ = ["Indicators", "JointTable", "joint_counts", "label_tables"]
 
+#: of one table, and of all that are counted at a time
 _CHUNK_BYTES = 1 << 22
+_TOTAL_BYTES = 1 << 26
 
 
 class Indicators:
@@ -73,13 +80,23 @@ class JointTable:
     n_columns: Sequence
 
 
+def label_tables(talk, tables):
+    """Return {label: table}, with labels that all holders of a table give it."""
+    seen, labelled = Counter(), {}
+    for table in tables:
+        holders = " ".join(str(talk.roster.index(name)) for name in table.holders)
+        labelled[f"{holders} {seen[holders]}"] = table
+        seen[holders] += 1
+    return labelled
+
+
 def joint_counts(talk, links, tables, n_samples, dtype):
     """Share the counts of all combinations of holders' columns, by transfers.
 
-    Two holders use trees of masks, for all tables together. More work record by
-    record: the first holder's indicators are multiplied by the second's bits, the
-    shared products by the third's, and so on; the last products are added up. Safe as
-    long as one holder does not collude.
+    Two holders use trees of masks. More work record by record: the first holder's
+    indicators are multiplied by the second's bits, the shared products by the third's,
+    and so on; the last products are added up. Safe as long as one holder does not
+    collude. Tables share rounds, as many as fit into memory.
 
     Parameters
     ----------
@@ -96,15 +113,42 @@ def joint_counts(talk, links, tables, n_samples, dtype):
         Of the shapes `n_columns` of the tables.
     """
     pairs = [table for table in tables if len(table.holders) == 2]
-    of_pairs = iter((yield from tree_counts(talk, links, pairs, n_samples, dtype)))
-    shares = []
-    for table in tables:
-        if len(table.holders) == 2:
-            shares.append(next(of_pairs))
-        else:
-            count = _count_records(talk, links, table, n_samples, dtype)
-            shares.append((yield from count))
-    return shares
+    labelled = label_tables(talk, tables)
+    more = {label: table for label, table in labelled.items() if len(table.holders) > 2}
+    found = yield from together(
+        talk,
+        {
+            "pairs": lambda branch: tree_counts(branch, links, pairs, n_samples, dtype),
+            "more": lambda branch: _count_more(branch, links, more, n_samples, dtype),
+        },
+    )
+    of_pairs = iter(found["pairs"])
+    return [
+        found["more"][label] if label in more else next(of_pairs) for label in labelled
+    ]
+
+
+def _count_more(talk, links, labelled, n_samples, dtype):
+    """Share tables of more than two holders, side by side: {label: shares}."""
+    sides, costs = {}, {}
+    for label, table in labelled.items():
+        peers = [name for name in table.holders if name != talk.name]
+        sides[label] = partial(
+            _count_records,
+            links=branch_links(links, f"counts {label}", peers),
+            table=table,
+            n_samples=n_samples,
+            dtype=dtype,
+        )
+        per_record = _record_bytes(table.n_columns, dtype)
+        costs[label] = min(_CHUNK_BYTES, n_samples * per_record)
+    return (yield from together(talk, sides, costs, _TOTAL_BYTES))
+
+
+def _record_bytes(n_columns, dtype):
+    """What a record takes: the last products and their masks, a row for each choice."""
+    n_products = prod(n_columns) * np.dtype(dtype).itemsize
+    return 3 * n_products + 32 * sum(n_columns[1:])
 
 
 def _count_records(talk, links, table, n_samples, dtype):
@@ -112,26 +156,28 @@ def _count_records(talk, links, table, n_samples, dtype):
     holders, n_columns = table.holders, table.n_columns
     mine, n_cells = holders.index(talk.name), prod(n_columns)
     total = np.zeros(n_cells, dtype=dtype)
-    # 48: the transfer's row and masks of one product, beside its numbers
-    per_record = n_cells * np.dtype(dtype).itemsize + 48 * prod(n_columns[1:])
-    step = max(1, _CHUNK_BYTES // max(1, per_record))
+    step = max(1, _CHUNK_BYTES // max(1, _record_bytes(n_columns, dtype)))
     for start in range(0, n_samples if n_cells else 0, step):
         own = table.indicators.columns(slice(start, start + step), dtype)
-        share = own if mine == 0 else None
-        for position in range(1, len(holders)):
-            width = prod(n_columns[:position])
-            if mine < position:
-                products = yield from multiply_by_their_bits(
-                    talk, links, holders[position], n_columns[position], share
-                )
-            elif mine == position:
-                none = np.zeros((len(own), width), dtype=dtype)
-                products = yield from multiply_by_my_bits(
-                    talk, links, holders[:position], own.astype(bool), none
-                )
-            else:
-                continue
-            # (columns, records, earlier) to (records, earlier x columns)
-            share = products.transpose(1, 2, 0).reshape(len(own), -1)
+        # all choices are known from the start: they leave in one round
+        bits, later = own.astype(bool), holders[mine + 1 :]
+        chosen = choose_my_bits(talk, links, holders[:mine], bits)
+        rows = {}
+        for owner, n in zip(later, n_columns[mine + 1 :]):
+            message = yield from talk.receive(owner)
+            rows[owner] = links[owner].sender.rows(message, n * len(own))
+        share = own
+        if mine > 0:
+            none = np.zeros((len(own), prod(n_columns[:mine])), dtype=dtype)
+            products = yield from finish_my_bits(talk, links, chosen, bits, none)
+            share = _products_of_record(products)
+        for owner in later:
+            products = answer_their_bits(talk, links, owner, rows.pop(owner), share)
+            share = _products_of_record(products)
         total += share.sum(axis=0, dtype=dtype)
     return total.reshape(n_columns)
+
+
+def _products_of_record(products):
+    """From (columns, records, earlier) to (records, earlier x columns)."""
+    return products.transpose(1, 2, 0).reshape(products.shape[1], -1)

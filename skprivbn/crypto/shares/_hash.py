@@ -9,7 +9,7 @@ import os
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-__all__ = ["TweakableHash", "bit_length_dtype", "random_words"]
+__all__ = ["TweakableHash", "bit_length_dtype", "random_words", "to_bits"]
 
 #: hashed at a time: more would not stay in the cache
 _CALL_BLOCKS = 1 << 12
@@ -28,6 +28,14 @@ def bit_length_dtype(n_bits):
         if n_bits <= 8 * np.dtype(dtype).itemsize:
             return np.dtype(dtype)
     raise ValueError(f"{n_bits} bits do not fit in a machine word")
+
+
+def to_bits(numbers, width):
+    """Return the bits of 64-bit numbers, lowest first: (width, n)."""
+    bits = np.unpackbits(
+        numbers.astype("<u8")[:, None].view(np.uint8), axis=1, bitorder="little"
+    )
+    return np.ascontiguousarray(bits[:, :width].T)
 
 
 class TweakableHash:
@@ -52,6 +60,7 @@ class TweakableHash:
     """
 
     def __init__(self, session, domain):
+        self._origin = session, domain
         key = hashlib.sha256(b"skprivbn fixed-key permutation" + session).digest()[:16]
         # Single blocks: AES as a permutation, not as an encryption of data.
         permutation = Cipher(algorithms.AES(key), modes.ECB())  # nosec B305
@@ -59,6 +68,11 @@ class TweakableHash:
         digest = hashlib.sha256(b"skprivbn tweak domain" + session + domain).digest()
         self._domain = np.uint64(int.from_bytes(digest[:8], "little"))
         self.n_calls = 0
+
+    def branch(self, label):
+        """Return a hash of a domain of its own, below this one."""
+        session, domain = self._origin
+        return TweakableHash(session, domain + b" / " + label)
 
     def take_tweaks(self, n):
         """Reserve `n` tweaks and return the first."""

@@ -3,10 +3,15 @@
 A random index r is shared bit by bit, and ``d = c - r`` is opened, which is uniform
 whatever c is. The table entry wanted is then that at ``d + r``. Let the table be cut
 into rows. The high bits of r become a shared one-hot vector, grown by doubling: one
-multiplication of the whole vector by the next bit, with oblivious transfers of
-strings. With its share of the vector each party adds up rows of the table, moved by d:
-these are shares of the one row that holds the entry. The low bits of r then halve this
-row until the entry is left.
+multiplication of the whole vector by the next bit. With its share of the vector each
+party adds up rows of the table, moved by d: these are shares of the one row that holds
+the entry. The low bits of r then halve this row until the entry is left. The bits of
+the entry, hidden by random ones of which there are additive shares too, are opened.
+
+A bit b of r is known, as shares, before anything else. So for its product with a string
+a random string s is drawn and b s is shared by oblivious transfer beforehand; given x,
+``x ^ s`` is opened and ``b x = b s ^ b (x ^ s)``: one round. What does not need c is
+made in :meth:`SharedLookup.prepare`, while c is waited for.
 
 With 2^k entries of 64 bits about 2^(k/2 + 4) bits per lookup and direction are sent,
 against 2^(k + 6) for a transfer of one out of 2^k masked entries. It works for any
@@ -16,43 +21,16 @@ number of parties.
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from skprivbn.crypto.shares._gmw import open_numbers
+from skprivbn.crypto.shares._conversation import together
+from skprivbn.crypto.shares._gmw import open_bits, open_numbers
 from skprivbn.crypto.shares._hash import bit_length_dtype, random_words
-from skprivbn.crypto.shares._products import bits_to_numbers, multiply_shared
+from skprivbn.crypto.shares._products import combine, correct
+from skprivbn.exceptions import ProtocolError
 
-__all__ = ["shared_lookup", "shared_one_hot"]
+__all__ = ["SharedLookup", "shared_lookup"]
 
-#: of the one-hot vectors made together; and of a message with a transfer for each bit
-_VECTOR_BYTES = 1 << 21
-_MESSAGE_BYTES = 1 << 20
-
-
-def shared_one_hot(talk, links, group, bits):
-    """One-hot vectors, XOR-shared and packed, of XOR-shared numbers.
-
-    Parameters
-    ----------
-    bits : ndarray of shape (m, k)
-        Shares of the bits of the numbers, lowest first.
-
-    Returns
-    -------
-    vectors : ndarray of shape (m, max(1, 2^k / 8)), uint8
-        Position j is bit j % 8 of byte j // 8.
-    """
-    first = np.uint8(talk.name == group[0])
-    k = bits.shape[1]
-    vectors = np.stack([bits[:, 0] ^ first, bits[:, 0]], axis=1)
-    for level in range(1, k):
-        if level == 3:
-            vectors = np.packbits(vectors, axis=1, bitorder="little")
-        high = yield from multiply_shared(talk, links, group, bits[:, level], vectors)
-        if level < 3:
-            high &= 1
-        vectors = np.concatenate([vectors ^ high, high], axis=1)
-    if k <= 3:
-        vectors = np.packbits(vectors, axis=1, bitorder="little")
-    return vectors
+#: of what is kept for the lookups that are prepared together
+_PREPARED_BYTES = 1 << 26
 
 
 def shared_lookup(talk, links, group, shares, tables, which):
@@ -75,55 +53,262 @@ def shared_lookup(talk, links, group, shares, tables, which):
     values : ndarray of shape (m,), uint64
         Own additive shares, modulo 2^64.
     """
-    k = tables.shape[1].bit_length() - 1
-    if tables.shape[1] != 1 << k:
-        raise ValueError("a table must have a power of two entries")
-    lowest = tables.min(axis=1)
-    tables = (tables - lowest[:, None]).view(np.uint64)
-    width = max(1, int(tables.max()).bit_length())
-    # vector and row of equal size, an entry of the row being 64 bits long
-    n_low = max(0, (k - 6) // 2)
-    # with small tables the transfers for the index, 16 bytes a bit, take the most
-    step = max(1, min(_VECTOR_BYTES * 8 >> (k - n_low), _VECTOR_BYTES // (8 * k)))
-    # lookups in one table next to each other, to prepare its rows less often
-    order = np.argsort(which, kind="stable")
-    values = np.empty(len(shares), dtype=np.uint64)
-    for start in range(0, len(shares), step):
-        part = order[start : start + step]
-        values[part] = yield from _lookup_chunk(
-            talk, links, group, shares[part], tables, which[part], n_low, width
-        )
-    if talk.name == group[0]:
-        values += lowest[which].astype(np.uint64)
-    return values
+    lookup = SharedLookup(group, tables, which)
+    yield from lookup.prepare(talk, links)
+    return (yield from lookup.look_up(talk, links, shares))
 
 
-def _lookup_chunk(talk, links, group, shares, tables, which, n_low, width):
-    k, m = tables.shape[1].bit_length() - 1, len(shares)
-    dtype = bit_length_dtype(k)
-    bits = random_words((m, k), np.uint8) & 1
-    index = yield from bits_to_numbers(talk, links, group, bits, dtype)
-    vectors = yield from shared_one_hot(talk, links, group, bits[:, n_low:])
-    modulus = np.array((1 << k) - 1, dtype=dtype)
-    distance = (shares.astype(dtype) - index) & modulus
-    distance = (yield from open_numbers(talk, group, distance)) & modulus
-    row = np.empty((m, 1 << n_low), dtype=np.uint64)
-    for number in np.unique(which):
-        chosen = which == number
-        row[chosen] = _sum_of_rows(tables[number], vectors[chosen], distance[chosen])
-    for level in reversed(range(n_low)):
-        low, high = np.split(row, 2, axis=1)
-        switch = bits[:, level]
-        row = low ^ (yield from multiply_shared(talk, links, group, switch, low ^ high))
-    # the entries have most bits of all: a part of them at a time
-    values, step = np.empty(m, dtype=np.uint64), max(1, _MESSAGE_BYTES // (16 * width))
-    for start in range(0, m, step):
-        part = slice(start, start + step)
-        found = np.unpackbits(row[part].view(np.uint8), axis=1, bitorder="little")
-        values[part] = yield from bits_to_numbers(
-            talk, links, group, found[:, :width], np.uint64
+class SharedLookup:
+    """Lookups of which all but the numbers is known.
+
+    Parameters
+    ----------
+    group : sequence of str
+        The parties that hold shares, in the agreed order.
+    tables : ndarray of shape (n_tables, 2^k), int64
+        Public.
+    which : ndarray of shape (m,)
+        Table of each lookup. Public.
+    max_bytes : float
+        Of what is prepared at a time, the same at every party.
+    """
+
+    def __init__(self, group, tables, which, max_bytes=_PREPARED_BYTES):
+        k = tables.shape[1].bit_length() - 1
+        if tables.shape[1] != 1 << k:
+            raise ValueError("a table must have a power of two entries")
+        self._group, self._which = tuple(group), which
+        self._lowest = tables.min(axis=1)
+        self._tables = (tables - self._lowest[:, None]).view(np.uint64)
+        self._shape = _Shape(k, max(1, int(self._tables.max()).bit_length()))
+        # lookups in one table next to each other, to prepare its rows less often
+        order = np.argsort(which, kind="stable")
+        n_bytes = self._shape.n_bytes * max(1, len(group) - 1)
+        step = max(1, int(max_bytes // n_bytes))
+        self._parts = [order[i : i + step] for i in range(0, len(order), step)]
+        self._ready = None
+
+    def prepare(self, talk, links):
+        """Make the randomness of the first lookups, as many as memory allows."""
+        if self._parts:
+            self._ready = _Randomness(self._group, len(self._parts[0]), self._shape)
+            yield from self._ready.prepare(talk, links)
+
+    def look_up(self, talk, links, shares):
+        """Return own shares of the entries, given those of the numbers."""
+        values = np.empty(len(shares), dtype=np.uint64)
+        for number, part in enumerate(self._parts):
+            if number > 0:
+                self._ready = _Randomness(self._group, len(part), self._shape)
+                yield from self._ready.prepare(talk, links)
+            ready, self._ready = self._ready, None
+            values[part] = yield from ready.look_up(
+                talk, shares[part], self._tables, self._which[part]
+            )
+        if talk.name == self._group[0]:
+            values += self._lowest[self._which].astype(np.uint64)
+        return values
+
+
+class _Shape:
+    """Public sizes of a lookup in 2^k entries of so many bits."""
+
+    def __init__(self, k, width):
+        self.k, self.width = k, width
+        # vector and row of equal size, an entry of the row being 64 bits long
+        self.n_low = max(0, (k - 6) // 2)
+        self.index_dtype = bit_length_dtype(k)
+        #: bytes of the strings that are multiplied by each bit but the lowest high one
+        self.lengths = [
+            max(1, (1 << level) // 8) for level in range(1, k - self.n_low)
+        ] + [8 << level for level in reversed(range(self.n_low))]
+        # with one peer: the masks of a transfer for each bit, and those of strings
+        self.n_bytes = 24 * (k + 2 * width) + 8 * sum(self.lengths)
+
+    @property
+    def levels(self):
+        """Bits of the index by which strings are multiplied, in order."""
+        return [*range(self.n_low + 1, self.k), *reversed(range(self.n_low))]
+
+
+class _Randomness:
+    """What some lookups need before their numbers are known.
+
+    Parameters
+    ----------
+    group : sequence of str
+    m : int
+        Number of lookups.
+    shape : _Shape
+    """
+
+    def __init__(self, group, m, shape):
+        self._group, self._m, self._shape = group, m, shape
+
+    def prepare(self, talk, links):
+        """Share random bits as numbers too, their products with strings, vectors."""
+        shape, m = self._shape, self._m
+        self._bits = random_words((m, shape.k), np.uint8) & 1
+        self._hiding = random_words((m, shape.width), np.uint8) & 1
+        strings = [random_words((m, length), np.uint8) for length in shape.lengths]
+        mine = self._group.index(talk.name)
+        before, after = self._group[:mine], self._group[mine + 1 :]
+        chosen, offered = {}, {}
+        for peer in (*before, *after):
+            chosen[peer] = self._choose(talk, links[peer], peer, peer in before)
+        for peer in (*before, *after):
+            message = yield from talk.receive(peer)
+            offered[peer] = self._offer(links[peer], message, peer in after)
+        found = yield from together(
+            talk,
+            {
+                "index": lambda branch: self._as_numbers(
+                    branch, self._bits, shape.index_dtype, chosen, offered, 0
+                ),
+                "entry": lambda branch: self._as_numbers(
+                    branch, self._hiding, np.dtype(np.uint64), chosen, offered, 1
+                ),
+                "vectors": lambda branch: self._grow(branch, strings, chosen, offered),
+            },
         )
-    return values
+        weights = np.arange(shape.k, dtype=shape.index_dtype)
+        weights = shape.index_dtype.type(1) << weights
+        self._index = (found["index"] * weights).sum(axis=1, dtype=shape.index_dtype)
+        self._numbers, self._vectors = found["entry"], found["vectors"]
+
+    def _transfers(self, numbers):
+        """Return (bits to multiply, type and length of masks) of all with a peer.
+
+        Bits are turned into numbers by one party after another: only with peers that
+        come before does a party choose by its own bits.
+        """
+        shape, transfers = self._shape, []
+        if numbers:
+            transfers.append((self._bits.ravel(), shape.index_dtype, 1))
+            transfers.append((self._hiding.ravel(), np.uint64, 1))
+        for level, length in zip(shape.levels, shape.lengths):
+            transfers.append((self._bits[:, level], np.uint8, length))
+        return transfers
+
+    def _choose(self, talk, link, peer, numbers):
+        """Choose in all transfers with a peer at once; return masks of each."""
+        transfers = self._transfers(numbers)
+        bits = [np.empty(0, dtype=np.uint8), *(bits for bits, *_ in transfers)]
+        message, rows = link.receiver.rows(np.concatenate(bits))
+        talk.send(peer, message)
+        return _Masks(link.receiver, rows, transfers, numbers)
+
+    def _offer(self, link, message, numbers):
+        """Masks of both choices of a peer, of all transfers with it."""
+        transfers = self._transfers(numbers)
+        rows = link.sender.rows(message, sum(len(bits) for bits, *_ in transfers))
+        return _Masks(link.sender, rows, transfers, numbers)
+
+    def _as_numbers(self, talk, bits, dtype, chosen, offered, which):
+        """Turn XOR-shared bits into additive shares of the same bits.
+
+        One party after another joins in: x xor y = x + y - 2xy, where x is shared
+        among the parties so far and y is the next party's own bit.
+        """
+        mine, flat = self._group.index(talk.name), bits.astype(dtype).reshape(-1, 1)
+        minus_two = np.array(-2, dtype=np.int64).astype(dtype)
+        share = flat
+        for peer in self._group[:mine]:
+            correction = yield from talk.receive(peer)
+            masks = chosen[peer].numbers[which]
+            share = share + combine(masks, flat.ravel(), correction)
+        for peer in self._group[mine + 1 :]:
+            masks = offered[peer].numbers[which]
+            correction, product = correct(masks, share * minus_two)
+            talk.send(peer, correction)
+            share = share + product
+        return share.reshape(bits.shape)
+
+    def _grow(self, talk, strings, chosen, offered):
+        """Products of bits with random strings; then the one-hot vectors."""
+        shape, self._products = self._shape, []
+        peers = [peer for peer in self._group if peer != talk.name]
+        for number, (level, string) in enumerate(zip(shape.levels, strings)):
+            product = string & -self._bits[:, level, None]
+            for peer in peers:
+                masks = offered[peer].strings[number]
+                correction, own = correct(masks, string, xor=True)
+                talk.send(peer, correction)
+                product ^= own
+            self._products.append((self._bits[:, level], string, product))
+        for number, (bits, _, product) in enumerate(self._products):
+            for peer in peers:
+                product ^= combine(
+                    chosen[peer].strings[number],
+                    bits,
+                    (yield from talk.receive(peer)),
+                    xor=True,
+                )
+        first = np.uint8(talk.name == self._group[0])
+        lowest = self._bits[:, shape.n_low, None]
+        vectors = (lowest ^ first) | lowest << np.uint8(1)
+        for level in range(1, shape.k - shape.n_low):
+            high = yield from self._multiply(talk, vectors)
+            if level < 3:
+                # vectors of less than a byte
+                size = 1 << level
+                high &= np.uint8((1 << size) - 1)
+                vectors = vectors ^ high | high << np.uint8(size)
+            else:
+                vectors = np.concatenate([vectors ^ high, high], axis=1)
+        return vectors
+
+    def _multiply(self, talk, values):
+        """Multiply the next bit with XOR-shared strings."""
+        bits, string, product = self._products.pop(0)
+        values = np.ascontiguousarray(values)
+        opened = hidden = values.view(np.uint8) ^ string
+        peers = [peer for peer in self._group if peer != talk.name]
+        for peer in peers:
+            talk.send(peer, hidden)
+        for peer in peers:
+            theirs = yield from talk.receive(peer)
+            if theirs.shape != hidden.shape or theirs.dtype != hidden.dtype:
+                raise ProtocolError("hidden strings have the wrong shape")
+            opened = opened ^ theirs
+        return (product ^ (opened & -bits[:, None])).view(values.dtype)
+
+    def look_up(self, talk, shares, tables, which):
+        """Return own shares of table entries, less the public lowest of each table."""
+        shape, dtype = self._shape, self._shape.index_dtype
+        modulus = np.array((1 << shape.k) - 1, dtype=dtype)
+        distance = (shares.astype(dtype) - self._index) & modulus
+        distance = (yield from open_numbers(talk, self._group, distance)) & modulus
+        row = np.empty((self._m, 1 << shape.n_low), dtype=np.uint64)
+        for number in np.unique(which):
+            chosen = which == number
+            row[chosen] = _sum_of_rows(
+                tables[number], self._vectors[chosen], distance[chosen]
+            )
+        for _ in range(shape.n_low):
+            low, high = np.split(row, 2, axis=1)
+            row = low ^ (yield from self._multiply(talk, low ^ high))
+        bits = np.unpackbits(row.view(np.uint8), axis=1, bitorder="little")
+        bits = bits[:, : shape.width] ^ self._hiding
+        opened = (yield from open_bits(talk, self._group, bits)).astype(np.uint64)
+        # x xor y = y + x (1 - 2y), y being the opened bit
+        numbers = self._numbers * (np.uint64(1) - np.uint64(2) * opened)
+        if talk.name == self._group[0]:
+            numbers += opened
+        weights = np.uint64(1) << np.arange(shape.width, dtype=np.uint64)
+        return (numbers * weights).sum(axis=1, dtype=np.uint64)
+
+
+class _Masks:
+    """Masks of the transfers with a peer: of numbers, if there are any, and strings."""
+
+    def __init__(self, side, rows, transfers, numbers):
+        ends = np.cumsum([len(bits) for bits, *_ in transfers], dtype=int)
+        masks = [
+            side.numbers(part, dtype, length)
+            for part, (_, dtype, length) in zip(np.split(rows, ends[:-1]), transfers)
+        ]
+        self.numbers, self.strings = masks[: 2 * numbers], masks[2 * numbers :]
 
 
 def _sum_of_rows(table, vectors, distance):

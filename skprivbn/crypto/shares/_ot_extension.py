@@ -1,30 +1,61 @@
 """Correlated oblivious transfer by the million, from 128 base transfers.
 
-Ishai, Kilian, Nissim, Petrank, "Extending Oblivious Transfers Efficiently" (CRYPTO
-2003). After an extension by m transfers the sender holds rows q and a secret s, the
-receiver rows t with ``t = q ^ (choice * s)``; hashing the rows gives masks of which
-the receiver knows the one it chose.
+Roy, "SoftSpokenOT: Quieter OT Extension from Small-Field Silent VOLE in the Minicrypt
+Model" (CRYPTO 2022), against semi-honest parties, with fields of 2^4 elements: four
+bytes are sent for a transfer. (With fields of two elements it is the extension of
+Ishai, Kilian, Nissim and Petrank, which sends sixteen.) After an extension by m
+transfers the sender holds rows q and a secret, the receiver rows t with
+``t = q ^ (choice * secret)``; hashing the rows gives masks of which the receiver knows
+the one it chose.
+
+The receiver knows all sixteen leaves of 32 trees of keys, stretched to streams of bits.
+Of tree i it adds up all streams to u_i, and those whose number x has bit b to the rows
+``t_ib``. The sender lacks one stream, that of number s_i, the i-th digit of its secret.
+It adds up those with bit b in ``x ^ s_i`` instead, where the one it lacks has no part,
+and so finds ``t_ib ^ s_ib u_i``. The receiver sends ``u_i ^ choices``.
 """
+
+import hashlib
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from skprivbn.crypto.shares._base_ot import receive_base_keys, send_base_keys
+from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
+from skprivbn.crypto.shares._key_trees import (
+    DEPTH,
+    N_LEAVES,
+    N_TREES,
+    grow_trees,
+    puncture_trees,
+)
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["Link", "OTReceiver", "OTSender", "open_links", "transpose_bits"]
+__all__ = [
+    "Link",
+    "OTReceiver",
+    "OTSender",
+    "branch_links",
+    "open_links",
+    "transpose_bits",
+]
 
-N_BASE = 128
+N_BASE = N_TREES * DEPTH
+#: of every stream: made in advance at least, and worked on at a time
+_ADVANCE, _WORK = 1 << 8, 1 << 12
 _CHUNK = 1 << 15
-_ADVANCE = 1 << 10
+#: blocks hashed at a time
+_HASHED = 1 << 12
+_LEAVES = range(N_LEAVES)
 
 
 def transpose_bits(rows):
     """Transpose a 128 x 8m bit matrix (128, m) of bytes into (8m, 2) words."""
     m = rows.shape[1]
     # gather 8 x 8 bit blocks into words, transpose each word, put the bytes in place
-    x = rows.reshape(16, 8, m).transpose(2, 0, 1).copy().view("<u8")[..., 0]
+    x = np.ascontiguousarray(rows.reshape(16, 8, m).transpose(0, 2, 1))
+    x = x.view("<u8")[..., 0]
     for shift, mask in (
         (7, 0x00AA00AA00AA00AA),
         (14, 0x0000CCCC0000CCCC),
@@ -32,30 +63,75 @@ def transpose_bits(rows):
     ):
         swap = (x ^ (x >> np.uint64(shift))) & np.uint64(mask)
         x ^= swap ^ (swap << np.uint64(shift))
-    blocks = x[..., None].view(np.uint8).transpose(0, 2, 1)
-    return np.ascontiguousarray(blocks).reshape(8 * m, 16).view(np.uint64)
+    return np.ascontiguousarray(x.view(np.uint8).T).view(np.uint64)
 
 
 class _Streams:
-    """128 AES-CTR streams that only go forward."""
+    """What leaves stretch to, added up: blocks of counters that only go forward.
 
-    def __init__(self, keys):
-        self._encryptors = [
-            Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-            for key in keys
-        ]
-        self._ready = np.empty((N_BASE, 0), dtype=np.uint8)
+    Parameters
+    ----------
+    ciphers : list of AES or None
+        Under the leaves of all trees; None where the leaf is not known.
+    label : bytes
+        Upper half of the counters.
+    """
+
+    def __init__(self, ciphers, label=b""):
+        self._ciphers = ciphers
+        digest = hashlib.sha256(b"skprivbn streams" + label).digest()
+        self._upper = np.uint64(int.from_bytes(digest[:8], "little"))
+        self._n_blocks = 0
+        self._ready = np.empty((N_TREES, 1 + DEPTH, 0), dtype=np.uint8)
+
+    @classmethod
+    def from_leaves(cls, leaves, places):
+        """Make the streams of a session; leaves are counted from places, by XOR."""
+        keys = [tree[x ^ place] for tree, place in zip(leaves, places) for x in _LEAVES]
+        # Single blocks of counters: AES as a function of the key, in counter mode.
+        return cls(
+            [
+                key and Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # nosec
+                for key in keys
+            ]
+        )
+
+    def branch(self, label):
+        """Return streams under the same keys whose counters are others."""
+        return _Streams(self._ciphers, label)
 
     def next_rows(self, n_bytes):
-        missing = n_bytes - self._ready.shape[1]
+        """Return sums (N_TREES, n_bytes) and sums by bits (N_BASE, n_bytes)."""
+        missing = n_bytes - self._ready.shape[2]
         if missing > 0:
             # some in advance: many calls want a few bytes only
-            zeros = bytes(max(missing, _ADVANCE))
-            data = b"".join(stream.update(zeros) for stream in self._encryptors)
-            fresh = np.frombuffer(data, dtype=np.uint8).reshape(N_BASE, -1)
-            self._ready = np.concatenate([self._ready, fresh], axis=1)
-        rows, self._ready = self._ready[:, :n_bytes], self._ready[:, n_bytes:]
-        return rows
+            n_fresh = -(-max(missing, _ADVANCE) // 16) * 16
+            fresh = [
+                self._add_up(min(_WORK, n_fresh - start))
+                for start in range(0, n_fresh, _WORK)
+            ]
+            self._ready = np.concatenate([self._ready, *fresh], axis=2)
+        rows, self._ready = np.split(self._ready, [n_bytes], axis=2)
+        return rows[:, 0], rows[:, 1:].reshape(N_BASE, n_bytes)
+
+    def _add_up(self, n_bytes):
+        counters = np.empty((n_bytes // 16, 2), dtype=np.uint64)
+        counters[:, 0] = np.arange(self._n_blocks, self._n_blocks + len(counters))
+        counters[:, 1] = self._upper
+        self._n_blocks += len(counters)
+        counters, unknown = counters.tobytes(), bytes(n_bytes)
+        data = b"".join(
+            [cipher.update(counters) if cipher else unknown for cipher in self._ciphers]
+        )
+        streams = np.frombuffer(data, dtype=np.uint64).reshape(N_TREES, N_LEAVES, -1)
+        sums = np.empty((N_TREES, 1 + DEPTH, n_bytes // 8), dtype=np.uint64)
+        for bit in reversed(range(DEPTH)):
+            # the upper half are the numbers with this bit
+            lower, upper = np.split(streams, 2, axis=1)
+            np.bitwise_xor.reduce(upper, axis=1, out=sums[:, 1 + bit])
+            streams = lower ^ upper
+        sums[:, 0] = streams[:, 0]
+        return sums.view(np.uint8)
 
 
 def _chunk_bytes(m):
@@ -65,40 +141,79 @@ def _chunk_bytes(m):
 
 
 class OTSender:
-    """Sender of extended transfers: knows s, and both masks of every transfer."""
+    """Sender of extended transfers: knows the secret, and both masks of every transfer.
 
-    def __init__(self, secret, keys, hash_):
-        self._secret = np.packbits(secret, bitorder="little").view(np.uint64)
-        self._select = (-np.asarray(secret, dtype=np.int8)).view(np.uint8)[:, None]
-        self._streams = _Streams(keys)
+    Parameters
+    ----------
+    leaves : list of list of bytes
+        Of the trees of keys; None in the place of one leaf of each.
+    places : sequence of int
+        Where this is. They are the secret.
+    hash_ : TweakableHash
+    """
+
+    def __init__(self, leaves, places, hash_):
+        digits = np.array(places, dtype=np.uint8)[:, None] >> np.arange(DEPTH) & 1
+        bits = digits.astype(np.uint8).ravel()
+        self.secret = np.packbits(bits, bitorder="little").view(np.uint64)
+        self._select = (-bits)[:, None]
+        self._streams = _Streams.from_leaves(leaves, places)
         self.hash = hash_
 
-    def masks(self, message, m, n_blocks):
-        """Return the masks of choice 0 and of choice 1: two (m, n_blocks, 2)."""
+    def branch(self, label):
+        """Return a sender with streams and tweaks of its own."""
+        other = object.__new__(OTSender)
+        other.secret, other._select = self.secret, self._select
+        other._streams = self._streams.branch(label)
+        other.hash = self.hash.branch(label)
+        return other
+
+    def rows(self, message, m):
+        """Return the rows of choice 0, (m, 2)."""
         sizes = list(_chunk_bytes(m))
         data = np.frombuffer(message, dtype=np.uint8)
-        if data.size != N_BASE * sum(sizes):
+        if data.size != N_TREES * sum(sizes):
             raise ProtocolError("an OT extension message has the wrong length")
-        rows, start = [], 0
+        rows, start = [np.empty((0, 2), dtype=np.uint64)], 0
         for size in sizes:
-            u = data[start : start + N_BASE * size].reshape(N_BASE, size)
-            start += N_BASE * size
-            q = self._streams.next_rows(size) ^ (u & self._select)
+            sent = data[start : start + N_TREES * size].reshape(N_TREES, size)
+            start += N_TREES * size
+            _, q = self._streams.next_rows(size)
+            q = q ^ (sent.repeat(DEPTH, axis=0) & self._select)
             rows.append(transpose_bits(q))
-        q = np.concatenate(rows)[:m] if rows else np.empty((0, 2), dtype=np.uint64)
-        first = self.hash.take_tweaks(m * n_blocks)
-        return tuple(self.hash(x, first, n_blocks) for x in (q, q ^ self._secret))
+        return np.concatenate(rows)[:m]
+
+    def numbers(self, rows, dtype, length):
+        """Return masks of both choices that come from some rows: two (m, length)."""
+        n_blocks = _n_blocks(dtype, length)
+        first = self.hash.take_tweaks(len(rows) * n_blocks)
+        both = rows, rows ^ self.secret
+        return tuple(_hash_numbers(self.hash, x, first, dtype, length) for x in both)
 
 
 class OTReceiver:
-    """Receiver of extended transfers: knows the mask of its choice."""
+    """Receiver of extended transfers: knows the mask of its choice.
 
-    def __init__(self, key_pairs, hash_):
-        self._streams = [_Streams(keys) for keys in zip(*key_pairs)]
+    Parameters
+    ----------
+    leaves : list of list of bytes
+        All of the trees of keys.
+    hash_ : TweakableHash
+    """
+
+    def __init__(self, leaves, hash_):
+        self._streams = _Streams.from_leaves(leaves, [0] * N_TREES)
         self.hash = hash_
 
-    def choose(self, choices, n_blocks):
-        """Return the message to the sender and the chosen masks (m, n_blocks, 2)."""
+    def branch(self, label):
+        """Return a receiver with streams and tweaks of its own."""
+        other = object.__new__(OTReceiver)
+        other._streams = self._streams.branch(label)
+        other.hash = self.hash.branch(label)
+        return other
+
+    def rows(self, choices):
+        """Return the message to the sender and the chosen rows (m, 2)."""
         m = len(choices)
         # bits that fill the last byte are choices too: make them random
         filling = random_words(-m % 8, np.uint8) & 1
@@ -106,16 +221,36 @@ class OTReceiver:
             np.concatenate([np.asarray(choices, dtype=np.uint8), filling]),
             bitorder="little",
         )
-        sent, rows, start = [], [], 0
+        sent, rows, start = [], [np.empty((0, 2), dtype=np.uint64)], 0
         for size in _chunk_bytes(m):
-            r = packed[start : start + size]
-            start += size
-            t, other = (stream.next_rows(size) for stream in self._streams)
-            sent.append((t ^ other ^ r).tobytes())
+            total, t = self._streams.next_rows(size)
+            sent.append((total ^ packed[start : start + size]).tobytes())
             rows.append(transpose_bits(t))
-        t = np.concatenate(rows)[:m] if rows else np.empty((0, 2), dtype=np.uint64)
-        first = self.hash.take_tweaks(m * n_blocks)
-        return b"".join(sent), self.hash(t, first, n_blocks)
+            start += size
+        return b"".join(sent), np.concatenate(rows)[:m]
+
+    def numbers(self, rows, dtype, length):
+        """Return the masks that come from some rows: (m, length)."""
+        n_blocks = _n_blocks(dtype, length)
+        first = self.hash.take_tweaks(len(rows) * n_blocks)
+        return _hash_numbers(self.hash, rows, first, dtype, length)
+
+
+def _n_blocks(dtype, length):
+    return max(1, -(-length * np.dtype(dtype).itemsize // 16))
+
+
+def _hash_numbers(hash_, rows, first, dtype, length):
+    """Hash rows to numbers, some at a time: blocks are longer than what is kept."""
+    n_blocks = _n_blocks(dtype, length)
+    numbers = np.empty((len(rows), length), dtype=dtype)
+    step = max(1, _HASHED // n_blocks)
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        blocks = hash_(part, first + start * n_blocks, n_blocks)
+        blocks = blocks.reshape(len(part), -1).view(dtype)
+        numbers[start : start + step] = blocks[:, :length]
+    return numbers
 
 
 class Link:
@@ -123,33 +258,76 @@ class Link:
 
     def __init__(self, sender, receiver, garbling):
         self.sender, self.receiver, self.garbling = sender, receiver, garbling
+        self._branches = {}
 
     @property
     def n_calls(self):
         """Hash calls so far; security is about 128 minus their log2 bits."""
         hashes = (self.sender.hash, self.receiver.hash, self.garbling)
-        return sum(hash_.n_calls for hash_ in hashes)
+        of_branches = sum(branch.n_calls for branch in self._branches.values())
+        return sum(hash_.n_calls for hash_ in hashes) + of_branches
+
+    def branch(self, label):
+        """Return a link for a sub-protocol that runs beside others.
+
+        Both sides use a link in the same order, which nobody can tell of protocols
+        that run at a time. A branch has counters of its own, of streams and of tweaks;
+        they go on when its label is used again.
+        """
+        if label not in self._branches:
+            name = label.encode()
+            self._branches[label] = Link(
+                self.sender.branch(name),
+                self.receiver.branch(name),
+                self.garbling.branch(name),
+            )
+        return self._branches[label]
+
+
+def branch_links(links, label, peers=None):
+    """Return the branches of the links to some peers, or to all."""
+    return {
+        peer: links[peer].branch(label) for peer in (links if peers is None else peers)
+    }
 
 
 def open_links(talk):
-    """Run the base transfers with every peer; return {peer: Link}."""
-    links = {}
+    """Run the base transfers with all peers at a time; return {peer: Link}."""
+
+    def position(name):
+        return talk.roster.index(name)
+
+    sides = {}
     for peer in talk.peers:
-        first = talk.roster.index(talk.name) < talk.roster.index(peer)
-        secret = random_words(N_BASE, np.uint8) & 1
-        # the receiver of the extension sends the base transfers, and vice versa
-        if first:
-            pairs = yield from send_base_keys(talk, peer, N_BASE)
-            keys = yield from receive_base_keys(talk, peer, secret)
-        else:
-            keys = yield from receive_base_keys(talk, peer, secret)
-            pairs = yield from send_base_keys(talk, peer, N_BASE)
-        links[peer] = Link(
-            OTSender(secret, keys, _hash(talk, "transfer", talk.name, peer)),
-            OTReceiver(pairs, _hash(talk, "transfer", peer, talk.name)),
-            _hash(talk, "garbling", *sorted((talk.name, peer))),
-        )
-    return links
+        one, other = sorted((position(talk.name), position(peer)))
+        sides[f"{one} {other}"] = lambda branch, peer=peer: _open_link(branch, peer)
+    links = yield from together(talk, sides)
+    return dict(zip(talk.peers, links.values()))
+
+
+def _open_link(talk, peer):
+    """Run the base transfers of both directions at a time."""
+    choices = random_words(N_BASE, np.uint8) & 1
+
+    def as_sender(branch):
+        # the sender of the extension receives the base transfers, and vice versa
+        keys = yield from receive_base_keys(branch, peer, choices)
+        return puncture_trees((yield from branch.receive(peer)), keys, choices)
+
+    def as_receiver(branch):
+        leaves, sums = grow_trees((yield from send_base_keys(branch, peer, N_BASE)))
+        branch.send(peer, sums)
+        return leaves
+
+    up, down = "from the first", "from the second"
+    if talk.roster.index(talk.name) > talk.roster.index(peer):
+        up, down = down, up
+    found = yield from together(talk, {up: as_sender, down: as_receiver})
+    return Link(
+        OTSender(*found[up], _hash(talk, "transfer", talk.name, peer)),
+        OTReceiver(found[down], _hash(talk, "transfer", peer, talk.name)),
+        _hash(talk, "garbling", *sorted((talk.name, peer))),
+    )
 
 
 def _hash(talk, purpose, one, other):

@@ -9,6 +9,7 @@ serves all configurations.
 """
 
 import secrets
+from functools import partial
 from math import isqrt
 
 import gmpy2
@@ -16,13 +17,17 @@ import numpy as np
 from joblib import Parallel, delayed
 from phe import paillier
 
+from skprivbn.crypto.shares._conversation import together
+from skprivbn.crypto.shares._counts import label_tables
 from skprivbn.exceptions import ProtocolError
 
 __all__ = ["PackedCounts", "nth_residues"]
 
 #: bits by which masks exceed what they hide, for all fields of a session together
 STATISTICAL_BITS = 40
+#: ciphertexts in a message, and tables on their way at a time
 _CHUNK = 1 << 11
+_TABLES = 64
 
 
 def nth_residues(p, q, size):
@@ -64,10 +69,13 @@ class PackedCounts:
 
     def __call__(self, talk, links, tables, n_samples, dtype):
         """Share counts, as :func:`~skprivbn.crypto.shares.joint_counts` does."""
-        shares = []
-        for table in tables:
-            shares.append((yield from self._share(talk, table, n_samples, dtype)))
-        return shares
+        sides = {
+            label: partial(self._share, table=table, n_samples=n_samples, dtype=dtype)
+            for label, table in label_tables(talk, tables).items()
+        }
+        costs = dict.fromkeys(sides, 1)
+        found = yield from together(talk, sides, costs, _TABLES)
+        return list(found.values())
 
     def _share(self, talk, table, n_samples, dtype):
         first, second = table.holders

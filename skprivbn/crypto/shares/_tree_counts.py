@@ -10,15 +10,25 @@ configuration of the first holder, whose indicators are v. The first holder send
 ``s_b + v``. So all q products ``[b = j] v`` are shared for the price of one row of
 numbers, and are added up over the records at once.
 
-Numbers have 16 bits at most. Longer counts are added up from groups of records, whose
-shares are widened: of x + y = c modulo 2^16 with c below 2^15 it is known that the sum
+The nodes of a level add up to the secret of the transfers: of a node x the left child
+is the hash of x, the right one that hash plus x (Guo et al., "Half-Tree: Halving the
+Cost of Tree Expansion in COT and DPF", EUROCRYPT 2023). So a row of a transfer serves
+as it is to hide a level's sum, 16 bytes for both sides. What the second holder lacks
+is, at every level, the secret plus nodes that it knows. It sees hashes of such sums,
+with or without the secret added, never two under one tweak: that these look random is
+what circular correlation robustness says, which the hash is used for all along.
+
+Numbers have 8 or 16 bits. Longer counts are added up from groups of records, whose
+shares are widened: of x + y = c modulo 2^8 with c below 2^7 it is known that the sum
 has wrapped around if one of x and y has its top bit set.
 """
 
+from functools import partial
 from itertools import combinations, zip_longest
 
 import numpy as np
 
+from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._products import (
     multiply_by_my_bits,
     multiply_by_their_bits,
@@ -27,15 +37,21 @@ from skprivbn.exceptions import ProtocolError
 
 __all__ = ["tree_counts"]
 
-_NARROW = np.dtype(np.uint16)
-_GROUP = (1 << 15) - 1
 #: of one direction in a round, what is kept for it included; of one table in a
 #: message; and of the masks made at a time, which should stay in the cache
-_ROUND_BYTES = 3 << 20
+_ROUND_BYTES = 24 << 20
 _MESSAGE_BYTES = 1 << 19
 _WORK_BYTES = 1 << 18
 #: numbers widened in a round
-_WIDEN = 1 << 15
+_WIDEN = 1 << 20
+#: columns of the second holder up to which numbers have 8 bits: a byte less for every
+#: record and number, but a transfer for every cell of a group
+_FEW_COLUMNS = 8
+
+
+def _largest_group(dtype):
+    """Records of which a count may take one half of a ring."""
+    return (1 << 8 * dtype.itemsize - 1) - 1
 
 
 def tree_counts(talk, links, tables, n_samples, dtype):
@@ -60,47 +76,64 @@ def tree_counts(talk, links, tables, n_samples, dtype):
         Of the shapes `n_columns` of the tables.
     """
     dtype = np.dtype(dtype)
-    wide = dtype.itemsize > _NARROW.itemsize
-    step = _GROUP if wide else max(1, n_samples)
-    groups = [
-        slice(start, min(start + step, n_samples))
-        for start in range(0, n_samples, step)
-    ]
-    jobs = [_Job(table, len(groups), _NARROW if wide else dtype) for table in tables]
+    jobs = [_Job(table, n_samples, dtype) for table in tables]
     streams = {}
     for job in jobs:
         if 0 not in job.n_columns:
             streams.setdefault(job.holders, []).append(job)
-    rounds = [_rounds(stream, groups) for stream in streams.values()]
+    rounds = [_rounds(stream, n_samples) for stream in streams.values()]
     for parts in zip_longest(*rounds):
         yield from _exchange(talk, links, [pieces for pieces in parts if pieces])
-    if wide:
-        yield from _widen_jobs(talk, links, jobs, dtype)
+    for job in jobs:
+        if talk.name == job.holders[0]:
+            np.negative(job.totals, out=job.totals)
+    yield from _widen_jobs(talk, links, jobs, dtype)
     return [job.totals.sum(axis=0, dtype=dtype).T for job in jobs]
 
 
 class _Job:
     """A table: its public sizes, and own shares for every group of records."""
 
-    def __init__(self, table, n_groups, dtype):
+    def __init__(self, table, n_samples, ring):
         self.holders, self.indicators = tuple(table.holders), table.indicators
         self.n_columns = table.n_columns
-        self.shape = _Shape(*table.n_columns, dtype)
+        dtype = np.dtype(np.uint8 if table.n_columns[1] <= _FEW_COLUMNS else np.uint16)
+        if dtype.itemsize >= ring.itemsize:
+            dtype, group = ring, max(1, n_samples)
+        else:
+            group = _largest_group(dtype)
+        self.shape = _Shape(*table.n_columns, dtype, group)
+        n_groups = -(-n_samples // group)
         self.totals = np.zeros((n_groups, *table.n_columns[::-1]), dtype)
 
+    def add(self, start, masks):
+        """Add masks (n_leaves, rows, numbers or more) to the records from `start`."""
+        group, n_numbers = self.shape.group, self.shape.n_numbers
+        first, n_rows = start // group, masks.shape[1]
+        if not self.shape.many_groups:
+            self.totals[first] += _sum_rows(masks)[:-1, :n_numbers]
+            return
+        n_whole = n_rows // group
+        shape = (len(masks) - 1, n_whole, group, masks.shape[2])
+        whole = masks[:-1, : n_whole * group].reshape(shape)
+        total = whole.sum(axis=2, dtype=masks.dtype).transpose(1, 0, 2)
+        self.totals[first : first + n_whole] += total[..., :n_numbers]
+        if n_rows > n_whole * group:
+            rest = masks[:-1, n_whole * group :].sum(axis=1, dtype=masks.dtype)
+            self.totals[first + n_whole] += rest[:, :n_numbers]
 
-def _rounds(jobs, groups):
-    """Yield the pieces of each round: lists of (job, group, records)."""
+
+def _rounds(jobs, n_samples):
+    """Yield the pieces of each round: lists of (job, records)."""
     pieces, used = [], 0
     for job in jobs:
-        for group, records in enumerate(groups):
-            for rows in job.shape.messages(records):
-                n_bytes = (rows.stop - rows.start) * job.shape.row_bytes
-                if pieces and used + n_bytes > _ROUND_BYTES:
-                    yield pieces
-                    pieces, used = [], 0
-                pieces.append((job, group, rows))
-                used += n_bytes
+        for rows in job.shape.messages(n_samples):
+            n_bytes = (rows.stop - rows.start) * job.shape.row_bytes
+            if pieces and used + n_bytes > _ROUND_BYTES:
+                yield pieces
+                pieces, used = [], 0
+            pieces.append((job, rows))
+            used += n_bytes
     yield pieces
 
 
@@ -123,34 +156,41 @@ def _exchange(talk, links, parts):
 class _Shape:
     """Public sizes: of the tree, of a row of numbers, of messages and pieces."""
 
-    def __init__(self, n_numbers, n_columns, dtype):
+    def __init__(self, n_numbers, n_columns, dtype, group):
         self.n_numbers, self.n_columns, self.dtype = n_numbers, n_columns, dtype
+        self.group = group
         # a leaf for records that are in none of the columns
         self.n_leaves = n_columns + 1
         self.depth = n_columns.bit_length()
         self.n_blocks = -(-n_numbers * dtype.itemsize // 16)
-        # of a record on its way: a choice and two keys for every level, its numbers
-        self.row_bytes = 48 * self.depth + n_numbers * dtype.itemsize
+        # of a record on its way: a row and a key for every level, its numbers
+        self.row_bytes = 32 * self.depth + n_numbers * dtype.itemsize
+        # what is worked on together has many groups of records, or a part of one
+        self.many_groups = group * self.row_bytes < _MESSAGE_BYTES
 
-    def messages(self, records):
+    def messages(self, n_samples):
         """Yield the records of each message as a slice."""
-        step = max(1, _MESSAGE_BYTES // self.row_bytes)
-        for start in range(records.start, records.stop, step):
-            yield slice(start, min(records.stop, start + step))
+        outer = n_samples if self.many_groups else self.group
+        step = self._step(_MESSAGE_BYTES // self.row_bytes)
+        for start in range(0, n_samples, max(1, outer)):
+            stop = min(n_samples, start + outer)
+            for first in range(start, stop, step):
+                yield slice(first, min(stop, first + step))
+
+    def _step(self, n_rows):
+        if self.many_groups:
+            return max(1, n_rows // self.group) * self.group
+        return max(1, n_rows)
 
     def pieces(self, n_rows, n_blocks=1):
         """Yield the rows to work on together, with so many blocks to a leaf."""
-        step = max(1, _WORK_BYTES // (16 * n_blocks * self.n_leaves))
+        step = self._step(_WORK_BYTES // (16 * n_blocks * self.n_leaves))
         for start in range(0, n_rows, step):
             yield slice(start, min(n_rows, start + step))
 
     def path(self, own):
         """Return the node of every level on the way to each record's own leaf."""
         return own >> np.arange(self.depth, dtype=own.dtype)[::-1, None]
-
-    def n_parents(self, level):
-        """Nodes of a level that have needed leaves below them."""
-        return -(-self.n_leaves >> (self.depth - level))
 
     def stretch(self, leaves, hash_):
         """Yield (rows, masks), masks of shape (n_leaves, rows, n_numbers or more)."""
@@ -165,9 +205,9 @@ class _Shape:
 def _children(nodes, hash_):
     """Two children of every node: from (n, rows, 2) words to (2n, rows, 2)."""
     n, n_rows, _ = nodes.shape
-    first = hash_.take_tweaks(2 * n * n_rows)
-    children = hash_(nodes.reshape(-1, 2), first, 2).reshape(n, n_rows, 2, 2)
-    return children.transpose(0, 2, 1, 3).reshape(2 * n, n_rows, 2)
+    left = hash_(nodes.reshape(-1, 2), hash_.take_tweaks(n * n_rows))
+    left = left.reshape(nodes.shape)
+    return np.stack([left, left ^ nodes], axis=1).reshape(2 * n, n_rows, 2)
 
 
 def _sum_rows(masks):
@@ -189,36 +229,32 @@ def _sum_leaves(masks):
 
 
 def _answer(talk, link, peer, pieces):
-    """First holder: make the trees, keep the own shares."""
-    hash_, pairs = link.sender.hash, []
-    # all of a round first: the peer's tweaks come in this order
-    for job, _, rows in pieces:
-        n_keys = job.shape.depth * (rows.stop - rows.start)
+    """First holder: make the trees, keep what the own shares are the negative of."""
+    sender, rows_of = link.sender, []
+    for job, rows in pieces:
         message = yield from talk.receive(peer)
-        pairs.append(link.sender.masks(message, n_keys, 1))
-    for job, group, rows in pieces:
+        rows_of.append(sender.rows(message, job.shape.depth * (rows.stop - rows.start)))
+    for job, rows in pieces:
         shape, m = job.shape, rows.stop - rows.start
-        sent = np.stack(pairs.pop(0)).reshape(2, shape.depth, m, 2)
+        sums = rows_of.pop(0).reshape(shape.depth, m, 2)
         numbers = np.empty((m, shape.n_numbers), dtype=shape.dtype)
         for piece in shape.pieces(m):
-            leaves = _grow(sent[:, :, piece], shape, hash_)
+            leaves = _grow(sums[:, piece], sender)
             filled = numbers[piece]
-            for part, stretched in shape.stretch(leaves, hash_):
-                job.totals[group] -= _sum_rows(stretched)[:-1, : shape.n_numbers]
-                filled[part] = _sum_leaves(stretched)[:, : shape.n_numbers]
+            for part, masks in shape.stretch(leaves, sender.hash):
+                filled[part] = _sum_leaves(masks)[:, : shape.n_numbers]
+                job.add(rows.start + piece.start + part.start, masks)
         _add_indicators(numbers, job.indicators.codes(rows))
-        # a copy, which lets go of the first level's keys
-        talk.send(peer, {"keys": sent[:, 1:].copy(), "numbers": numbers})
+        # a copy, which lets go of the row of the first level
+        talk.send(peer, {"sums": sums[1:].copy(), "numbers": numbers})
 
 
-def _grow(sent, shape, hash_):
-    """Return leaves; mask the sums of each level's left and right nodes in `sent`."""
-    # the keys of the first transfer are the nodes of the first level
-    nodes = sent[:, 0]
-    for level in range(1, shape.depth):
-        nodes = _children(nodes[: shape.n_parents(level)], hash_)
-        for side in (0, 1):
-            sent[side, level] ^= np.bitwise_xor.reduce(nodes[side::2])
+def _grow(rows, sender):
+    """Return leaves; in rows of transfers, hide the sum of each level's left nodes."""
+    nodes = np.stack([rows[0], rows[0] ^ sender.secret])
+    for level in range(1, len(rows)):
+        nodes = _children(nodes, sender.hash)
+        rows[level] ^= np.bitwise_xor.reduce(nodes[::2])
     return nodes
 
 
@@ -231,84 +267,103 @@ def _add_indicators(numbers, blocks):
 
 
 def _ask(talk, link, peer, pieces):
-    """Second holder: choose the keys; return own configurations and keys."""
+    """Second holder: choose sides; return own configurations and rows."""
     chosen = []
-    for job, _, rows in pieces:
+    for job, rows in pieces:
         own, n_columns = job.indicators.single(rows), job.shape.n_columns
         inside = (own >= 0) & (own < n_columns)
         own = np.where(inside, own, n_columns).astype(np.int32)
-        # keys are of the siblings of the nodes on the way to the own leaf
-        message, keys = link.receiver.choose(1 - job.shape.path(own).ravel() % 2, 1)
+        # to learn the siblings of the nodes on the way to the own leaf
+        message, found = link.receiver.rows(1 - job.shape.path(own).ravel() % 2)
         talk.send(peer, message)
-        chosen.append((own, keys))
+        chosen.append((own, found))
     return chosen
 
 
 def _use_answers(talk, link, peer, pieces, chosen):
     """Second holder: learn all leaves but one, keep the own shares."""
     hash_ = link.receiver.hash
-    for (job, group, _), (own, keys) in zip(pieces, chosen):
+    for (job, rows), (own, found) in zip(pieces, chosen):
         shape, m = job.shape, len(own)
-        path, keys = shape.path(own), keys.reshape(shape.depth, m, 2)
+        path, sums = shape.path(own), found.reshape(shape.depth, m, 2)
         answer = yield from talk.receive(peer)
-        sent, numbers = answer["keys"], answer["numbers"]
+        sent, numbers = answer["sums"], answer["numbers"]
         if (
-            sent.shape != (2, shape.depth - 1, m, 2)
+            sent.shape != (shape.depth - 1, m, 2)
             or sent.dtype != np.uint64
             or numbers.shape != (m, shape.n_numbers)
             or numbers.dtype != shape.dtype
         ):
             raise ProtocolError("masked numbers have the wrong shape")
+        sums[1:] ^= sent
         for piece in shape.pieces(m):
-            leaves = _grow_all_but_one(
-                path[:, piece], keys[:, piece], sent[:, :, piece], shape, hash_
-            )
+            leaves = _grow_all_but_one(path[:, piece], sums[:, piece], hash_)
             configurations, received = own[piece], numbers[piece]
             for part, masks in shape.stretch(leaves, hash_):
                 unknown = configurations[part], np.arange(masks.shape[1])
                 masks[unknown] = 0
-                found = -_sum_leaves(masks)
-                found[:, : shape.n_numbers] += received[part]
-                masks[unknown] = found
-                job.totals[group] += _sum_rows(masks)[:-1, : shape.n_numbers]
+                rest = -_sum_leaves(masks)
+                rest[:, : shape.n_numbers] += received[part]
+                masks[unknown] = rest
+                job.add(rows.start + piece.start + part.start, masks)
 
 
-def _grow_all_but_one(path, keys, sent, shape, hash_):
+def _grow_all_but_one(path, sums, hash_):
     """Return leaves, zero for the one at the end of the path."""
     record = np.arange(path.shape[1])
     nodes = np.zeros((2, len(record), 2), dtype=np.uint64)
-    nodes[path[0] ^ 1, record] = keys[0]
-    for level in range(1, shape.depth):
-        nodes = _children(nodes[: shape.n_parents(level)], hash_)
+    nodes[path[0] ^ 1, record] = sums[0]
+    for level in range(1, len(path)):
+        nodes = _children(nodes, hash_)
         # of the unknown node's children one is the rest of a sum, one stays unknown
         sibling = path[level] ^ 1
         nodes[path[level], record] = nodes[sibling, record] = 0
-        sums = np.stack([np.bitwise_xor.reduce(nodes[side::2]) for side in (0, 1)])
-        sums ^= sent[:, level - 1]
-        nodes[sibling, record] = keys[level] ^ sums[sibling % 2, record]
+        known = [np.bitwise_xor.reduce(nodes[side::2]) for side in (0, 1)]
+        known = np.where((sibling % 2 == 1)[:, None], known[1], known[0])
+        nodes[sibling, record] = sums[level] ^ known
     return nodes
 
 
-def _widen_jobs(talk, links, jobs, dtype):
-    """Widen the shares of all groups of records, of all tables of two holders."""
+def _widen_jobs(talk, links, jobs, ring):
+    """Widen numbers that have fewer bits than the ring, of all pairs at a time."""
+    sides = {}
     for pair in combinations(talk.roster, 2):
         chosen = [job for job in jobs if set(job.holders) == set(pair)]
-        if not chosen:
-            continue
-        narrow = np.concatenate([job.totals.ravel() for job in chosen])
-        wide = np.empty(narrow.shape, dtype=dtype)
-        for start in range(0, len(narrow), _WIDEN):
-            part = slice(start, start + _WIDEN)
-            wide[part] = yield from _widen(talk, links, pair, narrow[part], dtype)
-        ends = np.cumsum([job.totals.size for job in chosen])
-        for job, totals in zip(chosen, np.split(wide, ends[:-1])):
-            job.totals = totals.reshape(job.totals.shape)
+        if chosen:
+            label = " ".join(str(talk.roster.index(name)) for name in pair)
+            sides[label] = partial(
+                _widen_pair, links=links, pair=pair, jobs=chosen, ring=ring
+            )
+    yield from together(talk, sides)
+
+
+def _widen_pair(talk, links, pair, jobs, ring):
+    """Double the bits of numbers and add up groups, until they fill the ring."""
+    narrow = np.dtype(np.uint8)
+    while narrow != ring:
+        wide = np.dtype(f"u{2 * narrow.itemsize}")
+        chosen = [job for job in jobs if job.totals.dtype == narrow and job.totals.size]
+        shares = [np.empty(0, dtype=wide)]
+        flat = [np.empty(0, dtype=narrow), *(job.totals.ravel() for job in chosen)]
+        flat = np.concatenate(flat)
+        for start in range(0, len(flat), _WIDEN):
+            part = flat[start : start + _WIDEN]
+            shares.append((yield from _widen(talk, links, pair, part, wide)))
+        ends = np.cumsum([job.totals.size for job in chosen], dtype=int)
+        n_added = _largest_group(wide) // _largest_group(narrow)
+        for job, totals in zip(chosen, np.split(np.concatenate(shares), ends[:-1])):
+            totals = totals.reshape(job.totals.shape)
+            starts = np.arange(0, len(totals), n_added)
+            job.totals = np.add.reduceat(totals, starts, axis=0, dtype=wide)
+        narrow = wide
 
 
 def _widen(talk, links, holders, shares, dtype):
-    """Shares modulo 2^16 of numbers below 2^15 as shares in a larger ring."""
+    """Shares of numbers below half of their ring, as shares in a larger ring."""
     first, second = holders
-    top = (shares >> np.array(15, dtype=shares.dtype)).astype(dtype).reshape(-1, 1)
+    n_bits = 8 * shares.dtype.itemsize
+    top = shares >> shares.dtype.type(n_bits - 1)
+    top = top.astype(dtype).reshape(-1, 1)
     # whether the sum wrapped around: top or their top = top + theirs - top * theirs
     if talk.name == first:
         both = yield from multiply_by_their_bits(talk, links, second, 1, top)
@@ -317,4 +372,4 @@ def _widen(talk, links, holders, shares, dtype):
             talk, links, [first], top.astype(bool), np.zeros_like(top)
         )
     wrapped = (top - both[0]).reshape(shares.shape)
-    return shares.astype(dtype) - (wrapped << np.array(16, dtype=dtype))
+    return shares.astype(dtype) - (wrapped << dtype.type(n_bits))

@@ -2,7 +2,8 @@
 
 All nodes take their greedy steps together, so that a step is three things, each done
 once for all candidates of all nodes, in as few rounds as the size of messages allows:
-share the counts, look the scores up, open who is best. What is opened is the winning
+share the counts, look the scores up, open who is best. All randomness of the latter two
+is made beside the counting, in the same rounds. What is opened is the winning
 candidate, or "none", of every node and step: the ordered list of its parents. Counts,
 scores and comparisons stay shared.
 
@@ -23,11 +24,13 @@ import numpy as np
 from skprivbn.crypto.shares import (
     Indicators,
     JointTable,
+    SharedArgmax,
+    SharedLookup,
     bit_length_dtype,
+    branch_links,
     open_numbers,
     refresh_numbers,
-    shared_argmax,
-    shared_lookup,
+    together,
 )
 from skprivbn.structure.k2._scores import score_terms
 
@@ -36,6 +39,8 @@ __all__ = ["K2Plan", "SharedK2"]
 #: tables of scores have an entry for every count up to the number of records
 MAX_SAMPLES = 1 << 24
 _CHUNK = 1 << 16
+#: of all lookups that a party prepares at a time
+_LOOKUP_BYTES = 3 << 26
 
 
 @dataclass(frozen=True)
@@ -173,24 +178,39 @@ class SharedK2:
                     active.append(node)
             if not active:
                 break
-            counts = yield from self._share_counts(active)
-            yield from self._step(active, counts)
+            yield from self._step(active)
         return {node.family[0]: node.family[1:] for node in self.nodes}
 
-    def _step(self, active, counts):
+    def _step(self, active):
         """Score all candidates, open the best of each node, take it."""
-        scores = yield from self._share_scores(active, counts)
-        listed, width = [], 1
+        families, width = [], 1
         for node in active:
-            listed.append(node.score)
-            for candidate in node.candidates:
-                family = (*node.family, candidate)
-                listed.append(scores.get(family, np.uint64(0)))
+            of_node = [(*node.family, candidate) for candidate in node.candidates]
+            for family in (node.family, *of_node):
                 width = max(width, self.plan.score_width(family))
-            width = max(width, self.plan.score_width(node.family))
+            families += of_node
         sizes = [1 + len(node.candidates) for node in active]
-        winners = yield from shared_argmax(
-            self.talk, self.links, np.array(listed, dtype=np.uint64), sizes, width
+        argmax = SharedArgmax(self.talk.roster, sizes, width)
+        lookups = self._plan_lookups(families)
+        found = yield from together(
+            self.talk,
+            {
+                "counts": lambda talk: self._share_counts(talk, active),
+                "argmax": lambda talk: argmax.prepare(talk, self._branch("argmax")),
+                **{
+                    f"scores {label}": lookup.prepare
+                    for label, lookup in lookups.items()
+                },
+            },
+        )
+        counts = found["counts"]
+        scores = yield from self._share_scores(families, counts, lookups)
+        listed = []
+        for node in active:
+            of_node = ((*node.family, candidate) for candidate in node.candidates)
+            listed += [node.score, *(scores.get(f, np.uint64(0)) for f in of_node)]
+        winners = yield from argmax.open(
+            self.talk, self._branch("argmax"), np.array(listed, dtype=np.uint64)
         )
         for node, winner in zip(active, winners):
             # the current score comes first and so wins ties: only gains are taken
@@ -200,11 +220,14 @@ class SharedK2:
                 node.counts = counts.get(tuple(node.family))
                 node.score = scores.get(tuple(node.family), np.uint64(0))
 
+    def _branch(self, label, peers=None):
+        return branch_links(self.links, label, peers)
+
     def _holders(self, family):
         owners = {self.plan.owners[v] for v in family}
         return tuple(name for name in self.talk.roster if name in owners)
 
-    def _share_counts(self, active):
+    def _share_counts(self, talk, active):
         """Own shares of the counts of all candidate families."""
         counts, pairs, more = {}, [], []
         for node in active:
@@ -222,15 +245,27 @@ class SharedK2:
                 holders = [owner, *(name for name in holders if name != owner)]
                 crossing = _Crossing(self.plan, node, chosen, holders)
                 (pairs if len(holders) == 2 else more).append(crossing)
-        ways = (self.pair_counts, pairs), (self.many_counts, more)
-        for share_counts, crossings in ways:
-            if not crossings:
-                continue
-            tables = [self._joint_table(crossing) for crossing in crossings]
-            products = yield from share_counts(
-                self.talk, self.links, tables, self.plan.n_samples, self.ring
-            )
-            for crossing, product in zip(crossings, products):
+        found = yield from together(
+            talk,
+            {
+                "pairs": lambda branch: self.pair_counts(
+                    branch,
+                    self._branch("pairs"),
+                    [self._joint_table(crossing) for crossing in pairs],
+                    self.plan.n_samples,
+                    self.ring,
+                ),
+                "more": lambda branch: self.many_counts(
+                    branch,
+                    self._branch("more"),
+                    [self._joint_table(crossing) for crossing in more],
+                    self.plan.n_samples,
+                    self.ring,
+                ),
+            },
+        )
+        for kind, crossings in (("pairs", pairs), ("more", more)):
+            for crossing, product in zip(crossings, found[kind]):
                 counts.update(self._complete(crossing, product))
         return counts
 
@@ -306,53 +341,46 @@ class SharedK2:
         score = self.plan.terms(family).score(counts.astype(np.int64))
         return np.int64(score).astype(np.uint64)
 
-    def _share_scores(self, active, counts):
-        """Own shares of the scores of all candidate families."""
-        scores, by_holders = {}, {}
-        for node in active:
-            for candidate in node.candidates:
-                family = (*node.family, candidate)
-                holders = self._holders(family)
-                if self.talk.name not in holders:
-                    continue
-                if len(holders) == 1:
-                    scores[family] = self._own_score(family, counts[family])
-                else:
-                    by_holders.setdefault(holders, []).append(family)
-        for holders in sorted(by_holders, key=self._position):
-            families = by_holders[holders]
-            shares = yield from self._look_up(holders, families, counts)
-            scores.update(zip(families, shares))
-        return scores
-
-    def _position(self, holders):
-        return [self.talk.roster.index(name) for name in holders]
-
-    def _look_up(self, holders, families, counts):
-        book, indices, which, ends = _TableBook(self.index_bits), [], [], []
+    def _plan_lookups(self, families):
+        """Lookups of all families that cross parties, by a label of the holders."""
+        by_holders, sizes = {}, {}
         for family in families:
-            terms, own = self.plan.terms(family), counts[family]
-            totals = own.sum(axis=0, dtype=self.ring)
-            for table, shares in ((terms.cell, own), (terms.configuration, totals)):
-                indices.append(shares.ravel())
-                which.append(np.full(shares.size, book.position(table)))
-            ends.append(own.size + totals.size)
-        values = yield from shared_lookup(
-            self.talk,
-            self.links,
-            holders,
-            np.concatenate(indices),
-            book.tables(),
-            np.concatenate(which),
-        )
-        starts = np.cumsum([0, *ends[:-1]])
-        scores = np.add.reduceat(values, starts)
-        if self.talk.name == holders[0]:
-            constants = [
-                self.plan.terms(family).constant * counts[family][0].size
-                for family in families
-            ]
-            scores += np.array(constants, dtype=np.int64).astype(np.uint64)
+            holders = self._holders(family)
+            if len(holders) > 1:
+                by_holders.setdefault(holders, []).append(family)
+                n_lookups = sum(self._n_lookups(family))
+                sizes[holders] = sizes.get(holders, 0) + n_lookups * len(holders)
+        # what all have together is public, so that everybody shares memory out alike
+        per_size = _LOOKUP_BYTES / max(1, sum(sizes.values()))
+        return {
+            self._label(holders): _ScoreLookup(
+                self, holders, by_holders[holders], per_size * sizes[holders]
+            )
+            for holders in sorted(by_holders, key=self._label)
+            if self.talk.name in holders
+        }
+
+    def _n_lookups(self, family):
+        """Cells of a family's table, and configurations of its parents."""
+        q = prod(self.plan.n_states[v] for v in family[1:])
+        return self.plan.n_states[family[0]] * q, q
+
+    def _label(self, holders):
+        return " ".join(str(self.talk.roster.index(name)) for name in holders)
+
+    def _share_scores(self, families, counts, lookups):
+        """Own shares of the scores of all candidate families."""
+        scores = {
+            family: self._own_score(family, counts[family])
+            for family in families
+            if self._holders(family) == (self.talk.name,)
+        }
+        sides = {
+            f"scores {label}": partial(lookup.look_up, counts=counts)
+            for label, lookup in lookups.items()
+        }
+        for found in (yield from together(self.talk, sides)).values():
+            scores.update(found)
         return scores
 
     def open_counts(self, transform=None, noise=None):
@@ -371,7 +399,10 @@ class SharedK2:
             Axes: the node, then its parents in the order found.
         """
         roster = self.talk.roster
-        shares = yield from self._wide_shares(transform)
+        if transform is None and noise is None:
+            shares = [self._count_share(node) for node in self.nodes]
+        else:
+            shares = yield from self._wide_shares(transform)
         if noise is not None:
             for share in shares:
                 share += noise(share.shape).astype(np.int64).astype(np.uint64)
@@ -388,6 +419,12 @@ class SharedK2:
             )
         }
 
+    def _count_share(self, node):
+        """Own share of a node's counts, in the ring in which they were shared."""
+        if node.counts is None:
+            return np.zeros([self.plan.n_states[v] for v in node.family], self.ring)
+        return node.counts
+
     def _wide_shares(self, transform):
         """Shares modulo 2^64 of all nodes' counts, or of a public table of them."""
         if transform is None:
@@ -402,19 +439,82 @@ class SharedK2:
                 share[...] = transform[node.counts].astype(np.int64)
             elif self.talk.name in holders:
                 by_holders.setdefault(holders, []).append((node.counts, share))
-        book = _TableBook(self.index_bits)
-        position = book.position(transform)
-        for holders in sorted(by_holders, key=self._position):
-            counts = [counts.ravel() for counts, _ in by_holders[holders]]
-            counts = np.concatenate(counts)
-            which = np.full(counts.size, position)
-            values = yield from shared_lookup(
-                self.talk, self.links, holders, counts, book.tables(), which
+        sides = {
+            f"tables {self._label(holders)}": partial(
+                self._look_up_tables,
+                holders=holders,
+                shares=by_holders[holders],
+                transform=transform,
             )
-            for _, share in by_holders[holders]:
-                share[...] = values[: share.size].reshape(share.shape)
-                values = values[share.size :]
+            for holders in sorted(by_holders, key=self._label)
+        }
+        yield from together(self.talk, sides)
         return shares
+
+    def _look_up_tables(self, talk, holders, shares, transform):
+        """Fill in shares of a public table of shared counts."""
+        counts = np.concatenate([counts.ravel() for counts, _ in shares])
+        book = _TableBook(self.index_bits)
+        which = np.full(counts.size, book.position(transform))
+        peers = [name for name in holders if name != talk.name]
+        links = self._branch(f"tables {self._label(holders)}", peers)
+        lookup = SharedLookup(holders, book.tables(), which)
+        yield from lookup.prepare(talk, links)
+        values = yield from lookup.look_up(talk, links, counts)
+        for _, share in shares:
+            share[...] = values[: share.size].reshape(share.shape)
+            values = values[share.size :]
+
+
+class _ScoreLookup:
+    """Scores of all families that the same parties hold, by lookups.
+
+    Parameters
+    ----------
+    search : SharedK2
+    holders : tuple of str
+    families : list of tuple
+    max_bytes : float
+        Of what is prepared at a time.
+    """
+
+    def __init__(self, search, holders, families, max_bytes):
+        self._plan, self._ring = search.plan, search.ring
+        self._holders, self._families = holders, families
+        label = f"scores {search._label(holders)}"
+        peers = [name for name in holders if name != search.talk.name]
+        self._links = search._branch(label, peers)
+        book, which, sizes = _TableBook(search.index_bits), [], []
+        for family in families:
+            terms = self._plan.terms(family)
+            n_cells, q = search._n_lookups(family)
+            which += [book.position(terms.cell)] * n_cells
+            which += [book.position(terms.configuration)] * q
+            sizes.append(n_cells + q)
+        self._starts = np.cumsum([0, *sizes[:-1]])
+        self._lookup = SharedLookup(holders, book.tables(), np.array(which), max_bytes)
+
+    def prepare(self, talk):
+        """Make what does not need the counts."""
+        return self._lookup.prepare(talk, self._links)
+
+    def look_up(self, talk, counts):
+        """Return {family: own share of its score}."""
+        indices = []
+        for family in self._families:
+            own = counts[family]
+            indices += [own.ravel(), own.sum(axis=0, dtype=self._ring).ravel()]
+        values = yield from self._lookup.look_up(
+            talk, self._links, np.concatenate(indices)
+        )
+        scores = np.add.reduceat(values, self._starts)
+        if talk.name == self._holders[0]:
+            constants = [
+                self._plan.terms(family).constant * counts[family][0].size
+                for family in self._families
+            ]
+            scores += np.array(constants, dtype=np.int64).astype(np.uint64)
+        return dict(zip(self._families, scores))
 
 
 class _TableBook:

@@ -6,6 +6,7 @@ import numpy as np
 
 from skprivbn.crypto.shares._conversation import Conversation, run_together
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
+from skprivbn.crypto.shares._key_trees import grow_trees, puncture_trees
 from skprivbn.crypto.shares._ot_extension import Link, OTReceiver, OTSender
 
 NAMES = ("alice", "bob", "carol", "dave")
@@ -17,13 +18,14 @@ def deal_links(roster, session):
     for sender in roster:
         for receiver in roster:
             pairs = [(os.urandom(16), os.urandom(16)) for _ in range(128)]
-            secret = random_words(128, np.uint8) & 1
-            chosen = [pair[bit] for pair, bit in zip(pairs, secret)]
+            choices = random_words(128, np.uint8) & 1
+            keys = [pair[bit] for pair, bit in zip(pairs, choices)]
+            leaves, sums = grow_trees(pairs)
             domain = f"{sender} {receiver}".encode()
             hashes = [TweakableHash(session, domain) for _ in range(2)]
             ends[sender, receiver] = (
-                OTSender(secret, chosen, hashes[0]),
-                OTReceiver(pairs, hashes[1]),
+                OTSender(*puncture_trees(sums, keys, choices), hashes[0]),
+                OTReceiver(leaves, hashes[1]),
             )
 
     def link(name, peer):
@@ -54,6 +56,11 @@ def run_sides(side, n_parties=2, *, transcript=None):
     sides = {name: whole(i) for i, name in enumerate(roster)}
     results = run_together(sides, note)
     return [results[name] for name in roster]
+
+
+def messages_of(payload):
+    """All messages of a payload, branch by branch."""
+    return [message for messages in payload.values() for message in messages]
 
 
 def split(rng, numbers, n_parties, dtype=np.uint64):

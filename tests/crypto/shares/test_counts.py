@@ -7,11 +7,20 @@ import pytest
 from scipy.stats import chisquare
 
 from skprivbn.crypto.shares import Indicators, JointTable, joint_counts
+from skprivbn.crypto.shares import _counts as counts
 from skprivbn.crypto.shares import _paillier_counts as packed
 from skprivbn.crypto.shares import _tree_counts as trees
+from skprivbn.crypto.shares._hash import random_words
 from skprivbn.crypto.shares._paillier_counts import PackedCounts, nth_residues
 from skprivbn.exceptions import ProtocolError
-from tests.crypto.shares._sides import NAMES, flatten, run_sides, split
+from tests.crypto.shares._sides import (
+    NAMES,
+    deal_links,
+    flatten,
+    messages_of,
+    run_sides,
+    split,
+)
 
 
 def share(codes, n_columns, dtype, make=lambda: joint_counts, transcript=None):
@@ -126,7 +135,8 @@ def share_all(tables, codes, n_states, dtype, transcript=None):
 def test_many_tables_together(monkeypatch, dtype):
     monkeypatch.setattr(trees, "_MESSAGE_BYTES", 2000)
     monkeypatch.setattr(trees, "_ROUND_BYTES", 7000)
-    monkeypatch.setattr(trees, "_GROUP", 33)
+    groups = {1: 13, 2: 60, 4: 10**9}
+    monkeypatch.setattr(trees, "_largest_group", lambda dtype: groups[dtype.itemsize])
     monkeypatch.setattr(trees, "_WIDEN", 10)
     rng, n_states = np.random.default_rng(0), [2, 3, 4]
     codes = [rng.integers(0, n + 1, 100) for n in n_states]
@@ -144,8 +154,30 @@ def test_many_tables_take_no_more_rounds_than_one_each_way():
         said = []
         share_all([(0, 1), (1, 0)] * n_tables, codes, [3, 3], np.uint32, said)
         n_messages.append(len(said))
-    # choices, answers; choices and an answer for the upper bits of shares
-    assert n_messages == [6, 6]
+    # choices, answers; twice choices and an answer for the upper bits of shares
+    assert n_messages == [8, 8]
+
+
+def test_tables_of_three_holders_share_rounds():
+    codes, n_messages = np.zeros((3, 100), dtype=int), []
+    for n_tables in (1, 10):
+        said = []
+        tables = [(0, 1, 2), (1, 2, 0), (0, 1)] * n_tables
+        share_all(tables, codes, [2, 2, 2], np.uint16, said)
+        n_messages.append(len(said))
+    assert n_messages[0] == n_messages[1]
+
+
+def test_memory_bounds_what_is_counted_at_a_time(monkeypatch):
+    # one table after another, and some records of it, with the same result
+    monkeypatch.setattr(counts, "_CHUNK_BYTES", 5000)
+    monkeypatch.setattr(counts, "_TOTAL_BYTES", 6000)
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(0, 3, 60) for _ in range(4)]
+    tables = [(0, 1, 2), (3, 2, 1), (0, 1, 3), (2, 1, 0), (0, 1, 2), (3, 0, 1, 2)]
+    for holders, shares in zip(tables, share_all(tables, codes, [2] * 4, np.uint8)):
+        expected = plain([codes[j] for j in holders], [2] * len(holders))
+        np.testing.assert_array_equal(sum(shares), expected)
 
 
 def test_many_chunks_of_three_holders(monkeypatch):
@@ -155,10 +187,10 @@ def test_many_chunks_of_three_holders(monkeypatch):
     np.testing.assert_array_equal(sum(shares), plain(codes, [3, 2, 2]))
 
 
-@pytest.mark.parametrize("n_columns", [[3, 4], [1, 1]])
+@pytest.mark.parametrize("n_columns", [[3, 4], [1, 1], [2, 9]])
 def test_groups_of_records_in_a_wide_ring(n_columns):
-    # two full groups and a rest, so that counts reach the limit of a group
-    n = 2 * trees._GROUP + 5
+    # two full groups of 16 bits and a rest, so that counts reach the limit of a group
+    n = 2 * 32767 + 5
     rng = np.random.default_rng(0)
     codes = [rng.integers(0, c + 1, n) for c in n_columns]
     if n_columns == [1, 1]:
@@ -185,23 +217,36 @@ def test_one_leaf_of_every_tree_stays_unknown(monkeypatch, n_columns):
     np.testing.assert_array_equal(known, expected)
 
 
-def widened(numbers):
-    rng = np.random.default_rng(0)
-    shares = split(rng, numbers, 2, np.uint16)
+def widened(numbers, narrow, wide):
+    shares = split(np.random.default_rng(0), numbers, 2, narrow)
 
     def side(talk, links, i):
-        dtype = np.dtype(np.uint32)
-        return trees._widen(talk, links, talk.roster, shares[i], dtype)
+        return trees._widen(talk, links, talk.roster, shares[i], np.dtype(wide))
 
     return sum(run_sides(side))
 
 
-def test_widening_is_exact_up_to_half_the_ring():
-    numbers = np.repeat([0, 1, 5000, trees._GROUP], 2000)
-    np.testing.assert_array_equal(widened(numbers), numbers)
+@pytest.mark.parametrize("narrow, wide", [(np.uint8, np.uint16), (np.uint16, "u4")])
+def test_widening_is_exact_up_to_half_the_ring(narrow, wide):
+    largest = trees._largest_group(np.dtype(narrow))
+    numbers = np.repeat([0, 1, largest // 3, largest], 2000)
+    np.testing.assert_array_equal(widened(numbers, narrow, wide), numbers)
     # in groups too large for the ring, some shares would widen to the wrong number
-    numbers = np.full(2000, 3 << 14)
-    assert (widened(numbers) != numbers).any()
+    numbers = np.full(2000, largest * 3 // 2)
+    assert (widened(numbers, narrow, wide) != numbers).any()
+
+
+def test_nodes_of_a_level_add_up_to_the_secret():
+    link = deal_links(NAMES[:2], b"session")[NAMES[0]][NAMES[1]]
+    rows = random_words((4, 10, 2))
+    first, sums = rows[0].copy(), rows.copy()
+    leaves = trees._grow(sums, link.sender)
+    total = np.bitwise_xor.reduce(leaves)
+    np.testing.assert_array_equal(total, np.broadcast_to(link.sender.secret, (10, 2)))
+    np.testing.assert_array_equal(sums[0], first)
+    # and the sum of the left ones is hidden by the row of the transfer
+    left = np.bitwise_xor.reduce(leaves[::2])
+    np.testing.assert_array_equal(sums[3] ^ rows[3], left)
 
 
 @pytest.mark.parametrize("make", [lambda: joint_counts, small_paillier])
@@ -215,7 +260,7 @@ def test_shares_are_uniform(make):
 def ciphertexts(transcript, sender, width):
     found = []
     for name, _, payload in transcript:
-        for message in payload["messages"]:
+        for message in messages_of(payload):
             if name == sender and isinstance(message, bytes):
                 found += [message[i : i + width] for i in range(0, len(message), width)]
     return [int.from_bytes(c, "big") for c in found]
@@ -340,5 +385,6 @@ def test_growth_is_linear_in_the_records():
         share([np.zeros(n, dtype=int)] * 2, [1, 1], np.uint16, transcript=said)
         totals.append(sum(len(flatten(payload)) for _, _, payload in said))
     steps = [b - a for a, b in pairwise(totals)]
-    # 16 bytes of a transfer and 2 of a number
-    assert steps == [512 * 18, 512 * 18]
+    # 4 bytes of a transfer and 1 of a number; for four groups of records more, their
+    # corrections and once a byte of choices for each tree of keys
+    assert steps == [512 * 5 + 4 * 2 + 32, 512 * 5 + 4 * 2]

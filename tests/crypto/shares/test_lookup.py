@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skprivbn.crypto.shares import _lookup as lookup
-from skprivbn.crypto.shares._lookup import shared_lookup, shared_one_hot
+from skprivbn.crypto.shares._lookup import _Randomness, _Shape, shared_lookup
 from tests.crypto.shares._sides import flatten, run_sides, split
 
 
@@ -25,23 +25,52 @@ def test_equals_indexing(n_parties, k):
 
 
 def test_many_chunks(monkeypatch):
-    monkeypatch.setattr(lookup, "_VECTOR_BYTES", 1000)
-    monkeypatch.setattr(lookup, "_MESSAGE_BYTES", 5000)
-    test_equals_indexing(2, 9)
+    start = lookup.SharedLookup.__init__
+    monkeypatch.setattr(
+        lookup.SharedLookup,
+        "__init__",
+        lambda self, *arguments: start(self, *arguments, max_bytes=40_000),
+    )
+    for n_parties in (2, 3):
+        test_equals_indexing(n_parties, 9)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 6])
-def test_one_hot_vectors(k):
-    rng = np.random.default_rng(0)
-    bits = rng.integers(0, 2, (2, 100, k)).astype(np.uint8)
+@pytest.mark.parametrize("n_parties", [2, 3])
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 8])
+def test_one_hot_vectors(k, n_parties):
+    def side(talk, links, i):
+        ready = _Randomness(talk.roster, 100, _Shape(k, 5))
+        yield from ready.prepare(talk, links)
+        return ready._vectors, ready._bits, ready._index, ready._numbers, ready._hiding
+
+    vectors, bits, index, numbers, hiding = zip(*run_sides(side, n_parties))
+    n_low = _Shape(k, 5).n_low
+    vectors = np.bitwise_xor.reduce(vectors)
+    bits = np.bitwise_xor.reduce(bits)
+    vectors = np.unpackbits(vectors, axis=1, bitorder="little", count=1 << (k - n_low))
+    high = (bits[:, n_low:].astype(int) << np.arange(k - n_low)).sum(axis=1)
+    np.testing.assert_array_equal(vectors, np.eye(1 << (k - n_low))[high])
+    # the same bits as numbers
+    whole = (bits.astype(int) << np.arange(k)).sum(axis=1)
+    np.testing.assert_array_equal(sum(index).astype(int) % (1 << k), whole)
+    np.testing.assert_array_equal(sum(numbers), np.bitwise_xor.reduce(hiding))
+
+
+def test_few_rounds_are_left_when_the_numbers_are_known():
+    rounds = []
+    tables, which = np.arange(1 << 11)[None], np.zeros(30, dtype=int)
 
     def side(talk, links, i):
-        return shared_one_hot(talk, links, talk.roster, bits[i])
+        prepared = lookup.SharedLookup(talk.roster, tables, which)
+        yield from prepared.prepare(talk, links)
+        rounds.append(len(said))
+        yield from prepared.look_up(talk, links, np.zeros(30, dtype=np.uint16))
 
-    one, other = run_sides(side)
-    vectors = np.unpackbits(one ^ other, axis=1, bitorder="little", count=1 << k)
-    numbers = ((bits[0] ^ bits[1]) << np.arange(k)).sum(axis=1)
-    np.testing.assert_array_equal(vectors, np.eye(1 << k)[numbers])
+    said = []
+    run_sides(side, transcript=said)
+    # choices, products, and a round for each of nine high bits but one; then the
+    # distance, two low bits, the entry
+    assert max(rounds) <= 2 * 10 + 1 and len(said) == 2 * (10 + 4)
 
 
 def test_message_sizes_do_not_depend_on_the_numbers():

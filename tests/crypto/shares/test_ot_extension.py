@@ -1,5 +1,6 @@
 """Base transfers, their extension and the hash, against slow independent versions."""
 
+import hashlib
 import os
 
 import numpy as np
@@ -10,12 +11,15 @@ from nacl import bindings as sodium
 from skprivbn.crypto.shares import Conversation, open_links, run_together
 from skprivbn.crypto.shares._base_ot import receive_base_keys, send_base_keys
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
+from skprivbn.crypto.shares._key_trees import grow_trees, puncture_trees
 from skprivbn.crypto.shares._ot_extension import (
     OTReceiver,
     OTSender,
+    _Streams,
     transpose_bits,
 )
 from skprivbn.exceptions import ProtocolError
+from tests.crypto.shares._sides import deal_links, messages_of
 
 
 def slow_aes(key, block):
@@ -34,8 +38,6 @@ def test_aes_is_the_standard():
 
 
 def test_hash_is_tmmo():
-    import hashlib
-
     session, domain = b"session", b"domain"
     key = hashlib.sha256(b"skprivbn fixed-key permutation" + session).digest()[:16]
     upper = hashlib.sha256(b"skprivbn tweak domain" + session + domain).digest()[:8]
@@ -110,57 +112,82 @@ def test_answers_do_not_depend_on_the_choice_in_distribution():
         offer = sodium.crypto_scalarmult_ed25519_base_noclamp(b"\x05" + bytes(31))
         with pytest.raises(StopIteration):
             side.send({"a": {"messages": [offer]}})
-        (answers,) = talk._outbox["a"]
+        (answers,) = talk._outbox["a"]["messages"]
         points = {answers[i : i + 32] for i in range(0, len(answers), 32)}
         assert len(points) == 8
         assert all(map(sodium.crypto_core_ed25519_is_valid_point, points))
 
 
-def slow_rows(keys, n_bytes):
-    return [
-        Cipher(algorithms.AES(key), modes.CTR(bytes(16)))
-        .encryptor()
-        .update(bytes(n_bytes))
-        for key in keys
-    ]
-
-
 def make_pair():
+    """A sender and a receiver, and what both are made of."""
     pairs = [(os.urandom(16), os.urandom(16)) for _ in range(128)]
-    secret = random_words(128, np.uint8) & 1
-    chosen = [pair[bit] for pair, bit in zip(pairs, secret)]
+    choices = random_words(128, np.uint8) & 1
+    keys = [pair[bit] for pair, bit in zip(pairs, choices)]
+    leaves, sums = grow_trees(pairs)
+    known, places = puncture_trees(sums, keys, choices)
     hashes = [TweakableHash(b"session", b"one direction") for _ in range(2)]
-    return OTSender(secret, chosen, hashes[0]), OTReceiver(pairs, hashes[1]), pairs
+    sender = OTSender(known, places, hashes[0])
+    return sender, OTReceiver(leaves, hashes[1]), (leaves, known, places)
+
+
+def test_one_leaf_of_every_tree_of_keys_stays_unknown():
+    _, _, (leaves, known, places) = make_pair()
+    assert len(leaves) == 32 and all(len(keys) == 16 for keys in leaves)
+    for keys, theirs, place in zip(leaves, known, places):
+        assert theirs[place] is None
+        assert keys[:place] == theirs[:place]
+        assert keys[place + 1 :] == theirs[place + 1 :]
+    assert len({key for keys in leaves for key in keys}) == 512
+
+
+def test_trees_of_keys_of_another_size_are_refused():
+    with pytest.raises(ProtocolError, match="wrong size"):
+        puncture_trees(bytes(100), [bytes(16)] * 128, [0] * 128)
 
 
 @pytest.mark.parametrize("m", [1, 7, 8, 1000, (1 << 15) + 9])
 def test_extension_gives_the_chosen_mask(m):
     sender, receiver, _ = make_pair()
-    for n_blocks in (1, 3):
+    for dtype, length in ((np.uint8, 1), (np.uint64, 5)):
         choices = random_words(m, np.uint8) & 1
-        message, masks = receiver.choose(choices, n_blocks)
-        zero, one = sender.masks(message, m, n_blocks)
-        expected = np.where(choices[:, None, None].astype(bool), one, zero)
+        message, rows = receiver.rows(choices)
+        masks = receiver.numbers(rows, dtype, length)
+        zero, one = sender.numbers(sender.rows(message, m), dtype, length)
+        expected = np.where(choices[:, None].astype(bool), one, zero)
         np.testing.assert_array_equal(masks, expected)
-        assert not (zero == one).any()
+        if length > 1:
+            assert not (zero == one).any()
 
 
-def test_extension_is_iknp():
-    _, receiver, pairs = make_pair()
-    choices = random_words(16, np.uint8) & 1
-    message, masks = receiver.choose(choices, 1)
-    streams = [slow_rows(side, 2) for side in zip(*pairs)]
-    packed = np.packbits(choices, bitorder="little").tobytes()
-    sent = [xor(xor(t, other), packed) for t, other in zip(*streams)]
-    assert message == b"".join(sent)
-    bits = np.unpackbits(
-        np.frombuffer(b"".join(streams[0]), dtype=np.uint8).reshape(128, 2),
-        axis=1,
-        bitorder="little",
-    )
-    rows = np.ascontiguousarray(np.packbits(bits.T, axis=1, bitorder="little"))
-    hashed = TweakableHash(b"session", b"one direction")(rows.view(np.uint64), 0)
-    np.testing.assert_array_equal(masks, hashed)
+def slow_stream(key, n_bits, first=0, label=b""):
+    """Bits of a leaf's stream, as AES in counter mode."""
+    upper = hashlib.sha256(b"skprivbn streams" + label).digest()[:8]
+    counters = [(first + i).to_bytes(8, "little") + upper for i in range(n_bits // 128)]
+    data = b"".join(slow_aes(key, block) for block in counters)
+    return np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
+
+
+def test_extension_is_softspoken():
+    sender, receiver, (leaves, _, places) = make_pair()
+    choices = random_words(128, np.uint8) & 1
+    message, rows = receiver.rows(choices)
+    found = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little").T
+    sent = np.frombuffer(message, dtype=np.uint8).reshape(32, 16)
+    for tree, keys in enumerate(leaves):
+        streams = [slow_stream(key, 128) for key in keys]
+        total = np.bitwise_xor.reduce(streams)
+        bits = np.unpackbits(sent[tree], bitorder="little")
+        np.testing.assert_array_equal(bits, total ^ choices)
+        for b in range(4):
+            chosen = [stream for x, stream in enumerate(streams) if x >> b & 1]
+            expected = np.bitwise_xor.reduce(chosen)
+            np.testing.assert_array_equal(found[4 * tree + b], expected)
+    # rows differ by the secret, whose digits are the places of the unknown leaves
+    difference = rows ^ sender.rows(message, 128)
+    np.testing.assert_array_equal(difference, sender.secret * choices[:, None])
+    digits = np.unpackbits(sender.secret.view(np.uint8), bitorder="little")
+    digits = digits.reshape(32, 4) @ [1, 2, 4, 8]
+    assert digits.tolist() == places
 
 
 def repeats(messages):
@@ -170,19 +197,67 @@ def repeats(messages):
 
 
 def test_streams_never_restart():
-    _, receiver, pairs = make_pair()
+    _, receiver, (leaves, *_) = make_pair()
     choices = np.zeros(1024, dtype=np.uint8)
-    assert not repeats([receiver.choose(choices, 1)[0] for _ in range(3)])
+    assert not repeats([receiver.rows(choices)[0] for _ in range(3)])
     # the twin that restarts its streams for every message is found out
-    twins = [OTReceiver(pairs, receiver.hash) for _ in range(2)]
-    assert repeats([twin.choose(choices, 1)[0] for twin in twins])
+    twins = [OTReceiver(leaves, receiver.hash) for _ in range(2)]
+    assert repeats([twin.rows(choices)[0] for twin in twins])
+
+
+def dealt_link():
+    return deal_links(("a", "b"), os.urandom(16))["a"]["b"]
+
+
+def test_branches_have_streams_and_tweaks_of_their_own(monkeypatch):
+    choices = np.zeros(1024, dtype=np.uint8)
+
+    def sent_by_branches():
+        link = dealt_link()
+        branches = [link, link.branch("one"), link.branch("other")]
+        # the same label again goes on where it was
+        branches.append(link.branch("one"))
+        return [branch.receiver.rows(choices)[0] for branch in branches]
+
+    assert not repeats(sent_by_branches())
+    link = dealt_link()
+    hashes = [
+        hash_
+        for branch in (link, link.branch("one"), link.branch("other"))
+        for hash_ in (branch.sender.hash, branch.receiver.hash, branch.garbling)
+    ]
+    assert len({hash_._domain for hash_ in hashes}) == 9
+    # the twin whose branches all count from zero under one label is found out
+    branch = _Streams.branch
+    monkeypatch.setattr(_Streams, "branch", lambda self, label: branch(self, b""))
+    assert repeats(sent_by_branches())
+
+
+def test_calls_of_branches_are_counted():
+    link = dealt_link()
+    before = link.n_calls
+    branch = link.branch("one")
+    branch.receiver.numbers(branch.receiver.rows([0, 1, 1])[1], np.uint8, 1)
+    assert link.n_calls == before + 3
+
+
+def test_branches_of_both_sides_fit():
+    ends = deal_links(("a", "b"), os.urandom(16))
+    choices = random_words(50, np.uint8) & 1
+    for label in ("one", "other", "one"):
+        sender = ends["a"]["b"].branch(label).sender
+        receiver = ends["b"]["a"].branch(label).receiver
+        message, rows = receiver.rows(choices)
+        zero, one = sender.numbers(sender.rows(message, 50), np.uint64, 1)
+        masks = receiver.numbers(rows, np.uint64, 1)
+        np.testing.assert_array_equal(masks, np.where(choices[:, None], one, zero))
 
 
 def test_a_message_of_wrong_length_is_refused():
     sender, receiver, _ = make_pair()
-    message, _ = receiver.choose(np.zeros(10), 1)
+    message, _ = receiver.rows(np.zeros(10))
     with pytest.raises(ProtocolError, match="wrong length"):
-        sender.masks(message + b"x", 10, 1)
+        sender.rows(message + b"x", 10)
 
 
 def test_two_sessions_share_nothing():
@@ -197,7 +272,7 @@ def test_two_sessions_share_nothing():
 
         run_together(
             {name: side(name) for name in "ab"},
-            lambda s, r, p, said=said: said.extend(p["messages"]),
+            lambda s, r, p, said=said: said.extend(messages_of(p)),
         )
         transcripts.append({m[i : i + 32] for m in said for i in range(0, len(m), 32)})
     assert not transcripts[0] & transcripts[1]

@@ -369,6 +369,49 @@ def test_more_columns_take_no_more_rounds():
     assert n_rounds[0] == n_rounds[1]
 
 
+@pytest.mark.parametrize("n_parties, most", [(2, 60), (3, 90), (5, 100)])
+def test_asia_takes_few_rounds(n_parties, most):
+    X, ordering = sample_asia(2000, 0)
+    parties = {f"p{i}": slice(i, None, n_parties) for i in range(n_parties)}
+    assert assert_same(X, parties, ordering=ordering).ledger_.n_rounds <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_parties, most", [(2, 60), (3, 150), (5, 240)])
+def test_alarm_takes_few_rounds(n_parties, most):
+    alarm = load_alarm()
+    X = alarm.encode(alarm.sample(2000, random_state=0))
+    parties = {f"p{i}": slice(i, None, n_parties) for i in range(n_parties)}
+    learner = assert_same(X, parties, ordering=alarm.topological_order)
+    assert learner.ledger_.n_rounds <= most
+
+
+@pytest.mark.filterwarnings("ignore:Paillier keys of 512 bits")
+def test_tables_counted_by_paillier_share_rounds():
+    n_rounds = []
+    for n_features in (4, 8):
+        X = np.repeat(np.arange(30)[:, None] % 2, n_features, axis=1)
+        columns = list(range(n_features))
+        learner = PrivateK2StructureLearner(
+            {"a": columns[::2], "b": columns[1::2]},
+            max_parents=1,
+            backend=PaillierBackend(512, insecure_test_key=True),
+        )
+        n_rounds.append(learner.fit(X).ledger_.n_rounds)
+    assert n_rounds[0] == n_rounds[1]
+
+
+@pytest.mark.parametrize("parameters", [{"min_cell_count": 10}, {"epsilon": 1.0}])
+def test_protected_tables_are_opened_in_few_rounds(parameters):
+    X, ordering = sample_asia(300, 0)
+    fits = [
+        PrivateK2StructureLearner(THREE, ordering=ordering, **given).fit(X)
+        for given in ({}, parameters)
+    ]
+    # a lookup more, of all groups of holders at a time
+    assert fits[1].ledger_.n_rounds <= fits[0].ledger_.n_rounds + 15
+
+
 def test_nothing_secret_is_in_a_fitted_learner():
     X, _ = sample_asia(50, 0)
     learner = PrivateK2StructureLearner(TWO, max_parents=1).fit(X)
