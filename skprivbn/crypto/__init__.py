@@ -10,6 +10,8 @@ Backend                        The sum is known to          Read more by
 :class:`PaillierBackend`       the parties                  coordinator and one party
 :class:`MaskingBackend`        the coordinator              coordinator and all parties
                                                             but one
+:class:`PartyMaskingBackend`   the parties                  coordinator and all parties
+                                                            but one
 :class:`PlaintextBackend`      the coordinator              the coordinator alone
 =============================  ===========================  =========================
 
@@ -25,7 +27,7 @@ from skprivbn.crypto._base import (
     SumSession,
 )
 from skprivbn.crypto._ckks import CKKSBackend
-from skprivbn.crypto._masking import MaskingBackend
+from skprivbn.crypto._masking import MaskingBackend, PartyMaskingBackend
 from skprivbn.crypto._numbers import (
     RangeError,
     limbs_from_bytes,
@@ -47,6 +49,7 @@ __all__ = [
     "OTBackend",
     "PaillierBackend",
     "PartyContext",
+    "PartyMaskingBackend",
     "PlaintextBackend",
     "RangeError",
     "SumSession",

@@ -24,7 +24,7 @@ from skprivbn.crypto._numbers import (
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
 
-__all__ = ["MaskingBackend"]
+__all__ = ["MaskingBackend", "PartyMaskingBackend"]
 
 # Masks are added in batches that stay in the processor's cache.
 _BATCH_BYTES = 2**19
@@ -118,10 +118,7 @@ class MaskingBackend(AdditiveBackend):
 
     def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
         """Add masked vectors; the masks cancel if all parties are there."""
-        (column,) = columns
-        if len({len(part) for part in column}) != 1 or len(column[0]) % 16:
-            raise ProtocolError("a masked vector is longer or shorter than it says")
-        return [limbs_to_bytes(sum_limbs(column))]
+        return add_masked(columns)
 
     def secure_sum(
         self, federation: Any, operation: str, payload: dict | None = None
@@ -159,6 +156,62 @@ class MaskingBackend(AdditiveBackend):
         }
 
 
+class PartyMaskingBackend(AdditiveBackend):
+    """Hide vectors under masks that cancel, and the sum from the coordinator.
+
+    As :class:`MaskingBackend`, but the first party also adds a mask that all parties
+    know: the coordinator adds up what looks like noise, and the parties take the last
+    mask off. Exact, and nearly free. Even a coordinator that has all parties but two
+    on its side reads no vector of these two, whereas the key of
+    :class:`CKKSBackend` or :class:`PaillierBackend` is with every party.
+
+    See Also
+    --------
+    MaskingBackend : The coordinator reads the sum; parties may be lost on the way.
+
+    Examples
+    --------
+    >>> from skprivbn.crypto import PartyMaskingBackend
+    >>> PartyMaskingBackend().describe(["north", "south"])["sum_known_to"]
+    'all parties; not the coordinator'
+    """
+
+    name = "party-masking"
+    kind = "masked"
+    sum_known_to = "parties"
+    _parameter_constraints = {}
+
+    def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
+        """Derive mask keys from the pair keys; needs no message of its own."""
+        return PartyMaskingSession(context, self)
+        yield  # makes this a generator, as every backend's setup is
+
+    def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
+        """Add masked vectors; all masks cancel but the one that parties know."""
+        return add_masked(columns)
+
+    def describe(self, roster: Sequence[str]) -> dict:
+        """Return plain words on who sees what, and the precision."""
+        n_parties = len(roster)
+        return {
+            "sum_known_to": "all parties; not the coordinator",
+            "hidden_by": "pairwise masks, fresh for every sum, and one known to all "
+            "parties",
+            "broken_by": f"the coordinator together with {max(n_parties - 1, 0)} of "
+            f"the {n_parties} parties; any party can tell the coordinator the sum",
+            "precision": "every value rounded to a multiple of 2**-64, then exact; "
+            f"sums up to {self.max_sum():.3g}; integers exact",
+        }
+
+
+def add_masked(columns):
+    """Add vectors of limbs, each in one part."""
+    (column,) = columns
+    if len({len(part) for part in column}) != 1 or len(column[0]) % 16:
+        raise ProtocolError("a masked vector is longer or shorter than it says")
+    return [limbs_to_bytes(sum_limbs(column))]
+
+
 class MaskingSession(SumSession):
     """A party's side: its mask keys."""
 
@@ -184,6 +237,33 @@ class MaskingSession(SumSession):
     def reveal_integers(self, total, n_integers):
         """Read a sum, which is no secret any more."""
         return open_total(total, n_integers)
+
+
+class PartyMaskingSession(MaskingSession):
+    """A party's side of sums that the coordinator cannot read."""
+
+    holds_key = True
+
+    def __init__(self, context, backend):
+        super().__init__(context, backend)
+        self._cover_stream = self._group.stream("cover", self._binding)
+
+    def _cover(self, number, key, n_integers):
+        piece = self._cover_stream.piece(number, key, bytes(16 * n_integers))
+        return limbs_from_bytes(piece)
+
+    def hide_integers(self, integers, number, key):
+        """Mask integers; the first party covers the sum of all as well."""
+        if self._name == self._roster[0]:
+            integers = integers.copy()
+            add_limbs(integers, self._cover(number, key, integers.shape[1]))
+        return super().hide_integers(integers, number, key)
+
+    def reveal_integers(self, total, n_integers):
+        """Take the cover off."""
+        integers = super().reveal_integers(total, n_integers).copy()
+        subtract_limbs(integers, self._cover(total.round, total.key, n_integers))
+        return integers
 
 
 def sum_of_masks(streams, number, name, n_values):

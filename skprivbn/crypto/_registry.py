@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 from skprivbn.crypto._base import AdditiveBackend
 from skprivbn.crypto._ckks import CKKSBackend
-from skprivbn.crypto._masking import MaskingBackend
+from skprivbn.crypto._masking import MaskingBackend, PartyMaskingBackend
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 
@@ -15,7 +15,13 @@ __all__ = ["BACKENDS", "resolve_backend"]
 #: name -> class
 BACKENDS = {
     backend.name: backend
-    for backend in (CKKSBackend, PaillierBackend, MaskingBackend, PlaintextBackend)
+    for backend in (
+        CKKSBackend,
+        PaillierBackend,
+        MaskingBackend,
+        PartyMaskingBackend,
+        PlaintextBackend,
+    )
 }
 
 
@@ -27,7 +33,8 @@ def resolve_backend(
     Parameters
     ----------
     backend : str or AdditiveBackend
-        ``"ckks"``, ``"paillier"``, ``"masking"``, ``"plaintext"``, or an instance.
+        ``"ckks"``, ``"paillier"``, ``"masking"``, ``"party-masking"``,
+        ``"plaintext"``, or an instance.
     **parameters : dict
         Hyper-parameters to set.
 

@@ -13,6 +13,7 @@ from skprivbn.crypto import (
     CKKSBackend,
     MaskingBackend,
     PaillierBackend,
+    PartyMaskingBackend,
     PlaintextBackend,
     _authentication,
 )
@@ -38,6 +39,7 @@ TINY = TagRing(251, coefficient_bits=8, digit_bits=4)
 BACKENDS = {
     "masking": MaskingBackend(),
     "recovery": MaskingBackend(recovery=True),
+    "party-masking": PartyMaskingBackend(),
     "plaintext": PlaintextBackend(),
     "paillier": PaillierBackend(key_size=512, insecure_test_key=True),
     "ckks": CKKSBackend(),
@@ -239,9 +241,9 @@ def test_extreme_values_of_64_parties_are_accepted(name):
 
 def additions(backend, total, rng):
     """Forge without a key: add a plaintext to what is there, or replace it."""
-    if backend.name in ("masking", "plaintext"):
+    if backend.name in ("masking", "party-masking", "plaintext"):
         limbs = limbs_from_bytes(total.parts[0]).copy()
-        place = rng.integers(limbs.shape[1] - (backend.name == "masking"))
+        place = rng.integers(limbs.shape[1] - (backend.name != "plaintext"))
         limbs[rng.integers(2), place] ^= rng.integers(1, 2**63, dtype=np.uint64)
         return replace(total, parts=[limbs.tobytes()])
     if backend.name == "paillier":
@@ -419,6 +421,29 @@ def test_parties_told_different_contributions_notice():
     agreement.send({"party 1": {"contribution": bytes(32)}})
     with pytest.raises(ProtocolError, match="same key"):
         agreement.send({"party 1": {"confirmation": bytes(32)}})
+
+
+def test_coordinator_adds_up_noise_for_parties_only():
+    """Without the cover it reads the sum: the twin is masking as it was."""
+    vectors = np.zeros((3, 2000))
+    for backend, hidden in ((PartyMaskingBackend(), True), (MaskingBackend(), False)):
+        sessions, total = run_sum(backend, vectors)
+        limbs = limbs_from_bytes(total.parts[0])[:, :2000]
+        bits = np.unpackbits(limbs.view(np.uint8).reshape(2, -1, 8), axis=2)
+        fair = np.abs(bits.mean(axis=1) - 0.5).max() < 6 * 0.5 / 2000**0.5
+        assert fair == hidden
+        for session in sessions.values():
+            np.testing.assert_array_equal(session.reveal(total), 0)
+
+
+def test_covers_are_not_used_twice():
+    sessions = start_sessions(PartyMaskingBackend(), make_contexts(2))
+    totals = [
+        PartyMaskingBackend().add(hide_all(sessions, np.zeros((2, 4)))).parts[0]
+        for _ in range(2)
+    ]
+    first, second = (limbs_from_bytes(part)[:, :6] for part in totals)
+    assert not np.any(first == second)
 
 
 def test_one_party_alone():

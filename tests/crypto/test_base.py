@@ -15,6 +15,7 @@ from skprivbn.crypto import (
     HiddenVector,
     MaskingBackend,
     PaillierBackend,
+    PartyMaskingBackend,
     PlaintextBackend,
     RangeError,
     resolve_backend,
@@ -40,6 +41,7 @@ ALL = [
     pytest.param(MaskingBackend(recovery=True), id="recovery"),
     pytest.param(PlaintextBackend(), id="plaintext"),
 ]
+PARTY_MASKING = pytest.param(PartyMaskingBackend(), id="party-masking")
 HIDING = ALL[:-1]
 KEY_HOLDERS = ALL[:4]
 
@@ -75,7 +77,7 @@ sums = given(
 
 @sums
 @fuzzed(2.5)
-@pytest.mark.parametrize("backend", [ALL[4], ALL[6]])
+@pytest.mark.parametrize("backend", [ALL[4], ALL[6], PARTY_MASKING])
 def test_sum_equals_numpys(backend, n_parties, length, exponent, seed):
     agree_with_numpy(backend, n_parties, length, 10.0**exponent, seed)
 
@@ -123,7 +125,7 @@ def test_vectors_that_fill_or_exceed_one_ciphertext(backend):
         np.testing.assert_allclose(total, vectors.sum(axis=0), atol=grid + 1e-15)
 
 
-@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize("backend", [*ALL, PARTY_MASKING])
 def test_integers_are_summed_exactly(backend):
     vectors = RNG.integers(-(10**5), 10**5, (3, 40))
     total = secure_sum(backend, vectors)
@@ -189,7 +191,7 @@ def test_values_that_are_no_numbers(backend, bad):
         )
 
 
-@pytest.mark.parametrize("backend", [*KEY_HOLDERS, ALL[4]])
+@pytest.mark.parametrize("backend", [*KEY_HOLDERS, ALL[4], PARTY_MASKING])
 def test_mixed_up_sums_raise(backend):
     sessions = start_sessions(backend, make_contexts(3))
     ones = np.ones((3, 4))
@@ -279,7 +281,7 @@ def test_another_key_raises(backend):
         theirs["party 1"].reveal(replace(total, key=relabelled))
 
 
-@pytest.mark.parametrize("backend", KEY_HOLDERS)
+@pytest.mark.parametrize("backend", [*KEY_HOLDERS, PARTY_MASKING])
 def test_coordinator_cannot_open(backend):
     sessions = start_sessions(backend, make_contexts(2))
     total = backend.add(hide_all(sessions, np.ones((2, 5))))

@@ -10,6 +10,7 @@ from skprivbn.crypto import (
     HiddenVector,
     MaskingBackend,
     PaillierBackend,
+    PartyMaskingBackend,
     PlaintextBackend,
     _authentication,
     _ckks,
@@ -23,6 +24,7 @@ from tests.federation.protocol import MeanParty, MeanTerms
 BACKENDS = {
     "masking": MaskingBackend(),
     "recovery": MaskingBackend(recovery=True),
+    "party-masking": PartyMaskingBackend(),
     "plaintext": PlaintextBackend(),
     "paillier": PaillierBackend(key_size=512, insecure_test_key=True),
     "ckks": CKKSBackend(),
