@@ -21,14 +21,15 @@ export MPLBACKEND ?= Agg
 .PHONY: doc bench check-package clean
 
 help:
-	@echo "make demo       fit the headline estimators on shipped data; writes demo/index.html"
-	@echo "make demo-federation  three hospitals on this machine, on NVIDIA FLARE"
-	@echo "make test       lint, doctests and tests"
+	@echo "Times are those of two idle cores, after a minute or two of installing on first use."
+	@echo "make demo       headline estimators on shipped data, as demo/index.html (20 seconds)"
+	@echo "make demo-federation  three hospitals on this machine, on NVIDIA FLARE (half a minute)"
+	@echo "make test       lint, doctests and tests (minutes)"
 	@echo "make test-slow  the tests that take longer than CI allows"
-	@echo "make test-browser  pages in headless Chromium, if installed"
+	@echo "make test-browser  pages in headless Chromium, if installed (two minutes)"
 	@echo "make fuzz       random inputs, for minutes; make test has seconds of it"
 	@echo "make soak       hundreds of fits with failing parties: does anything pile up?"
-	@echo "make doc        user guide, gallery and API reference, in doc/_build/html"
+	@echo "make doc        user guide, gallery and API reference, in doc/_build/html (two minutes)"
 	@echo "make bench      compare with peers and write benchmarks/REPORT.md"
 	@echo "make lint       check style, types and known weaknesses; make format repairs style"
 	@echo "make audit      known vulnerabilities of installed packages; needs the internet"
