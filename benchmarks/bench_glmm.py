@@ -5,12 +5,18 @@ Run with ``python benchmarks/bench_glmm.py`` (about a minute). The peer is lme4'
 are against it: the largest of the slopes (of features with variance one), intercept
 and scale of the random effects, log-likelihood, and the relative error of the standard
 errors. The last line is the number of rounds that Metropolis-Hastings would take with
-one proposal per round trip.
+one proposal per round trip. Linear and Poisson models follow, against the same model on
+pooled rows in lme4.
+
+``--simulate N`` fits N random studies (those of the slow tests) and compares the first
+thirty with lme4: divergences, log-likelihoods below lme4's, boundary fits that only one
+of both says.
 """
 
 import argparse
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -19,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from _record import record
 
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMM, PrivateGLMMRegressor
 
 CASES = {
     "quadrature, plaintext": {"backend": "plaintext"},
@@ -81,12 +87,122 @@ def fit_over_parties(options, X, y, cluster, party):
     return estimates, np.append(model.intercept_se_, model.coef_se_), seconds, model
 
 
+LMER = """
+suppressMessages(library(lme4))
+rows <- read.csv(commandArgs(TRUE)[1])
+spent <- system.time(model <- {call})
+cat(sprintf("%.12g", c(logLik(model), sum(spent[c("user.self", "sys.self")]))))
+"""
+MODELS = {
+    "linear, slopes": (
+        "lmer(y ~ x0 + x1 + x2 + (x0 | cluster), data = rows)",
+        {"slopes": [0]},
+    ),
+    "poisson, slopes": (
+        "glmer(y ~ x0 + x1 + x2 + (x0 | cluster), data = rows, family = poisson)",
+        {"family": "poisson", "slopes": [0]},
+    ),
+}
+
+
+def run_r(script, X, y, cluster):
+    """Return the numbers that an R script prints about rows; None without R."""
+    if shutil.which("Rscript") is None:
+        return None
+    names = [f"x{j}" for j in range(X.shape[1])]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        table = np.column_stack([X, y, cluster])
+        header = ",".join([*names, "y", "cluster"])
+        np.savetxt(path, table, "%.17g", ",", header=header, comments="")
+        command = ["Rscript", "-e", script, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return None
+    return np.array(done.stdout.split(), dtype=float)
+
+
+def compare_models(X, cluster, party):
+    """Yield cost and log-likelihood of other models next to lme4's."""
+    rng = np.random.default_rng(1)
+    n_clusters = cluster.max() + 1
+    eta = X @ [0.4, -0.3, 0.2] + 0.6 * rng.normal(size=n_clusters)[cluster]
+    eta += 0.4 * rng.normal(size=n_clusters)[cluster] * X[:, 0]
+    targets = {"gaussian": eta + rng.normal(size=len(X))}
+    targets["poisson"] = rng.poisson(np.exp(eta)).astype(float)
+    for case, (call, options) in MODELS.items():
+        y = targets[options.get("family", "gaussian")]
+        model, start = PrivateGLMMRegressor(**options), time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, y, cluster=cluster, party=party)
+        seconds = time.process_time() - start
+        peer = run_r(LMER.replace("{call}", call), X, y, cluster)
+        row = {
+            "case": case,
+            "n": len(X),
+            "clusters": int(n_clusters),
+            "parties": len(model.ledger_.parties),
+            "EM iterations": model.n_iter_,
+            "rounds": model.ledger_.n_rounds,
+            "MB": model.ledger_.total_bytes / 1e6,
+            "CPU seconds": seconds,
+        }
+        if peer is not None:
+            row["ratio to peer"] = seconds / peer[1]
+            row["error of log-likelihood"] = abs(model.log_likelihood_ - peer[0])
+        yield row
+
+
+SIMULATED = """
+suppressMessages(library(lme4))
+rows <- read.csv(commandArgs(TRUE)[1])
+model <- suppressMessages(suppressWarnings(glmer(y ~ x0 + x1 + (1 | cluster),
+    data = rows, family = binomial, nAGQ = 25)))
+cat(sprintf("%.12g", c(logLik(model), isSingular(model, tol = 1e-3))))
+"""
+
+
+def simulate_studies(n_studies, n_compared=30):
+    """Fit random studies; print what went wrong, and where lme4 is better."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.mixed_model.test_estimates_simulated import (
+        assert_nothing_better,
+        draw,
+        fit,
+    )
+
+    wrong, below, flags, rounds = 0, 0, 0, []
+    for seed in range(n_studies):
+        X, y, cluster, party = draw(seed)
+        model = fit(X, y, cluster, party)
+        rounds.append(model.ledger_.n_rounds)
+        try:
+            assert_nothing_better(model, X, y, cluster)
+        except AssertionError:
+            wrong += 1
+            print(f"study {seed}: something is better than {model.log_likelihood_}")
+        peer = run_r(SIMULATED, X, y, cluster) if seed < n_compared else None
+        if peer is not None:
+            below += model.log_likelihood_ < peer[0] - 1e-4
+            flags += model.singular_ != bool(peer[1])
+    print(
+        f"{n_studies} studies: {wrong} wrong, {below} below lme4, {flags} boundary "
+        f"fits said by one only; rounds {np.median(rounds):.0f} (median), "
+        f"{max(rounds)} (most)"
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--clusters", type=int, default=30)
     parser.add_argument("--parties", type=int, default=5)
+    parser.add_argument("--simulate", type=int, default=0, metavar="N")
     arguments = parser.parse_args()
+    if arguments.simulate:
+        simulate_studies(arguments.simulate)
+        return
     data = simulate(arguments.rows, arguments.clusters, arguments.parties)
     peer = fit_with_lme4(*data[:3])
     name = "lme4, pooled"
@@ -128,6 +244,9 @@ def main():
                 "relative error of standard errors": np.abs(errors / peer[1] - 1).max(),
             }
         )
+    for row in compare_models(data[0], data[2], data[3]):
+        print({k: v for k, v in row.items() if k not in ("n", "clusters", "parties")})
+        rows.append(row)
     n_steps = model.n_draws + model.n_burn_in
     saved = n_steps - -(-n_steps // model.batch_size)
     unbatched = ledger.n_rounds + model.n_iter_ * saved
