@@ -13,6 +13,7 @@ from sklearn.callback import CallbackSupportMixin
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
+from skprivbn.graphical_model._bins import check_bins
 from skprivbn.graphical_model._combinations import check_combinations
 from skprivbn.graphical_model._counting import Contribution, resolve_cliques
 from skprivbn.graphical_model._holders import OneHolder, single_holder_ledger
@@ -38,7 +39,7 @@ from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
 from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.graphical_model._spending import SpendingMixin
 from skprivbn.graphical_model._states import (
-    check_column_states,
+    check_domain,
     null_codes,
     public_states,
     states_from_data,
@@ -106,6 +107,10 @@ class DPCGMLearner(
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         None takes the categories of a dataframe to be public; without categories,
         states are read off the data, which is not private.
+
+    bins : mapping of column to array-like, default=None
+        Edges of continuous columns, which then need no `states`: public, or found
+        privately. Numbers outside go to the nearest bin, :meth:`sample` draws within.
 
     inference : {"auto", "exact", "loopy", "nlbp"}, default="auto"
         Exact inference, or loopy belief propagation; "auto" takes the first if no
@@ -222,6 +227,9 @@ class DPCGMLearner(
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
 
+    bins_ : dict of str to tuple
+        Edges of continuous columns.
+
     n_iter_ : int
         Iterations of "cgm" or "naive".
 
@@ -270,6 +278,7 @@ class DPCGMLearner(
         "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
         "method": [StrOptions({"auto", "cgm", "naive", "psgd"})],
         "states": [Mapping, list, tuple, None],
+        "bins": [Mapping, None],
         "inference": [StrOptions({"auto", "exact", "loopy", "nlbp"})],
         "regularization": [Interval(Real, 0, None, closed="neither")],
         "discrepancy": [Interval(Real, 0, None, closed="left")],
@@ -300,6 +309,7 @@ class DPCGMLearner(
         min_honest: int | None = None,
         method: str = "auto",
         states: Mapping | Sequence | None = None,
+        bins: Mapping[str | int, ArrayLike] | None = None,
         inference: str = "auto",
         regularization: float = 1e-4,
         discrepancy: float = 0.7,
@@ -325,6 +335,7 @@ class DPCGMLearner(
         self.min_honest = min_honest
         self.method = method
         self.states = states
+        self.bins = bins
         self.inference = inference
         self.regularization = regularization
         self.discrepancy = discrepancy
@@ -387,7 +398,9 @@ class DPCGMLearner(
             self, X, party, dtype=None, ensure_all_finite=False, aligned=aligned
         )
         several = party is not None or hasattr(X, "federate")
-        states = public_states(self.states, self._nodes(), partition)
+        states = public_states(
+            self.states, self._nodes(), partition, self._checked_bins()
+        )
         check_combinations(self, several, aligned, states)
         with tell_progress(self, X, y, step="step") as progress:
             if self.method == "psgd":
@@ -438,11 +451,13 @@ class DPCGMLearner(
             raise ValueError(f"noise must be 'laplace' or 'gaussian', got {noise!r}")
         if self.states is None:
             raise ValueError("fit_marginals needs states=, those of all columns")
-        self.n_features_in_ = len(self.states)
+        names = list(self.states)
         if isinstance(self.states, Mapping):
-            self.feature_names_in_ = np.asarray(list(self.states), dtype=object)
+            names = list(dict.fromkeys([*self.states, *(self.bins or {})]))
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        self.n_features_in_ = len(names)
         nodes = self._nodes()
-        states = check_column_states(self.states, nodes)
+        states = check_domain(self.states, self._checked_bins(), nodes)
         make_layout = partial(self._layout, states)
         tables = read_tables(
             noisy_tables, std, noise, nodes, make_layout, self.cliques, self.tied
@@ -462,6 +477,9 @@ class DPCGMLearner(
             None if states is None else null_codes(states, self.null_state),
         )
 
+    def _checked_bins(self):
+        return check_bins(self.bins, self._nodes())
+
     def _check_states(self, states, check):
         """Refuse states that do not go with the other parameters."""
         self._contribution(states)  # may raise
@@ -471,7 +489,9 @@ class DPCGMLearner(
     def _read_states(self, partition, check):
         """Return states that are read off the rows, once they have been checked."""
         (block,) = partition._blocks.values()
-        states = states_from_data(block["X"], self._nodes())
+        bins = self._checked_bins()
+        states = states_from_data(block["X"], self._nodes(), bins)
+        states = check_domain(states, bins, self._nodes())
         self._check_states(states, check)
         return states
 
@@ -497,7 +517,8 @@ class DPCGMLearner(
     def _rows_of(self, partition, states):
         (block,) = partition._blocks.values()
         contribution = self._contribution(states)
-        return check_rows(block, self._nodes(), states, contribution, self.missing)
+        options = contribution, self.missing, self._checked_bins()
+        return check_rows(block, self._nodes(), states, *options)
 
     def _ask_holder(self, plan, partition, states):
         holder = OneHolder(
@@ -519,6 +540,7 @@ class DPCGMLearner(
             self._contribution(states),
             self.missing,
             plan.noise,
+            self._checked_bins(),
         )
         with self._federate(partition, plan.party_class, settings) as federation:
             released = plan.from_several(federation)
@@ -577,6 +599,7 @@ class DPCGMLearner(
 
     def _set_model(self, layout, theta, states):
         self.network_ = make_field(layout, theta, self._nodes(), states)
+        self.bins_ = self._checked_bins()
         self.cliques_ = self.network_.cliques
         self.potentials_ = dict(self.network_.potentials)
         self.log_partition_ = self.network_.log_partition

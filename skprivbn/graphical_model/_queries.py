@@ -1,13 +1,24 @@
 """What a fitted field answers: scores, missing entries, marginals, synthetic rows."""
 
+from importlib import import_module
+from importlib.util import find_spec
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skprivbn.bayesian_network._labels import label_dtype
 from skprivbn.federation.site._demands import check_size
+from skprivbn.graphical_model._bins import (
+    bin_labels,
+    check_bins,
+    draw_within,
+    fill_in,
+    to_labels,
+)
 from skprivbn.graphical_model._counting import resolve_cliques
 from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
@@ -26,13 +37,15 @@ class RandomFieldQueries:
     """Methods of estimators that keep a fitted MarkovRandomField in `network_`."""
 
     network_: Any
+    bins_: Any
 
     def _nodes(self):
         return column_names(self)
 
     def _rows(self, X):
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
+        rows = validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
+        return to_labels(rows, self.network_.nodes, self.bins_)
 
     def _public_model(self):
         field = self.network_
@@ -42,6 +55,7 @@ class RandomFieldQueries:
             "cliques": [list(clique) for clique in field.cliques],
             "potentials": list(field.potentials.values()),
             "inference": field.inference,
+            "bins": {node: list(edges) for node, edges in self.bins_.items()},
         }
 
     @classmethod
@@ -67,6 +81,10 @@ class RandomFieldQueries:
             check_size(elimination_order(scopes, sizes)[1])
         estimator = cls()
         estimator.network_ = field
+        estimator.bins_ = check_bins(model["bins"], field.nodes)
+        labels = {node: bin_labels(edges) for node, edges in estimator.bins_.items()}
+        if any(field.states[node] != own for node, own in labels.items()):
+            raise ValueError("the bins are not those of the field")
         return estimator
 
     def _row_scores(self, X):
@@ -148,8 +166,8 @@ class RandomFieldQueries:
         check_is_fitted(self)
         if hasattr(X, "federate"):
             return predict_at_sites(self, X, "predict", **_CHECKS)
-        rows = self._rows(X)
-        return self.network_.predict(rows)
+        completed = self.network_.predict(self._rows(X))
+        return fill_in(X, completed, self.network_.nodes, self.bins_)
 
     def marginal(self, columns: Any) -> np.ndarray:
         """Return the joint distribution of some columns.
@@ -170,9 +188,7 @@ class RandomFieldQueries:
         (scope,) = resolve_cliques([[columns] if single else columns], nodes)
         return self.network_.query([nodes[i] for i in scope])
 
-    def sample(
-        self, n_samples: int = 1, random_state: RandomStateLike = None
-    ) -> np.ndarray:
+    def sample(self, n_samples: int = 1, random_state: RandomStateLike = None) -> Any:
         """Draw synthetic rows; costs no privacy.
 
         Parameters
@@ -184,11 +200,26 @@ class RandomFieldQueries:
 
         Returns
         -------
-        X : ndarray of shape (n_samples, n_features)
-            Labels.
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            Labels, and numbers drawn within `bins`. A frame if columns have names (and
+            pandas is installed), each column with the type of its labels.
         """
         check_is_fitted(self)
-        return self.network_.sample(n_samples, random_state)
+        rng = check_random_state(random_state)
+        nodes, states = self.network_.nodes, self.network_.states
+        drawn = dict(zip(nodes, self.network_.sample(n_samples, rng).T))
+        for node, labels in drawn.items():
+            if node in self.bins_:
+                drawn[node] = draw_within(labels, self.bins_[node], rng)
+            else:
+                drawn[node] = labels.astype(label_dtype({node: states[node]}))
+        if hasattr(self, "feature_names_in_") and find_spec("pandas") is not None:
+            return import_module("pandas").DataFrame(drawn)
+        # the plainest type that all columns have in common
+        kinds = {column.dtype.kind for column in drawn.values()}
+        mixed = len(kinds - {"i", "f"}) > 0 and len(kinds) > 1
+        columns = [c.astype(object) if mixed else c for c in drawn.values()]
+        return np.column_stack(columns)
 
     def to_networkx(self) -> Any:
         """Return the learnt graph as a ``networkx.Graph``.

@@ -14,6 +14,7 @@ from skprivbn.federation import (
     operation,
 )
 from skprivbn.federation._old_settings import check_noise
+from skprivbn.graphical_model._bins import to_labels
 from skprivbn.graphical_model._counting import (
     Contribution,
     count_tables,
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 
-def check_rows(block, nodes, states, contribution, missing):
+def check_rows(block, nodes, states, contribution, missing, bins=None):
     """Return codes, individuals and weights of a holder's rows, or raise ValueError.
 
     Parameters
@@ -46,8 +47,10 @@ def check_rows(block, nodes, states, contribution, missing):
         What one person may add.
     missing : {"error", "skip"}
         Whether entries may be missing.
+    bins : dict of str to sequence of numbers, default=None
+        Edges of continuous columns.
     """
-    codes = encode(block["X"], nodes, states)
+    codes = encode(to_labels(block["X"], nodes, bins), nodes, states)
     if missing == "error" and (codes == MISSING).any():
         column = nodes[(codes == MISSING).any(axis=0).argmax()]
         raise ValueError(
@@ -81,7 +84,7 @@ def _check_weight(weight, contribution):
     return integers
 
 
-def tables_settings(layout, nodes, states, contribution, missing, noise):
+def tables_settings(layout, nodes, states, contribution, missing, noise, bins=None):
     """Public parameters of the protocol, in a form that travels."""
     null_codes = contribution.null_codes
     return {
@@ -94,6 +97,7 @@ def tables_settings(layout, nodes, states, contribution, missing, noise):
         "max_weight": contribution.max_weight,
         "null_codes": None if null_codes is None else list(null_codes),
         "missing": missing,
+        "bins": {node: list(edges) for node, edges in (bins or {}).items()},
         "noise": {
             "kind": noise.kind,
             "epsilon": noise.epsilon,
@@ -168,6 +172,7 @@ class TablesParty(Party):
                     self.states,
                     self.contribution,
                     self.settings["missing"],
+                    self.settings["bins"],
                 )
             except ValueError:
                 raise PartyRefusal("invalid-data") from None

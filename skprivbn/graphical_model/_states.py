@@ -1,11 +1,15 @@
 """Which states every column may take: a public fact."""
 
+from collections.abc import Mapping
+
 from skprivbn.bayesian_network._checks import check_states, per_node
 from skprivbn.bayesian_network._labels import sorted_states
+from skprivbn.graphical_model._bins import bin_labels
 from skprivbn.utils import warn_leak
 
 __all__ = [
     "check_column_states",
+    "check_domain",
     "null_codes",
     "public_states",
     "states_from_data",
@@ -31,7 +35,7 @@ def check_column_states(states, nodes):
     return {node: check_states(node, labels) for node, labels in states.items()}
 
 
-def public_states(states, nodes, partition):
+def public_states(states, nodes, partition, bins):
     """Return the states that are known without the rows, or None.
 
     Parameters
@@ -41,34 +45,73 @@ def public_states(states, nodes, partition):
     nodes : sequence of str
     partition : HorizontalPartition or RemoteRows
         Its categories are taken if the user gives nothing.
+    bins : dict of str to tuple
+        Edges of continuous columns.
 
     Returns
     -------
     states : dict of str to tuple, or None
     """
-    if states is None and set(nodes) <= set(partition.categories):
+    rest = [node for node in nodes if node not in bins]
+    if states is None and not set(rest) <= set(partition.categories):
+        return None
+    if states is None and rest:
         warn_leak(
             "the categories of the columns are taken to be public. Those that pandas "
             "makes of the values that occur (astype('category')) are not: which values "
             "occur is then released exactly, outside the privacy guarantee. Pass "
             "states= with the publicly known states"
         )
-        states = partition.categories
-    return None if states is None else check_column_states(states, nodes)
+        states = {node: partition.categories[node] for node in rest}
+    return check_domain(states, bins, nodes)
 
 
-def states_from_data(X, nodes):
-    """Read the states off the data, which is not private, and say so."""
+def check_domain(states, bins, nodes):
+    """Return {node: labels}; those of binned columns are their bins.
+
+    Parameters
+    ----------
+    states : mapping, sequence or None
+        As in :func:`check_column_states`. A mapping may leave out binned columns, and a
+        sequence has None for them.
+    bins : dict of str to tuple
+        Edges.
+    nodes : sequence of str
+        Names of the columns.
+
+    Returns
+    -------
+    states : dict of str to tuple
+    """
+    binned = {node: bin_labels(edges) for node, edges in bins.items()}
+    if states is None or isinstance(states, Mapping):
+        given = dict(states or {})
+    else:
+        given = per_node(states, nodes, "states")
+        given = {node: s for node, s in given.items() if s is not None}
+    twice = [node for node in binned if node in given]
+    if twice:
+        raise ValueError(f"column {twice[0]!r} has states= and bins=: give one of them")
+    return check_column_states({**given, **binned}, nodes)
+
+
+def states_from_data(X, nodes, bins=()):
+    """Read states off the data, which is not private, and say so.
+
+    Those of columns with bins are known.
+    """
     warn_leak(
         "the states of the columns are read off the data: which values occur is "
         "released exactly, outside the privacy guarantee. Pass states= with the "
         "publicly known states"
     )
-    states = {node: sorted_states(X[:, j]) for j, node in enumerate(nodes)}
+    states = {
+        node: sorted_states(X[:, j]) for j, node in enumerate(nodes) if node not in bins
+    }
     for node, labels in states.items():
         if not labels:
             raise ValueError(f"column {node!r} has no value; pass states=")
-    return check_column_states(states, nodes)
+    return states
 
 
 def null_codes(states, null_state):

@@ -127,7 +127,9 @@ def test_labels_names_and_synthetic_rows_of_a_frame(X):
     found.fit(frame)
     assert set(found.noisy_marginals_) == {("colour", "size"), ("size", "flag")}
     rows = found.sample(300, random_state=0)
-    assert set(rows[:, 0]) == {"red", "green", "blue"}
+    assert set(rows["colour"]) == {"red", "green", "blue"}
+    assert [dtype.kind for dtype in rows.dtypes[1:]] == ["i", "b"]
+    assert found.score(rows) > found.score(rows.sample(frac=1).assign(flag=True))
     assert found.score(frame) == pytest.approx(found.score(frame.to_numpy(object)))
     row = pd.DataFrame({"colour": ["red"], "size": [None], "flag": [None]})
     completed = found.predict(row)[0]

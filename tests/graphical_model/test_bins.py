@@ -1,0 +1,122 @@
+"""Continuous columns: to bins, and back."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.graphical_model._bins import (
+    check_bins,
+    draw_within,
+    fill_in,
+    to_labels,
+)
+from skprivbn.privacy import PrivacyAccountant
+
+EDGES = (0, 10, 20, 50)
+
+
+def frame(n_rows=4000, seed=0):
+    rng = np.random.default_rng(seed)
+    age = rng.integers(0, 51, size=n_rows)
+    income = np.where(
+        age > 20, rng.normal(40.0, 5.0, n_rows), rng.normal(10, 3, n_rows)
+    )
+    work = np.where(age > 20, "yes", "no")
+    return pd.DataFrame({"age": age, "income": income, "work": work})
+
+
+def learner(**parameters):
+    defaults = {
+        "epsilon": 8.0,
+        "delta": 1e-6,
+        "states": {"work": ["no", "yes"]},
+        "bins": {"age": EDGES, "income": np.linspace(0.0, 60.0, 13)},
+        "accountant": PrivacyAccountant(epsilon=np.inf, delta=0.1),
+    }
+    return DPCGMLearner(**{**defaults, **parameters})
+
+
+def test_numbers_go_to_the_bin_they_are_in_or_near():
+    X = np.array([[0.0], [9.9], [10.0], [49.0], [50.0], [99.0], [-3.0], [np.nan]])
+    found = to_labels(X, ["a"], {"a": EDGES})[:, 0]
+    assert_array_equal(found, [0, 0, 10, 20, 20, 20, 0, np.nan])
+    mixed = np.array([["x", 12], ["y", None]], dtype=object)
+    found = to_labels(mixed, ["a", "b"], {"b": EDGES})
+    assert found[0].tolist() == ["x", 10.0]
+    assert np.isnan(found[1, 1])
+    with pytest.raises(ValueError, match="no numbers"):
+        to_labels(mixed, ["a", "b"], {"a": EDGES})
+
+
+@pytest.mark.parametrize("edges", [EDGES, (0.0, 10.0, 20.0, 50.0)])
+def test_draws_stay_in_their_bin(edges):
+    labels = np.repeat([0.0, 10.0, 20.0], 1000)
+    drawn = draw_within(labels, edges, np.random.RandomState(0))
+    assert drawn.dtype.kind == ("i" if isinstance(edges[0], int) else "f")
+    assert_array_equal(to_labels(drawn[:, None], ["a"], {"a": edges})[:, 0], labels)
+    if drawn.dtype.kind == "i":
+        assert set(drawn) == set(range(51))
+
+
+def test_filled_in_numbers_are_middles_and_others_stay():
+    X = np.array([[3.0], [np.nan]])
+    completed = np.array([[0.0], [20.0]])
+    assert_array_equal(fill_in(X, completed, ["a"], {"a": EDGES}), [[3.0], [35.0]])
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_frame_comes_back_with_its_types(several):
+    X = frame()
+    party = np.arange(len(X)) % 3 if several else None
+    found = learner().fit(X, party=party)
+    rows = found.sample(4000, random_state=0)
+    assert rows.columns.tolist() == X.columns.tolist()
+    assert [d.kind for d in rows.dtypes][:2] == ["i", "f"]
+    assert set(rows["work"]) == {"no", "yes"}
+    for work in ("no", "yes"):
+        drawn, true = (t.loc[t["work"] == work] for t in (rows, X))
+        assert abs(drawn["income"].mean() - true["income"].mean()) < 2.5
+        assert abs(drawn["age"].mean() - true["age"].mean()) < 2.5
+    gaps = pd.DataFrame({"age": [40, 5], "income": [np.nan, 9.5], "work": [None] * 2})
+    completed = found.predict(gaps)
+    assert completed[:, 0].tolist() == [40, 5]
+    assert 30 < completed[0, 1] < 50
+    assert completed[1, 1:].tolist() == [9.5, "no"]
+    assert np.isfinite(found.score(X))
+
+
+def test_bins_alone_are_public():
+    X = frame()[["age", "income"]]
+    # PrivacyLeakWarning is an error here
+    found = learner(states=None).fit(X)
+    assert_allclose(found.marginal("age").sum(), 1)
+    rows = learner(states=None, bins={0: EDGES, 1: [0.0, 30.0, 60.0]})
+    drawn = rows.fit(X.to_numpy()).sample(5, random_state=0)
+    assert drawn.shape == (5, 2)
+    assert drawn.dtype == float
+
+
+BAD = {
+    "no column": ({"size": EDGES}, "no column"),
+    "one edge": ({"a": [1.0]}, "two or more"),
+    "text": ({"a": ["x", "y"]}, "two or more"),
+    "order": ({"a": [2, 1]}, "increasing"),
+    "infinite": ({"a": [0, np.inf]}, "finite"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_bins(name):
+    bins, message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        check_bins(bins, ["a"])
+
+
+def test_states_and_bins_of_one_column_are_refused():
+    accountant = PrivacyAccountant(epsilon=1.0, delta=1e-5)
+    states = {"work": ["no", "yes"], "age": 3}
+    with pytest.raises(ValueError, match="give one of them"):
+        learner(states=states, accountant=accountant).fit(frame())
+    assert accountant.spent().epsilon == 0
