@@ -113,7 +113,7 @@ class Contribution:
     kind: str = "record"
     max_records: int = 1
     max_weight: int = 1
-    null_codes: tuple | None = None
+    null_codes: tuple[int, ...] | None = None
 
     def __post_init__(self):
         # Settings come from the coordinator: with a kind that no rule below knows, or

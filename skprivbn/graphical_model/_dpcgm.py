@@ -34,7 +34,7 @@ from skprivbn.graphical_model._learning import (
 from skprivbn.graphical_model._plans import Released, plan_release
 from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._release import TablesParty, check_rows, tables_settings
+from skprivbn.graphical_model._release import TablesParty, check_rows
 from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
 from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.graphical_model._spending import SpendingMixin
@@ -533,16 +533,18 @@ class DPCGMLearner(
         return plan.from_one(holder), ledger
 
     def _ask_parties(self, plan, partition, states):
-        settings = tables_settings(
-            plan.layout,
-            self._nodes(),
-            states,
-            self._contribution(states),
-            self.missing,
-            plan.noise,
-            self._checked_bins(),
-        )
-        with self._federate(partition, plan.party_class, settings) as federation:
+        common = {
+            "nodes": list(self._nodes()),
+            "states": [list(labels) for labels in states.values()],
+            "bins": {node: list(edges) for node, edges in self._checked_bins().items()},
+            "contribution": self._contribution(states),
+            "missing": self.missing,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "min_honest": self.min_honest,
+        }
+        terms = plan.terms(common)
+        with self._federate(partition, plan.party_class, terms) as federation:
             released = plan.from_several(federation)
         return released, federation.ledger
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from skprivbn.graphical_model._counting import resolve_cliques
 from skprivbn.graphical_model._elimination import EliminationPlan, elimination_order
-from skprivbn.graphical_model._loopy import LoopyPropagation
+from skprivbn.graphical_model._loopy import LoopyPropagation, comes_to_rest
 from skprivbn.utils import warn_user
 
 __all__ = ["TableLayout", "check_table_sizes", "choose_inference", "support_of"]
@@ -155,7 +155,8 @@ def choose_inference(inference, cliques, sizes, max_cells):
     Parameters
     ----------
     inference : {"auto", "exact", "loopy", "nlbp"}
-        "loopy" is always approximate; "exact" raises instead of falling back.
+        "loopy" is always approximate; "exact" raises instead of falling back. The
+        others raise where falling back would not work either.
     cliques : list of tuple of int
     sizes : sequence of int
     max_cells : int
@@ -175,6 +176,12 @@ def choose_inference(inference, cliques, sizes, max_cells):
     )
     if inference == "exact":
         raise ValueError(f"{message}: use fewer cliques, or inference='loopy'")
+    if not comes_to_rest(cliques, sizes):
+        raise ValueError(
+            f"{message}, and loopy belief propagation does not converge on so dense a "
+            "graph: use cliques='aim', which bounds the size of the model, fewer "
+            "cliques, a larger max_cells, or inference='loopy' to try all the same"
+        )
     warn_user(f"{message}; loopy belief propagation is used, which is approximate")
     return LoopyPropagation(cliques, sizes, warm_start=True)
 

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["LoopyPropagation", "forest_weights"]
+__all__ = ["LoopyPropagation", "comes_to_rest", "forest_weights"]
 
 _TINY = 1e-300
 #: change of messages in the last round up to which they count as converged
@@ -188,6 +188,37 @@ class _Stack:
             )
             for variables, message in zip(self.scopes, sent)
         ]
+
+
+def comes_to_rest(cliques, sizes, n_trials=3, spread=0.5):
+    """Tell whether messages converge for made-up potentials of this graph.
+
+    Whether they do depends more on how dense the graph is than on the potentials, so
+    that it can be said before there are any.
+
+    Parameters
+    ----------
+    cliques : list of tuple of int
+        Scopes.
+    sizes : sequence of int
+        Number of states of each variable.
+    n_trials : int, default=3
+        One that converges is enough.
+    spread : float, default=0.5
+        Standard deviation of the log-potentials.
+
+    Returns
+    -------
+    converges : bool
+    """
+    rng = np.random.default_rng(0)
+    engine = LoopyPropagation(cliques, sizes)
+    for _ in range(n_trials):
+        shapes = [(1, *(sizes[i] for i in clique)) for clique in cliques]
+        engine.forward([np.exp(spread * rng.normal(size=shape)) for shape in shapes])
+        if engine.converged:
+            return True
+    return False
 
 
 def forest_weights(cliques, n_variables):

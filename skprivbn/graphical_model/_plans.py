@@ -13,13 +13,17 @@ from skprivbn.graphical_model._counting import (
 )
 from skprivbn.graphical_model._layout import check_table_sizes
 from skprivbn.graphical_model._noisy_tables import NoisyTables
-from skprivbn.graphical_model._release import TablesParty, release_tables
+from skprivbn.graphical_model._release import TablesParty, TablesTerms, release_tables
 from skprivbn.graphical_model._selection import TreeBudget, measure_tree
-from skprivbn.graphical_model._shared_adaptive import AdaptiveParty, SeveralHolders
+from skprivbn.graphical_model._shared_adaptive import (
+    AdaptiveParty,
+    AdaptiveTerms,
+    SeveralHolders,
+)
 from skprivbn.graphical_model._shared_tree import (
     SharedTreeBudget,
     TreeParty,
-    all_pairs,
+    TreeTerms,
     release_tree,
 )
 from skprivbn.privacy import CountMechanism, distribute
@@ -73,8 +77,9 @@ def plan_release(learner, contribution, n_parties=None):
     -------
     plan : object
         With `noise`, `rho`, `what`; ``check(sizes, make_layout)`` raises what can be
-        raised before budget is spent; ``from_one(holder)`` and
-        ``from_several(federation)`` return what was :class:`Released`.
+        raised before budget is spent; ``terms(common)`` are those that parties are
+        told; ``from_one(holder)`` and ``from_several(federation)`` return what was
+        :class:`Released`.
     """
     kinds = {"aim": AdaptiveTables, "mst": PrivateTree}
     if isinstance(learner.cliques, str) and learner.cliques in kinds:
@@ -109,6 +114,13 @@ class FixedTables:
 
     def check(self, sizes, make_layout):
         self.layout = make_layout(self.cliques, self.ties)
+
+    def terms(self, common):
+        return TablesTerms(
+            **common,
+            cliques=[list(clique) for clique in self.cliques],
+            ties=self.ties.tolist(),
+        )
 
     def from_one(self, holder):
         return self._released(holder.tables(self.layout))
@@ -166,7 +178,9 @@ class SharedTree:
     def check(self, sizes, make_layout):
         self.sizes, self.make_layout = sizes, make_layout
         check_table_sizes(combinations(range(len(sizes)), 2), sizes, self.max_cells)
-        self.layout = all_pairs(sizes)
+
+    def terms(self, common):
+        return TreeTerms(**common)
 
     def from_several(self, federation):
         edges, counts = release_tree(federation, self.noise, self.sizes, self.budget)
@@ -200,7 +214,10 @@ class AdaptiveTables:
 
     def check(self, sizes, make_layout):
         self.sizes, self.make_layout = sizes, make_layout
-        self.layout = make_layout([(i,) for i in range(len(sizes))])
+        make_layout([(i,) for i in range(len(sizes))])  # may raise
+
+    def terms(self, common):
+        return AdaptiveTerms(**common)
 
     def from_one(self, holders):
         measured, missed = measure_adaptively(

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.bayesian_network._labels import label_dtype
-from skprivbn.federation.site._demands import check_size
+from skprivbn.federation import PartyRefusal
 from skprivbn.graphical_model._bins import (
     bin_labels,
     check_bins,
@@ -22,6 +22,7 @@ from skprivbn.graphical_model._bins import (
 from skprivbn.graphical_model._counting import resolve_cliques
 from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
+from skprivbn.graphical_model._release import MAX_CELLS
 from skprivbn.partition import RemoteResults
 from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names
@@ -42,10 +43,15 @@ class RandomFieldQueries:
     def _nodes(self):
         return column_names(self)
 
+    @property
+    def _edges(self):
+        """Edges of continuous columns; a field that was put in has none."""
+        return getattr(self, "bins_", {})
+
     def _rows(self, X):
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
-        return to_labels(rows, self.network_.nodes, self.bins_)
+        return to_labels(rows, self.network_.nodes, self._edges)
 
     def _public_model(self):
         field = self.network_
@@ -55,7 +61,7 @@ class RandomFieldQueries:
             "cliques": [list(clique) for clique in field.cliques],
             "potentials": list(field.potentials.values()),
             "inference": field.inference,
-            "bins": {node: list(edges) for node, edges in self.bins_.items()},
+            "bins": {node: list(edges) for node, edges in self._edges.items()},
         }
 
     @classmethod
@@ -78,7 +84,8 @@ class RandomFieldQueries:
             place = {node: i for i, node in enumerate(field.nodes)}
             scopes = [[place[node] for node in clique] for clique in field.cliques]
             sizes = [len(field.states[node]) for node in field.nodes]
-            check_size(elimination_order(scopes, sizes)[1])
+            if elimination_order(scopes, sizes)[1] > MAX_CELLS:
+                raise PartyRefusal("too-large")
         estimator = cls()
         estimator.network_ = field
         estimator.bins_ = check_bins(model["bins"], field.nodes)
@@ -167,7 +174,7 @@ class RandomFieldQueries:
         if hasattr(X, "federate"):
             return predict_at_sites(self, X, "predict", **_CHECKS)
         completed = self.network_.predict(self._rows(X))
-        return fill_in(X, completed, self.network_.nodes, self.bins_)
+        return fill_in(X, completed, self.network_.nodes, self._edges)
 
     def marginal(self, columns: Any) -> np.ndarray:
         """Return the joint distribution of some columns.
@@ -209,8 +216,8 @@ class RandomFieldQueries:
         nodes, states = self.network_.nodes, self.network_.states
         drawn = dict(zip(nodes, self.network_.sample(n_samples, rng).T))
         for node, labels in drawn.items():
-            if node in self.bins_:
-                drawn[node] = draw_within(labels, self.bins_[node], rng)
+            if node in self._edges:
+                drawn[node] = draw_within(labels, self._edges[node], rng)
             else:
                 drawn[node] = labels.astype(label_dtype({node: states[node]}))
         if hasattr(self, "feature_names_in_") and find_spec("pandas") is not None:

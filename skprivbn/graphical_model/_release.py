@@ -4,32 +4,44 @@ Each holder counts its own rows, adds its share of the noise and hides the resul
 only the noisy sum is ever known to anybody.
 """
 
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
 import numpy as np
 
 from skprivbn.bayesian_network._labels import MISSING, encode
 from skprivbn.federation import (
     Party,
     PartyRefusal,
+    Terms,
     declare_noise,
     operation,
 )
-from skprivbn.federation._old_settings import check_noise
-from skprivbn.graphical_model._bins import to_labels
+from skprivbn.graphical_model._bins import bin_labels, check_bins, to_labels
 from skprivbn.graphical_model._counting import (
     Contribution,
     count_tables,
+    resolve_cliques,
     sensitivities,
 )
 from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.privacy import CountMechanism, DistributedNoise
+from skprivbn.graphical_model._states import check_column_states
+from skprivbn.privacy import CountMechanism, distribute
 
 __all__ = [
+    "MAX_CELLS",
+    "CountingParty",
+    "CountingTerms",
     "TablesParty",
+    "TablesTerms",
     "check_rows",
     "open_sum",
     "release_tables",
-    "tables_settings",
 ]
+
+#: cells of all tables that a coordinator can make a party count at once
+MAX_CELLS = 1 << 24
 
 
 def check_rows(block, nodes, states, contribution, missing, bins=None):
@@ -84,100 +96,140 @@ def _check_weight(weight, contribution):
     return integers
 
 
-def tables_settings(layout, nodes, states, contribution, missing, noise, bins=None):
-    """Public parameters of the protocol, in a form that travels."""
-    null_codes = contribution.null_codes
-    return {
-        "cliques": [list(clique) for clique in layout.cliques],
-        "ties": layout.ties.tolist(),
-        "nodes": list(nodes),
-        "states": [list(states[node]) for node in nodes],
-        "contribution": contribution.kind,
-        "max_records": contribution.max_records,
-        "max_weight": contribution.max_weight,
-        "null_codes": None if null_codes is None else list(null_codes),
-        "missing": missing,
-        "bins": {node: list(edges) for node, edges in (bins or {}).items()},
-        "noise": {
-            "kind": noise.kind,
-            "epsilon": noise.epsilon,
-            "delta": noise.delta,
-            "scale": noise.scale,
-            "sensitivity": noise.sensitivity,
-            "n_parties": noise.n_parties,
-            "min_honest": noise.min_honest,
-        },
-    }
+@dataclass(frozen=True)
+class CountingTerms(Terms):
+    """What is counted, what one person may add, and how much noise hides it.
+
+    Parameters
+    ----------
+    nodes : list of str
+        Names of the columns.
+    states : list of list
+        Labels of each column.
+    bins : dict of str to list of float
+        Edges of continuous columns.
+    contribution : Contribution
+        What one person may add.
+    missing : {"error", "skip"}
+        Whether entries may be missing.
+    epsilon, delta : float
+        Budget of all releases together.
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise; by default half
+        of them, rounded up.
+    """
+
+    nodes: list[str]
+    states: list[list[Any]]
+    bins: dict[str, list[float]]
+    contribution: Contribution
+    missing: Literal["error", "skip"]
+    epsilon: float
+    delta: float
+    min_honest: int | None
+
+    def check(self):
+        """Refuse names and labels that are none, and bins of other columns."""
+        if len(set(self.nodes)) != len(self.nodes):
+            raise ValueError("nodes: a column is named twice")
+        check_column_states(self.states, self.nodes)
+        for node, edges in check_bins(self.bins, self.nodes).items():
+            if self.labels[node] != bin_labels(edges):
+                raise ValueError("bins: other states than these bins")
+
+    @property
+    def protects(self):
+        """Whom the noise hides: rows, or all rows of an individual."""
+        return "rows" if self.contribution.kind == "record" else "individuals"
+
+    @property
+    def labels(self):
+        """Labels of every column by its name."""
+        return dict(zip(self.nodes, map(tuple, self.states)))
+
+    @property
+    def sizes(self):
+        """Number of states of every column."""
+        return tuple(len(labels) for labels in self.states)
+
+    def memory(self, n_features):
+        """Return one number for each state, or more where there are tables."""
+        return 0, sum(self.sizes)
+
+    def mechanism(self):
+        """Return the noise that one curator would add."""
+        raise NotImplementedError
+
+    def noise(self, n_features, n_parties):
+        """Return the noise on each number that leaves the parties."""
+        if n_features != len(self.nodes):
+            raise ValueError("the terms are about other columns")
+        return distribute(self.mechanism(), n_parties, self.min_honest)
 
 
-class TablesParty(Party):
-    """A data holder: counts its rows, adds its share of noise, hides the sum."""
+@dataclass(frozen=True)
+class TablesTerms(CountingTerms):
+    """Terms of one release of tables.
 
-    @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
-        """Return the noise of the tables, calibrated anew."""
-        given = settings["noise"]
-        contribution = Contribution(
-            settings["contribution"], settings["max_records"], settings["max_weight"]
-        )
-        mechanism = CountMechanism.for_budget(
-            given["epsilon"],
-            given["delta"],
-            *sensitivities(settings["ties"], contribution),
-        )
-        return check_noise(given, mechanism, n_parties)
+    Parameters
+    ----------
+    cliques : list of list of int
+        Columns of each clique.
+    ties : list of int
+        Number of the table of each clique.
+    """
 
-    @classmethod
-    def survives_losses(cls, settings):
-        """Tell whether there is one sum only; more than `min_honest` parties stay."""
-        return cls is TablesParty
+    cliques: list[list[int]]
+    ties: list[int]
+
+    def check(self):
+        """Refuse cliques of columns, or numbers of tables, that are not there."""
+        super().check()
+        resolve_cliques(self.cliques, self.nodes)
+        # tables are numbered; a number that none has would leave room for many
+        if len(self.ties) != len(self.cliques):
+            raise ValueError("ties: one number for each clique")
+        if set(self.ties) != set(range(max(self.ties) + 1)):
+            raise ValueError("ties: numbers of tables that are not there")
+
+    def rounds(self, n_parties):
+        """Return one sum, and its hand-over."""
+        return 2
+
+    def memory(self, n_features):
+        """Return the cells of all tables."""
+        return 0, sum(prod(self.sizes[i] for i in clique) for clique in self.cliques)
+
+    def survives_losses(self):
+        """Tell that there is one sum only; more than `min_honest` parties stay."""
+        return True
+
+    def mechanism(self):
+        """Return the noise that one curator would add."""
+        sensitivity = sensitivities(self.ties, self.contribution)
+        return CountMechanism.for_budget(self.epsilon, self.delta, *sensitivity)
+
+
+class CountingParty(Party):
+    """A data holder that counts its rows, adds its share of noise, hides the sum."""
 
     def prepare(self):
         """Read the public parameters; rows are looked at only when asked."""
-        self.rows, settings = None, self.settings
-        states = dict(zip(settings["nodes"], map(tuple, settings["states"])))
-        sizes = [len(states[node]) for node in settings["nodes"]]
-        null = settings["null_codes"]
-        self.states = states
-        self.layout = TableLayout(settings["cliques"], sizes, settings["ties"])
-        self.contribution = Contribution(
-            settings["contribution"],
-            settings["max_records"],
-            settings["max_weight"],
-            None if null is None else tuple(null),
-        )
-        self.noise = DistributedNoise(**settings["noise"])
-        if len(self.context.roster) != self.noise.n_parties:
-            raise PartyRefusal("too-few-parties")
-
-    def schedule(self):
-        """One sum; where only key holders can read it, they hand it over."""
-        yield "tables"
-        yield "release"
-
-    @operation(
-        tells="its contingency tables plus its share of the noise", kind="noisy release"
-    )
-    def tables(self):
-        """Hide noisy counts."""
-        return self.hide_noisy(self.count(self.layout))
+        self.rows = None
+        n_parties = len(self.context.roster)
+        self.noise = self.terms.noise(len(self.terms.nodes), n_parties)
 
     def count(self, layout):
         """Count own rows; those that do not fit the public parameters are refused."""
+        terms = self.terms
         if self.rows is None:
+            options = terms.contribution, terms.missing, terms.bins
             try:
-                self.rows = check_rows(
-                    self.block,
-                    self.settings["nodes"],
-                    self.states,
-                    self.contribution,
-                    self.settings["missing"],
-                    self.settings["bins"],
-                )
+                self.rows = check_rows(self.block, terms.nodes, terms.labels, *options)
             except ValueError:
                 raise PartyRefusal("invalid-data") from None
         codes, individual, weight = self.rows
-        return count_tables(codes, layout, self.contribution, individual, weight)
+        return count_tables(codes, layout, terms.contribution, individual, weight)
 
     def hide_noisy(self, counts):
         """Add a fresh share of the noise to integers and hide them."""
@@ -192,6 +244,26 @@ class TablesParty(Party):
     def release(self, total):
         """Decrypt, and round: full-precision decryptions could betray the key."""
         return {"tables": np.rint(self.reveal(total)).astype(np.int64)}
+
+
+class TablesParty(CountingParty):
+    """A data holder whose tables are released once."""
+
+    terms = TablesTerms
+
+    def schedule(self):
+        """One sum; where only key holders can read it, they hand it over."""
+        yield "tables"
+        yield "release"
+
+    @operation(
+        tells="its contingency tables plus its share of the noise", kind="noisy release"
+    )
+    def tables(self):
+        """Hide noisy counts."""
+        terms = self.terms
+        layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
+        return self.hide_noisy(self.count(layout))
 
 
 def release_tables(federation, noise):

@@ -6,59 +6,62 @@ more than that of all rows, by what holders differ from each other: rows that ar
 unevenly look like dependence, which costs accuracy, never privacy.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from skprivbn.federation import PartyRefusal, declare_noise, operation
-from skprivbn.federation._old_settings import check_noise
-from skprivbn.federation.site._demands import check_size
 from skprivbn.graphical_model._adaptive import (
     PROBABILITY_UNIT,
     AdaptiveBudget,
     distances,
 )
-from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._release import TablesParty, open_sum
+from skprivbn.graphical_model._release import (
+    MAX_CELLS,
+    CountingParty,
+    CountingTerms,
+    open_sum,
+)
 
-__all__ = ["AdaptiveParty", "SeveralHolders"]
+__all__ = ["AdaptiveParty", "AdaptiveTerms", "SeveralHolders"]
 
 #: columns of the largest tables that are ever asked for
 _MAX_COLUMNS = 3
 
 
-class AdaptiveParty(TablesParty):
+@dataclass(frozen=True)
+class AdaptiveTerms(CountingTerms):
+    """Terms of tables that are chosen in rounds."""
+
+    def rounds(self, n_parties):
+        """Return the sums of all rounds, each with its hand-over."""
+        return 2 * (1 + 2 * self.budget.n_rounds)
+
+    @property
+    def budget(self):
+        """How the noise is shared by all releases."""
+        per_record = self.contribution.per_clique
+        return AdaptiveBudget(self.epsilon, self.delta, len(self.nodes), per_record)
+
+    def mechanism(self):
+        """Return the noise that one curator would add."""
+        return self.budget.noise
+
+
+class AdaptiveParty(CountingParty):
     """A data holder: one-way tables, then rounds of distances and chosen tables.
 
     Which tables are asked for, and what a model expects of them, is the coordinator's
     choice. Whatever it chooses, a person changes as many answers by as much.
     """
 
-    @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
-        """Return the noise of all releases, calibrated anew."""
-        mechanism = cls.budget_of(settings).noise
-        return check_noise(settings["noise"], mechanism, n_parties)
-
-    @staticmethod
-    def budget_of(settings):
-        """Return the AdaptiveBudget that settings ask for."""
-        contribution = Contribution(
-            settings["contribution"], settings["max_records"], settings["max_weight"]
-        )
-        return AdaptiveBudget(
-            settings["noise"]["epsilon"],
-            settings["noise"]["delta"],
-            len(settings["nodes"]),
-            contribution.per_clique,
-        )
+    terms = AdaptiveTerms
 
     def prepare(self):
         """Read the public parameters; rows are looked at only when asked."""
         super().prepare()
-        self.budget, self.n_told = self.budget_of(self.settings), 0
-        n_columns = len(self.layout.sizes)
-        if self.layout.cliques != [(i,) for i in range(n_columns)]:
-            raise PartyRefusal("refused")
+        self.budget, self.n_told = self.terms.budget, 0
 
     def schedule(self):
         """Sums in a fixed order; where only key holders can read them, they tell."""
@@ -74,7 +77,9 @@ class AdaptiveParty(TablesParty):
     )
     def one_way(self):
         """Hide noisy counts of every column."""
-        return self.hide_noisy(self.budget.units[0] * self.count(self.layout))
+        sizes = self.terms.sizes
+        layout = TableLayout([(i,) for i in range(len(sizes))], sizes)
+        return self.hide_noisy(self.budget.units[0] * self.count(layout))
 
     @operation(
         tells="distances of its tables to a model's plus its share of the noise",
@@ -110,7 +115,7 @@ class AdaptiveParty(TablesParty):
         if shape != (2, _MAX_COLUMNS) or cliques.dtype != np.int64:
             raise PartyRefusal("refused")
         cliques = [tuple(i for i in clique if i >= 0) for clique in cliques.tolist()]
-        sizes = self.layout.sizes
+        sizes = self.terms.sizes
         for clique in cliques:
             if not clique or sorted(set(clique)) != list(clique):
                 raise PartyRefusal("refused")
@@ -119,7 +124,8 @@ class AdaptiveParty(TablesParty):
         if len(cliques) > most:
             raise PartyRefusal("refused")
         layout = TableLayout(cliques, sizes)
-        check_size(layout.n_parameters)
+        if layout.n_parameters > MAX_CELLS:
+            raise PartyRefusal("too-large")
         return layout
 
 

@@ -13,16 +13,19 @@ from itertools import combinations
 import numpy as np
 
 from skprivbn.federation import PartyRefusal, declare_noise, operation
-from skprivbn.federation._old_settings import check_noise
-from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._noisy_tables import project_to_simplex
-from skprivbn.graphical_model._release import TablesParty, open_sum
+from skprivbn.graphical_model._release import (
+    CountingParty,
+    CountingTerms,
+    open_sum,
+)
 from skprivbn.privacy import CountMechanism
 
 __all__ = [
     "SharedTreeBudget",
     "TreeParty",
+    "TreeTerms",
     "all_pairs",
     "is_spanning_tree",
     "maximum_spanning_tree",
@@ -140,35 +143,39 @@ def is_spanning_tree(edges, n_columns):
     return inside and len(maximum_spanning_tree(scores, n_columns)) == n_columns - 1
 
 
-class TreeParty(TablesParty):
+@dataclass(frozen=True)
+class TreeTerms(CountingTerms):
+    """Terms of a tree that several holders choose."""
+
+    def check(self):
+        """Refuse persons with several records, for whom there is no budget."""
+        super().check()
+        if self.contribution.kind != "record" or len(self.nodes) < 2:
+            raise ValueError("a tree takes two columns and one record per person")
+
+    def rounds(self, n_parties):
+        """Return two sums, each with its hand-over."""
+        return 4
+
+    def memory(self, n_features):
+        """Return the cells of the tables of all pairs."""
+        return 0, sum(i * j for i, j in combinations(self.sizes, 2))
+
+    @property
+    def budget(self):
+        """How the noise is shared by both releases."""
+        per_record = self.contribution.per_clique
+        return SharedTreeBudget(self.epsilon, self.delta, len(self.nodes), per_record)
+
+    def mechanism(self):
+        """Return the noise that one curator would add."""
+        return self.budget.noise
+
+
+class TreeParty(CountingParty):
     """A data holder: noisy tables of all pairs first, then those of a tree."""
 
-    @classmethod
-    def privacy_noise(cls, settings, n_features, n_parties):
-        """Return the noise of both releases, calibrated anew."""
-        mechanism = cls.budget_of(settings).noise
-        return check_noise(settings["noise"], mechanism, n_parties)
-
-    @staticmethod
-    def budget_of(settings):
-        """Return the SharedTreeBudget that settings ask for."""
-        if settings["contribution"] != "record":
-            raise PartyRefusal("refused")
-        noise = settings["noise"]
-        per_record = Contribution(max_weight=settings["max_weight"]).per_clique
-        return SharedTreeBudget(
-            noise["epsilon"], noise["delta"], len(settings["nodes"]), per_record
-        )
-
-    def prepare(self):
-        """Read the public parameters; rows are looked at only when asked."""
-        super().prepare()
-        self.budget = self.budget_of(self.settings)
-        pairs = all_pairs(self.layout.sizes)
-        # a site has checked the sizes of what the settings list
-        if self.layout.cliques != pairs.cliques:
-            raise PartyRefusal("refused")
-        self.layout = pairs
+    terms = TreeTerms
 
     def schedule(self):
         """Two sums; where only key holders can read them, they hand them over."""
@@ -183,7 +190,9 @@ class TreeParty(TablesParty):
     )
     def pairs(self):
         """Hide noisy counts of all pairs."""
-        return self.hide_noisy(self.budget.pair_unit * self.count(self.layout))
+        return self.hide_noisy(
+            self.terms.budget.pair_unit * self.count(all_pairs(self.terms.sizes))
+        )
 
     @operation(
         tells="contingency tables of the tree plus its share of the noise",
@@ -192,14 +201,14 @@ class TreeParty(TablesParty):
     )
     def tree(self, edges):
         """Hide noisy counts of the tree; any tree costs the same."""
-        n_columns = len(self.layout.sizes)
+        n_columns = len(self.terms.sizes)
         if edges.shape != (n_columns - 1, 2) or edges.dtype != np.int64:
             raise PartyRefusal("refused")
         edges = [(int(i), int(j)) for i, j in edges]
         if not is_spanning_tree(edges, n_columns):
             raise PartyRefusal("refused")
-        layout = TableLayout(edges, self.layout.sizes)
-        return self.hide_noisy(self.budget.edge_unit * self.count(layout))
+        layout = TableLayout(edges, self.terms.sizes)
+        return self.hide_noisy(self.terms.budget.edge_unit * self.count(layout))
 
 
 def release_tree(federation, noise, sizes, budget):

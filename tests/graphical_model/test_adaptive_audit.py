@@ -10,8 +10,11 @@ import pytest
 from skprivbn.graphical_model._adaptive import AdaptiveBudget, measure_adaptively
 from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._holders import OneHolder
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._shared_adaptive import AdaptiveParty, _pack
+from skprivbn.graphical_model._shared_adaptive import (
+    AdaptiveParty,
+    AdaptiveTerms,
+    _pack,
+)
 from skprivbn.privacy import CountMechanism, distribute
 from tests.graphical_model.test_release_audit import (
     EPSILON,
@@ -130,14 +133,22 @@ def test_several_holders_after_colluders_took_their_noise_away(delta):
 class HonestParties:
     """What is left of a sum after colluders took their answers away."""
 
-    def __init__(self, rows, budget, noise, contribution, n_honest):
+    def __init__(self, rows, noise, contribution, n_honest):
         empty = rows[0][:0], None if rows[1] is None else rows[1][:0], None
         self.parties = [object.__new__(AdaptiveParty) for _ in range(n_honest)]
         for number, party in enumerate(self.parties):
             party.rows = rows if number == 0 else empty
-            party.budget, party.noise = budget, noise
-            party.contribution = contribution
-            party.layout = TableLayout([(i,) for i in range(N_COLUMNS)], SIZES)
+            party.terms = AdaptiveTerms(
+                nodes=["a", "b", "c"],
+                states=[[0, 1]] * N_COLUMNS,
+                bins={},
+                contribution=contribution,
+                missing="error",
+                epsilon=EPSILON,
+                delta=noise.delta,
+                min_honest=noise.min_honest,
+            )
+            party.budget, party.noise = party.terms.budget, noise
             party.hide = lambda vector: vector
 
     def one_way(self):
@@ -153,7 +164,7 @@ class HonestParties:
         return self._add("chosen", _pack(cliques))
 
     def _add(self, name, *payload):
-        return sum(getattr(party, name)(*payload)["vector"] for party in self.parties)
+        return sum(getattr(party, name)(*payload) for party in self.parties)
 
 
 @pytest.mark.slow
@@ -167,7 +178,7 @@ def test_what_honest_parties_answer(name, delta):
     exact = exact_answers(budget, contribution)
     seen = []
     for rows in rows_with_and_without(contribution):
-        parties = HonestParties(rows, budget, noise, contribution, 2)
+        parties = HonestParties(rows, noise, contribution, 2)
         told = np.stack([interrogate(parties, budget) for _ in range(400)])
         seen.append(log_ratio(told, *exact, noise))
     assert prove_epsilon(*seen, delta=delta) <= EPSILON

@@ -1,11 +1,19 @@
 """Loopy belief propagation: exact on trees, an upper bound on cycles."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model._elimination import EliminationPlan
-from skprivbn.graphical_model._loopy import LoopyPropagation, forest_weights
+from skprivbn.graphical_model._loopy import (
+    LoopyPropagation,
+    comes_to_rest,
+    forest_weights,
+)
+from skprivbn.privacy import PrivacyAccountant
 from tests.graphical_model.brute_force import SHAPES, SIZES
 
 
@@ -89,3 +97,19 @@ def test_rows_of_a_batch_do_not_touch_each_other(shape):
         assert_allclose(alone[0], together[row], atol=1e-6)
         for one, other in zip(own, beliefs):
             assert_allclose(one[0], other[row], atol=1e-6)
+
+
+def test_dense_graphs_are_told_from_sparse_ones_without_data():
+    cycle = [(i, (i + 1) % 30) for i in range(30)]
+    assert comes_to_rest(cycle, [3] * 30)
+    assert comes_to_rest(list(combinations(range(7), 2)), [4] * 7)
+    assert not comes_to_rest(list(combinations(range(30), 2)), [3] * 30)
+
+
+def test_a_dense_field_is_refused_before_budget_is_spent():
+    accountant = PrivacyAccountant(epsilon=1.0)
+    pairs = list(combinations(range(30), 2))
+    learner = DPCGMLearner(pairs, states=[3] * 30, accountant=accountant)
+    with pytest.raises(ValueError, match="does not converge on so dense a graph"):
+        learner.fit(np.zeros((50, 30), dtype=int))
+    assert accountant.spent().epsilon == 0

@@ -10,10 +10,10 @@ from skprivbn.federation import PartyRefusal
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._release import tables_settings
 from skprivbn.graphical_model._shared_tree import (
     SharedTreeBudget,
     TreeParty,
+    TreeTerms,
     all_pairs,
     dependence_tests,
     is_spanning_tree,
@@ -140,27 +140,31 @@ def test_several_holders_find_the_tree(X, parameters):
     assert found.privacy_spent_.epsilon == 20.0
 
 
-def settings_for(budget, noise):
-    states = {f"x{i}": (0, 1, 2) for i in range(5)}
-    return tables_settings(
-        all_pairs([3] * 5), list(states), states, Contribution(), "error", noise
-    )
+def terms_for(**changes):
+    fields = {
+        "nodes": [f"x{i}" for i in range(5)],
+        "states": [[0, 1, 2]] * 5,
+        "bins": {},
+        "contribution": Contribution(),
+        "missing": "error",
+        "epsilon": 1.0,
+        "delta": 0.0,
+        "min_honest": None,
+    }
+    return TreeTerms(**{**fields, **changes})
 
 
-def test_sites_recompute_the_noise_and_refuse_less():
-    budget = SharedTreeBudget(1.0, 0.0, 5)
-    settings = settings_for(budget, distribute(budget.noise, 4))
-    noise = TreeParty.privacy_noise(settings, 5, 4)
+def test_both_sides_calibrate_the_noise():
+    terms = TreeTerms.from_payload(terms_for().to_payload())
+    noise = terms.noise(5, 4)
     assert noise.epsilon == 1.0
     assert noise.sensitivity == 2 * 10 + 5 * 4
-    cheap = SharedTreeBudget(1.0, 0.0, 3)  # calibrated to fewer tables
-    for changes in (
-        {"noise": settings_for(cheap, distribute(cheap.noise, 4))["noise"]},
-        {"contribution": "normalize"},
-        {"max_weight": 2},
-    ):
-        with pytest.raises(PartyRefusal):
-            TreeParty.privacy_noise({**settings, **changes}, 5, 4)
+    assert noise == distribute(SharedTreeBudget(1.0, 0.0, 5).noise, 4)
+    assert terms.memory(5) == (0, 10 * 9)
+    weighted = terms_for(contribution=Contribution(max_weight=2))
+    assert weighted.noise(5, 4).sensitivity == 2 * noise.sensitivity
+    with pytest.raises(ValueError, match="one record per person"):
+        terms_for(contribution=Contribution("normalize"))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +177,7 @@ def test_sites_recompute_the_noise_and_refuse_less():
 )
 def test_a_party_counts_trees_only(edges):
     party = object.__new__(TreeParty)
-    party.layout = all_pairs([3] * 5)
+    party.terms = terms_for()
     with pytest.raises(PartyRefusal):
         party.tree(edges)
 

@@ -10,10 +10,10 @@ from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import Terms
 from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation.site._demands import check_demands
 from skprivbn.federation.site._host import MAX_PER_ROW, check_memory
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
-from skprivbn.graphical_model._shared_tree import TreeParty
+from skprivbn.graphical_model._counting import Contribution
+from skprivbn.graphical_model._release import TablesTerms
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
@@ -25,7 +25,6 @@ from skprivbn.structure import (
 from skprivbn.structure.admm._protocol import ADMMTerms
 from skprivbn.structure.admm._steps import ConsensusProblem
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.hostile import HostileTerms
 from tests.federation.site.loopback import connect, make_sites
 from tests.federation.site.test_host_terms import EM
 from tests.federation.test_remote_guide import CASES
@@ -118,45 +117,30 @@ def test_models_count_too(rows):
 
 
 def tables(n_states, cliques, ties):
-    return {
-        "states": [list(range(n)) for n in n_states],
-        "cliques": cliques,
-        "ties": ties,
-    }
+    return TablesTerms(
+        nodes=[f"x{i}" for i in range(len(n_states))],
+        states=[list(range(n)) for n in n_states],
+        bins={},
+        contribution=Contribution(),
+        missing="error",
+        epsilon=1.0,
+        delta=0.0,
+        min_honest=None,
+        cliques=cliques,
+        ties=ties,
+    )
 
 
 def test_tables():
     n = 256
-    check_demands(tables([n] * 4, [[0, 1, 2]], [0]), [], 4)
-    for hostile in (
-        tables([n] * 4, [[0, 1, 2], [0, 1, 3]], [0, 1]),
-        tables([n] * 4, [[0, 1, 2, 3]], [0]),
-        # numbers of tables that are not there
-        tables([2, 2], [[0, 1]], [2**40]),
-        tables([2, 2], [[0, 1]], [-1]),
-    ):
+    check_memory(tables([n] * 4, [[0, 1, 2]], [0]), 4)
+    for cliques in ([[0, 1, 2], [0, 1, 3]], [[0, 1, 2, 3]]):
         with pytest.raises(PartyRefusal, match="too-large"):
-            check_demands(hostile, [], 4)
-
-
-def test_tables_of_all_pairs_are_those_that_were_looked_at(tmp_path, monkeypatch):
-    write_tables(tmp_path, *make_rows())
-    files = site_files(budget="budget = {epsilon = 10.0, delta = 1e-5}")
-    rows = connect(make_sites(tmp_path, files), "icu").rows(["ward", "died"])
-    federate = RemoteRows.federate
-
-    def hostile(self, party_class, terms, *arguments, **options):
-        assert party_class is TreeParty
-        terms = HostileTerms(terms, cliques=[[0]], ties=[0])
-        return federate(self, party_class, terms, *arguments, **options)
-
-    def model():
-        states = [(0, 1), (0, 1)]
-        return DPCGMLearner(epsilon=1.0, delta=1e-6, cliques="mst", states=states)
-
-    model().fit(rows)
-    monkeypatch.setattr(RemoteRows, "federate", hostile)
-    assert refused(model().fit, rows) == "refused"
+            check_memory(tables([n] * 4, cliques, list(range(len(cliques)))), 4)
+    # numbers of tables that are not there
+    for ties in ([2**40], [-1]):
+        with pytest.raises(ValueError, match="not there"):
+            tables([2, 2], [[0, 1]], ties)
 
 
 def test_a_field_that_cannot_be_summed_over():
