@@ -113,6 +113,11 @@ SECTIONS = {
         "A private tree over Adult, one holder or several: `DPCGMLearner`",
         "Mean log-likelihood of a row of the test set.",
     ),
+    "tables": Section(
+        "Private tables against AIM and MST of OpenDP: `DPCGMLearner`",
+        "Mean total variation between the model and the training rows over all tables "
+        "of two and three columns, mean log-likelihood of a held-out row, CPU seconds.",
+    ),
     "random_fields": Section(
         "Differentially private random fields: `DPCGMLearner`",
         "Kullback-Leibler divergences from the true field, and CPU seconds. Medians "
