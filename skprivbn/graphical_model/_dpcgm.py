@@ -17,12 +17,7 @@ from skprivbn.graphical_model._bins import check_bins
 from skprivbn.graphical_model._combinations import check_combinations
 from skprivbn.graphical_model._counting import Contribution, resolve_cliques
 from skprivbn.graphical_model._holders import OneHolder, single_holder_ledger
-from skprivbn.graphical_model._layout import (
-    TableLayout,
-    check_table_sizes,
-    choose_inference,
-    support_of,
-)
+from skprivbn.graphical_model._layout import layout_for
 from skprivbn.graphical_model._learning import (
     estimate_potentials,
     expected_error,
@@ -458,7 +453,7 @@ class DPCGMLearner(
         self.n_features_in_ = len(names)
         nodes = self._nodes()
         states = check_domain(self.states, self._checked_bins(), nodes)
-        make_layout = partial(self._layout, states)
+        make_layout = partial(layout_for, self, states)
         tables = read_tables(
             noisy_tables, std, noise, nodes, make_layout, self.cliques, self.tied
         )
@@ -484,7 +479,7 @@ class DPCGMLearner(
         """Refuse states that do not go with the other parameters."""
         self._contribution(states)  # may raise
         sizes = [len(labels) for labels in states.values()]
-        check(sizes, partial(self._layout, states))
+        check(sizes, partial(layout_for, self, states))
 
     def _read_states(self, partition, check):
         """Return states that are read off the rows, once they have been checked."""
@@ -494,20 +489,6 @@ class DPCGMLearner(
         states = check_domain(states, bins, self._nodes())
         self._check_states(states, check)
         return states
-
-    def _layout(self, states, cliques, ties=None):
-        """Where the tables of these cliques sit, and how the field is computed with."""
-        if self.tied is not None and len(set(states.values())) > 1:
-            raise ValueError(
-                "tied='time' needs columns with the same states at every time step"
-            )
-        sizes = [len(labels) for labels in states.values()]
-        check_table_sizes(cliques, sizes, self.max_cells)
-        inference = choose_inference(self.inference, cliques, sizes, self.max_cells)
-        layout = TableLayout(cliques, sizes, ties, inference=inference)
-        if self.structural_zeros:
-            layout.support = support_of(layout, self.structural_zeros, self._nodes())
-        return layout
 
     def _charge(self, plan):
         if plan.noise is None:
@@ -562,7 +543,7 @@ class DPCGMLearner(
         if states is None:
             states = self._read_states(partition, check)
         codes, _, _ = self._rows_of(partition, states)
-        layout = self._layout(states, cliques)
+        layout = layout_for(self, states, cliques)
         theta = private_gradient_descent(
             codes, layout, self.epsilon, self.delta, options, progress
         )

@@ -9,7 +9,13 @@ from skprivbn.graphical_model._elimination import EliminationPlan, elimination_o
 from skprivbn.graphical_model._loopy import LoopyPropagation, comes_to_rest
 from skprivbn.utils import warn_user
 
-__all__ = ["TableLayout", "check_table_sizes", "choose_inference", "support_of"]
+__all__ = [
+    "TableLayout",
+    "check_table_sizes",
+    "choose_inference",
+    "layout_for",
+    "support_of",
+]
 
 
 #: most sets of variables asked for in one pass
@@ -205,3 +211,31 @@ def support_of(layout, structural_zeros, nodes):
             )
         table &= ~zeros
     return support
+
+
+def layout_for(learner, states, cliques, ties=None):
+    """Where the tables of cliques sit, and how a learner computes with the field.
+
+    Parameters
+    ----------
+    learner : DPCGMLearner
+        Says how: `tied`, `inference`, `max_cells`, `structural_zeros`.
+    states : dict of str to tuple
+    cliques : list of tuple of int
+    ties : sequence of int, default=None
+
+    Returns
+    -------
+    layout : TableLayout
+    """
+    if learner.tied is not None and len(set(states.values())) > 1:
+        raise ValueError(
+            "tied='time' needs columns with the same states at every time step"
+        )
+    sizes, max_cells = [len(labels) for labels in states.values()], learner.max_cells
+    check_table_sizes(cliques, sizes, max_cells)
+    inference = choose_inference(learner.inference, cliques, sizes, max_cells)
+    layout = TableLayout(cliques, sizes, ties, inference=inference)
+    if learner.structural_zeros:
+        layout.support = support_of(layout, learner.structural_zeros, list(states))
+    return layout
