@@ -23,6 +23,7 @@ from _record import read, record
 from skprivbn.datasets import load_adult, load_alarm, load_msnbc
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.utils import import_optional
 
 DELTA = 1e-6
 EIGHT = [
@@ -97,7 +98,6 @@ def ours(train, test, sizes, epsilon, cliques, party=None):
 def peer(train, test, sizes, epsilon, kind, iterations, max_size):
     """One release by OpenDP's AIM or MST, with the same zCDP budget as ours."""
     import opendp.prelude as dp
-    import polars
     from mbi.estimation import mirror_descent
 
     from skprivbn.graphical_model._selection import zcdp_budget
@@ -105,6 +105,8 @@ def peer(train, test, sizes, epsilon, kind, iterations, max_size):
     def estimator(domain, loss_fn, *, potentials=None):
         return mirror_descent(domain, loss_fn, potentials=potentials, iters=iterations)
 
+    # it comes with opendp[mbi], and only there is it needed
+    polars = import_optional("polars", "--peer")
     dp.enable_features("contrib")
     names = [f"x{i:02}" for i in range(len(sizes))]
     frame = polars.DataFrame(dict(zip(names, train.T.astype(np.int64)))).lazy()
