@@ -29,7 +29,7 @@ from skprivbn.mixture._gaussian_steps import (
 from skprivbn.mixture._seeding import merge_centroids, nearest
 from skprivbn.mixture._start_protocol import MixtureTerms, check_given
 from skprivbn.privacy import CountMechanism, distribute
-from skprivbn.privacy._options import check_bounds
+from skprivbn.privacy._options import check_bounds, clip_rows
 
 __all__ = [
     "INTEGER_UNIT",
@@ -216,13 +216,13 @@ class PrivateEMParty(Party):
     terms = PrivateEMTerms
 
     def prepare(self):
-        X = self.finite_numbers()
         terms = self.terms
+        X = clip_rows(self.block["X"], terms.bounds)
         check_given(terms, X.shape[1])
         low, high = terms.bounds
         self.middle, self.half = box(low, high, terms.covariance_type)
         # twice: bounds a hair apart have no middle that is between them
-        rows = np.clip((np.clip(X, low, high) - self.middle) / self.half, -1, 1)
+        rows = np.clip((X - self.middle) / self.half, -1, 1)
         self.rows = round_rows(rows)
         n_features = X.shape[1]
         self.frame = uniform_frame(

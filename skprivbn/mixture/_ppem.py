@@ -26,7 +26,12 @@ from skprivbn.mixture._ranges import check_precision
 from skprivbn.mixture._start_protocol import EMTerms, small_component_message
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
+from skprivbn.privacy._options import (
+    PRIVACY_CONSTRAINTS,
+    charge,
+    check_bounds,
+    row_checks,
+)
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.utils import warn_leak, warn_user
@@ -287,10 +292,14 @@ default="kmeans"
             {} if hasattr(X, "federate") else {"ensure_min_samples": 2}
         )
         partition = check_horizontal(
-            self, X, party, dtype=[np.float64, np.float32], **checks
+            self,
+            X,
+            party,
+            dtype=[np.float64, np.float32],
+            **row_checks(self, **checks),
         )
         n_samples = sum(partition.n_rows().values())
-        if n_samples < self.n_components:
+        if self.epsilon is None and n_samples < self.n_components:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
                 f"{self.n_components}, n_samples = {n_samples}"
@@ -399,6 +408,12 @@ default="kmeans"
         self._warn_of_outcome(partition, federation.terms, outcome)
 
     def _fit_privately(self, partition, progress):
+        continued = self.warm_start and hasattr(self, "converged_")
+        if continued and not hasattr(self, "privacy_spent_"):
+            raise ValueError(
+                "warm_start=True would start from a fit without epsilon, whose exact "
+                "result no noise covers: fit a clone, or set warm_start=False"
+            )
         start = self._start_terms(partition.n_features)
         if len(start["seeds"]) > 1 or self.max_iter == 0:
             raise ValueError(

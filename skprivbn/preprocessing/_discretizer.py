@@ -19,7 +19,12 @@ from skprivbn.preprocessing._histogram import (
     find_quantiles,
 )
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, check_bounds
+from skprivbn.privacy._options import (
+    PRIVACY_CONSTRAINTS,
+    charge,
+    check_bounds,
+    row_checks,
+)
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils import warn_leak
@@ -145,7 +150,9 @@ class FederatedKBinsDiscretizer(
         self : object
             Fitted estimator.
         """
-        partition = check_horizontal(self, X, party, dtype=[np.float64, np.float32])
+        partition = check_horizontal(
+            self, X, party, dtype=[np.float64, np.float32], **row_checks(self)
+        )
         bounds = None
         if self.bounds is not None or self.epsilon is not None:
             bounds = check_bounds(self.bounds, partition.n_features)

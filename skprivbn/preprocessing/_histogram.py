@@ -18,7 +18,7 @@ from skprivbn.federation import (
     operation,
 )
 from skprivbn.privacy import CountMechanism, distribute
-from skprivbn.privacy._options import check_bounds, warn_of_noise
+from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 
 __all__ = ["CountingParty", "HistogramTerms", "find_quantiles"]
 
@@ -91,10 +91,14 @@ class CountingParty(Party):
 
     def prepare(self):
         """Clip to the public bounds and sort each feature, once."""
-        rows = self.finite_numbers()
         if self.terms.bounds is not None:
-            check_received_bounds(self.terms.bounds, rows.shape[1])
-            rows = np.clip(rows, *self.terms.bounds)
+            check_received_bounds(self.terms.bounds, np.shape(self.block["X"])[1])
+        if self.terms.epsilon is not None:
+            rows = clip_rows(self.block["X"], self.terms.bounds)
+        else:
+            rows = self.finite_numbers()
+            if self.terms.bounds is not None:
+                rows = np.clip(rows, *self.terms.bounds)
         self.ordered = np.sort(rows, axis=0).T
 
     def schedule(self):

@@ -19,7 +19,7 @@ from skprivbn.federation import check_received
 from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, row_checks
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import MomentsParty
 from skprivbn.protocols._applied import transform_at_holders
@@ -163,7 +163,11 @@ class FederatedPCA(
             Fitted estimator.
         """
         partition = check_horizontal(
-            self, X, party, dtype=[np.float64, np.float32], ensure_min_samples=2
+            self,
+            X,
+            party,
+            dtype=[np.float64, np.float32],
+            **row_checks(self, ensure_min_samples=2),
         )
         n_features = partition.n_features
         if isinstance(self.n_components, Integral) and self.n_components > n_features:

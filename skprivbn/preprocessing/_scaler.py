@@ -13,7 +13,7 @@ from skprivbn.federation import check_received
 from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, row_checks
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import MomentsParty
 from skprivbn.protocols._applied import transform_at_holders
@@ -150,7 +150,9 @@ class FederatedStandardScaler(
         self : object
             Fitted estimator.
         """
-        partition = check_horizontal(self, X, party, dtype=[np.float64, np.float32])
+        partition = check_horizontal(
+            self, X, party, dtype=[np.float64, np.float32], **row_checks(self)
+        )
         moments = fit_moments(self, partition, "diagonal" if self.with_std else "none")
         self.n_samples_ = moments.n
         self.mean_ = moments.mean

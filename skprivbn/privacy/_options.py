@@ -14,6 +14,8 @@ __all__ = [
     "charge",
     "charge_exact",
     "check_bounds",
+    "clip_rows",
+    "row_checks",
     "warn_of_noise",
 ]
 
@@ -61,6 +63,44 @@ def check_bounds(bounds, n_features):
     if not np.all((half > 1e-100) & (half < 1e100)):
         raise ValueError("bounds must be more than 1e-100 and less than 1e100 apart")
     return table
+
+
+def row_checks(estimator, **checks):
+    """Return how rows are checked: with epsilon, no row of numbers may be refused.
+
+    An error would tell that there is such a row, which no noise hides.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With `epsilon`.
+    **checks
+        Options of ``check_array`` without `epsilon`.
+
+    Returns
+    -------
+    checks : dict
+    """
+    if estimator.epsilon is None:
+        return checks
+    return checks | {"ensure_all_finite": False, "ensure_min_samples": 1}
+
+
+def clip_rows(X, bounds):
+    """Bring rows between public bounds; missing values go to the middle of them.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    bounds : ndarray of shape (2, n_features)
+
+    Returns
+    -------
+    X : ndarray of float of shape (n_samples, n_features)
+    """
+    X = np.asarray(X, dtype=np.float64)
+    low, high = bounds
+    return np.clip(np.where(np.isnan(X), low / 2 + high / 2, X), low, high)
 
 
 def charge(estimator, what, noise=None, *, rho=None):

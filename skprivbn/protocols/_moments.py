@@ -21,7 +21,7 @@ from skprivbn.federation import (
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._mechanisms import MAX_SCALES
-from skprivbn.privacy._options import check_bounds, warn_of_noise
+from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 
 __all__ = ["Moments", "MomentsParty", "MomentsTerms", "collect_moments"]
 
@@ -124,8 +124,11 @@ class MomentsParty(Party):
     terms: Any = MomentsTerms
 
     def prepare(self) -> None:
-        """Refuse rows that are not finite numbers."""
-        self.rows = self.finite_numbers()
+        """Refuse rows that are not finite numbers; noise must hide that, too."""
+        if self.terms.epsilon is None:
+            self.rows = self.finite_numbers()
+        else:
+            self.rows = clip_rows(self.block["X"], self.terms.bounds)
         self.second = self.terms.second
 
     def schedule(self) -> Generator[Any, Any, Any]:
@@ -174,8 +177,7 @@ class MomentsParty(Party):
         n_features = self.rows.shape[1]
         unit = self.terms.unit(n_features)
         noise = self.terms.noise(n_features, len(self.context.roster))
-        rows = np.clip(self.rows, low, high)
-        rows = np.rint((rows - (low + high) / 2) / ((high - low) / 2) * unit)
+        rows = np.rint((self.rows - (low + high) / 2) / ((high - low) / 2) * unit)
         # bounds a hair apart have no middle: what noise relies on holds all the same
         rows = np.clip(rows, -unit, unit)
         counts = np.zeros(self.terms.n_values(n_features), dtype=np.int64)

@@ -1,8 +1,11 @@
 """One way to charge, for all estimators with epsilon."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
@@ -98,6 +101,57 @@ def test_the_second_uncounted_fit_warns_once(estimator, X, party):
     model.fit(X, party=party)
     with pytest.warns(PrivacyLeakWarning, match="second fit.*, 1 so far"):
         clone(model).fit(X, party=party)
+
+
+@quiet
+def test_a_private_mixture_does_not_start_from_an_exact_one(X, party):
+    model = PPEMGaussianMixture(
+        2, max_iter=2, bounds=BOUNDS, backend="masking", warm_start=True
+    ).fit(X, party=party)
+    with pytest.raises(ValueError, match="start from a fit without epsilon"):
+        model.set_params(epsilon=1.0).fit(X, party=party)
+    model.set_params(warm_start=False).fit(X, party=party)
+    model.set_params(warm_start=True).fit(X, party=party)
+
+
+def says_of_noise(warning):
+    """Whether a warning follows from noisy sums alone."""
+    is_late = issubclass(warning.category, ConvergenceWarning)
+    return is_late or "privacy noise" in str(warning.message)
+
+
+def seen_of(estimator, X):
+    """Return all that a fit shows beside its noisy numbers."""
+    model = type(estimator)(**estimator.get_params(deep=False))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.set_params(epsilon=1.0, delta=1e-6).fit(X, party=np.arange(len(X)) % 3)
+    attributes = {k: v for k, v in vars(model).items() if k.endswith("_")}
+    return {
+        "warnings": {str(w.message) for w in said if not says_of_noise(w)},
+        "shapes": {k: np.shape(v) for k, v in attributes.items() if k != "ledger_"},
+        "learnt": str(model.ledger_.who_learns_what()),
+        "notes": model.ledger_.notes,
+    }
+
+
+@pytest.mark.parametrize("estimator", NUMERIC, ids=name)
+def test_neighbours_look_the_same(estimator, X):
+    """Neither errors nor anything exact tells whether a strange row is there."""
+    strange = [[np.nan, np.inf], [-np.inf, 1e300], [np.nan, np.nan]]
+    few = X[:3]
+    for rows in (X[:30], few, np.zeros((3, 2))):
+        expected = seen_of(estimator, rows)
+        for row in strange:
+            assert seen_of(estimator, np.append(rows, [row], axis=0)) == expected
+
+
+@pytest.mark.parametrize("estimator", NUMERIC, ids=name)
+@quiet
+def test_one_row_is_enough_for_a_private_fit(estimator):
+    type(estimator)(**estimator.get_params(deep=False)).set_params(epsilon=1.0).fit(
+        [[np.nan, 1.0]]
+    )
 
 
 def test_public_edges_cost_nothing_in_a_search():

@@ -16,7 +16,7 @@ from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.partition import RemoteResults, check_horizontal
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, row_checks
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import ACYCLICITY
@@ -362,7 +362,7 @@ class FederatedNotearsADMM(
             party,
             dtype=np.float64,
             ensure_min_features=2,
-            ensure_min_samples=1 if hasattr(X, "federate") else 2,
+            **row_checks(self, ensure_min_samples=1 if hasattr(X, "federate") else 2),
         )
         terms = self._model_terms(partition.n_parties)
         if self.epsilon is not None:

@@ -22,7 +22,7 @@ from skprivbn.partition import (
 )
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, row_checks
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._applied import add_column_scores
@@ -258,7 +258,7 @@ class FederatedGaussianBayesianNetwork(
             party,
             dtype=np.float64,
             ensure_min_features=2,
-            ensure_min_samples=1 if hasattr(X, "federate") else 2,
+            **row_checks(self, ensure_min_samples=1 if hasattr(X, "federate") else 2),
         )
         if self.epsilon is None:
             moments, options = self._exact_moments(partition)

@@ -13,7 +13,7 @@ from skprivbn.federation import (
     operation,
 )
 from skprivbn.privacy import CountMechanism, distribute
-from skprivbn.privacy._options import check_bounds, warn_of_noise
+from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 from skprivbn.structure._basis import expand
 from skprivbn.structure.gaussian._moments import RowGrid, moment_sums, read_moments
 
@@ -93,8 +93,11 @@ class GaussianMomentsParty(Party):
     terms = GaussianMomentsTerms
 
     def prepare(self):
-        """Refuse rows that are not finite numbers."""
-        self.X = self.finite_numbers()
+        """Refuse rows that are not finite numbers; noise must hide that, too."""
+        if self.terms.epsilon is None:
+            self.X = self.finite_numbers()
+        else:
+            self.X = clip_rows(self.block["X"], self.terms.bounds)
 
     def schedule(self):
         """One sum; two if basis functions need the scale of the columns first."""
