@@ -1,19 +1,28 @@
 """Private set intersection: which records do all parties have?
 
-Each party hashes its keys to points of ed25519 and multiplies them by a secret number;
-the lists go round until every party's number is in every point. Equal points then
-mean equal keys, and say nothing else about a key (Huberman, Franklin, Hogg, ACM EC
+Each party hashes its keys to points of Curve25519 and multiplies them by a secret
+number; the lists go round until every party's number is in every point. Equal points
+then mean equal keys, and say nothing else about a key (Huberman, Franklin, Hogg, ACM EC
 1999, for more than two lists). The order of the points is an order of the records
 that everybody agrees on and that no single party chose.
+
+Multiplication is that of X25519 (RFC 7748): of first coordinates, by numbers that are
+multiples of eight, so that nothing can be told by points of small order, and as hard to
+undo on the twist as on the curve. It takes a third of the time of ed25519 with a check
+of every point. Lists travel in parts, which all parties and cores work on at a time.
 """
 
 import hashlib
 import os
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 from nacl import bindings as sodium
+from nacl.exceptions import CryptoError
 
+from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
 
@@ -21,7 +30,10 @@ __all__ = ["align_records", "normalise_key"]
 
 #: a longer list is refused: whoever may ask for everything can enumerate
 MAX_KEYS = 1_000_000
+#: points of a list in a round: less than a second's work, whatever the list is
+_PART = 1 << 13
 _POINT = 32
+_PRIME = 2**255 - 19
 
 
 def normalise_key(key):
@@ -49,22 +61,81 @@ def _hash_to_point(session, text):
     """Map a key to a point of the prime-order group whose logarithm nobody knows."""
     digest = hashlib.sha512(b"skprivbn psi" + session + text.encode()).digest()
     # a sum of two images of the map is uniform; one alone reaches half of the group
-    return sodium.crypto_core_ed25519_add(
+    point = sodium.crypto_core_ed25519_add(
         sodium.crypto_core_ed25519_from_uniform(digest[:32]),
         sodium.crypto_core_ed25519_from_uniform(digest[32:]),
     )
+    # the first coordinate on the Montgomery curve; the top bit is a sign
+    y = int.from_bytes(point, "little") & (1 << 255) - 1
+    u = (1 + y) * pow(1 - y, -1, _PRIME) % _PRIME
+    return u.to_bytes(_POINT, "little")
+
+
+def _multiply(secret, points):
+    try:
+        return [sodium.crypto_scalarmult(secret, point) for point in points]
+    except CryptoError:
+        raise ProtocolError("a list of points has an invalid one") from None
 
 
 def _multiply_all(secret, points):
-    if len(points) % _POINT or len(points) > MAX_KEYS * _POINT:
+    """Multiply points, on all cores: the library lets other threads run."""
+    n_threads = os.cpu_count() or 1
+    parts = [points[i::n_threads] for i in range(n_threads)]
+    with ThreadPoolExecutor(n_threads) as threads:
+        found = threads.map(partial(_multiply, secret), parts)
+    multiplied = [b""] * len(points)
+    for i, part in enumerate(found):
+        multiplied[i::n_threads] = part
+    return multiplied
+
+
+def _receive_points(talk, peer, n):
+    message = yield from talk.receive(peer)
+    if type(message) is not bytes or len(message) != n * _POINT:
         raise ProtocolError("a list of points has the wrong length")
-    multiplied = []
-    for start in range(0, len(points), _POINT):
-        point = points[start : start + _POINT]
-        if not sodium.crypto_core_ed25519_is_valid_point(point):
-            raise ProtocolError("a list of points has an invalid one")
-        multiplied.append(sodium.crypto_scalarmult_ed25519_noclamp(secret, point))
-    return b"".join(multiplied)
+    return [message[i : i + _POINT] for i in range(0, len(message), _POINT)]
+
+
+def _pass_round(talk, owner, n_keys, secret, own=None):
+    """Send a party's list round; return its points under everybody's secrets.
+
+    Parameters
+    ----------
+    talk : Conversation
+    owner : str
+    n_keys : int
+        Length of the list.
+    secret : bytes
+        This party's own.
+    own : callable, default=None
+        The owner's points of a slice of its list.
+    """
+    roster = talk.roster
+    start, mine = roster.index(owner), roster.index(talk.name)
+    previous, following = roster[mine - 1], roster[(mine + 1) % len(roster)]
+    last = roster[start - 1]
+    parts = [slice(i, min(i + _PART, n_keys)) for i in range(0, n_keys, _PART)]
+    hidden = []
+    for part in parts:
+        if owner == talk.name:
+            points = own(part)
+        else:
+            n_points = part.stop - part.start
+            points = yield from _receive_points(talk, previous, n_points)
+        points = _multiply_all(secret, points)
+        if talk.name == last:
+            hidden += points
+        for peer in talk.peers if talk.name == last else [following]:
+            talk.send(peer, b"".join(points))
+        if owner == talk.name:
+            # the next one works on this part while the following part is made
+            yield from talk.flush()
+    if talk.name != last:
+        for part in parts:
+            n_points = part.stop - part.start
+            hidden += yield from _receive_points(talk, last, n_points)
+    return hidden
 
 
 def align_records(talk, keys):
@@ -91,30 +162,30 @@ def align_records(talk, keys):
         raise ValueError(f"more than {MAX_KEYS} keys")
     # shuffled, so that peers do not learn where common records are in the own file
     order = np.argsort(random_words(len(texts)))
-    secret = sodium.crypto_core_ed25519_scalar_reduce(os.urandom(64))
-    travelling = _multiply_all(
-        secret, b"".join(_hash_to_point(talk.session, texts[i]) for i in order)
-    )
-    mine, n_parties = talk.roster.index(talk.name), len(talk.roster)
-    following = talk.roster[(mine + 1) % n_parties]
-    previous = talk.roster[mine - 1]
-    for _ in range(n_parties - 1):
-        talk.send(following, travelling)
-        travelling = _multiply_all(secret, (yield from talk.receive(previous)))
-    # after n - 1 steps this party holds the list of the one that follows it
+    secret = os.urandom(32)
+    n_keys = {talk.name: len(texts)}
     for peer in talk.peers:
-        talk.send(peer, travelling)
-    lists = {following: travelling}
-    for position, name in enumerate(talk.roster):
-        if name != talk.name:
-            owner = talk.roster[(position + 1) % n_parties]
-            lists[owner] = yield from talk.receive(name)
-    hidden = {
-        name: [points[i : i + _POINT] for i in range(0, len(points), _POINT)]
-        for name, points in lists.items()
+        talk.send(peer, len(texts))
+    for peer in talk.peers:
+        n_keys[peer] = yield from talk.receive(peer)
+        if type(n_keys[peer]) is not int or not 0 <= n_keys[peer] <= MAX_KEYS:
+            raise ProtocolError("a peer's list of keys has the wrong length")
+
+    def own(part):
+        return [_hash_to_point(talk.session, texts[i]) for i in order[part]]
+
+    sides = {
+        str(position): partial(
+            _pass_round,
+            owner=name,
+            n_keys=n_keys[name],
+            secret=secret,
+            own=own if name == talk.name else None,
+        )
+        for position, name in enumerate(talk.roster)
     }
-    if len(hidden[talk.name]) != len(texts):
-        raise ProtocolError("this party's list came back with another length")
+    found = yield from together(talk, sides)
+    hidden = dict(zip(talk.roster, found.values()))
     common = sorted(set.intersection(*(set(points) for points in hidden.values())))
     position = {point: i for i, point in zip(order, hidden[talk.name])}
     yield from talk.finish()

@@ -4,10 +4,13 @@ import os
 
 import numpy as np
 import pytest
+from nacl import bindings as sodium
 
+from skprivbn.crypto import _psi as psi
 from skprivbn.crypto._psi import _hash_to_point, align_records, normalise_key
 from skprivbn.crypto.shares import Conversation, run_together
 from skprivbn.exceptions import ProtocolError
+from tests.crypto.shares._sides import messages_of
 
 
 def align(lists, said=None):
@@ -19,7 +22,7 @@ def align(lists, said=None):
 
     def note(sender, receiver, payload):
         if said is not None:
-            said.extend((sender, receiver, m) for m in payload["messages"])
+            said.extend((sender, receiver, m) for m in messages_of(payload))
 
     found = run_together(sides, note)
     return [[str(keys[i]) for i in found[n]] for n, keys in zip(names, lists)]
@@ -66,7 +69,7 @@ def test_a_peer_cannot_search_a_dictionary():
     # what bob gets first are alice's points under her secret; none is that of a key
     said = []
     align([["anna", "bert"], ["bert", "carl"]], said)
-    first = next(m for s, r, m in said if s == "p0")
+    first = next(m for s, r, m in said if s == "p0" and isinstance(m, bytes))
     points = {first[i : i + 32] for i in range(0, len(first), 32)}
     for session in (b"", b"session"):
         for key in ("anna", "bert", "carl"):
@@ -74,24 +77,81 @@ def test_a_peer_cannot_search_a_dictionary():
     repeated = []
     align([["anna", "bert"], ["bert", "carl"]], repeated)
     assert not points & {
-        m[i : i + 32] for _, _, m in repeated for i in range(0, len(m), 32)
+        m[i : i + 32]
+        for _, _, m in repeated
+        if isinstance(m, bytes)
+        for i in range(0, len(m), 32)
     }
 
 
-def test_invalid_points_are_refused():
+def told_by_a(n_keys, points):
+    """Answer a party b with one key as if a had sent a number and points."""
     talk = Conversation("b", ("a", "b"), b"s")
     side = align_records(talk, ["x"])
     next(side)
+    side.send({"a": {"messages": [n_keys], "messages/0": [points]}})
+
+
+@pytest.mark.parametrize("order", [0, 1, 2**255 - 20])
+def test_points_of_small_order_are_refused(order):
     with pytest.raises(ProtocolError, match="invalid"):
-        side.send({"a": {"messages": [bytes(32)]}})
+        told_by_a(1, order.to_bytes(32, "little"))
 
 
-def test_longer_lists_than_allowed_are_refused(monkeypatch):
+@pytest.mark.parametrize("n_keys", [3, -1, 2**40, "3", None])
+def test_other_lengths_than_allowed_are_refused(monkeypatch, n_keys):
     # a peer with a list of everybody would learn who is here
-    monkeypatch.setattr("skprivbn.crypto._psi.MAX_KEYS", 2)
-    talk = Conversation("b", ("a", "b"), b"s")
-    side = align_records(talk, ["x"])
-    next(side)
+    monkeypatch.setattr(psi, "MAX_KEYS", 2)
+    with pytest.raises(ProtocolError, match="wrong length"):
+        told_by_a(n_keys, b"")
+
+
+def test_more_points_than_announced_are_refused():
     points = [_hash_to_point(b"s", key) for key in "uvw"]
     with pytest.raises(ProtocolError, match="wrong length"):
-        side.send({"a": {"messages": [b"".join(points)]}})
+        told_by_a(2, b"".join(points))
+
+
+@pytest.mark.parametrize("sizes", [(7, 7), (1, 20), (20, 3, 9), (5, 0, 12)])
+def test_lists_in_parts(monkeypatch, sizes):
+    monkeypatch.setattr(psi, "_PART", 3)
+    lists = [list(range(size)) for size in sizes]
+    aligned = align(lists)
+    assert all(keys == aligned[0] for keys in aligned)
+    assert sorted(map(int, aligned[0])) == list(range(min(sizes)))
+
+
+def test_parts_travel_at_a_time(monkeypatch):
+    monkeypatch.setattr(psi, "_PART", 3)
+    n_rounds = []
+    for size in (3, 30):
+        said = []
+        align([list(range(size))] * 3, said)
+        n_rounds.append(sum(m == size for *_, m in said))
+        longest = max(len(m) for *_, m in said if isinstance(m, bytes))
+        # whatever the list, a message has three points
+        assert longest == 3 * 32
+    assert n_rounds == [6, 6]
+
+
+def test_points_are_of_the_curve_and_commute():
+    # RFC 7748: the first coordinate of the base point is 9, that of ed25519's base
+    base = int.from_bytes(
+        sodium.crypto_scalarmult_ed25519_base_noclamp((1).to_bytes(32, "little")),
+        "little",
+    )
+    y = base & (1 << 255) - 1
+    assert (1 + y) * pow(1 - y, -1, psi._PRIME) % psi._PRIME == 9
+    point = _hash_to_point(b"s", "anna")
+    a, b = os.urandom(32), os.urandom(32)
+    assert psi._multiply_all(a, psi._multiply_all(b, [point])) == psi._multiply_all(
+        b, psi._multiply_all(a, [point])
+    )
+
+
+def test_order_of_points_survives_the_threads():
+    points = [_hash_to_point(b"s", str(i)) for i in range(11)]
+    secret = os.urandom(32)
+    one_by_one = [psi._multiply(secret, [point])[0] for point in points]
+    assert psi._multiply_all(secret, points) == one_by_one
+    assert psi._multiply_all(secret, []) == []

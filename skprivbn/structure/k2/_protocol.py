@@ -193,6 +193,6 @@ class K2Party(ColumnsParty):
 def run_private_k2(federation, progress):
     """Coordinator's side: let the parties talk, take the result."""
     if federation.terms.has_keys:
-        federation.converse("align")
+        federation.converse("align", progress=progress)
     federation.converse("learn", progress=progress)
     return federation.call("release", to=federation.first)[federation.first]
