@@ -149,8 +149,8 @@ def compare_models(X, cluster, party):
             "CPU seconds": seconds,
         }
         if peer is not None:
-            row["ratio to peer"] = seconds / peer[1]
-            row["error of log-likelihood"] = abs(model.log_likelihood_ - peer[0])
+            row["ratio to peer"] = float(seconds / peer[1])
+            row["error of log-likelihood"] = abs(float(model.log_likelihood_ - peer[0]))
         yield row
 
 

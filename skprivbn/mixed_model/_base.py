@@ -36,6 +36,8 @@ __all__ = ["BaseGLMM"]
 
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
+# Posteriors of such effects are so skewed that quadrature needs many nodes.
+_WIDE, _FEW_ROWS, _MANY_NODES = 4.0, 20, 75
 
 
 class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstimator):
@@ -115,6 +117,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
             estimates = estimate(release, survey, mixed=mixed, refine=not terms.drawn)
         collinear = not linear and release.collinear
         self._warn_of_estimates(estimates, survey, collinear, terms.drawn)
+        self._warn_of_nodes(estimates, survey, terms)
         self._keep(estimates, survey, factors, federation.ledger)
         return survey
 
@@ -291,6 +294,19 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
         else:
             return
         warn_user(problem, ConvergenceWarning)
+
+    def _warn_of_nodes(self, estimates, survey, terms):
+        """Say where quadrature is not to be relied on: wide, one-sided posteriors."""
+        if not terms.mixed or terms.laplace or terms.family == "gaussian":
+            return
+        scale = np.sqrt(np.diag(estimates.random_covariance)).max()
+        rows = survey.n_samples / max(np.count_nonzero(survey.census.n_rows[0]), 1)
+        if scale > _WIDE and rows < _FEW_ROWS and terms.n_quadrature < _MANY_NODES:
+            warn_user(
+                f"random effects have a scale of {scale:.1f} and clusters few rows: "
+                f"n_quadrature={terms.n_quadrature} nodes may be too few; compare "
+                f"with n_quadrature={_MANY_NODES}"
+            )
 
     def _keep(self, estimates, survey, factors, ledger):
         design, census = survey.design, survey.census

@@ -21,7 +21,6 @@ FLOATS = [np.float64, np.float32]
 class FittedGLMMMixin:
     """Methods of estimators that keep effects in `coef_` and `random_effects_`."""
 
-    _family: Family
     arrangement: str
     clusters_: Any
     coef_: np.ndarray
@@ -40,6 +39,10 @@ class FittedGLMMMixin:
 
     __metadata_request__predict = {"cluster": True, "offset": True}
     __metadata_request__score = {"cluster": True}
+
+    @property
+    def _family(self) -> Family:
+        raise NotImplementedError
 
     def _predictor(self, X, cluster, offset):
         """Return intercept + X coef + offset + what the clusters add."""

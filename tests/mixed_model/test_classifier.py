@@ -441,3 +441,10 @@ def test_a_target_that_is_no_class_stays_with_its_holder():
     )
     with pytest.warns(UserWarning), pytest.raises(PartyError, match="'labels'"):
         PrivateGLMM().fit(rows)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_too_few_nodes_are_said():
+    study = simulate(n_rows=400, n_clusters=40, sigma=8.0, seed=1)
+    with pytest.warns(UserWarning, match="compare with n_quadrature=75"):
+        PrivateGLMM(min_rows=1).fit(study.X, study.y, **study.arguments)
