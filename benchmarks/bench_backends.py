@@ -10,6 +10,8 @@ every number on its own with the package phe, as one would write it without pack
 
 import argparse
 import time
+from contextlib import contextmanager, nullcontext
+from unittest.mock import patch
 
 import numpy as np
 from _record import record
@@ -18,14 +20,17 @@ from skprivbn.crypto import (
     CKKSBackend,
     MaskingBackend,
     PaillierBackend,
+    PartyMaskingBackend,
     PlaintextBackend,
 )
-from skprivbn.federation import InProcessFederation, Party, operation
+from skprivbn.crypto._authentication import TagSecrets
+from skprivbn.federation import InProcessFederation, Party, Terms, operation
 
 BACKENDS = {
     "plaintext": PlaintextBackend(),
     "masking": MaskingBackend(),
     "masking, recovery": MaskingBackend(recovery=True),
+    "party-masking": PartyMaskingBackend(),
     "ckks": CKKSBackend(),
     "ckks, fast": CKKSBackend(preset="fast"),
     "ckks, large": CKKSBackend(preset="large"),
@@ -60,7 +65,7 @@ def measure(backend, n_parties, length, seconds):
     rng = np.random.default_rng(0)
     vectors = 10.0 ** rng.uniform(0, 4, (n_parties, length))
     blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
-    federation = InProcessFederation(blocks, VectorParty, {}, backend)
+    federation = InProcessFederation(blocks, VectorParty, Terms(), backend)
     start = time.process_time()
     with federation:
         setup = time.process_time() - start
@@ -152,6 +157,39 @@ def compare(series, cases, seconds, names):
             }
 
 
+def compare_tags(cases, seconds):
+    """Yield what the tags of sums cost: CPU against the same sums with empty tags."""
+    series = "authenticated to not"
+    print(f"\n{series}\n{'backend':18}{'parties':>8}{'values':>8}{'ratio':>8}")
+    for name, n_parties, length in cases:
+        backend = BACKENDS[name]
+        times = {True: [], False: []}
+        for tagged in (True, False, False, True):
+            with nullcontext() if tagged else empty_tags():
+                cpu, *_ = measure(backend, n_parties, length, seconds)
+            times[tagged].append(cpu)
+        ratio = min(times[True]) / min(times[False])
+        print(f"{name:18}{n_parties:8d}{length:8d}{ratio:8.2f}", flush=True)
+        yield {
+            "series": series,
+            "backend": name,
+            "parties": n_parties,
+            "values": length,
+            "ratio to empty tags": ratio,
+        }
+
+
+@contextmanager
+def empty_tags():
+    """Tags that nobody computes or checks; they still travel."""
+    nothing = {
+        "tag": lambda self, integers, party: np.zeros((len(integers), 2), np.uint64),
+        "check": lambda self, integers, digits, parties: None,
+    }
+    with patch.multiple(TagSecrets, **nothing):
+        yield
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=0.5, help="CPU per line")
@@ -169,6 +207,18 @@ def main():
         *compare("parties", [(k, large) for k in (5, 10, 20)], seconds, quick),
         *compare("values", [(3, n) for n in (200, 2000, 20000)], seconds, quick),
     ]
+    rows += compare_tags(
+        [
+            ("masking", 3, 100),
+            ("masking", 10, 100),
+            ("masking", 10, large),
+            ("masking", 3, 20000),
+            ("party-masking", 10, large),
+            ("ckks", 10, small),
+            ("ckks", 10, large),
+        ],
+        seconds,
+    )
     record("backends", rows)
 
 

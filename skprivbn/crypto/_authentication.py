@@ -226,22 +226,20 @@ class TagRing:
         n_limbs, length = integers.shape
         last = (1 << self.coefficient_bits - 16 * (digits.shape[1] - 1)) - 1
         # of every limb, and at the end those of the coefficients of negative integers
-        sums = np.zeros((digits.shape[1], 4 * n_limbs + 1))
-        exact = np.zeros(sums.shape, dtype=np.int64)
+        sums = np.zeros((digits.shape[1], 4 * n_limbs + 1), dtype=np.int64)
         for start in range(0, length, _CHUNK):
             chunk = slice(start, start + _CHUNK)
             left = digits[chunk].astype(np.float64)
             if last != 0xFFFF:
                 left[:, -1] = digits[chunk, -1] & last
-            right = np.empty((len(left), sums.shape[1]))
             for i, limb in enumerate(integers):
-                values = limb[chunk].astype("<u8", copy=False)
-                right[:, 4 * i : 4 * i + 4] = values.view(_DIGIT).reshape(-1, 4)
-            right[:, -1] = integers[-1, chunk] >> np.uint64(63)
-            np.matmul(left.T, right, out=sums)
-            exact += sums.astype(np.int64)
+                right = limb[chunk].astype("<u8", copy=False).view(_DIGIT)
+                right = right.reshape(-1, 4).astype(np.float64)
+                sums[:, 4 * i : 4 * i + 4] += (left.T @ right).astype(np.int64)
+            below_zero = (integers[-1, chunk] >> np.uint64(63)).astype(np.float64)
+            sums[:, -1] += (left.T @ below_zero).astype(np.int64)
         product = 0
-        rows: list[list[int]] = exact.tolist()  # type: ignore[assignment]
+        rows: list[list[int]] = sums.tolist()  # type: ignore[assignment]
         for i, (*positive, negative) in enumerate(rows):
             value = -(negative << 64 * n_limbs)
             for j, digit in enumerate(positive):
