@@ -114,9 +114,9 @@ def peer(train, test, sizes, epsilon, kind, iterations, max_size):
     if kind == "aim":
         options["max_size"] = max_size
     mechanism = {"aim": dp.mbi.AIM, "mst": dp.mbi.MST}[kind](**options)
-    rho, start = zcdp_budget(epsilon, DELTA), time.process_time()
+    rho = zcdp_budget(epsilon, DELTA)
     for attempt in range(12):  # some budgets are refused for a rounding of their parts
-        part = rho * (1 - 1e-6 * attempt)
+        part, start = rho * (1 - 1e-6 * attempt), time.process_time()
         context = dp.Context.compositor(
             data=frame,
             privacy_unit=dp.unit_of(contributions=1),

@@ -26,8 +26,9 @@ def privacy_report(
     The page is made from the fit's own record, `ledger_`: who took part, what each
     learnt, what was hidden and how, what a coalition could undo, the privacy budget,
     the traffic and a hash of all messages. It is one HTML file that loads nothing,
-    for a screen, a phone or paper. It holds no data and nothing learnt from them;
-    it does name the parties.
+    for a screen, a phone or paper. It holds no data and nothing learnt from them, but
+    for the errors to expect of noisy tables, which were released; it does name the
+    parties.
 
     Parameters
     ----------
@@ -75,6 +76,7 @@ def privacy_report(
         sections.how_hidden(record),
         sections.collusion(record),
         sections.privacy_budget(record),
+        sections.accuracy(record),
         sections.limits(record),
         sections.traffic(record),
         sections.evidence(record),

@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 _NUMBER = {"class_": "number"}
+#: tables whose expected error is listed
+MAX_ERRORS = 20
 
 
 def section(name, heading, *parts):
@@ -233,6 +235,26 @@ def privacy_budget(record):
     )
     chart = scale(chance, label=f"Chance of guessing right: at most {percent:g} %")
     return section(*heading, facts_table(rows), *notes, tag("p", words), chart)
+
+
+def accuracy(record):
+    """List how far published tables may be off, where the estimator knows."""
+    errors = getattr(record.estimator, "expected_error_", None)
+    if not errors:
+        return Html("")
+    words = (
+        "Share of people in the wrong cell of each table of the model, as far as noise "
+        "lets it be known; the largest first."
+    )
+    ranked = sorted(errors.items(), key=lambda item: -item[1])
+    rows = [
+        (", ".join(columns), f"{100 * share:.1f} %")
+        for columns, share in ranked[:MAX_ERRORS]
+    ]
+    more = len(ranked) - len(rows)
+    rest = [tag("p", f"And {more} more with smaller shares.")] if more else []
+    heading = "accuracy", "Accuracy to expect"
+    return section(*heading, tag("p", words), facts_table(rows), *rest)
 
 
 def limits(record):

@@ -18,6 +18,7 @@ from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._holders import OneHolder
 from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.inspection import privacy_report
 from skprivbn.privacy import PrivacyAccountant
 
 
@@ -308,3 +309,12 @@ def test_counts_of_candidates_agree_with_those_of_the_rows():
     layout = TableLayout([(0, 1), (1, 2, 4)], [3] * 5)
     expected = budget.units[2] * count_tables(X, layout, Contribution())
     assert_array_equal(holder.chosen(layout.cliques), expected)
+
+
+def test_the_privacy_report_says_how_far_tables_may_be_off():
+    found = learner(delta=1e-6).fit(rows_of())
+    page = privacy_report(found)
+    worst = max(found.expected_error_, key=found.expected_error_.get)
+    assert "Accuracy to expect" in page
+    assert ", ".join(worst) in page
+    assert f"{100 * found.expected_error_[worst]:.1f} %" in page
