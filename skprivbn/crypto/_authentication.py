@@ -239,7 +239,7 @@ class TagRing:
             below_zero = (integers[-1, chunk] >> np.uint64(63)).astype(np.float64)
             sums[:, -1] += (left.T @ below_zero).astype(np.int64)
         product = 0
-        rows: list[list[int]] = sums.tolist()  # type: ignore[assignment]
+        rows: list[list[int]] = sums.tolist()
         for i, (*positive, negative) in enumerate(rows):
             value = -(negative << 64 * n_limbs)
             for j, digit in enumerate(positive):
