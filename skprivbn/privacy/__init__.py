@@ -1,7 +1,7 @@
 """How much leaks: the privacy accountant, noise on integers, private searches."""
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
-from skprivbn.privacy._audit import audit_epsilon
+from skprivbn.privacy._audit import AuditResult, audit_epsilon, audit_estimator
 from skprivbn.privacy._composition import PrivacyCost, Spend, zcdp_epsilon
 from skprivbn.privacy._distributed import (
     DistributedNoise,
@@ -24,6 +24,7 @@ from skprivbn.privacy._scores import private_score
 from skprivbn.privacy._search import PrivateSearchCV
 
 __all__ = [
+    "AuditResult",
     "CountMechanism",
     "DistributedNoise",
     "PrivacyAccountant",
@@ -33,6 +34,7 @@ __all__ = [
     "add_discrete_gaussian",
     "add_discrete_laplace",
     "audit_epsilon",
+    "audit_estimator",
     "check_accountant",
     "discrete_gaussian_delta",
     "discrete_gaussian_share",

@@ -1,12 +1,19 @@
 """Does a mechanism keep its promise? An attack that can only prove it wrong."""
 
 import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import beta
+from sklearn.base import clone
+from sklearn.utils.parallel import Parallel, delayed
 
-__all__ = ["audit_epsilon"]
+__all__ = ["AuditResult", "audit_epsilon", "audit_estimator"]
 
 
 def audit_epsilon(
@@ -88,3 +95,162 @@ def _lower(successes, trials, alpha):
     if successes == 0:
         return 0.0
     return float(beta.ppf(alpha, successes, trials - successes + 1))
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What :func:`audit_estimator` found.
+
+    Attributes
+    ----------
+    epsilon : float
+        Lower confidence bound: the estimator provably exceeds every smaller one.
+    bounds : dict of str to float
+        The same for every number of the result, together valid with `confidence`.
+    confidence : float
+    n_trials : int
+        Fits on each of the two data sets.
+    n_failed : tuple of (int, int)
+        How many of them raised.
+    """
+
+    epsilon: float
+    bounds: dict[str, float]
+    confidence: float
+    n_trials: int
+    n_failed: tuple[int, int]
+
+
+def audit_estimator(
+    estimator: Any,
+    X: ArrayLike,
+    X_neighbour: ArrayLike,
+    *,
+    statistic: Callable | None = None,
+    n_trials: int = 1000,
+    delta: float = 0.0,
+    confidence: float = 0.999,
+    fit_params: dict | None = None,
+    neighbour_fit_params: dict | None = None,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> AuditResult:
+    """Attack the fits of an estimator: return an epsilon that they provably exceed.
+
+    The estimator is fitted many times on both of two data sets that differ in one row,
+    or one individual, and every number of the results goes through
+    :func:`audit_epsilon`. A fit that raises is a result, too: errors tell about rows.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With `epsilon`. Clones of it are fitted, without an accountant: the rows of an
+        audit are invented ones, as extreme as the bounds allow.
+    X, X_neighbour : array-like of shape (n_samples, n_features)
+        Neighbouring data sets.
+    statistic : callable, default=None
+        ``statistic(fitted)`` returns a number or an array of numbers, as many whatever
+        the rows. None takes all numbers among the fitted attributes.
+    n_trials : int, default=1000
+        Fits on each data set.
+    delta : float, default=0.0
+        The delta that the estimator claims.
+    confidence : float, default=0.999
+        A sound estimator's epsilon is exceeded by chance with probability at most
+        1 - `confidence`, however many numbers are looked at.
+    fit_params, neighbour_fit_params : dict, default=None
+        Passed to `fit` with `X` and with `X_neighbour`, such as `individual`. The
+        second are the first if None.
+    n_jobs : int, default=None
+        Fits in parallel.
+    verbose : int, default=0
+        Progress, as joblib prints it.
+
+    Returns
+    -------
+    AuditResult
+        Its `epsilon` above the claimed one means that the estimator is broken; a
+        smaller one proves nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.preprocessing import FederatedStandardScaler
+    >>> from skprivbn.privacy import audit_estimator
+    >>> X = np.zeros((20, 1))
+    >>> scaler = FederatedStandardScaler(epsilon=1.0, bounds=(-1, 1))
+    >>> found = audit_estimator(scaler, X, np.append(X, [[1.0]], axis=0), n_trials=40)
+    >>> found.epsilon <= 1.0
+    True
+    """
+    params = fit_params or {}
+    others = params if neighbour_fit_params is None else neighbour_fit_params
+    fits = [(X, params)] * n_trials + [(X_neighbour, others)] * n_trials
+    outcomes = Parallel(n_jobs=n_jobs, verbose=verbose)(
+        delayed(_fit_for_audit)(estimator, rows, given, statistic or fitted_numbers)
+        for rows, given in fits
+    )
+    table = _outcome_table(outcomes)
+    # every number is a test of its own: they share the error
+    each = 1 - (1 - confidence) / len(table)
+    bounds = {
+        name: audit_epsilon(values[:n_trials], values[n_trials:], delta, each)
+        for name, values in table.items()
+    }
+    failed = table["fit raises"].astype(int)
+    n_failed = int(failed[:n_trials].sum()), int(failed[n_trials:].sum())
+    return AuditResult(max(bounds.values()), bounds, confidence, n_trials, n_failed)
+
+
+def fitted_numbers(model: Any) -> dict[str, np.ndarray]:
+    """Return the numbers among the fitted attributes, as flat arrays by name.
+
+    Parameters
+    ----------
+    model : estimator
+
+    Returns
+    -------
+    numbers : dict of str to ndarray
+    """
+    numbers = {}
+    for name, value in vars(model).items():
+        if name.endswith("_") and isinstance(value, Number | np.ndarray | tuple):
+            values = np.asarray(value).ravel()
+            if values.dtype.kind in "fiub":
+                numbers[name] = values.astype(float)
+    return numbers
+
+
+def _fit_for_audit(estimator, X, fit_params, statistic):
+    """Return the numbers of one fit by name, or None if it raises."""
+    model = clone(estimator)
+    paid = [name for name in model.get_params() if name.endswith("accountant")]
+    model.set_params(**dict.fromkeys(paid))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            numbers = statistic(model.fit(X, **fit_params))
+        except Exception:  # whatever it is, somebody sees it
+            return None
+    if not isinstance(numbers, dict):
+        numbers = {"statistic": np.ravel(numbers)}
+    return {
+        f"{name}[{i}]": value
+        for name, values in numbers.items()
+        for i, value in enumerate(values)
+    }
+
+
+def _outcome_table(outcomes):
+    """Return one array per number over all fits; what is not there is a result, too."""
+    made = [outcome for outcome in outcomes if outcome is not None]
+    names = sorted({name for outcome in made for name in outcome})
+    lowest = -np.finfo(float).max
+    table = {
+        name: np.nan_to_num(
+            [(outcome or {}).get(name, np.nan) for outcome in outcomes], nan=lowest
+        )
+        for name in names
+    }
+    return table | {"fit raises": np.array([float(o is None) for o in outcomes])}
