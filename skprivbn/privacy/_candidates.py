@@ -32,16 +32,19 @@ def make_candidate(estimator, parameters, accountant):
     return candidate
 
 
-def find_accountant(estimator, accountant):
-    """The one accountant that search and estimator share, or None."""
+def find_accountant(estimator, accountant, candidates):
+    """The one accountant that search, estimator and candidates share, or None."""
     found = [] if accountant is None else [accountant]
-    for value in estimator.get_params().values():
+    values = [*estimator.get_params().values()]
+    for candidate in candidates:
+        values.extend(candidate.values())
+    for value in values:
         if isinstance(value, PrivacyAccountant) and all(value is not a for a in found):
             found.append(value)
     if len(found) > 1:
         raise ValueError(
-            "the search and its estimator count on different accountants, so nobody "
-            "would know the total; give both the same one, or only one of them"
+            "the search, its estimator and param_grid count on different accountants, "
+            "so nobody would know the total; give all the same one, or only the search"
         )
     return found[0] if found else None
 

@@ -255,7 +255,7 @@ class PrivateSearchCV(
         fit_params, split_params = self._route(X, params)
         splits = private_splits(self.cv, X, y, persons, **split_params)
 
-        shared = find_accountant(self.estimator, self.accountant)
+        shared = find_accountant(self.estimator, self.accountant, candidates)
         cost = self.epsilon, self.delta, choice.rho
         what = f"choice among {len(candidates)} candidates"
         costs = [check_accountant(shared, *cost, what).spend(*cost, what)]

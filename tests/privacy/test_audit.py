@@ -127,9 +127,9 @@ PRIVATE = [
     (FederatedStandardScaler(**BOUNDS), 2000),
     (FederatedPCA(**BOUNDS), 2000),
     (FederatedKBinsDiscretizer(3, **BOUNDS), 1000),
-    (FederatedGaussianBayesianNetwork(**BOUNDS), 500),
+    (FederatedGaussianBayesianNetwork(**BOUNDS), 100),
     (FederatedNotearsADMM(max_iter=3, **BOUNDS), 200),
-    (PPEMGaussianMixture(2, max_iter=2, backend="masking", **BOUNDS), 300),
+    (PPEMGaussianMixture(2, max_iter=2, backend="masking", **BOUNDS), 100),
 ]
 
 

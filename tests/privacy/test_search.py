@@ -113,6 +113,17 @@ def test_the_estimators_accountant_is_charged_for_the_choice(X):
         search.fit(X)
 
 
+def test_candidates_do_not_split_the_spending(X):
+    several = [PrivacyAccountant(epsilon=20.0) for _ in range(2)]
+    search = PrivateSearchCV(NoisyHistogram(), {"accountant": several}, BOUNDS)
+    with pytest.raises(ValueError, match="different accountants"):
+        search.fit(X)
+    search.set_params(accountant=several[0], param_grid={"accountant": several[1:]})
+    with pytest.raises(ValueError, match="different accountants"):
+        search.fit(X)
+    assert all(accountant.history == () for accountant in several)
+
+
 def test_steps_of_a_pipeline_are_charged(X):
     accountant = PrivacyAccountant(epsilon=20.0)
     pipeline = make_pipeline("passthrough", NoisyHistogram(epsilon=0.5))
