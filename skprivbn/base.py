@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.federation import check_received
@@ -16,6 +15,7 @@ from skprivbn.protocols._applied import add_scores, open_federation
 from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["BACKEND_CONSTRAINT", "FederatedEstimator", "FederatedMixin"]
 
@@ -248,6 +248,6 @@ class FederatedEstimator(FederatedMixin, BaseEstimator):
             )
             return total / n_rows
         beside = {} if y is None else {"y": np.asarray(y)}
-        X = validate_data(self, X, reset=False)
+        X = validate_table(self, X, reset=False)
         scores = self._row_scores(X, **beside)
         return float(np.average(scores, weights=sample_weight))

@@ -47,7 +47,7 @@ from skprivbn.crypto.shares import (
     resolve_count_backend,
 )
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.partition import check_vertical
+from skprivbn.partition import VerticalPartition, check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._columns import CountBackend
@@ -258,7 +258,7 @@ class CollectiveBayesianNetwork(
         """
         partition = check_vertical(self, X, self.parties)
         terms = self._terms(partition)
-        _check_values(X, terms.names, terms.states)
+        _check_values(partition, terms.states)
         self._warn(partition)
         with self._federate(X, partition, terms) as (federation, progress):
             local = learn_locally(federation)
@@ -311,7 +311,7 @@ class CollectiveBayesianNetwork(
         partition = check_vertical(self, X, self.parties, reset=False)
         model = self._model
         terms = self._terms(partition, model)
-        _check_values(X, model.names, model.states)
+        _check_values(partition, model.states)
         self._warn(partition)
         with self._federate(X, partition, terms) as (federation, progress):
             fitting = self.disclosure == "rows" and self.selection == "low_likelihood"
@@ -444,11 +444,18 @@ class CollectiveBayesianNetwork(
         return kept, joined & ~kept
 
 
-def _check_values(X, names, states):
-    """Say what is wrong with a table at hand; remote sites only refuse."""
-    if hasattr(X, "federate"):
+def _check_values(partition, states):
+    """Say what is wrong with tables at hand; remote sites only refuse."""
+    if not isinstance(partition, VerticalPartition):
         return
-    for j, (name, column) in enumerate(zip(names, np.asarray(X).T)):
+    names = partition.feature_names
+    declared = dict(zip(names, states or [None] * len(names)))
+    columns = [
+        pair
+        for party, held in partition.columns.items()
+        for pair in zip(held, partition._blocks[party]["X"].T)
+    ]
+    for name, column in columns:
         labels = set(column.tolist())
         if any(is_missing(label) for label in labels):
             raise ValueError(
@@ -459,7 +466,7 @@ def _check_values(X, names, states):
                 f"column {name!r} has {len(labels)} different values, more than "
                 f"{MAX_STATES}: discretise it first"
             )
-        known = None if states is None else states[j]
+        known = declared[name]
         if known is not None and not labels <= set(known):
             unknown = sorted(labels - set(known), key=str)
             raise ValueError(

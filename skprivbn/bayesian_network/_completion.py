@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BackendMixin
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
@@ -15,6 +15,7 @@ from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
 from skprivbn.protocols._applied import add_column_scores, add_scores, predict_at_sites
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["COUNT_BACKEND_CONSTRAINT", "DiscreteNetworkMixin"]
 
@@ -44,7 +45,7 @@ class DiscreteNetworkMixin(BackendMixin):
 
     def _table(self, X):
         check_is_fitted(self)
-        return validate_data(
+        return validate_table(
             self, X, reset=False, dtype=None, ensure_all_finite="allow-nan"
         )
 

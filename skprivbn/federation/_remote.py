@@ -150,6 +150,8 @@ class RemoteRows(_RemoteData):
         self.feature_names = list(self.steps[-1][1]) if self.steps else self.read
         self.as_float, self.finite = True, True
         for column in self.read:
+            if self.read.count(column) > 1:
+                raise PartitionError(f"column {column!r} is in X twice: name it once")
             if self.schema.get(column, "key") == "key":
                 raise PartitionError(
                     f"column {column!r} cannot be part of X: the sites declare "

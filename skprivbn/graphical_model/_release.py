@@ -226,8 +226,8 @@ class CountingParty(Party):
             options = terms.contribution, terms.missing, terms.bins
             try:
                 self.rows = check_rows(self.block, terms.nodes, terms.labels, *options)
-            except ValueError:
-                raise PartyRefusal("invalid-data") from None
+            except ValueError as error:
+                raise PartyRefusal("invalid-data") from error
         codes, individual, weight = self.rows
         return count_tables(codes, layout, terms.contribution, individual, weight)
 

@@ -6,12 +6,14 @@ from sklearn.utils.validation import column_or_1d
 
 from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._survey import cluster_keys
+from skprivbn.partition._horizontal import check_labels
 from skprivbn.utils import warn_leak
 
 __all__ = [
     "check_classes",
     "check_clusters",
     "check_numbers",
+    "check_same_kind",
     "check_weights",
     "random_terms",
     "some",
@@ -104,9 +106,8 @@ def split_clusters(cluster):
 def check_clusters(aligned, known):
     """Refuse labels with gaps, and those that are not `known` unless that is None."""
     for cluster in aligned.values():
+        check_labels("cluster", cluster)
         labels = np.ravel(cluster).tolist()
-        if any(label is None or label != label for label in labels):
-            raise ValueError("cluster has missing labels: give every row a category")
         if known is not None:
             unknown = sorted(set(labels) - set(np.asarray(known).tolist()), key=str)
             if unknown:
@@ -163,6 +164,20 @@ def _position(name, columns):
     if not isinstance(name, str) and 0 <= name < len(columns):
         return int(name)
     raise ValueError(f"slopes names {name!r}, which is no column of X: {columns[:10]}")
+
+
+def check_same_kind(labels, known):
+    """Refuse labels that differ from those of the fit by their type only.
+
+    They would be taken for new ones, and be predicted without an effect.
+    """
+    as_text = {str(label): label for label in known}
+    for label in set(labels) - set(known):
+        if str(label) in as_text:
+            raise ValueError(
+                f"cluster has the label {label!r}, the fit had "
+                f"{as_text[str(label)]!r}: give both as text or as numbers"
+            )
 
 
 def some(labels, mask, most=5):

@@ -3,15 +3,16 @@
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.federation import Ledger, check_received
-from skprivbn.mixed_model._checks import split_clusters
+from skprivbn.mixed_model._checks import check_same_kind, split_clusters
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.protocols._applied import predict_at_sites
 from skprivbn.utils import column_names
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["FLOATS", "FittedGLMMMixin"]
 
@@ -47,7 +48,7 @@ class FittedGLMMMixin:
     def _predictor(self, X, cluster, offset):
         """Return intercept + X coef + offset + what the clusters add."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=FLOATS)
+        X = validate_table(self, X, reset=False, dtype=FLOATS)
         eta = X @ np.ravel(self.coef_) + np.ravel(self.intercept_)[0]
         if offset is not None:
             eta = eta + one_per_row("offset", offset, len(X)).astype(float)
@@ -67,6 +68,7 @@ class FittedGLMMMixin:
             )
             effects = np.nan_to_num(np.asarray(effects)).reshape(len(clusters), -1)
             known = {label: i for i, label in enumerate(clusters.tolist())}
+            check_same_kind(labels, known)
             place = np.array([known.get(label, len(clusters)) for label in labels])
             effects = np.concatenate([effects, np.zeros((1, effects.shape[1]))])
             eta = eta + np.einsum("ij,ij->i", self._varying(X, factor), effects[place])

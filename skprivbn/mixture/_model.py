@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.federation import check_received
 from skprivbn.mixture._gaussian_steps import (
@@ -19,6 +19,7 @@ from skprivbn.mixture._gaussian_steps import (
 from skprivbn.partition import RemoteResults
 from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils._typing import TableLike, WeightsLike
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["FittedMixtureMixin"]
 
@@ -40,7 +41,7 @@ class FittedMixtureMixin(DensityMixin):
 
     def _check(self, X):
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = validate_table(self, X, reset=False, dtype=[np.float64, np.float32])
         return X.astype(np.float64, copy=False)
 
     def _public_model(self):

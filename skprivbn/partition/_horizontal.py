@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_array
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._remote import RemoteRows
@@ -19,14 +19,18 @@ from skprivbn.partition._labels import (
     names_of,
 )
 from skprivbn.partition._local import LocalPartition
+from skprivbn.utils import warn_user
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import TableLike
+from skprivbn.utils._validation import refuse_missing, validate_table
 
 __all__ = ["HorizontalPartition", "check_horizontal"]
 
 #: name of the only party when rows do not say who holds them
 ONE_PARTY = "all"
+#: values beside the rows that are names rather than numbers
+LABELS = {"cluster", "individual", "series"}
 
 
 class HorizontalPartition(LocalPartition):
@@ -73,7 +77,7 @@ class HorizontalPartition(LocalPartition):
         for key, values in aligned.items():
             _check_holders(key, values, blocks)
         labels = _common_labels(blocks, feature_names)
-        self._blocks = {}
+        self._blocks, kinds = {}, {}
         for name, rows in blocks.items():
             given, places = column_labels(rows), slice(None)
             declared = declared_categories(rows)
@@ -91,6 +95,13 @@ class HorizontalPartition(LocalPartition):
                 if values is None:
                     continue
                 block[key] = column_or_1d(values[name])
+                if key in LABELS:
+                    kind = check_labels(f"{key} of party {name!r}", values[name])
+                    if kinds.setdefault(key, kind) != kind:
+                        raise PartitionError(
+                            f"{key} mixes labels of several types: parties have "
+                            f"{kinds[key]} and {kind}"
+                        )
                 if len(block[key]) != len(block["X"]):
                     raise PartitionError(
                         f"{key} has {len(block[key])} values for the "
@@ -139,7 +150,7 @@ class HorizontalPartition(LocalPartition):
             find_columns(labels, feature_names, "X")
         if labels is not None:
             feature_names = names_of(labels)
-        declared = declared_categories(X)
+        declared, given = declared_categories(X), aligned
         X = check_array(X, dtype=None, ensure_all_finite=False)
         rows = _rows_of_parties(party, len(X))
         aligned = {
@@ -147,6 +158,8 @@ class HorizontalPartition(LocalPartition):
             for key, values in aligned.items()
             if values is not None
         }
+        for key in LABELS & set(aligned):
+            check_labels(key, given[key])
         partition = cls(
             {name: X[index] for name, index in rows.items()},
             feature_names,
@@ -326,9 +339,7 @@ def _rows_of_parties(party, n_samples):
     if party is None:
         return {ONE_PARTY: np.arange(n_samples)}
     labels = one_per_row("party", party, n_samples)
-    # numpy has made text of the list [1, "1"], and of NaN among text
-    is_list = isinstance(party, list | tuple)
-    _check_labels(np.array(party, dtype=object).ravel() if is_list else labels)
+    check_labels("party", party)
     values, codes = np.unique(labels, return_inverse=True)
     names = [str(value) for value in values]
     if len(set(names)) != len(names):
@@ -336,27 +347,42 @@ def _rows_of_parties(party, n_samples):
     return {name: np.flatnonzero(codes == code) for code, name in enumerate(names)}
 
 
-def _check_labels(labels):
-    """Refuse missing labels and those told apart by their type only: 1 and "1"."""
+def check_labels(name, values):
+    """Refuse missing labels and those told apart by their type only: 1 and "1".
+
+    Parameters
+    ----------
+    name : str
+        Of the argument.
+    values : array-like of shape (n_samples,)
+        As the user gives them: numpy makes text of the list [1, "1"], and of NaN
+        among text.
+
+    Returns
+    -------
+    kind : str or None
+        "text", "number", "bool" or a type; None if there is no label.
+    """
+    as_objects = object if isinstance(values, list | tuple) else None
+    labels = np.asarray(values, dtype=as_objects).ravel()
     if labels.dtype == object:
         missing = any(is_missing(label) for label in labels)
-        examples = {
-            _kind(kind): label for kind, label in zip(map(type, labels), labels)
-        }
+        examples = {_kind(type(label)): label for label in labels}
     else:
         missing = np.any(labels != labels)
-        examples = {_kind(labels.dtype.type): labels[0]}
+        examples = {_kind(labels.dtype.type): label for label in labels[:1]}
     if missing:
-        raise PartitionError("party has missing labels: say who holds every row")
+        raise PartitionError(f"{name} has missing labels: every row needs one")
     if "bytes" in examples:
         raise PartitionError(
-            f"party holds bytes, such as {examples['bytes']!r}: decode them to text"
+            f"{name} holds bytes, such as {examples['bytes']!r}: decode them to text"
         )
     if len(examples) > 1:
         raise PartitionError(
-            f"party mixes labels of several types, such as {list(examples.values())}: "
+            f"{name} mixes labels of several types, such as {list(examples.values())}: "
             "use text or numbers for all"
         )
+    return next(iter(examples), None)
 
 
 def _kind(label_type):
@@ -425,7 +451,7 @@ def check_horizontal(
             )
         return _check_given(estimator, X, reset, dtype, checks)
     declared = declared_categories(X)
-    X = validate_data(estimator, X, reset=reset, dtype=dtype, **checks)
+    X = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
     names = getattr(estimator, "feature_names_in_", None)
     partition = HorizontalPartition.from_rows(X, party, names, **aligned)
     partition._declared = dict.fromkeys(partition.names, declared)
@@ -434,9 +460,14 @@ def check_horizontal(
 
 def _check_given(estimator, partition, reset, dtype, checks):
     partition = check_features(estimator, partition, reset)
+    finite = checks.pop("ensure_all_finite", True)
+    names = partition.feature_names or [f"x{i}" for i in range(partition.n_features)]
     checked = partition.map_rows(
-        lambda rows: check_array(rows, dtype=dtype, **checks), partition.feature_names
+        lambda rows: check_array(rows, dtype=dtype, ensure_all_finite=False, **checks),
+        partition.feature_names,
     )
+    for name, block in checked._blocks.items():
+        refuse_missing(block["X"], names, finite, name)
     checked._declared = partition._declared
     return checked
 
@@ -471,6 +502,12 @@ def check_features(estimator, partition, reset):
         )
     fitted = getattr(estimator, "feature_names_in_", None)
     if fitted is None or given is None:
+        if (fitted is None) != (given is None):
+            has, had = ("names", "none") if fitted is None else ("no names", "some")
+            warn_user(
+                f"the columns of X have {has}, and {user} was fitted to columns with "
+                f"{had}: they are taken in their order"
+            )
         return partition
     if set(given) != set(fitted):
         raise ValueError(

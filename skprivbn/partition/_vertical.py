@@ -1,12 +1,13 @@
 """Columns that different parties hold."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_array
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._remote import RemoteColumns
@@ -23,6 +24,7 @@ from skprivbn.utils import column_names
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
+from skprivbn.utils._validation import refuse_missing, validate_table
 
 __all__ = ["VerticalPartition", "check_vertical"]
 
@@ -281,12 +283,15 @@ def check_vertical(
                 "columns held by different parties"
             )
         _compare_parties(parties, X)
-        return check_features(estimator, X, reset)
+        X = check_features(estimator, X, reset)
+        if isinstance(X, VerticalPartition):
+            X = _check_blocks(X, dtype, checks.get("ensure_all_finite", True))
+        return X
     # Columns are selected on X as given: names and selectors need a dataframe.
     if not hasattr(X, "shape"):
         X = check_array(X, dtype=dtype, ensure_all_finite=False)
     held = _columns_of_parties(parties, X)
-    values = validate_data(estimator, X, reset=reset, dtype=dtype, **checks)
+    values = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
     names = column_names(estimator)
     _check_owners(held, names)
     partition = VerticalPartition(
@@ -296,6 +301,21 @@ def check_vertical(
     )
     partition._declare(zip(names, declared_categories(X)))
     return partition
+
+
+def _check_blocks(partition, dtype, ensure_all_finite):
+    """Return the partition with checked columns, or say what is wrong with which."""
+    blocks = {}
+    for name, block in partition._blocks.items():
+        try:
+            values = check_array(block["X"], dtype=dtype, ensure_all_finite=False)
+        except ValueError as error:
+            raise PartitionError(f"party {name!r}: {error}") from None
+        refuse_missing(values, partition.columns[name], ensure_all_finite, name)
+        blocks[name] = block | {"X": values}
+    checked = copy(partition)
+    checked._blocks = blocks
+    return checked
 
 
 def _columns_of_parties(parties, X):
@@ -309,6 +329,12 @@ def _columns_of_parties(parties, X):
     for party, columns in _pairs(parties):
         if callable(columns):
             columns = columns(X)
+        if not hasattr(X, "columns") and names_of(np.atleast_1d(columns).tolist()):
+            raise PartitionError(
+                f"parties gives {party!r} columns by name, and X is an array without "
+                "names: give positions, or a dataframe, or as X "
+                "VerticalPartition.from_columns(X, parties, feature_names)"
+            )
         try:
             held[party] = list(_get_column_indices(X, columns))
         except (ValueError, IndexError, KeyError) as error:

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
@@ -30,6 +30,7 @@ from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["FederatedKBinsDiscretizer"]
 
@@ -223,7 +224,7 @@ class FederatedKBinsDiscretizer(
         check_is_fitted(self)
         if hasattr(X, "federate"):
             return transform_at_holders(self, X)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = validate_table(self, X, reset=False, dtype=[np.float64, np.float32])
         bins = np.empty_like(X)
         for feature, edges in enumerate(self.bin_edges_):
             bins[:, feature] = np.searchsorted(edges[1:-1], X[:, feature], side="right")

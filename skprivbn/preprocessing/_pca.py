@@ -11,7 +11,7 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils.extmath import svd_flip
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
@@ -25,6 +25,7 @@ from skprivbn.protocols import MomentsParty
 from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils._sklearn import Interval, RealNotInt, _fit_context
 from skprivbn.utils._typing import TableLike
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["FederatedPCA"]
 
@@ -219,7 +220,7 @@ class FederatedPCA(
         check_is_fitted(self)
         if hasattr(X, "federate"):
             return transform_at_holders(self, X)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = validate_table(self, X, reset=False, dtype=[np.float64, np.float32])
         return (X - self.mean_.astype(X.dtype)) @ self._axes().T.astype(X.dtype)
 
     def _public_model(self):

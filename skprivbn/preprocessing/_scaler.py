@@ -5,7 +5,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
@@ -19,6 +19,7 @@ from skprivbn.protocols import MomentsParty
 from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils._sklearn import _fit_context
 from skprivbn.utils._typing import TableLike
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["FederatedStandardScaler"]
 
@@ -176,7 +177,7 @@ class FederatedStandardScaler(
         check_is_fitted(self)
         if hasattr(X, "federate"):
             return transform_at_holders(self, X)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = validate_table(self, X, reset=False, dtype=[np.float64, np.float32])
         if self.with_mean:
             X = X - self.mean_.astype(X.dtype)
         if self.with_std:

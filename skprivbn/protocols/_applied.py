@@ -62,7 +62,8 @@ def _warn_of_roster(backend, partition):
     if partition.n_parties == 1:
         warn_leak(
             "all rows are taken to be one party's: there is nobody to hide them from "
-            "and the sums are that party's own; pass party= to say who holds each row"
+            "and the sums are that party's own; say who holds each row by name, as in "
+            "fit(X, party=party)"
         )
     elif partition.n_parties == 2:
         warn_leak(

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import (
     check_is_fitted,
-    validate_data,
 )
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
@@ -15,6 +14,7 @@ from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+from skprivbn.utils._validation import validate_table
 
 __all__ = [
     "NetworkMixin",
@@ -44,7 +44,7 @@ class NetworkMixin(SavedVersionMixin):
 
     def _rows(self, X):
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, dtype=np.float64)
+        return validate_table(self, X, reset=False, dtype=np.float64)
 
     def _public_model(self):
         return public_network(self.network_)

@@ -3,8 +3,9 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 
-from skprivbn.exceptions import PartitionError
+from skprivbn.exceptions import PartitionError, PrivacyLeakWarning
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_horizontal
+from skprivbn.preprocessing import FederatedStandardScaler
 
 X = np.arange(12.0).reshape(6, 2)
 PARTY = ["b", "a", "b", "c", "a", "b"]
@@ -112,3 +113,17 @@ def test_check_horizontal_takes_partitions():
         check_horizontal(estimator, wider, reset=False)
     with pytest.raises(PartitionError, match="rows held by different parties"):
         check_horizontal(estimator, VerticalPartition({"a": [[1]]}))
+
+
+def test_lists_name_no_party():
+    with pytest.raises(PartitionError, match="blocks must be a dict.*got list"):
+        HorizontalPartition([X, X])
+    with pytest.raises(PartitionError, match="y must be a dict.*got list"):
+        HorizontalPartition({"a": X}, y=[0] * 6)
+    with pytest.raises(PartitionError, match=r"y has values of \['b'\], who hold no"):
+        HorizontalPartition({"a": X}, y={"a": [0] * 6, "b": [0]})
+
+
+def test_party_given_as_y_is_told_of():
+    with pytest.warns(PrivacyLeakWarning, match="by name, as in fit"):
+        FederatedStandardScaler().fit(X, PARTY)

@@ -105,10 +105,10 @@ def test_keys_allow_unequal_rows():
     assert partition.has_keys and partition.n_rows() == {"a": 2, "b": 1}
 
 
-def test_a_given_partition_is_taken_as_it_is():
+def test_a_given_partition_says_who_holds_what():
     given = VerticalPartition({"a": FRAME[["age"]], "b": FRAME[["sex"]]})
     estimator = BaseEstimator()
-    assert check_vertical(estimator, given) is given
+    assert check_vertical(estimator, given).owners == {"age": "a", "sex": "b"}
     assert list(estimator.feature_names_in_) == ["age", "sex"]
     with pytest.raises(PartitionError, match="parties names"):
         check_vertical(estimator, given, {"a": ["age"], "c": ["sex"]})
@@ -171,3 +171,27 @@ def test_columns_of_a_table_by_names():
 def test_wrong_names_of_columns(parties, names, message):
     with pytest.raises(PartitionError, match=message):
         VerticalPartition.from_columns([[1, 2], [3, 4]], parties, names)
+
+
+@pytest.mark.parametrize(
+    "parties, message",
+    [
+        ([[0, 1], [2, 3]], "a name and columns; names are text"),
+        (
+            {"a": ["age", "sex"], "b": ["crp", "ldl"]},
+            "without names.*from_columns",
+        ),
+    ],
+)
+def test_parties_of_an_array(parties, message):
+    with pytest.raises(PartitionError, match=message):
+        check_vertical(BaseEstimator(), X, parties)
+
+
+def test_lists_name_no_party():
+    with pytest.raises(PartitionError, match="blocks must be a dict.*got list"):
+        VerticalPartition([X, X])
+    with pytest.raises(PartitionError, match="keys must be a dict.*got list"):
+        VerticalPartition({"a": X}, keys=[1, 2, 3])
+    with pytest.raises(PartitionError, match="columns names those of"):
+        VerticalPartition({"a": X}, columns={"b": list("abcd")})

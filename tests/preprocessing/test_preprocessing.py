@@ -218,7 +218,7 @@ def test_values_too_large_for_the_number_format_are_refused():
 
 
 @pytest.mark.parametrize(
-    "party, message", [(None, "pass party="), (PARTY % 2, "with two parties")]
+    "party, message", [(None, "party=party"), (PARTY % 2, "with two parties")]
 )
 def test_what_the_roster_cannot_hide_is_said(party, message):
     with pytest.warns(PrivacyLeakWarning, match=message) as caught:

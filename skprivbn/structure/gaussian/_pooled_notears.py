@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import validate_data
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.structure._acyclicity import acyclic_weights
@@ -15,6 +14,7 @@ from skprivbn.structure._continuous import NetworkMixin, warn_if_standardised
 from skprivbn.structure.gaussian._notears import notears
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval, _fit_context
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["Notears"]
 
@@ -109,7 +109,7 @@ class Notears(NetworkMixin, BaseEstimator):
         self : object
             Fitted estimator.
         """
-        X = validate_data(
+        X = validate_table(
             self, X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
         )
         self.n_samples_ = len(X)

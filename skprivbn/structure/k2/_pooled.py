@@ -6,7 +6,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._checks import known_states
@@ -22,6 +21,7 @@ from skprivbn.structure.k2._search import k2_search
 from skprivbn.utils import column_names
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import _fit_context
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["K2StructureLearner"]
 
@@ -128,7 +128,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
             Fitted estimator.
         """
         categories = declared_categories(X)
-        X = validate_data(self, X, dtype=None)
+        X = validate_table(self, X, dtype=None)
         self.n_samples_ = len(X)
         names = column_names(self)
         ordering = check_ordering(self.ordering, names)

@@ -20,7 +20,7 @@ from skprivbn.crypto.shares import (
     resolve_count_backend,
 )
 from skprivbn.federation import declare_noise
-from skprivbn.partition import check_vertical
+from skprivbn.partition import VerticalPartition, check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge_exact
@@ -34,7 +34,7 @@ from skprivbn.structure.k2._base import (
     encode_columns,
 )
 from skprivbn.structure.k2._protocol import K2Party, K2Terms, run_private_k2
-from skprivbn.utils import column_names, tell_progress, warn_leak
+from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike
 
@@ -217,8 +217,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         terms = self._terms(partition)
         # may raise, before budget is spent
         noise = terms.table_noise(partition.n_parties)
-        if not hasattr(X, "federate"):
-            self._check_table(X, terms)
+        if isinstance(partition, VerticalPartition):
+            self._check_tables(partition, terms)
         if partition.n_parties == 1:
             warn_leak(
                 "all columns are taken to be one party's: this is plain K2 with "
@@ -281,11 +281,17 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             min_honest=self.min_honest,
         )
 
-    def _check_table(self, X, terms):
-        """Say what is wrong with a table at hand; remote parties only refuse."""
-        _, states = encode_columns(np.asarray(X), column_names(self), terms.states)
-        n_states = [len(labels) for labels in states]
-        check_table_sizes(n_states, terms.ordering, self.max_parents)
+    def _check_tables(self, partition, terms):
+        """Say what is wrong with tables at hand; remote parties only refuse."""
+        names, sizes = partition.feature_names, {}
+        declared = dict(zip(names, terms.states or [None] * len(names)))
+        for party, held in partition.columns.items():
+            table = partition._blocks[party]["X"]
+            _, found = encode_columns(table, held, [declared[name] for name in held])
+            sizes |= {name: len(labels) for name, labels in zip(held, found)}
+        check_table_sizes(
+            [sizes[name] for name in names], terms.ordering, self.max_parents
+        )
 
     def _spend(self):
         vars(self).pop("privacy_spent_", None)

@@ -307,4 +307,4 @@ def test_columns_that_do_not_vary_are_named(linear, learner):
     X, _, party = linear
     constant = np.column_stack([X, np.full(len(X), 7.1)])
     with pytest.raises(ValueError, match=r"\['x6'\] are constant"):
-        learner.fit(constant, party=party)
+        learner.fit(constant, party=np.sort(party))

@@ -223,7 +223,7 @@ def test_order_of_declared_states():
     [
         ([[0.5, 1], [1, 0]], "non-integer"),
         ([[np.nan, 1], [1, 0]], "NaN"),
-        ([["yes", "no"], [None, "no"]], "'x0' has missing entries"),
+        ([["yes", "no"], [None, "no"]], "NaN in column 'x0'"),
         (
             np.array([[b"yes", 0], [b"no", 1]], dtype=object),
             "must be strings or numbers",

@@ -484,7 +484,7 @@ def test_unequal_numbers_of_rows():
 
 def test_a_party_refuses_data_that_are_no_codes():
     partition = VerticalPartition({"a": [[0], [1]], "b": [[0.5], [1.0]]})
-    with pytest.raises(PartyError, match="do not fit"):
+    with pytest.raises(ValueError, match="'b__0' has the non-integer value"):
         PrivateK2StructureLearner().fit(partition)
 
 

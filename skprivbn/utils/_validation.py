@@ -1,0 +1,84 @@
+"""scikit-learn's validation of tables, with a word on which column is incomplete."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from skprivbn.utils._missing import is_missing
+from skprivbn.utils._sklearn import _check_feature_names_in
+
+__all__ = ["refuse_missing", "validate_table"]
+
+
+def validate_table(
+    estimator: Any, X: Any, *, ensure_all_finite: bool | str = True, **options: Any
+) -> np.ndarray:
+    """Return `X` as scikit-learn's ``validate_data`` does.
+
+    Where entries are missing, the message names the columns. It does not advise to
+    impute them in one table, which the parties do not have.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like of shape (n_samples, n_features)
+    ensure_all_finite : bool or "allow-nan", default=True
+    **options
+        Of ``validate_data``.
+
+    Returns
+    -------
+    X : ndarray
+    """
+    X = validate_data(estimator, X, ensure_all_finite=False, **options)
+    refuse_missing(X, _check_feature_names_in(estimator), ensure_all_finite)
+    return X
+
+
+def refuse_missing(
+    X: np.ndarray,
+    names: Sequence[str],
+    ensure_all_finite: bool | str = True,
+    holder: str = "",
+) -> None:
+    """Raise if entries are missing or infinite, and name their columns.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+    names : sequence of str
+        Of the columns.
+    ensure_all_finite : bool or "allow-nan", default=True
+        As in scikit-learn: False allows everything.
+    holder : str, default=""
+        Whose table it is, for the message.
+    """
+    if ensure_all_finite is False or X.dtype.kind not in "fO":
+        return
+    if X.dtype == object:
+        missing = np.frompyfunc(is_missing, 1, 1)(X).astype(bool)
+        infinite = np.zeros_like(missing)
+    else:
+        missing, infinite = np.isnan(X), np.isinf(X)
+    where = f" of party {holder!r}" if holder else ""
+    if ensure_all_finite != "allow-nan" and missing.any():
+        raise ValueError(
+            f"X contains NaN in {_columns(missing, names)}{where}: whoever holds these "
+            "rows has to drop or complete them"
+        )
+    if infinite.any():
+        raise ValueError(
+            f"X contains infinity or a value too large for {X.dtype!r} in "
+            f"{_columns(infinite, names)}{where}"
+        )
+
+
+def _columns(wrong, names):
+    """Return the names of columns with wrong entries, at most five."""
+    found = [str(name) for name, is_wrong in zip(names, wrong.any(axis=0)) if is_wrong]
+    if len(found) == 1:
+        return f"column {found[0]!r}"
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return f"columns {found[:5]}{more}"
