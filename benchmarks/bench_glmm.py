@@ -32,7 +32,7 @@ CASES = {
     "quadrature, masking": {},
     "quadrature, ckks": {"backend": "ckks"},
     "quadrature, paillier": {"backend": "paillier"},
-    "metropolis, masking": {"e_step": "metropolis", "random_state": 0},
+    "metropolis, masking": {"method": "metropolis", "random_state": 0},
 }
 
 GLMER = """
@@ -84,7 +84,7 @@ def fit_over_parties(options, X, y, cluster, party):
     seconds = time.process_time() - start
     estimates = [*model.intercept_, *model.coef_[0], model.random_effect_scale_]
     estimates = np.append(estimates, model.log_likelihood_)
-    return estimates, np.append(model.intercept_se_, model.coef_se_), seconds, model
+    return estimates, np.append(model.intercept_std_, model.coef_std_), seconds, model
 
 
 LMER = """

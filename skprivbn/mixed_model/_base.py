@@ -151,19 +151,19 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
                 factors,
                 column_names(self),
             )
-        e_step = getattr(self, "e_step", "quadrature")
+        method = getattr(self, "method", "quadrature")
         n_effects = sum(len(columns) for _, columns in terms)
         n_quadrature = self.n_quadrature
         if n_quadrature is None:
             n_quadrature = _DEFAULT_NODES if n_effects <= 1 else 1
-        self._check_terms(factors, family, n_effects, n_quadrature, e_step)
+        self._check_terms(factors, family, n_effects, n_quadrature, method)
         clusters = None
         if not factors:
             clusters = []
         elif self.clusters is not None:
             clusters = [np.unique(self.clusters).tolist()]
         seed = 0
-        if e_step == "metropolis":
+        if method == "metropolis":
             random = check_random_state(self.random_state)
             seed = int(random.randint(np.iinfo(np.int32).max))
         return MixedTerms(
@@ -176,14 +176,14 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
             term_factors=[factor for factor, _ in terms],
             term_columns=[list(columns) for _, columns in terms],
             fit_intercept=self.fit_intercept,
-            e_step=e_step,
+            method=method,
             clusters=clusters,
             n_quadrature=n_quadrature,
             batch_size=getattr(self, "batch_size", 1),
             n_burn_in=getattr(self, "n_burn_in", 0),
             n_draws=getattr(self, "n_draws", 2),
             seed=seed,
-            max_iter=self.max_iter or _MAX_ITER[e_step],
+            max_iter=self.max_iter or _MAX_ITER[method],
             tol=self.tol,
             min_parties=self.min_parties,
             min_rows=self.min_rows,
@@ -192,7 +192,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
             max_sum=resolve_backend(self.backend).max_sum(),
         )
 
-    def _check_terms(self, factors, family, n_effects, n_quadrature, e_step):
+    def _check_terms(self, factors, family, n_effects, n_quadrature, method):
         if len(factors) > 1 and self.clusters is not None:
             raise ValueError("clusters= goes with one column of cluster labels only")
         if family.name == "gaussian":
@@ -207,9 +207,9 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
                 f"n_quadrature={n_quadrature} goes with one random effect per row; "
                 f"with {n_effects}, use n_quadrature=1 (Laplace's approximation)"
             )
-        if e_step == "metropolis" and (n_effects > 1 or n_quadrature == 1):
+        if method == "metropolis" and (n_effects > 1 or n_quadrature == 1):
             raise ValueError(
-                "e_step='metropolis' draws one random effect per cluster, and needs "
+                "method='metropolis' draws one random effect per cluster, and needs "
                 "n_quadrature for its standard errors"
             )
 

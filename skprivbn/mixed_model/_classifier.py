@@ -35,7 +35,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
 
     Parameters
     ----------
-    e_step : {"quadrature", "metropolis"}, default="quadrature"
+    method : {"quadrature", "metropolis"}, default="quadrature"
         How expectations over the random effects are taken: by adaptive Gauss-Hermite
         quadrature, which is deterministic and accurate, or by Metropolis-Hastings
         with proposals from N(0, scale^2), as in [1]_.
@@ -65,7 +65,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         Proposals evaluated in one round trip.
     max_iter : int, default=None
         Bound on the iterations. None allows 100 for quadrature. With
-        ``e_step="metropolis"`` it is the number of iterations, 20 if None; estimates
+        ``method="metropolis"`` it is the number of iterations, 20 if None; estimates
         are averages over the second half of them.
     tol : float, default=1e-10
         Quadrature stops when the next step promises a smaller gain in
@@ -99,9 +99,9 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         Fixed effects.
     intercept_ : ndarray of shape (1,)
         Predictor where all features are 0.
-    coef_se_ : ndarray of shape (1, n_features)
+    coef_std_ : ndarray of shape (1, n_features)
         Standard errors, from the observed information.
-    intercept_se_ : ndarray of shape (1,)
+    intercept_std_ : ndarray of shape (1,)
         Standard error of the intercept.
     covariance_ : ndarray of shape (n_fixed, n_fixed)
         Sampling covariance of the intercept, if there is one, and coefficients.
@@ -189,7 +189,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
 
     _parameter_constraints = {
         **BaseGLMM._parameter_constraints,
-        "e_step": [StrOptions({"quadrature", "metropolis"})],
+        "method": [StrOptions({"quadrature", "metropolis"})],
         "link": [StrOptions({"logit", "probit", "cloglog"})],
         "n_draws": [Interval(Integral, 2, None, closed="left")],
         "n_burn_in": [Interval(Integral, 0, None, closed="left")],
@@ -199,7 +199,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
 
     def __init__(
         self,
-        e_step: str = "quadrature",
+        method: str = "quadrature",
         *,
         link: str = "logit",
         slopes: ArrayLike | dict | None = None,
@@ -222,7 +222,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         random_state: RandomStateLike = None,
         verbose: int = 0,
     ) -> None:
-        self.e_step = e_step
+        self.method = method
         self.link = link
         self.slopes = slopes
         self.random_intercept = random_intercept
@@ -299,7 +299,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
 
     def _keep_fixed(self, fixed, errors):
         self.intercept_, self.coef_ = fixed[:1], fixed[None, 1:]
-        self.intercept_se_, self.coef_se_ = errors[:1], errors[None, 1:]
+        self.intercept_std_, self.coef_std_ = errors[:1], errors[None, 1:]
 
     def decision_function(
         self,

@@ -25,12 +25,12 @@ class FittedGLMMMixin:
     arrangement: str
     clusters_: Any
     coef_: np.ndarray
-    coef_se_: np.ndarray
+    coef_std_: np.ndarray
     effect_names_: dict
     factors_: list
     fit_intercept: bool
     intercept_: Any
-    intercept_se_: Any
+    intercept_std_: Any
     ledger_: Ledger
     log_likelihood_: float
     n_samples_: int
@@ -157,7 +157,7 @@ class FittedGLMMMixin:
         """
         check_is_fitted(self)
         estimates = np.append(self.intercept_, self.coef_)
-        errors = np.append(self.intercept_se_, self.coef_se_)
+        errors = np.append(self.intercept_std_, self.coef_std_)
         names = ["(Intercept)", *column_names(self)]
         skip = 0 if self.fit_intercept else 1
         clusters = self.clusters_

@@ -92,9 +92,9 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         Fixed effects.
     intercept_ : float
         Predictor where all features are 0.
-    coef_se_ : ndarray of shape (n_features,)
+    coef_std_ : ndarray of shape (n_features,)
         Standard errors.
-    intercept_se_ : float
+    intercept_std_ : float
         Standard error of the intercept.
     residual_scale_ : float
         Standard deviation of the rows about their predictors, in linear models.
@@ -263,7 +263,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
 
     def _keep_fixed(self, fixed, errors):
         self.intercept_, self.coef_ = float(fixed[0]), fixed[1:]
-        self.intercept_se_, self.coef_se_ = float(errors[0]), errors[1:]
+        self.intercept_std_, self.coef_std_ = float(errors[0]), errors[1:]
 
     def predict(
         self,

@@ -39,7 +39,7 @@ class MixedTerms(MomentsTerms):
     term_columns : list of list of int
         Columns of X that vary together, and -1 for the intercept.
     fit_intercept : bool
-    e_step : {"quadrature", "metropolis"}
+    method : {"quadrature", "metropolis"}
     n_quadrature : int
         1 is Laplace's approximation.
     batch_size, n_burn_in, n_draws, seed : int
@@ -67,7 +67,7 @@ class MixedTerms(MomentsTerms):
     term_factors: list[int] = field(default_factory=list)
     term_columns: list[list[int]] = field(default_factory=list)
     fit_intercept: bool = True
-    e_step: Literal["quadrature", "metropolis"] = "quadrature"
+    method: Literal["quadrature", "metropolis"] = "quadrature"
     n_quadrature: int = 25
     batch_size: int = 1
     n_burn_in: int = 0
@@ -117,7 +117,7 @@ class MixedTerms(MomentsTerms):
     @property
     def drawn(self) -> bool:
         """Whether effects are drawn by Metropolis-Hastings."""
-        return self.mixed and self.e_step == "metropolis"
+        return self.mixed and self.method == "metropolis"
 
     @property
     def laplace(self) -> bool:

@@ -31,7 +31,6 @@ QUICK = {
     "n_components": 2,
     "min_rows": 1,
     "max_parents": 1,
-    "e_step": "quadrature",
 }
 TWO_PARTY = {"PrivateK2StructureLearner"}
 

@@ -170,6 +170,14 @@ def centres():
     return Data((X, y), metadata, partition, {"cluster": cluster})
 
 
+def amounts():
+    data = centres()
+    (X, y), metadata = data.rows, data.metadata
+    y = X @ [1.0, -0.5] + 0.3 * metadata["cluster"] + y
+    partition = HorizontalPartition.from_rows(X, metadata["party"], y=y, **data.asked)
+    return Data((X, y), metadata, partition, data.asked)
+
+
 def classes():
     data = centres()
     return Data(data.rows)
@@ -182,7 +190,7 @@ COLUMNS, LABELS, TABLE, ONE_HOLDER = (
     discrete_rows(),
     one_holder(),
 )
-PEOPLE, CENTRES, CLASSES = people(), centres(), classes()
+PEOPLE, CENTRES, AMOUNTS, CLASSES = people(), centres(), amounts(), classes()
 CASES = {}
 
 
@@ -427,6 +435,9 @@ def add_the_rest():
         max_iter=4,
         random_state=0,
     )
+    name, asked = "PrivateGLMMRegressor", ("predict", "score")
+    add("mixed_model", name, "linear", AMOUNTS, asked)
+    add("mixed_model", name, "maximum likelihood", AMOUNTS, asked, reml=False)
     both = ("transform", "inverse_transform", "transform of a partition")
     private = {"epsilon": 5.0, "bounds": (-6.0, 9.0), "noisy": True}
     family = "preprocessing"

@@ -13,6 +13,10 @@ RENAMED: dict[str, str | None] = {
     "FederatedNotearsADMM.model": "method",
     "FederatedNotearsADMM.scale_": "loss_scale_",
     "FederatedStandardScaler.n_samples_seen_": "n_samples_",
+    "PrivateGLMM": "PrivateGLMMClassifier",
+    "PrivateGLMM.coef_se_": "coef_std_",
+    "PrivateGLMM.e_step": "method",
+    "PrivateGLMM.intercept_se_": "intercept_std_",
     "PrivacyLeakWarning: method='non_private' learns from exact tables, without any "
     "privacy": "PrivacyLeakWarning: epsilon=None learns from exact tables, without any "
     "privacy",

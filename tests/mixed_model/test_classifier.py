@@ -39,7 +39,7 @@ def parameters(model):
 
 
 def standard_errors(model):
-    return np.append(model.intercept_se_, model.coef_se_)
+    return np.append(model.intercept_std_, model.coef_std_)
 
 
 def assert_same_fit(model, other, atol):
@@ -181,7 +181,7 @@ def test_separable_rows_are_said():
     with pytest.warns(ConvergenceWarning, match="features separate the classes"):
         model = PrivateGLMM().fit(X, y, cluster=cluster, party=party)
     assert model.score(X, y) == 1
-    assert np.all(np.isnan(model.coef_se_))
+    assert np.all(np.isnan(model.coef_std_))
 
 
 def test_collinear_features_are_said():
@@ -195,10 +195,10 @@ def test_constant_features_have_no_coefficient(fitted):
     X = np.insert(STUDY.X, 1, 1e5 + 0.1, axis=1)
     with pytest.warns(UserWarning, match=r"\['x1'\] do not vary"):
         model = PrivateGLMM().fit(X, STUDY.y, **STUDY.arguments)
-    assert model.coef_[0, 1] == 0 and np.isnan(model.coef_se_[0, 1])
+    assert model.coef_[0, 1] == 0 and np.isnan(model.coef_std_[0, 1])
     rest = [0, 2, 3]
     np.testing.assert_allclose(model.coef_[0, rest], fitted.coef_[0], atol=1e-6)
-    np.testing.assert_allclose(model.coef_se_[0, rest], fitted.coef_se_[0], atol=1e-6)
+    np.testing.assert_allclose(model.coef_std_[0, rest], fitted.coef_std_[0], atol=1e-6)
     np.testing.assert_allclose(model.intercept_, fitted.intercept_, atol=1e-5)
 
 

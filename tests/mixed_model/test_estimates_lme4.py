@@ -40,7 +40,7 @@ def assert_like(model, case, name, *, groups, errors=1e-4, saturated=0.0):
     """Compare with lme4's answer; `groups` are its names of our factors."""
     answer = CASES[case]["fits"][name]
     fixed = np.append(model.intercept_, model.coef_)
-    ses = np.append(model.intercept_se_, model.coef_se_)
+    ses = np.append(model.intercept_std_, model.coef_std_)
     if not model.fit_intercept:
         fixed, ses = fixed[1:], ses[1:]
     scale = np.ravel(answer["errors"])
@@ -133,7 +133,7 @@ def test_one_variance_or_none(case, kind):
         )
     answer = CASES[case]["fits"][kind]
     assert model.intercept_ == pytest.approx(answer["fixed"], rel=1e-7)
-    assert model.intercept_se_ == pytest.approx(answer["errors"], rel=1e-4)
+    assert model.intercept_std_ == pytest.approx(answer["errors"], rel=1e-4)
     assert model.log_likelihood_ == pytest.approx(answer["log_likelihood"], abs=1e-6)
     scale = answer["components"][0]["sdcor"]
     assert model.random_effect_scale_ == pytest.approx(scale, rel=1e-4, abs=1e-3)
@@ -168,7 +168,7 @@ def intercept_only(case, kind, target, factors, arrangement, spread):
 def test_two_factors(case, target, factors, arrangement, groups, kind, spread):
     model, answer = intercept_only(case, kind, target, factors, arrangement, spread)
     assert model.intercept_ == pytest.approx(answer["fixed"], rel=1e-7)
-    assert model.intercept_se_ == pytest.approx(answer["errors"], rel=1e-4)
+    assert model.intercept_std_ == pytest.approx(answer["errors"], rel=1e-4)
     assert model.log_likelihood_ == pytest.approx(answer["log_likelihood"], abs=1e-6)
     scales = {c["grp"]: c["sdcor"] for c in answer["components"]}
     for factor, group in zip(factors, groups):

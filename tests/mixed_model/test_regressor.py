@@ -36,7 +36,7 @@ def fit(family, party=PARTY, cluster=CENTRE, **options):
 
 
 def assert_same(model, other, atol):
-    for name in ("coef_", "intercept_", "coef_se_", "log_likelihood_"):
+    for name in ("coef_", "intercept_", "coef_std_", "log_likelihood_"):
         ours, theirs = getattr(model, name), getattr(other, name)
         np.testing.assert_allclose(ours, theirs, atol=atol)
     for factor, matrix in other.random_effect_covariance_.items():
@@ -176,7 +176,7 @@ def test_weights_are_repeated_rows():
         X[again], y[again], cluster=CENTRE[again], party=PARTY[again]
     )
     np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-6)
-    np.testing.assert_allclose(model.coef_se_, other.coef_se_, atol=1e-6)
+    np.testing.assert_allclose(model.coef_std_, other.coef_std_, atol=1e-6)
     assert model.log_likelihood_ == pytest.approx(other.log_likelihood_, abs=1e-6)
 
 
