@@ -358,8 +358,7 @@ def test_total_is_of_the_parties_that_were_signed_for():
     federation.sessions["party 1"]._signed = ()
     with pytest.raises(ProtocolError, match="without a signed list"):
         federation.sessions["party 1"].reveal(total)
-    # The broken twin, which takes the list from whoever sends the total, accepts the
-    # sum over a part of the parties.
+    # A total over other parties than those on the list has the wrong pads.
     session = federation.sessions["party 3"]
     session._signed = tuple(federation.sessions)
     with pytest.raises(ProtocolError):
