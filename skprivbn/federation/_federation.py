@@ -19,7 +19,6 @@ from skprivbn.crypto import (
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import COORDINATOR, Ledger
-from skprivbn.federation._old_settings import OldSettings
 from skprivbn.federation._party import Operation
 from skprivbn.federation._roster import check_roster
 from skprivbn.federation._terms import Terms
@@ -89,8 +88,6 @@ class Federation(ABC):
         self.roster = check_roster(roster)
         self.party_class = party_class
         self.backend = None if backend is None else resolve_backend(backend)
-        if isinstance(terms, dict):
-            terms = OldSettings(party_class, terms)
         self.terms = terms
         self.timeout = timeout
         self.on_dropout = on_dropout
@@ -120,11 +117,6 @@ class Federation(ABC):
 
     def __exit__(self, *exception):
         self._close()
-
-    @property
-    def settings(self) -> dict:
-        """The terms as plain data."""
-        return self.terms.to_payload()
 
     @property
     def session(self) -> bytes:

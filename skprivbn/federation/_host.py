@@ -18,7 +18,6 @@ from skprivbn.crypto import MaskingBackend
 from skprivbn.crypto._authentication import open_sums
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
-from skprivbn.federation._old_settings import terms_of
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._session import Agreement, PartySession
 from skprivbn.federation._wire import decode, encode
@@ -213,7 +212,7 @@ class PartyHost:
         if party_class is None:
             raise PartyRefusal("not-allowed")
         try:
-            return party_class, terms_of(party_class, agreement.settings)
+            return party_class, party_class.terms.from_payload(agreement.settings)
         except (TypeError, ValueError):
             raise PartyRefusal("refused") from None
 

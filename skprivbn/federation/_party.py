@@ -189,11 +189,6 @@ class Party:
     def prepare(self) -> None:
         """Check the block and set up state; called once, before any operation."""
 
-    @property
-    def settings(self) -> dict:
-        """The terms as plain data."""
-        return self.terms.to_payload()
-
     def schedule(self) -> Generator[Any, Any, Any]:
         """Yield the name of the operation accepted next, or a tuple of choices.
 

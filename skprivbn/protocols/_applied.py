@@ -5,7 +5,6 @@ import numpy as np
 from skprivbn.crypto import resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._models import describe_model, rebuild_model
-from skprivbn.federation._old_settings import OldSettings
 from skprivbn.federation._remote import name_results
 from skprivbn.partition import (
     HorizontalPartition,
@@ -46,8 +45,6 @@ def open_federation(partition, party_class, terms, backend, **options):
     """
     backend = resolve_backend(backend)
     _warn_of_roster(backend, partition)
-    if isinstance(terms, dict):
-        terms = OldSettings(party_class, terms)
     if getattr(backend, "recovery", False) and terms.survives_losses():
         options.setdefault("on_dropout", "continue")
     return partition.federate(party_class, terms, backend, **options)

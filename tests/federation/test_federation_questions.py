@@ -8,7 +8,7 @@ import pytest
 from skprivbn.crypto import HiddenVector, MaskingBackend, PaillierBackend
 from skprivbn.crypto._masking import read_limbs
 from skprivbn.exceptions import PartyError, ProtocolError
-from skprivbn.federation import InProcessFederation, Party, operation
+from skprivbn.federation import InProcessFederation, Party, Terms, operation
 
 BLOCKS = {name: {"X": np.arange(10.0)} for name in "abc"}
 
@@ -38,7 +38,7 @@ class CountingParty(Party):
 
 
 def federate(backend="masking"):
-    return InProcessFederation(BLOCKS, CountingParty, {}, backend)
+    return InProcessFederation(BLOCKS, CountingParty, Terms(), backend)
 
 
 def hidden_vectors(replies):

@@ -12,6 +12,7 @@ from skprivbn.federation import (
     InProcessFederation,
     Party,
     PartyRefusal,
+    Terms,
     check_received,
     operation,
 )
@@ -126,7 +127,7 @@ class Gossip(Party):
 def test_rows_for_peers_are_rows(allow):
     blocks = rows_of(np.random.default_rng(0))
     policy = HostPolicy(allow_rows=allow)
-    federation = InProcessFederation(blocks, Gossip, {}, "masking", policy=policy)
+    federation = InProcessFederation(blocks, Gossip, Terms(), "masking", policy=policy)
     with federation:
         if allow:
             federation.converse("whisper")
@@ -155,7 +156,7 @@ class Adder(Party):
 @pytest.mark.parametrize("n_parties", [1, 2, 3, 5])
 def test_peers_add_without_the_coordinator(n_parties):
     blocks = rows_of(np.random.default_rng(0), n_parties)
-    with InProcessFederation(blocks, Adder, {}, "masking") as federation:
+    with InProcessFederation(blocks, Adder, Terms(), "masking") as federation:
         federation.converse("add")
         for reply in federation.call("tell").values():
             assert reply["total"].tolist() == [6 * n_parties, -(2**40) * n_parties]

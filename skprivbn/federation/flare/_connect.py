@@ -14,7 +14,6 @@ from typing import Any, Self
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation._federation import Federation
-from skprivbn.federation._old_settings import OldSettings
 from skprivbn.federation._remote import RemoteColumns, RemoteRows
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
@@ -262,8 +261,6 @@ class FlareFederation:
         Limits in `terms` are raised to the strictest of the sites', which would
         refuse lower ones.
         """
-        if isinstance(terms, dict):
-            terms = OldSettings(party_class, terms)
         terms = terms.raised_to(self._limits)
         options = {"timeout": self.timeout, **options}
         return _FlareFit(
