@@ -189,7 +189,8 @@ class TablesTerms(CountingTerms):
         # tables are numbered; a number that none has would leave room for many
         if len(self.ties) != len(self.cliques):
             raise ValueError("ties: one number for each clique")
-        if set(self.ties) != set(range(max(self.ties) + 1)):
+        numbers = sorted(set(self.ties))
+        if numbers != list(range(len(numbers))):
             raise ValueError("ties: numbers of tables that are not there")
 
     def rounds(self, n_parties):

@@ -150,9 +150,7 @@ class MixedTerms(MomentsTerms):
 
     def memory(self, n_features: int) -> tuple[int, int]:
         """Return nodes or draws of each row, and products of the features."""
-        per_row = self.n_quadrature
-        if self.drawn:
-            per_row += self.batch_size + self.n_burn_in + self.n_draws
+        per_row = max(self.n_quadrature, self.batch_size, self.n_burn_in, self.n_draws)
         n_effects = sum(map(len, self.term_columns))
         return per_row + n_effects**3 + n_features, (n_features + n_effects**2 + 1) ** 2
 

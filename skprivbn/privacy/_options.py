@@ -107,7 +107,8 @@ def charge(estimator, what, noise=None, *, rho=None):
     """Charge a fit to the estimator's accountant, before any data are touched.
 
     This is the one way to charge: an exact fit costs an infinite epsilon, which an
-    accountant with a limit refuses, and goes on. What an earlier fit cost is forgotten.
+    accountant with a limit refuses, and goes on. What an earlier fit cost is forgotten
+    then.
 
     Parameters
     ----------
@@ -125,9 +126,10 @@ def charge(estimator, what, noise=None, *, rho=None):
     cost : PrivacyCost or None
         None if the fit is exact.
     """
-    vars(estimator).pop("privacy_spent_", None)
     if estimator.epsilon is None:
         charge_exact(estimator, what)
+        # of an earlier fit; that of a noisy one is replaced when it succeeds
+        vars(estimator).pop("privacy_spent_", None)
         return None
     # before the charge: what cannot work must not cost budget
     if hasattr(estimator, "bounds"):

@@ -168,6 +168,7 @@ HARMLESS = {
     "max_parents",
     "min_cell_count",
     "min_honest",
+    "min_parties",
     "min_rows",
     "n_variables",
     "seed",
