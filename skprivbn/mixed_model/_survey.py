@@ -103,10 +103,21 @@ class Census:
             Whether levels with one holder are opened, too, and so need `min_rows`.
         """
         masks = []
-        for rows, holders in zip(self.n_rows, self.n_holders):
+        for factor, (rows, holders) in enumerate(zip(self.n_rows, self.n_holders)):
             few = (holders > 1) & ((holders < min_parties) | (rows < min_rows))
-            masks.append(few | (opened & (rows < min_rows) & (rows > 0)))
+            shown = opened | self._in_shared(factor)
+            masks.append(few | (shown & (rows < min_rows) & (rows > 0)))
         return masks
+
+    def _in_shared(self, factor):
+        """Tell of the levels of a factor whether they are cells of a shared cluster.
+
+        The sums of all cells of an outer cluster with several holders are opened.
+        """
+        if not self.nested or factor == 0:
+            return np.zeros(len(self.labels[factor]), dtype=bool)
+        shared = dict(zip(self.labels[0], self.n_holders[0] > 1))
+        return np.array([shared[path[0]] for path in self.labels[factor]], dtype=bool)
 
     def pooled(self, small):
         """Return the census with small levels of the only factor as one, and where.
