@@ -164,8 +164,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
             clusters = [np.unique(self.clusters).tolist()]
         seed = 0
         if method == "metropolis":
-            random = check_random_state(self.random_state)
-            seed = int(random.randint(np.iinfo(np.int32).max))
+            numbers = check_random_state(self.random_state)
+            seed = int(numbers.randint(np.iinfo(np.int32).max))
         return MixedTerms(
             target=target,
             family=family.name,
