@@ -288,7 +288,10 @@ def test_search_over_lambda_and_epsilon_in_a_pipeline(linear):
     pipeline.set_params(**{f"{name}__bounds": (-15, 15), f"{name}__delta": 1e-6})
     import sklearn
 
-    with sklearn.config_context(enable_metadata_routing=True):
+    with (
+        sklearn.config_context(enable_metadata_routing=True),
+        pytest.warns(PrivacyLeakWarning, match="this is the second fit"),
+    ):
         grid.fit(X, party=party)
     assert grid.best_params_[f"{name}__epsilon"] is None
     assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
