@@ -123,7 +123,7 @@ class SiteHost(PartyHost):
         if keeps_results:
             check_room(self._site_file.results)
         else:
-            check_individual(dataset, noise, agreement.data["aligned"])
+            check_individual(dataset, terms, noise, agreement.data["aligned"])
             charge(dataset, noise, agreement.protocol)
             self._is_noisy = noise is not None
             self.details["epsilon"] = noise.epsilon if self._is_noisy else None
@@ -309,19 +309,22 @@ def transform_rows(X, steps, is_noisy):
     return X
 
 
-def check_individual(dataset, noise, aligned):
+def check_individual(dataset, terms, noise, aligned):
     """Refuse noise that protects rows where the site wants it to protect persons.
 
     Parameters
     ----------
     dataset : Dataset
+    terms : Terms
+        Say whether the protocol bounds a person; to name the column is not enough.
     noise : DistributedNoise or None
     aligned : dict of str to str
         Columns that go with the rows.
     """
     if noise is None or dataset.individual is None:
         return
-    if aligned.get("individual") != dataset.individual:
+    named = aligned.get("individual") == dataset.individual
+    if not named or terms.protects != "individuals":
         raise PartyRefusal("not-allowed")
 
 

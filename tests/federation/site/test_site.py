@@ -436,6 +436,16 @@ def test_a_site_may_want_persons_protected_not_rows(tmp_path, data):
     ):
         with pytest.raises(PartyError, match="does not allow"):
             refused.fit(rows)
+    # a coordinator names the column where the protocol ignores it
+    named = rows.checked({"individual": "person"}, as_float=True, finite=True)
+    terms = MomentsTerms("none", np.array([[0.0], [1.0]]), 0.1, 1e-6)
+    with pytest.raises(PartyError, match="does not allow"):
+        named.federate(MomentsParty, terms, "masking").__enter__()
+    # the twin: terms that claim to bound a person are believed
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MomentsTerms, "protects", "individuals")
+        with named.federate(MomentsParty, terms, "masking") as federation:
+            federation.secure_sum("noisy_moments")
     wrong = texts["north"].replace('individual = "person"', 'individual = "ward"')
     (tmp_path / "site.toml").write_text(wrong)
     with pytest.raises(PartitionError, match='declared as "key"'):
