@@ -115,7 +115,7 @@ class PrivateEMTerms(MixtureTerms):
     @property
     def uses_cells(self):
         """Whether the first means come from the rows, by one noisy release."""
-        return self.init_params == "kmeans" and "means" not in self.given
+        return self.init_params == "kmeans" and self.given.means is None
 
     @property
     def n_releases(self):
@@ -316,17 +316,19 @@ def public_start(terms, middle, half):
     kind, n_components = terms.covariance_type, terms.n_components
     given, n_features = terms.given, len(middle)
     means = spread_points(n_components, n_features, terms.seeds[0])
-    if "means" in given:
-        means = (given["means"] - middle) / half
-    weights = given.get("weights", np.full(n_components, 1 / n_components))
-    if "precisions" in given or "covariances" in given:
+    if given.means is not None:
+        means = (given.means - middle) / half
+    weights = given.weights
+    if weights is None:
+        weights = np.full(n_components, 1 / n_components)
+    if given.precisions is not None or given.covariances is not None:
         units = half[0] ** 2 if kind == "spherical" else half**2
         if kind in ("full", "tied"):
             units = np.outer(half, half)
-        if "precisions" in given:
-            precisions = given["precisions"] * units
+        if given.precisions is not None:
+            precisions = given.precisions * units
             return Mixture.from_precisions(kind, weights, means, precisions)
-        covariances = given["covariances"] / units
+        covariances = given.covariances / units
     else:
         variance = n_components ** (-2 / n_features) / 12
         covariances = {

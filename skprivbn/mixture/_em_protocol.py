@@ -316,7 +316,7 @@ def _final_mixture(terms, frame, sums, n_iter, n_rows):
     if n_iter == 0:
         return given_or(terms, counts / n_rows, means, covariances, 0.0)
     if terms.covariance_update == "paper":
-        old = terms.given.get("means")
+        old = terms.given.means
         if old is None or n_iter > 1:
             _, old, _ = maximise(sums[length:], frame, reg_covar)
         covariances = moments_about_old_means(kind, counts, covariances, means, old)

@@ -23,7 +23,7 @@ from skprivbn.mixture._em_protocol import EMParty, run_em
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._progress import Progress
 from skprivbn.mixture._ranges import check_precision
-from skprivbn.mixture._start_protocol import EMTerms, small_component_message
+from skprivbn.mixture._start_protocol import EMTerms, Given, small_component_message
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import (
@@ -359,7 +359,7 @@ default="kmeans"
             "max_iter": self.max_iter,
             "init_params": "given" if len(given) == 3 else self.init_params,
             "seeds": seeds[:1] if continued else seeds,
-            "given": given,
+            "given": Given(**given),
         }
 
     def _given(self, n_features):

@@ -39,7 +39,15 @@ from skprivbn.mixture._seeding import (
     random_responsibilities,
 )
 
-__all__ = ["EMTerms", "MixtureTerms", "StartParty", "check_given", "start", "survey"]
+__all__ = [
+    "EMTerms",
+    "Given",
+    "MixtureTerms",
+    "StartParty",
+    "check_given",
+    "start",
+    "survey",
+]
 
 GO_ON, CONVERGED = "go on", "converged"
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
@@ -49,6 +57,16 @@ MAX_LLOYD_ROUNDS = 10
 _MAX_ROWS = 2.0**35
 # The centre needs few digits; fewer than a ciphertext's noise could change.
 _CENTRE_GRID = 2.0**-20
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the start has from the user, or from the fit before."""
+
+    weights: np.ndarray | None = None
+    means: np.ndarray | None = None
+    precisions: np.ndarray | None = None
+    covariances: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -66,9 +84,7 @@ class MixtureTerms(Terms):
         As the estimator's; ``"given"`` if the whole start is.
     seeds : list of int
         One for each start.
-    given : dict of str to ndarray
-        Those of ``weights``, ``means``, ``precisions`` and ``covariances`` that the
-        start has from the user.
+    given : Given
     """
 
     n_components: int
@@ -79,7 +95,7 @@ class MixtureTerms(Terms):
         "given", "kmeans", "k-means++", "local_em", "random", "random_from_data"
     ]
     seeds: list[int]
-    given: dict[str, np.ndarray]
+    given: Given
 
     def check(self):
         """Refuse numbers that are none; half an iteration would be half paid for."""
@@ -87,9 +103,6 @@ class MixtureTerms(Terms):
             raise ValueError(
                 "n_components and n_init must be positive, max_iter not negative"
             )
-        known = {"weights", "means", "precisions", "covariances"}
-        if not self.given.keys() <= known:
-            raise ValueError(f"given may have {sorted(known)}")
 
     def memory(self, n_features):
         """Return responsibilities, and the mixture."""
@@ -417,19 +430,20 @@ def check_given(terms, n_features):
         "precisions": covariances,
         "covariances": covariances,
     }
-    for name, value in terms.given.items():
-        check_received(value, shapes[name])
+    for name, shape in shapes.items():
+        if (value := getattr(terms.given, name)) is not None:
+            check_received(value, shape)
 
 
 def given_or(terms, weights, means, covariances, middle):
     """Make the first mixture, relative to `middle`; what the user gave goes first."""
     kind, given = terms.covariance_type, terms.given
-    weights = given.get("weights", weights)
-    means = given["means"] - middle if "means" in given else means
-    if "precisions" in given:
-        return Mixture.from_precisions(kind, weights, means, given["precisions"])
-    if "covariances" in given:
-        covariances = given["covariances"]
+    weights = weights if given.weights is None else given.weights
+    means = means if given.means is None else given.means - middle
+    if given.precisions is not None:
+        return Mixture.from_precisions(kind, weights, means, given.precisions)
+    if given.covariances is not None:
+        covariances = given.covariances
     return Mixture.from_covariances(kind, weights, means, covariances)
 
 

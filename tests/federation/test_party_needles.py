@@ -28,6 +28,7 @@ from skprivbn.mixture._dp_protocol import (
     sensitivities,
 )
 from skprivbn.mixture._em_protocol import EMParty
+from skprivbn.mixture._start_protocol import Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
@@ -187,7 +188,7 @@ EM = PrivateEMTerms(
     max_iter=1,
     init_params="kmeans",
     seeds=[0],
-    given={},
+    given=Given(),
     epsilon=1.0,
     delta=1e-6,
     bounds=np.array([[-1.0, -1.0], [1.0, 1.0]]),
@@ -255,7 +256,7 @@ def test_attack_a_start_that_has_no_responsibilities_for_one_row(monkeypatch):
     monkeypatch.setattr(
         DistributedNoise, "share", lambda self, shape: np.zeros(shape, dtype=int)
     )
-    given = {"means": np.full((2, 1), -1.0), "precisions": np.full((2, 1), 1.7e308)}
+    given = Given(means=np.full((2, 1), -1.0), precisions=np.full((2, 1), 1.7e308))
     bounds = np.array([[-1.0], [1.0]])
     terms = replace(EM, bounds=bounds, given=given, n_components=2)
     terms = replace(terms, init_params="random")
@@ -274,12 +275,12 @@ def test_attack_weights_for_every_row(party_class):
     # all of one component but the fourth row of everybody
     weights = np.tile([0.0, 1.0], (10, 1))
     weights[3] = 1.0, 0.0
-    given = {"weights": weights, "means": np.zeros((2, 2)), "precisions": np.ones(2)}
+    given = Given(weights, np.zeros((2, 2)), np.ones(2))
     terms = replace(EM, n_components=2, covariance_type="spherical", given=given)
     context = SimpleNamespace(name="a", roster=("a", "b", "c"))
     with pytest.raises(PartyRefusal):
         party_class({"X": np.zeros((10, 2))}, terms, context)
-    given = given | {"weights": np.array([0.5, 0.5])}
+    given = replace(given, weights=np.array([0.5, 0.5]))
     party_class({"X": np.zeros((10, 2))}, replace(terms, given=given), context)
 
 

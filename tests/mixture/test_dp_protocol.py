@@ -21,6 +21,7 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     uniform_frame,
 )
+from skprivbn.mixture._start_protocol import Given
 from skprivbn.partition import HorizontalPartition
 from skprivbn.privacy import PrivacyAccountant
 
@@ -77,7 +78,7 @@ def private_terms(**changes):
             "max_iter": 1,
             "init_params": "kmeans",
             "seeds": [0],
-            "given": {},
+            "given": Given(),
             "epsilon": 1.0,
             "delta": 0.0,
             "bounds": np.array([[-1.0, -1.0], [1.0, 1.0]]),

@@ -12,7 +12,7 @@ from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em_protocol import EMParty
-from skprivbn.mixture._start_protocol import EMTerms
+from skprivbn.mixture._start_protocol import EMTerms, Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.protocols import ModelParty, ModelTerms
 from skprivbn.structure import PrivateK2StructureLearner
@@ -27,7 +27,7 @@ EM = EMTerms(
     max_iter=10,
     init_params="random",
     seeds=[0],
-    given={},
+    given=Given(),
     lower_bound=-np.inf,
     tol=1e-3,
     covariance_update="exact",
