@@ -9,7 +9,7 @@ and, for AIM, a quarter of an hour per budget. Each run adds to the record.
 Errors are mean total variations between the model and the training rows over all
 tables of two and of three columns (200 of these, drawn once, where there are more); the
 likelihood is that of a row that was held out; seconds are of CPU. The settings of our
-mechanism were chosen on other data: see ``skprivbn/graphical_model/_adaptive.py``.
+mechanism are not blind to adult8: see ``skprivbn/graphical_model/_adaptive.py``.
 """
 
 import argparse
