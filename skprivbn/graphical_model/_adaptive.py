@@ -41,9 +41,9 @@ __all__ = [
     "measure_adaptively",
 ]
 
-# The numbers below started from a study on the eight columns of Adult that the benchmark
-# reports, and were settled on samples of the networks child and insurance and on other
-# columns of Adult (with `income`, which both have).
+# The numbers below started from a study on the eight columns of Adult that the
+# benchmark reports, and were settled on samples of the networks child and insurance and
+# on other columns of Adult (with `income`, which both have).
 
 N_ROUNDS = 3
 #: shares of the budget for one-way tables and for distances; other tables get the rest

@@ -52,7 +52,9 @@ def with_keys(X, sites, order=None, keep=None):
     return VerticalPartition(blocks, columns, keys, order=list(X.columns))
 
 
-@pytest.mark.parametrize("selection", ["random", "mixed"])
+@pytest.mark.parametrize(
+    "selection", ["random", pytest.param("mixed", marks=pytest.mark.slow)]
+)
 def test_a_tenth_of_the_rows_is_enough_on_asia(selection):
     recovered, divergence = 0, []
     for seed in range(20):
@@ -73,6 +75,7 @@ def test_a_tenth_of_the_rows_is_enough_on_asia(selection):
     assert np.median(divergence) <= 0.025
 
 
+@pytest.mark.slow
 def test_unlikely_rows_need_to_be_many():
     """They estimate probabilities badly, and better the more of them there are."""
     divergence = {0.1: [], 0.5: [], 0.9: []}
@@ -123,6 +126,7 @@ def conditional_kl(p, q, node):
 
 
 @pytest.mark.parametrize("selection", ["random", "mixed"])
+@pytest.mark.slow
 def test_alarm_over_four_sites(selection):
     alarm = load_alarm()
     X = sample(alarm, 15_000, 0)

@@ -104,6 +104,7 @@ def test_v_structures_by_brute_force(seed):
     assert v_structures(adjacency) == expected
 
 
+@pytest.mark.slow
 def test_all_four_meek_rules_with_background_knowledge():
     """Completion against the consistent DAGs, for any edge directed beforehand."""
     dags = list(all_dags(4))

@@ -35,7 +35,7 @@ TEST_PAILLIER = PaillierBackend(key_size=512, insecure_test_key=True)
 ALL = [
     pytest.param(CKKSBackend(), id="ckks"),
     pytest.param(CKKSBackend(preset="fast"), id="ckks-fast"),
-    pytest.param(CKKSBackend(preset="large"), id="ckks-large"),
+    pytest.param(CKKSBackend(preset="large"), id="ckks-large", marks=pytest.mark.slow),
     pytest.param(TEST_PAILLIER, id="paillier"),
     pytest.param(MaskingBackend(), id="masking"),
     pytest.param(MaskingBackend(recovery=True), id="recovery"),

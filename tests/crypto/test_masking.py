@@ -137,6 +137,7 @@ def accuracy_of_a_distinguisher(mutate=lambda session: None, n=300):
     return cross_val_score(classifier, views, labels, cv=3).mean()
 
 
+@pytest.mark.slow
 def test_coordinators_view_can_be_simulated_from_the_sum():
     # Chance is 1/2 with a standard deviation of 0.02.
     assert accuracy_of_a_distinguisher() < 0.66

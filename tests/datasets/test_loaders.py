@@ -46,6 +46,7 @@ def test_adult():
     assert set(workclass[~missing]) == set(train.categories["workclass"])
 
 
+@pytest.mark.slow
 def test_discretized_adult_codes_mean_what_the_labels_say():
     raw, coded = load_adult(subset="all"), load_adult(subset="all", discretized=True)
     assert coded.data.shape == (48842, 14) and coded.data.dtype.kind == "i"

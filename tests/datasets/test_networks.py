@@ -52,6 +52,7 @@ def test_noisy_asia_differs_in_one_table():
 
 
 @pytest.mark.filterwarnings("ignore:.get_example_model. is deprecated:FutureWarning")
+@pytest.mark.slow
 def test_stored_networks_equal_an_independent_copy():
     utils = pytest.importorskip("pgmpy.utils")
     for load, name in [(load_alarm, "alarm"), (load_child, "child")]:

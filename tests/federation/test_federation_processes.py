@@ -28,7 +28,9 @@ def run(federation):
     return exact, federation.ledger
 
 
-@pytest.mark.parametrize("backend", ["masking", "ckks"])
+@pytest.mark.parametrize(
+    "backend", ["masking", pytest.param("ckks", marks=pytest.mark.slow)]
+)
 def test_same_result_and_same_ledger_as_in_process(blocks, backend):
     exact, ledger = run(open_processes(blocks, backend))
     expected, reference = run(
@@ -52,6 +54,7 @@ def test_a_killed_party_is_named_and_all_processes_end(blocks):
     assert not any(p.is_alive() for p in federation.processes.values())
 
 
+@pytest.mark.slow
 def test_a_frozen_party_is_late(blocks):
     federation = open_processes(blocks)
     with federation:

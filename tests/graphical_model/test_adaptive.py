@@ -146,6 +146,7 @@ def exact_holder(X, sizes, units):
     return OneHolder((X, None, None), sizes, Contribution(), None, units)
 
 
+@pytest.mark.slow
 def test_without_noise_the_order_of_columns_plays_no_part():
     X, order = rows_of(), [3, 0, 4, 2, 1]
     budget = AdaptiveBudget(1.0, 1e-6, 5)

@@ -73,6 +73,7 @@ def test_both_e_steps_learn_the_same_field():
     assert divergence(layout, one, other) < 1e-2
 
 
+@pytest.mark.slow
 def test_stopping_by_discrepancy_beats_the_limit_and_naive():
     ratios = []
     for seed in range(3):

@@ -90,6 +90,7 @@ def test_rescaled_tables_have_the_same_total():
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.slow
 def test_empirical_bayes_beats_naive_and_uniform(kind):
     ratios = []
     for seed in range(3):
@@ -102,6 +103,7 @@ def test_empirical_bayes_beats_naive_and_uniform(kind):
     assert np.median(ratios) < 0.7
 
 
+@pytest.mark.slow
 def test_empirical_bayes_is_close_to_the_best_penalty():
     ratios = []
     for seed in range(3):

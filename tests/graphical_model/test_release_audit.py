@@ -108,6 +108,7 @@ def shares_of(noise, n_parties):
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
+@pytest.mark.slow
 def test_several_holders_after_colluders_took_their_noise_away(delta):
     one, other, (l1, l2) = neighbours()
     central = CountMechanism.for_budget(EPSILON, delta, l1, l2)
@@ -125,6 +126,7 @@ def test_shares_for_all_parties_do_not_survive_colluders():
     assert suspect_epsilon(*attack(one, other, noise, shares_of(noise, 1))) > EPSILON
 
 
+@pytest.mark.slow
 def test_choice_of_an_edge():
     scale = TreeBudget(3 * EPSILON, 0.0, n_columns=2).selection_scale
     # one record more can raise one score and lower another, each by one

@@ -71,6 +71,7 @@ def test_quadrature_equals_the_pooled_fit(fitted, pooled):
     ],
     ids=["feature of centres", "large effects", "small centres", "large centres"],
 )
+@pytest.mark.slow
 def test_quadrature_on_other_studies(options):
     study = simulate(**options, seed=1)
     with pytest.warns(PrivacyLeakWarning, match="one party"):
@@ -81,6 +82,7 @@ def test_quadrature_on_other_studies(options):
     assert model.log_likelihood_ == pytest.approx(log_likelihood, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_metropolis_is_near_the_pooled_fit(pooled):
     model = PrivateGLMM("metropolis", max_iter=10, random_state=0)
     model.fit(STUDY.X, STUDY.y, **STUDY.arguments)
@@ -142,7 +144,9 @@ def test_metropolis_does_not_depend_on_the_parties_either():
 
 
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
-@pytest.mark.parametrize("backend", ["ckks", "paillier", "plaintext"])
+@pytest.mark.parametrize(
+    "backend", ["ckks", pytest.param("paillier", marks=pytest.mark.slow), "plaintext"]
+)
 def test_backends_agree(backend):
     study = simulate(120, 4, 3)
     models = [

@@ -57,7 +57,9 @@ def test_how_rows_are_spread_makes_no_difference(family):
 
 
 @quiet
-@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+@pytest.mark.parametrize(
+    "family", ["gaussian", pytest.param("poisson", marks=pytest.mark.slow)]
+)
 def test_backends_agree(family):
     exact = fit(family)
     assert_same(fit(family, backend="ckks"), exact, atol=2e-4)

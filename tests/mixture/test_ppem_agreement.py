@@ -166,10 +166,10 @@ def fit_as_in_table_1(n, k, n_parties, backend):
     "n, k, n_parties, backend, expected",
     [
         (200, 2, 3, "ckks", (-685.275, 52)),
-        (200, 2, 2, "masking", (-685.275, 52)),
         (1100, 3, 2, "masking", (-4285.445, 81)),
-        (1100, 3, 6, "plaintext", (-4285.445, 81)),
-        (2000, 2, 3, "masking", (-7046.019, 188)),
+        pytest.param(200, 2, 2, "masking", (-685.275, 52), marks=pytest.mark.slow),
+        pytest.param(1100, 3, 6, "plaintext", (-4285.445, 81), marks=pytest.mark.slow),
+        pytest.param(2000, 2, 3, "masking", (-7046.019, 188), marks=pytest.mark.slow),
     ],
 )
 def test_table_1_of_the_paper(n, k, n_parties, backend, expected):

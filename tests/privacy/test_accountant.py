@@ -207,6 +207,7 @@ def test_budget_exceeded_before_the_data_are_touched():
     assert accountant.spent().epsilon == 0.4
 
 
+@pytest.mark.slow
 def test_a_search_with_processes_needs_the_budget_file(X, tmp_path):
     def search(accountant):
         model = NoisyHistogram(epsilon=0.1, accountant=accountant)

@@ -156,6 +156,7 @@ def test_a_failed_write_is_no_reservation(path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_processes_do_not_overspend_together(path):
     code = """
         import sys

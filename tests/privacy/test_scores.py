@@ -144,6 +144,7 @@ def test_row_scores_need_one_number_per_row():
     np.testing.assert_allclose(scores, [1, 2])
 
 
+@pytest.mark.slow
 def test_audit_of_private_scores():
     bounds, n = (-1, 0), 1500
     with_row, without_row = [

@@ -151,6 +151,7 @@ def test_an_exact_step_is_refused_by_the_accountant_or_warns(X):
     assert accountant.spent().epsilon == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_processes_count_with_the_budget_file(X, tmp_path):
     accountant = PrivacyAccountant(epsilon=20.0, budget_file=tmp_path / "budget.json")
     make_search(accountant=accountant, n_jobs=2, cv=2).fit(X)
@@ -319,6 +320,7 @@ def audit_person(n_trials):
     return releases(more), releases(rows)
 
 
+@pytest.mark.slow
 def test_audit_of_a_person_with_many_rows(monkeypatch):
     assert prove_epsilon(*audit_person(300)) <= 1.5
     # the broken twin: everybody's rows count in full
@@ -376,6 +378,7 @@ class ForgetsNoise(NoisyHistogram):
 
 
 @pytest.mark.parametrize("histogram, sound", [(NoisyHistogram, 1), (ForgetsNoise, 0)])
+@pytest.mark.slow
 def test_audit_of_the_whole_search(histogram, sound):
     # neighbours through fits and choice together: one more row, of state 3
     rows = np.array([[0]] * 12 + [[1]] * 8)

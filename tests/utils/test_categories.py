@@ -143,7 +143,9 @@ def test_categories_follow_their_columns():
     assert sorted(partition.categories["smoke"]) == ["no", "yes"]
 
 
-@pytest.mark.parametrize("declare", ["categories", "states"])
+@pytest.mark.parametrize(
+    "declare", ["categories", pytest.param("states", marks=pytest.mark.slow)]
+)
 def test_a_search_over_folds_that_lack_a_label(declare):
     learner, X = PrivateK2StructureLearner(parties=PARTIES), FRAME
     if declare == "states":

@@ -142,6 +142,7 @@ def sha256_circuit(engine, message):
     return np.concatenate(state, axis=1)
 
 
+@pytest.mark.slow
 def test_garbled_sha256_is_the_standard():
     text = b"the parties learn this digest and nothing else"
     padded = text + b"\x80" + bytes(55 - len(text)) + (8 * len(text)).to_bytes(8, "big")

@@ -126,6 +126,7 @@ def test_one_hidden_message_gives_nothing(small, monkeypatch, backend):
         assert np.abs(recovered - local_covariances(X, party)[0]).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_sums_of_many_rounds_give_all_covariances_away(small, monkeypatch):
     X, party = small
     with listening(monkeypatch) as heard:

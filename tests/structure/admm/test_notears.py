@@ -332,6 +332,7 @@ def test_mlp_beats_voting_and_basis_functions_beat_it():
     assert means["basis"] <= means["admm"] <= means["voting"]
 
 
+@pytest.mark.slow
 def test_mlp_network_is_a_model():
     X, _ = make_mlp_sem(300, 4, random_state=0)
     party = np.arange(300) % 3

@@ -98,6 +98,7 @@ def test_only_the_sum_and_the_number_of_records_become_known(learner, monkeypatc
     assert [len(vector) for vector in opened] == [4]
 
 
+@pytest.mark.slow
 def test_shares_are_fresh_even_of_what_a_party_computes_alone(monkeypatch):
     opened, score = [], GaussianColumnScoreParty.score
 

@@ -58,6 +58,7 @@ def test_moments_equal_those_of_the_joined_table(parties):
     assert "share" in told
 
 
+@pytest.mark.slow
 def test_shares_alone_look_random():
     X, _ = make_linear_sem(20, 2, random_state=0)
     seen = []

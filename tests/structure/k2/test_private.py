@@ -121,6 +121,7 @@ def test_short_keys_are_refused_or_warned_of():
         learner.fit(X)
 
 
+@pytest.mark.slow
 def test_parties_in_processes_of_their_own():
     X, _ = sample_asia(200, 3)
     partition = VerticalPartition({"a": X[:, :4], "b": X[:, 4:]})
@@ -286,6 +287,7 @@ def test_an_exact_structure_costs_infinity(epsilon):
     assert unlimited.spent().epsilon == np.inf
 
 
+@pytest.mark.slow
 def test_noise_grows_with_mistrust():
     X, _ = sample_asia(50, 0)
     accountant = PrivacyAccountant(epsilon=1.0)
@@ -369,7 +371,9 @@ def test_more_columns_take_no_more_rounds():
     assert n_rounds[0] == n_rounds[1]
 
 
-@pytest.mark.parametrize("n_parties, most", [(2, 60), (3, 90), (5, 100)])
+@pytest.mark.parametrize(
+    "n_parties, most", [(2, 60), (3, 90), pytest.param(5, 100, marks=pytest.mark.slow)]
+)
 def test_asia_takes_few_rounds(n_parties, most):
     X, ordering = sample_asia(2000, 0)
     parties = {f"p{i}": slice(i, None, n_parties) for i in range(n_parties)}
@@ -401,7 +405,10 @@ def test_tables_counted_by_paillier_share_rounds():
     assert n_rounds[0] == n_rounds[1]
 
 
-@pytest.mark.parametrize("parameters", [{"min_cell_count": 10}, {"epsilon": 1.0}])
+@pytest.mark.parametrize(
+    "parameters",
+    [{"min_cell_count": 10}, pytest.param({"epsilon": 1.0}, marks=pytest.mark.slow)],
+)
 def test_protected_tables_are_opened_in_few_rounds(parameters):
     X, ordering = sample_asia(300, 0)
     fits = [
