@@ -27,6 +27,7 @@ SITES = ["north", "south", "west"]
 
 SITE_FILE = """\
 min_parties = 2
+peers = ["north", "south", "west"]
 
 [datasets.all]
 path = "{path}"

@@ -21,6 +21,7 @@ HOSPITALS = ["north", "south", "west"]
 
 SITE_FILE = """\
 min_parties = 3
+peers = ["north", "south", "west"]
 results = "results"
 
 [datasets.icu]

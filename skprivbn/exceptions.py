@@ -71,6 +71,8 @@ class PartyError(RuntimeError):
         "garbage": "its answer could not be decoded",
         "refused": "it refuses this operation now (out of turn, or not allowed there)",
         "not-allowed": "its site file does not allow this estimator or backend",
+        "unknown-peer": "its site file does not name all of these sites as its peers, "
+        "or a certificate is not the one it names",
         "unknown-dataset": "it has no such dataset, or not with these columns",
         "invalid-data": "its data do not fit what the estimator needs",
         "too-few-rows": "it holds fewer rows than its minimum",

@@ -10,12 +10,12 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from skprivbn.crypto.sealing import _framed
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["check_voucher", "vouch"]
+__all__ = ["check_voucher", "fingerprint", "vouch"]
 
 _LABEL = b"skprivbn site identity"
 _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=32)
@@ -83,15 +83,58 @@ def check_voucher(voucher, root, name, job, now):
         raise ProtocolError("a certificate is not valid now")
     if _common_name(certificate) != name:
         raise ProtocolError("a certificate is another site's")
-    # People's certificates (administrators') carry a role; sites' do not.
-    if certificate.subject.get_attributes_for_oid(NameOID.UNSTRUCTURED_NAME):
-        raise ProtocolError("a certificate is a person's, not a site's")
+    if (holder := _kind(certificate)) != "site":
+        raise ProtocolError(f"a certificate is a {holder}'s, not a site's")
     _check_signature(
         certificate.public_key(),
         voucher["signature"],
         _framed(_LABEL, job.encode(), name.encode(), voucher["identity"]),
     )
     return voucher["identity"]
+
+
+def fingerprint(certificate):
+    """Return the SHA-256 fingerprint of a certificate, in hexadecimal digits.
+
+    Parameters
+    ----------
+    certificate : bytes
+        In PEM format.
+
+    Returns
+    -------
+    fingerprint : str
+    """
+    return _load(certificate).fingerprint(hashes.SHA256()).hex()
+
+
+def _kind(certificate):
+    """Return who holds a certificate: a person, a server, a root or a site.
+
+    People's (administrators') carry a role. A server's may say that it is one, or that
+    it answers to other host names than its own; not all engines' do, so that sites
+    know the server by its name, too.
+    """
+    if certificate.subject.get_attributes_for_oid(NameOID.UNSTRUCTURED_NAME):
+        return "person"
+    uses = _extension(certificate, x509.ExtendedKeyUsage) or ()
+    hosts = _extension(certificate, x509.SubjectAlternativeName)
+    hosts = [] if hosts is None else hosts.get_values_for_type(x509.DNSName)
+    if ExtendedKeyUsageOID.SERVER_AUTH in uses or set(hosts) - {
+        _common_name(certificate)
+    }:
+        return "server"
+    basic = _extension(certificate, x509.BasicConstraints)
+    return "root" if basic is not None and basic.ca else "site"
+
+
+def _extension(certificate, kind):
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+    except ValueError:
+        raise ProtocolError("a certificate cannot be read") from None
 
 
 def _check_signature(key, signature, message):

@@ -104,6 +104,7 @@ def test_a_site_of_such_a_name_is_refused(tmp_path):
     files = site_files()
     (tmp_path / "west").rename(tmp_path / "coordinator")
     files["coordinator"] = files.pop("west")
+    files = {n: t.replace('"west"]', '"coordinator"]') for n, t in files.items()}
     rows = connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
     with pytest.raises(PartitionError, match="'coordinator' cannot be the name"):
         FederatedStandardScaler().fit(rows)

@@ -4,6 +4,7 @@ Written by the people at a site, read by nobody else. It declares the columns of
 dataset; nothing about them is read off the data::
 
     min_parties = 3
+    peers = ["south", "west"]
     results = "results"
 
     [datasets.icu]
@@ -42,8 +43,9 @@ _KINDS = ("float", "int", "key")
 _BACKENDS = ("ckks", "masking", "paillier")
 #: how a site file names what another distribution than this one announces
 _FROM = re.compile(r"(?P<name>\w+) from (?P<distribution>[\w.-]+)==(?P<version>\S+)")
+_FINGERPRINT = re.compile(r"([0-9a-f]{64})?")
 
-_SITE_KEYS = {"min_parties", "audit_log", "results", "datasets"}
+_SITE_KEYS = {"min_parties", "peers", "audit_log", "results", "datasets"}
 _DATASET_KEYS = {
     "path",
     "columns",
@@ -177,6 +179,10 @@ class SiteFile:
     ----------
     min_parties : int
         Smallest roster it takes part in.
+    peers : dict of str to str or None
+        Sites that it takes part with, by name, and the SHA-256 fingerprint of the
+        certificate each must have. None is any certificate of that name that the root
+        of the project issued to a site.
     audit_log : Path
         Where it writes who asked what.
     results : Path or None
@@ -185,6 +191,7 @@ class SiteFile:
     """
 
     min_parties: int
+    peers: dict
     audit_log: Path
     results: Path | None
     datasets: dict
@@ -208,7 +215,7 @@ class SiteFile:
                 content = tomllib.load(handle)
             except tomllib.TOMLDecodeError as error:
                 raise PartitionError(f"{path} is not valid TOML: {error}") from None
-        _check_keys(content, _SITE_KEYS, {"datasets"}, path)
+        _check_keys(content, _SITE_KEYS, {"datasets", "peers"}, path)
         min_parties = content.get("min_parties", 3)
         _check_count(min_parties, "min_parties", 1)
         datasets = content["datasets"]
@@ -221,10 +228,32 @@ class SiteFile:
         results = content.get("results")
         return cls(
             min_parties,
+            _peers(content["peers"], path),
             path.parent / content.get("audit_log", "skprivbn_audit.jsonl"),
             None if results is None else path.parent / results,
             datasets,
         )
+
+
+def _peers(entry, where):
+    """Return the fingerprint, or None, of every peer that a site file names."""
+    if isinstance(entry, list):
+        entry = dict.fromkeys(map(str, entry), "")
+    if not isinstance(entry, dict) or not all(
+        isinstance(p, str) for p in entry.values()
+    ):
+        raise PartitionError(
+            f"{where}: peers must be a list of names of sites, or a table of names and "
+            f"SHA-256 fingerprints of their certificates, got {entry!r}"
+        )
+    prints = {name: text.replace(":", "").lower() for name, text in entry.items()}
+    wrong = [name for name, text in prints.items() if not _FINGERPRINT.fullmatch(text)]
+    if wrong:
+        raise PartitionError(
+            f"{where}: peers {wrong} need SHA-256 fingerprints of 64 hexadecimal "
+            "digits, or none at all"
+        )
+    return {name: text or None for name, text in prints.items()}
 
 
 def _dataset(name, entry, folder):

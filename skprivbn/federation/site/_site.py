@@ -9,7 +9,7 @@ import threading
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from skprivbn.crypto.certificates import check_voucher, vouch
+from skprivbn.crypto.certificates import check_voucher, fingerprint, vouch
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._host import _public_code
@@ -26,6 +26,22 @@ MESSAGE = "skprivbn.message"
 LEAVE = "skprivbn.leave"
 #: everything a site listens to
 TOPICS = (INTRODUCE, MEET, JOIN, MESSAGE, LEAVE)
+
+
+def server_names(kit):
+    """Return the names of the servers that a site's startup kit knows.
+
+    Parameters
+    ----------
+    kit : Path
+
+    Returns
+    -------
+    names : set of str
+        In their certificates; an engine's server has one that looks like a site's.
+    """
+    servers = json.loads((kit / "fed_client.json").read_text())["servers"]
+    return {server["identity"] for server in servers}
 
 
 class Site:
@@ -50,6 +66,7 @@ class Site:
         self._site_file = site_file
         self._job, self._coordinator = job, coordinator
         self._root = (kit / "rootCA.pem").read_bytes()
+        self._servers = server_names(kit)
         identity = Identity()
         self._voucher = vouch(
             (kit / "client.crt").read_bytes(),
@@ -114,15 +131,28 @@ class Site:
 
     def _meet(self, vouchers):
         """Check the certificates of all sites and pin their identities."""
-        now = datetime.now(UTC)
-        pins = {
-            name: check_voucher(voucher, self._root, name, self._job, now)
-            for name, voucher in vouchers.items()
-        }
+        pins = {name: self._identity(name, of) for name, of in vouchers.items()}
         if pins.get(self.name) != self._voucher["identity"]:
             raise ProtocolError("this site's own voucher was replaced")
         self._host.pin(pins)
         return {}
+
+    def _identity(self, name, voucher):
+        """Return the identity of a site that this one takes part with.
+
+        Who relays has a certificate of the same root. Were it a site's, it could be
+        the first party, and make everybody's key.
+        """
+        peers = self._site_file.peers
+        if name in self._servers or name not in {*peers, self.name}:
+            raise PartyRefusal("unknown-peer")
+        identity = check_voucher(
+            voucher, self._root, name, self._job, datetime.now(UTC)
+        )
+        pinned = peers.get(name)
+        if pinned is not None and fingerprint(voucher["certificate"]) != pinned:
+            raise PartyRefusal("unknown-peer")
+        return identity
 
     def _leave(self):
         """End the fit: forget its keys, keep the peers' identities."""

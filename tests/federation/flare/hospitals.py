@@ -6,6 +6,7 @@ NAMES = ("north", "south", "west")
 
 SITE_FILE = """
 min_parties = 2
+peers = ["north", "south", "west"]
 
 [datasets.icu]
 path = "stays.csv"

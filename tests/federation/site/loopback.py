@@ -14,6 +14,8 @@ from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import Site
 
 JOB = "job-1"
+#: name of the server, which relays
+SERVER = "server.example.org"
 
 
 class Authority:
@@ -57,6 +59,8 @@ class Authority:
         (folder / "client.crt").write_bytes(certificate)
         (folder / "client.key").write_bytes(key)
         (folder / "rootCA.pem").write_bytes(pem(self.certificate))
+        servers = [{"identity": SERVER}]
+        (folder / "fed_client.json").write_text(json.dumps({"servers": servers}))
         return folder
 
 
