@@ -155,7 +155,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
 
     References
     ----------
-    .. [1] Zhu, Jiang, Wang, Wang, Bian, Tang. Privacy-preserving construction of
+    .. [1] Zhu, Jiang, Wang, Wang, Zheng, Tang. Privacy-preserving construction of
        generalized linear mixed model for biomedical computation. Bioinformatics,
        2020.
     .. [2] Lange. A quasi-Newton acceleration of the EM algorithm. Statistica Sinica,

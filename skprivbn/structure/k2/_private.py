@@ -64,10 +64,10 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     ordering : array-like of str or int, default=None
         All columns, by name or position, parents before children. None takes the
         order of the columns.
-    criterion : {"k2", "stirling", "bdeu", "bic"}, default="k2"
+    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic"}, default="k2"
         Score of a family: the exact score of Cooper and Herskovits, its
-        approximation by Stirling's formula as in [1]_, the likelihood-equivalent
-        uniform score, or the Bayesian information criterion.
+        approximation by Stirling's formula, the same without constants as in [1]_, the
+        likelihood-equivalent uniform score, or the Bayesian information criterion.
     equivalent_sample_size : float, default=10.0
         Prior weight of ``criterion="bdeu"``.
     backend : {"ot", "paillier"}, OTBackend or PaillierBackend, default="ot"

@@ -27,20 +27,21 @@ __all__ = [
 
 FRACTION_BITS = 24
 _CHUNK = 1 << 16
+_HALF_LOG_TWO_PI = 0.5 * np.log(2 * np.pi)
 
 
 def _log_factorial(counts):
     return gammaln(counts + 1.0)
 
 
-def _stirling(counts):
+def _stirling(counts, constant):
     """ln of Stirling's l!, with l = max(count, 1) in every term.
 
     Clamping inside the logarithms only would leave ``-l`` at zero for empty cells
     and give every empty parent configuration a bonus.
     """
     number = np.maximum(counts, 1.0)
-    return 0.5 * np.log(2 * np.pi * number) + number * np.log(number) - number
+    return constant + (number + 0.5) * np.log(number) - number
 
 
 def _k2(counts, n_samples, n_states, n_configurations, sample_size):
@@ -53,10 +54,15 @@ def _k2(counts, n_samples, n_states, n_configurations, sample_size):
 
 def _stirling_k2(counts, n_samples, n_states, n_configurations, sample_size):
     return (
-        _stirling(counts),
-        -_stirling(counts + n_states - 1),
+        _stirling(counts, _HALF_LOG_TWO_PI),
+        -_stirling(counts + n_states - 1, _HALF_LOG_TWO_PI),
         _log_factorial(n_states - 1),
     )
+
+
+def _wright_yang(counts, n_samples, n_states, n_configurations, sample_size):
+    """g of Wright and Yang (2004): Stirling's formula without its constants."""
+    return _stirling(counts, 0.0), -_stirling(counts + n_states - 1, 0.0), 0.0
 
 
 def _bdeu(counts, n_samples, n_states, n_configurations, sample_size):
@@ -74,7 +80,13 @@ def _bic(counts, n_samples, n_states, n_configurations, sample_size):
     return xlogy(counts, counts), -xlogy(counts, counts), -penalty
 
 
-CRITERIA = {"k2": _k2, "stirling": _stirling_k2, "bdeu": _bdeu, "bic": _bic}
+CRITERIA = {
+    "k2": _k2,
+    "stirling": _stirling_k2,
+    "wright_yang": _wright_yang,
+    "bdeu": _bdeu,
+    "bic": _bic,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +146,10 @@ def score_terms(
 
     Parameters
     ----------
-    criterion : {"k2", "stirling", "bdeu", "bic"}
+    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic"}
         ``"k2"`` is the score of Cooper and Herskovits, ``"stirling"`` its
-        approximation by Stirling's formula, ``"bdeu"`` the likelihood-equivalent
+        approximation by Stirling's formula, ``"wright_yang"`` that without constants,
+        ``"bdeu"`` the likelihood-equivalent
         uniform Dirichlet score, ``"bic"`` the Bayesian information criterion.
     n_samples : int
     n_states : int

@@ -17,7 +17,7 @@ def k2_search(
     ordering : sequence of int
         Parents come from earlier in the ordering.
     max_parents : int
-    criterion : {"k2", "stirling", "bdeu", "bic"}, default="k2"
+    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic"}, default="k2"
     equivalent_sample_size : float, default=10.0
         For ``"bdeu"``.
 

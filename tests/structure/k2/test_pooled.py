@@ -37,6 +37,12 @@ def naive_score(rows, node, parents, states, criterion="k2"):
                 )
 
             total += lgamma(r) - s(n + r - 1) + sum(s(c) for c in counts)
+        elif criterion == "wright_yang":
+            # the paper's sub-formulas (1) to (4); an empty cell counts one
+            cells, t = [max(c, 1) for c in counts], max(n + r - 1, 1)
+            total += 0.5 * (sum(log(c) for c in cells) - log(t))
+            total += sum(c * log(c) for c in cells) - t * log(t)
+            total += t - sum(cells)
         elif criterion == "bdeu":
             a = 10.0 / len(configurations)
             total += lgamma(a) - lgamma(n + a)
@@ -65,7 +71,7 @@ def naive_k2(rows, states, max_parents, criterion):
     return found
 
 
-CRITERIA = ["k2", "stirling", "bdeu", "bic"]
+CRITERIA = ["k2", "stirling", "wright_yang", "bdeu", "bic"]
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)

@@ -45,8 +45,8 @@ def assert_same(X, parties, **parameters):
     return private
 
 
-@pytest.mark.parametrize("criterion", ["k2", "stirling", "bdeu", "bic"])
-@pytest.mark.parametrize("n", [200, 1000])
+@pytest.mark.parametrize("criterion", ["k2", "stirling", "wright_yang", "bdeu", "bic"])
+@pytest.mark.parametrize("n", [200, pytest.param(1000, marks=pytest.mark.slow)])
 def test_asia(n, criterion):
     X, ordering = sample_asia(n, n)
     assert_same(X, TWO, ordering=ordering, criterion=criterion)
