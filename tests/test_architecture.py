@@ -46,7 +46,7 @@ CIPHER_LIBRARIES = {
     "phe",
     "tenseal",
 }
-OPTIONAL = {"matplotlib", "networkx", "nvflare", "pandas", "pgmpy", "polars"}
+OPTIONAL = {"matplotlib", "networkx", "nvflare", "pandas", "pgmpy", "polars", "pyarrow"}
 # Instantiated by FLARE, by class path, in processes that have nvflare.
 ENGINE = PACKAGE / "federation" / "flare" / "engine.py"
 SEEDABLE = {"RandomState", "check_random_state", "default_rng"}

@@ -17,6 +17,7 @@ from skprivbn.federation._party import (
     check_received_bounds,
     operation,
 )
+from skprivbn.federation._rows import map_rows, row_blocks, sum_over_rows
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.flare import FlareFederation
@@ -40,5 +41,8 @@ __all__ = [
     "declare_noise",
     "decode",
     "encode",
+    "map_rows",
     "operation",
+    "row_blocks",
+    "sum_over_rows",
 ]

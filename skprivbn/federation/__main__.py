@@ -11,6 +11,7 @@ from skprivbn.federation.flare._policy import (
     kit_kind,
     write_policy,
 )
+from skprivbn.federation.site._check import check_data
 from skprivbn.federation.site._file import SiteFile
 
 
@@ -65,7 +66,7 @@ def _check_site_file(path):
     problems, contents = [], {}
     for name, dataset in site_file.datasets.items():
         print(
-            f"dataset {name}: {len(dataset.columns)} columns of {dataset.path}, "
+            f"dataset {name}: {len(dataset.columns)} columns of {dataset.source}, "
             f"{dataset.max_exact_fits} exact fits, "
             + (
                 "no noisy ones"
@@ -73,14 +74,12 @@ def _check_site_file(path):
                 else f"noisy ones up to epsilon {dataset.budget[0]:g}"
             )
         )
-        try:
-            rows = dataset.read(dataset.columns)
-        except (OSError, ValueError, KeyError, IndexError, StopIteration) as error:
-            problems.append(f"dataset {name} cannot be read: {error!r}")
+        found, notes = check_data(dataset)
+        for note in notes:
+            print(f"note: {note}")
+        problems += found
+        if found:
             continue
-        n_rows = len(next(iter(rows.values())))
-        if n_rows < dataset.min_rows:
-            problems.append(f"dataset {name} has {n_rows} rows, fewer than min_rows")
         other = contents.setdefault(dataset.fingerprint(), dataset)
         if other.state_file != dataset.state_file:
             problems.append(

@@ -19,6 +19,7 @@ from skprivbn.crypto import HiddenVector
 from skprivbn.crypto._base import PartyContext
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._ledger import KINDS
+from skprivbn.federation._rows import map_rows
 from skprivbn.federation._terms import Terms
 from skprivbn.privacy._options import check_bounds
 
@@ -132,6 +133,12 @@ def check_received(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return value
 
 
+def _finite(X):
+    if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
+        raise PartyRefusal("invalid-data")
+    return X.astype(np.float64)
+
+
 def check_received_bounds(bounds: ArrayLike, n_features: int) -> None:
     """Refuse bounds that were received and would make noise hide too little.
 
@@ -216,10 +223,19 @@ class Party:
         -------
         X : ndarray of float of shape (n_rows, n_columns)
         """
-        X = np.asarray(self.block["X"])
-        if X.dtype.kind not in "fiu" or not np.all(np.isfinite(X)):
-            raise PartyRefusal("invalid-data")
-        return X.astype(np.float64)
+        return _finite(np.asarray(self.block["X"]))
+
+    def finite_rows(self) -> Any:
+        """Return own table as floats as it is: in memory, or to be read in blocks.
+
+        Anything but finite numbers is refused, at the latest when it is read.
+
+        Returns
+        -------
+        X : ndarray or RowSource
+            For :func:`~skprivbn.federation.row_blocks`.
+        """
+        return map_rows(self.block["X"], _finite)
 
     def hide(self, vector: ArrayLike) -> dict:
         """Hide a vector for a secure sum.

@@ -1,6 +1,7 @@
 """Who holds what: rows or columns of several parties."""
 
 from skprivbn.federation._remote import RemoteColumns, RemoteResults, RemoteRows
+from skprivbn.federation._rows import RowSource
 from skprivbn.partition._horizontal import HorizontalPartition, check_horizontal
 from skprivbn.partition._vertical import VerticalPartition, check_vertical
 
@@ -9,6 +10,7 @@ __all__ = [
     "RemoteColumns",
     "RemoteResults",
     "RemoteRows",
+    "RowSource",
     "VerticalPartition",
     "check_horizontal",
     "check_vertical",

@@ -12,6 +12,7 @@ from sklearn.utils.validation import column_or_1d
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._remote import RemoteRows
 from skprivbn.federation._roster import check_roster
+from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.partition._labels import (
     check_is_mapping,
     column_labels,
@@ -43,7 +44,8 @@ class HorizontalPartition(LocalPartition):
     ----------
     blocks : dict of str to array-like of shape (n_rows, n_features)
         The rows of each party. Dataframes must have the same columns; where they
-        have them in another order, they are brought into that of the first.
+        have them in another order, they are brought into that of the first. A
+        :class:`RowSource` is read in blocks, whenever it is used.
     feature_names : sequence of str, default=None
         Names of the features, in the order of arrays; read off dataframes if None.
     **aligned : dict of str to array-like of shape (n_rows,)
@@ -85,9 +87,7 @@ class HorizontalPartition(LocalPartition):
                 places = find_columns(given, labels, f"party {name!r}")
                 declared = [declared[i] for i in places] if declared else []
             self._declared[name] = declared
-            rows = check_array(
-                rows, dtype=None, ensure_all_finite=False, ensure_min_samples=0
-            )[:, places]
+            rows = _table(rows, places, labels)
             if not len(rows):
                 raise PartitionError(f"party {name!r} has no rows: leave it out")
             block = {"X": rows}
@@ -220,7 +220,10 @@ class HorizontalPartition(LocalPartition):
             key: {name: block[key] for name, block in self._blocks.items()}
             for key in self.aligned
         }
-        rows = {name: function(block["X"]) for name, block in self._blocks.items()}
+        rows = {
+            name: map_rows(block["X"], function, feature_names)
+            for name, block in self._blocks.items()
+        }
         mapped = HorizontalPartition(rows, feature_names, **aligned)
         mapped._places = self._places
         return mapped
@@ -288,6 +291,15 @@ class HorizontalPartition(LocalPartition):
             for name, n in self.n_rows().items()
         )
         return f"HorizontalPartition({sizes}; {self.n_features} features)"
+
+
+def _table(rows, places, labels):
+    """Return rows as an array with the columns at some places, or as a source."""
+    if isinstance(rows, RowSource):
+        return rows.map(lambda block: block[:, places], labels)
+    return check_array(rows, dtype=None, ensure_all_finite=False, ensure_min_samples=0)[
+        :, places
+    ]
 
 
 def _check_holders(key, values, blocks):
@@ -467,9 +479,17 @@ def _check_given(estimator, partition, reset, dtype, checks):
         partition.feature_names,
     )
     for name, block in checked._blocks.items():
-        refuse_missing(block["X"], names, finite, name)
+        block["X"] = map_rows(block["X"], _complete(names, finite, name))
     checked._declared = partition._declared
     return checked
+
+
+def _complete(names, finite, holder):
+    def check(rows):
+        refuse_missing(rows, names, finite, holder)
+        return rows
+
+    return check
 
 
 def check_features(estimator, partition, reset):

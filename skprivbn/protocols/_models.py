@@ -13,7 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.federation import Party, PartyRefusal, Terms, operation
+from skprivbn.federation import (
+    Party,
+    PartyRefusal,
+    Terms,
+    operation,
+    sum_over_rows,
+)
 from skprivbn.federation._models import model_memory, rebuild_model
 
 __all__ = ["SCORED_MODEL", "ModelParty", "ModelTerms", "sum_scores"]
@@ -78,8 +84,8 @@ class ModelParty(Party):
 
     def prepare(self) -> None:
         """Make the model; nothing is computed before it is asked for."""
-        self.X = np.asarray(self.block["X"])
-        self.model = rebuild_model(self.terms.model, self.X.shape[1])
+        self.X = self.block["X"]
+        self.model = rebuild_model(self.terms.model, np.shape(self.X)[1])
         self.kept = None
 
     def schedule(self) -> Generator[Any, Any, Any]:
@@ -94,19 +100,20 @@ class ModelParty(Party):
     def score(self) -> dict:
         """Sum the scores of the own rows."""
         try:
-            scores = self._apply(self.model._row_scores)
+            score = self.model._row_scores
+            if list(signature(score).parameters) == ["X"]:
+                total = sum_over_rows(self.X, lambda rows: _add_up(score(rows)))
+            else:
+                total = _add_up(self._apply(score))
         except (TypeError, ValueError):
             raise PartyRefusal("invalid-data") from None
-        impossible = np.isneginf(scores)
-        total = np.sum(scores, where=~impossible)
-        counts = np.count_nonzero(impossible), len(scores)
-        return self.hide(np.array([total, *counts], dtype=np.float64))
+        return self.hide(total)
 
     def _apply(self, method):
         """Call a method with the own rows and what it wants to know beside them."""
         wanted = signature(method).parameters
         beside = {k: v for k, v in self.block.items() if k in wanted and k != "X"}
-        return method(self.X, **beside)
+        return method(np.asarray(self.X), **beside)
 
     @operation(tells="that it was asked")
     def keep(self) -> None:
@@ -117,6 +124,14 @@ class ModelParty(Party):
             # Whether a model of the coordinator's making fits the rows would be an
             # answer about them.
             self.kept = None
+
+
+def _add_up(scores):
+    """Return the sum of scores, the number of impossible rows, and that of all."""
+    impossible = np.isneginf(scores)
+    total = np.sum(scores, where=~impossible)
+    counts = np.count_nonzero(impossible), len(scores)
+    return np.array([total, *counts], dtype=np.float64)
 
 
 def sum_scores(federation):

@@ -17,7 +17,9 @@ from skprivbn.federation import (
     Terms,
     check_received,
     declare_noise,
+    map_rows,
     operation,
+    sum_over_rows,
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._mechanisms import MAX_SCALES
@@ -126,9 +128,11 @@ class MomentsParty(Party):
     def prepare(self) -> None:
         """Refuse rows that are not finite numbers; noise must hide that, too."""
         if self.terms.epsilon is None:
-            self.rows = self.finite_numbers()
+            self.rows = self.finite_rows()
         else:
-            self.rows = clip_rows(self.block["X"], self.terms.bounds)
+            self.rows = map_rows(
+                self.block["X"], lambda rows: clip_rows(rows, self.terms.bounds)
+            )
         self.second = self.terms.second
 
     def schedule(self) -> Generator[Any, Any, Any]:
@@ -145,15 +149,7 @@ class MomentsParty(Party):
     )
     def sums(self) -> dict:
         """First moments; absolute values set the unit of the second."""
-        return self.hide(
-            np.concatenate(
-                [
-                    [len(self.rows)],
-                    self.rows.sum(axis=0),
-                    np.abs(self.rows).sum(axis=0),
-                ]
-            )
-        )
+        return self.hide(sum_over_rows(self.rows, _first_moments))
 
     @operation(
         tells="its sums of squares and products about the common mean",
@@ -163,8 +159,13 @@ class MomentsParty(Party):
     def squares(self, mean: np.ndarray, unit: np.ndarray) -> dict:
         """Second moments about the mean, in units that fit the fixed point."""
         shape = self.rows.shape[1:]
-        rows = (self.rows - check_received(mean, shape)) / check_received(unit, shape)
-        return self.hide(_second_moments(rows, self.second))
+        mean, unit = check_received(mean, shape), check_received(unit, shape)
+        return self.hide(
+            sum_over_rows(
+                self.rows,
+                lambda rows: _second_moments((rows - mean) / unit, self.second),
+            )
+        )
 
     @operation(
         tells="noisy sums of its clipped rows, squares and products",
@@ -173,11 +174,16 @@ class MomentsParty(Party):
     )
     def noisy_moments(self) -> dict:
         """All moments of the clipped rows as integers, with this party's noise."""
-        low, high = self.terms.bounds
         n_features = self.rows.shape[1]
-        unit = self.terms.unit(n_features)
         noise = self.terms.noise(n_features, len(self.context.roster))
-        rows = np.rint((self.rows - (low + high) / 2) / ((high - low) / 2) * unit)
+        counts = sum_over_rows(self.rows, self._integer_moments)
+        return self.hide(counts + noise.share(counts.shape))
+
+    def _integer_moments(self, rows):
+        low, high = self.terms.bounds
+        n_features = rows.shape[1]
+        unit = self.terms.unit(n_features)
+        rows = np.rint((rows - (low + high) / 2) / ((high - low) / 2) * unit)
         # bounds a hair apart have no middle: what noise relies on holds all the same
         rows = np.clip(rows, -unit, unit)
         counts = np.zeros(self.terms.n_values(n_features), dtype=np.int64)
@@ -187,7 +193,7 @@ class MomentsParty(Party):
             first = np.append(len(chunk) * unit, chunk.sum(axis=0)) * unit
             second = _second_moments(chunk, self.second)
             counts += np.concatenate([first, second]).astype(np.int64)
-        return self.hide(counts + noise.share(counts.shape))
+        return counts
 
 
 def collect_moments(federation: Any) -> Moments:
@@ -237,6 +243,10 @@ def _collect_noisy(federation, second):
     moments = _unpack(values[1 + len(low) :] / n, len(low), second)
     covariance = _nearest_covariance(moments - _outer(mean, second))
     return Moments(n, centre + half * mean, covariance * _outer(half, second))
+
+
+def _first_moments(rows):
+    return np.concatenate([[len(rows)], rows.sum(axis=0), np.abs(rows).sum(axis=0)])
 
 
 def _second_moments(rows, second):

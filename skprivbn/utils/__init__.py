@@ -21,6 +21,7 @@ _EXTRA_OF = {
     "networkx": "plot",
     "nvflare": "nvflare",
     "psutil": "nvflare",
+    "pyarrow": "parquet",
 }
 
 

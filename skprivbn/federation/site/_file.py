@@ -21,19 +21,15 @@ dataset; nothing about them is read off the data::
     patient = "key"
 """
 
-import csv
-import gzip
-import hashlib
 import re
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import BACKENDS, OURS, PROTOCOLS, announced
+from skprivbn.federation.site._sources import Table, find_table
 
 __all__ = ["Dataset", "SiteFile"]
 
@@ -48,6 +44,8 @@ _FINGERPRINT = re.compile(r"([0-9a-f]{64})?")
 _SITE_KEYS = {"min_parties", "peers", "audit_log", "results", "datasets"}
 _DATASET_KEYS = {
     "path",
+    "sql",
+    "missing",
     "columns",
     "min_rows",
     "estimators",
@@ -67,8 +65,8 @@ class Dataset:
     Attributes
     ----------
     name : str
-    path : Path
-        A CSV file with a header, possibly compressed (``.csv.gz``).
+    source : Table
+        Where its rows are.
     columns : dict of str to str or list of str
         What each column holds: ``"float"``, ``"int"``, ``"key"`` (text that
         identifies records or people) or the list of its categories. Columns
@@ -94,7 +92,7 @@ class Dataset:
     """
 
     name: str
-    path: Path
+    source: Table
     columns: dict
     min_rows: int
     estimators: dict
@@ -116,16 +114,12 @@ class Dataset:
 
     @property
     def state_file(self):
-        """Where spent budget and numbers of fits are kept: next to the data.
-
-        It belongs to the file, whatever datasets or links it is known as.
-        """
-        return self.path.resolve()
+        """Where spent budget and numbers of fits are kept: next to the data."""
+        return self.source.state_file
 
     def fingerprint(self):
-        """Identify the present content of the file."""
-        with open(self.path, "rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
+        """Identify the present content of the data."""
+        return self.source.fingerprint()
 
     def read(self, columns):
         """Return the values of some columns, by name.
@@ -141,34 +135,22 @@ class Dataset:
             Numbers, text (keys), or positions in the list of categories. Missing
             entries are NaN.
         """
-        opener = gzip.open if self.path.suffix == ".gz" else open
-        with opener(self.path, "rt", encoding="utf-8", newline="") as handle:
-            reader = csv.reader(handle)
-            header = next(reader)
-            if any(header.count(name) > 1 for name in columns):
-                raise ValueError("a column is in the file twice")
-            places = {name: header.index(name) for name in columns}
-            rows = list(reader)
-        if any(len(row) != len(header) for row in rows):
-            # a separator within a cell moves all cells behind it
-            raise ValueError("a line has more or fewer cells than there are columns")
-        return {
-            name: _parse([row[place] for row in rows], self.columns[name])
-            for name, place in places.items()
-        }
+        return self.source.read(list(columns))
 
+    def read_rows(self, columns, beside):
+        """Return rows, to be read in blocks if they are many, and values beside them.
 
-def _parse(cells, kind):
-    if kind == "key":
-        return np.array(cells, dtype=str)
-    if isinstance(kind, list):
-        codes = {label: code for code, label in enumerate(kind)}
-        read = codes.__getitem__
-    else:
-        read = {"int": int, "float": float}[kind]
-    if kind == "float" or "" in cells:
-        return np.array([read(c) if c else np.nan for c in cells], dtype=np.float64)
-    return np.array([read(c) for c in cells], dtype=np.int64)
+        Parameters
+        ----------
+        columns, beside : iterable of str
+            Declared columns.
+
+        Returns
+        -------
+        X : ndarray or RowSource
+        values : dict of str to ndarray
+        """
+        return self.source.read_rows(list(columns), list(beside))
 
 
 @dataclass(frozen=True)
@@ -258,8 +240,13 @@ def _peers(entry, where):
 
 def _dataset(name, entry, folder):
     where = f"dataset {name!r}"
-    _check_keys(entry, _DATASET_KEYS, {"path", "columns", "estimators"}, where)
+    _check_keys(entry, _DATASET_KEYS, {"columns", "estimators"}, where)
     columns = entry["columns"]
+    if not isinstance(columns, dict) or not columns:
+        raise PartitionError(
+            f"{where}: columns must be a table of names and what they hold, got "
+            f"{columns!r}"
+        )
     for column, kind in columns.items():
         labels = isinstance(kind, list) and all(isinstance(x, str) for x in kind)
         if kind not in _KINDS and not (labels and len(set(kind)) == len(kind) > 0):
@@ -277,16 +264,29 @@ def _dataset(name, entry, folder):
     budget = entry.get("budget")
     if budget is not None:
         _check_keys(budget, {"epsilon", "delta"}, {"epsilon"}, f"{where}: budget")
-        budget = float(budget["epsilon"]), float(budget.get("delta", 0.0))
+        budget = budget["epsilon"], budget.get("delta", 0.0)
+        for key, value in zip(("epsilon", "delta"), budget):
+            if type(value) not in (int, float):
+                raise PartitionError(
+                    f"{where}: budget: {key} must be a number, got {value!r}"
+                )
+        budget = float(budget[0]), float(budget[1])
     individual = entry.get("individual")
-    if individual is not None and columns.get(individual) != "key":
+    if individual is not None and (
+        not isinstance(individual, str) or columns.get(individual) != "key"
+    ):
         raise PartitionError(
             f'{where}: individual must be a column declared as "key", got '
             f"{individual!r}"
         )
+    allow_rows = entry.get("allow_rows", False)
+    if type(allow_rows) is not bool:
+        raise PartitionError(
+            f"{where}: allow_rows must be true or false, got {allow_rows!r}"
+        )
     return Dataset(
         name=name,
-        path=folder / entry["path"],
+        source=find_table(entry, columns, folder, where),
         columns=columns,
         min_rows=entry.get("min_rows", 20),
         estimators=estimators,
@@ -295,7 +295,7 @@ def _dataset(name, entry, folder):
         max_rounds=entry.get("max_rounds", 2000),
         budget=budget,
         individual=individual,
-        allow_rows=entry.get("allow_rows", False) is True,
+        allow_rows=allow_rows,
     )
 
 
@@ -335,7 +335,7 @@ def _check_budgets(datasets):
         if other.budget != dataset.budget:
             raise PartitionError(
                 f"datasets {other.name!r} and {dataset.name!r} are the same file, "
-                f"{dataset.path}: give both the same budget, which they share"
+                f"{dataset.source}: give both the same budget, which they share"
             )
 
 

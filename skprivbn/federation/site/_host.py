@@ -6,6 +6,7 @@ are data read.
 
 import math
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._models import rebuild_model
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._remote import KEY_ROLES, name_results
+from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode
 from skprivbn.federation.site._errors import ErrorLog
@@ -297,16 +299,22 @@ def transform_rows(X, steps, is_noisy):
     Steps are the coordinator's: they can be such that one row overflows. To refuse
     then would answer without noise, so that noisy fits take the largest number.
     """
-    try:
-        for step in steps:
-            X = np.asarray(X, dtype=np.float64)
-            finite = np.all(np.isfinite(X), axis=1)
-            X = step.transform(X)
-            if is_noisy:
-                X = np.where(finite[:, None], np.nan_to_num(X), X)
-    except (TypeError, ValueError):
-        raise PartyRefusal("invalid-data") from None
-    return X
+
+    def transform(rows):
+        try:
+            for step in steps:
+                rows = np.asarray(rows, dtype=np.float64)
+                finite = np.all(np.isfinite(rows), axis=1)
+                rows = step.transform(rows)
+                if is_noisy:
+                    rows = np.where(finite[:, None], np.nan_to_num(rows), rows)
+        except (TypeError, ValueError):
+            raise PartyRefusal("invalid-data") from None
+        return rows
+
+    if not steps:
+        return X
+    return map_rows(X, transform, steps[-1].get_feature_names_out())
 
 
 def check_individual(dataset, terms, noise, aligned):
@@ -389,6 +397,14 @@ def count_use(dataset, kind, what, most=math.inf):
         record.write([*uses, Spend(math.inf, 0.0, None, what, now)])
 
 
+def _read_on(source):
+    """Read rows in blocks; what is wrong with them is the site's to know."""
+    try:
+        yield from source.blocks()
+    except (OSError, ValueError):
+        raise PartyRefusal("invalid-data") from None
+
+
 def read_block(dataset, columns, data):
     """Return a party's block.
 
@@ -403,18 +419,24 @@ def read_block(dataset, columns, data):
     Returns
     -------
     block : dict of str to ndarray
+        Rows may also be a ``RowSource``, which is read whenever it is used.
     """
     aligned = data["aligned"]
     try:
-        values = dataset.read({*columns, *aligned.values()})
-    except (OSError, ValueError, KeyError, IndexError, StopIteration, EOFError):
+        X, values = dataset.read_rows(columns, set(aligned.values()))
+    except (OSError, ValueError, KeyError, IndexError, EOFError):
         # A parser's message quotes the cell it stumbled over: it must not travel on.
         raise PartyRefusal("invalid-data") from None
-    block = {"X": np.column_stack([values[column] for column in columns])}
-    if data["float"]:
-        block["X"] = block["X"].astype(np.float64)
-    if data["finite"] and not np.all(np.isfinite(block["X"])):
-        raise PartyRefusal("invalid-data")
+
+    def check(rows):
+        rows = rows.astype(np.float64) if data["float"] else rows
+        if data["finite"] and not np.all(np.isfinite(rows)):
+            raise PartyRefusal("invalid-data")
+        return rows
+
+    if isinstance(X, RowSource):
+        X = RowSource(partial(_read_on, X), len(X), X.columns)
+    block = {"X": map_rows(X, check)}
     for key, column in aligned.items():
         block[key] = values[column]
         labels = dataset.columns[column]

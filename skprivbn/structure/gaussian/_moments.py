@@ -5,6 +5,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
+from skprivbn.federation import map_rows, sum_over_rows
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds
 
@@ -43,7 +44,7 @@ def moment_sums(Z, centre="pooled"):
 
     Parameters
     ----------
-    Z : ndarray of shape (n, q)
+    Z : ndarray of shape (n, q) or RowSource
         The party's rows.
     centre : {"pooled", "party"}, default="pooled"
         With "party" the cross-products are taken about the party's own means.
@@ -53,10 +54,11 @@ def moment_sums(Z, centre="pooled"):
     ndarray of shape (1 + q + q (q + 1) / 2,)
         To be summed over parties.
     """
-    sums = Z.sum(axis=0)
+    sums = sum_over_rows(Z, lambda rows: rows.sum(axis=0))
     if centre == "party" and len(Z):
-        Z = Z - sums / len(Z)
-    cross = Z.T @ Z
+        mean = sums / len(Z)
+        Z = map_rows(Z, lambda rows: rows - mean)
+    cross = sum_over_rows(Z, lambda rows: rows.T @ rows)
     return np.concatenate([[len(Z)], sums, cross[np.triu_indices(len(sums))]])
 
 

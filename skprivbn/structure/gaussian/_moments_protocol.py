@@ -10,7 +10,9 @@ from skprivbn.federation import (
     Terms,
     check_received,
     declare_noise,
+    map_rows,
     operation,
+    sum_over_rows,
 )
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
@@ -95,9 +97,11 @@ class GaussianMomentsParty(Party):
     def prepare(self):
         """Refuse rows that are not finite numbers; noise must hide that, too."""
         if self.terms.epsilon is None:
-            self.X = self.finite_numbers()
+            self.X = self.finite_rows()
         else:
-            self.X = clip_rows(self.block["X"], self.terms.bounds)
+            self.X = map_rows(
+                self.block["X"], lambda rows: clip_rows(rows, self.terms.bounds)
+            )
 
     def schedule(self):
         """One sum; two if basis functions need the scale of the columns first."""
@@ -114,11 +118,11 @@ class GaussianMomentsParty(Party):
     def moments(self):
         """Sums over own rows, the held-out ones apart."""
         centre = self.terms.centre
+        if self.terms.holdout == 0.0:
+            return self.hide(moment_sums(self.X, centre))
         held_out = self._held_out()
-        sums = moment_sums(self.X[~held_out], centre)
-        if self.terms.holdout > 0.0:
-            sums = np.concatenate([sums, moment_sums(self.X[held_out], centre)])
-        return self.hide(sums)
+        parts = self.X[~held_out], self.X[held_out]
+        return self.hide(np.concatenate([moment_sums(X, centre) for X in parts]))
 
     @operation(
         tells="column sums and cross-products of basis functions of its rows",
@@ -129,8 +133,10 @@ class GaussianMomentsParty(Party):
     def basis_moments(self, mean, scale):
         """Sums over the basis functions of own rows."""
         shape = self.X.shape[1:]
-        Z = (self.X - check_received(mean, shape)) / check_received(scale, shape)
-        Z = expand(Z, self.terms.basis)
+        mean, scale = check_received(mean, shape), check_received(scale, shape)
+        Z = map_rows(
+            self.X, lambda rows: expand((rows - mean) / scale, self.terms.basis)
+        )
         return self.hide(moment_sums(Z, self.terms.centre))
 
     @operation(
@@ -139,7 +145,7 @@ class GaussianMomentsParty(Party):
     def noisy_moments(self):
         """Clipped integer sums plus this party's share of the noise."""
         n_features = self.X.shape[1]
-        sums = self.terms.grid(n_features).sums(self.X)
+        sums = sum_over_rows(self.X, self.terms.grid(n_features).sums)
         noise = self.terms.noise(n_features, len(self.context.roster))
         return self.hide(sums + noise.share(sums.shape))
 

@@ -103,7 +103,7 @@ def test_the_command_writes_checks_and_says_what_is_missing(kit, tmp_path, capsy
     assert "as strict as it must be" in capsys.readouterr().out
     (kit / "local" / SITE_FILE).write_text(text)
     assert main(["site-policy", "--check", str(kit)]) == 1
-    assert "dataset broken cannot be read" in capsys.readouterr().err
+    assert "broken.csv, line 3, column 'a': " in capsys.readouterr().err
 
 
 def test_copies_of_a_file_are_noticed(kit, tmp_path, capsys):

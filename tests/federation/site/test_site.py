@@ -452,11 +452,11 @@ def test_a_site_may_want_persons_protected_not_rows(tmp_path, data):
         SiteFile.load(tmp_path / "site.toml")
 
 
-def raise_marker(self, columns):
+def raise_marker(self, columns, beside):
     raise ValueError(f"row 3 holds {MARKER}")
 
 
-def warn_marker(self, columns):
+def warn_marker(self, columns, beside):
     warnings.warn(f"row 3 holds {MARKER}", stacklevel=1)
     raise MemoryError(MARKER)
 
@@ -467,7 +467,7 @@ def test_no_text_of_an_error_leaves_a_site(tmp_path, data, monkeypatch, read):
     write_tables(tmp_path, *data)
     federation = connect(make_sites(tmp_path, site_files()), "broken")
     if read is not None:
-        monkeypatch.setattr(Dataset, "read", read)
+        monkeypatch.setattr(Dataset, "read_rows", read)
     with pytest.raises(PartyError) as caught:
         FederatedStandardScaler().fit(federation.rows())
     assert caught.value.code == ("failed" if read is warn_marker else "invalid-data")

@@ -1,0 +1,111 @@
+"""What the cells of a table mean, given what its columns are declared to hold."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+__all__ = ["CellError", "parse_cells"]
+
+
+class CellError(ValueError):
+    """A cell does not hold what its column is declared to hold.
+
+    The message names file, row and column, and quotes the cell: it is for the people
+    at the site.
+    """
+
+
+def parse_cells(
+    cells: Sequence,
+    kind: str | list[str],
+    missing: tuple[str, ...],
+    where: Callable[[int], str],
+) -> np.ndarray:
+    """Return the values of cells of one column.
+
+    Parameters
+    ----------
+    cells : sequence
+        Text, Python's objects, or an array of numbers.
+    kind : {"float", "int", "key"} or list of str
+        What the column holds; a list is that of its categories.
+    missing : tuple of str
+        Cells that stand for nothing, beside empty ones and None.
+    where : callable
+        From the position of a cell to its file, row and column.
+
+    Returns
+    -------
+    values : ndarray
+        Floats, integers, text, or positions in the list of categories. With missing
+        entries, which are NaN, these are floats.
+    """
+    read, word = _reader(kind)
+    nothing = {None, "", *missing, *_numbers(missing)}
+    try:
+        if kind in ("float", "int") and isinstance(cells, np.ndarray):
+            return _from_numbers(cells, kind, nothing)
+        return _from_objects(cells, kind, read, nothing)
+    except (ArithmeticError, KeyError, TypeError, ValueError):
+        pass
+    cells = cells.tolist() if isinstance(cells, np.ndarray) else cells
+    for i, cell in enumerate(cells):
+        try:
+            _from_objects([cell], kind, read, nothing)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            raise CellError(f"{where(i)}: {cell!r} is not {word}") from None
+    raise CellError(f"{where(0)}: numbers are too large")
+
+
+def _reader(kind):
+    if isinstance(kind, list):
+        codes = {label: code for code, label in enumerate(kind)}
+        return (lambda cell: codes[str(cell)]), f"one of the categories {kind}"
+    return {
+        "float": (float, "a number"),
+        "int": (_whole, "a whole number"),
+        "key": (str, "a key"),
+    }[kind]
+
+
+def _whole(cell):
+    number = int(cell)
+    if not isinstance(cell, str) and number != cell:
+        raise ValueError("not whole")
+    return number
+
+
+def _numbers(missing):
+    """Return the numbers among the texts that stand for nothing."""
+    for text in missing:
+        try:
+            yield float(text)
+        except ValueError:
+            pass
+
+
+def _from_objects(cells, kind, read, nothing):
+    if kind == "key":
+        return np.array(["" if c in nothing else str(c) for c in cells], dtype=str)
+    if kind == "float" and nothing.isdisjoint(cells):
+        return np.array(list(map(float, cells)))
+    values = [np.nan if _is_nothing(c, nothing) else read(c) for c in cells]
+    whole = kind != "float" and not any(isinstance(v, float) for v in values)
+    return np.array(values, dtype=np.int64 if whole else np.float64)
+
+
+def _is_nothing(cell, nothing):
+    # NaN, as databases and frames have it, is not equal to itself
+    return cell in nothing or cell != cell
+
+
+def _from_numbers(cells, kind, nothing):
+    """Do the same for an array of numbers."""
+    absent = np.isin(cells, [n for n in nothing if isinstance(n, float)])
+    if kind == "int" and cells.dtype.kind == "f":
+        if np.any(np.isfinite(cells) & (cells != np.rint(cells))):
+            raise ValueError("not whole")
+        absent |= np.isnan(cells)
+    if kind == "int" and not absent.any():
+        return cells.astype(np.int64)
+    return np.where(absent, np.nan, cells.astype(np.float64))

@@ -1,0 +1,417 @@
+"""Where the rows of a dataset are: a CSV file, a Parquet file, a query to a database.
+
+Tables are read in blocks. Few rows become an array; many stay where they are, or in a
+file without a name if they would have to be parsed again each time.
+"""
+
+import csv
+import gzip
+import hashlib
+import json
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation._rows import RowSource, rows_per_block
+from skprivbn.federation.site._cells import parse_cells
+from skprivbn.utils import import_optional
+
+__all__ = ["CsvTable", "ParquetTable", "SqlTable", "Table", "find_table"]
+
+#: numbers up to which rows are kept in memory: 64 MB
+IN_MEMORY = 1 << 23
+#: their cursors send all rows at once, unless they have a name
+_NAMED_CURSORS = ("psycopg", "psycopg2")
+
+
+class Table(ABC):
+    """Rows of a dataset, wherever they are.
+
+    Parameters
+    ----------
+    kinds : dict of str to str or list of str
+        What each declared column holds.
+    missing : sequence of str
+        Cells that stand for nothing, beside empty ones, nulls and NaN.
+
+    Attributes
+    ----------
+    name : str
+        For messages to the people at the site.
+    state_file : Path
+        What spent budget and numbers of fits are kept beside. It belongs to the data,
+        whatever datasets or links they are known as.
+    """
+
+    name: str
+    state_file: Path
+    #: what a row is called in messages
+    row_word = "row"
+
+    def __init__(self, kinds: dict, missing: tuple = ()) -> None:
+        self.kinds, self.missing = kinds, missing
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Identify the present content."""
+
+    @abstractmethod
+    def cells(self, columns: list[str]) -> Iterator[tuple]:
+        """Read some columns in blocks.
+
+        Yields
+        ------
+        numbers : sequence of int
+            Of the rows, for messages.
+        cells : list of sequence
+            Of each column.
+        """
+
+    def n_rows(self) -> int | None:
+        """Return the number of rows if it is known without reading them."""
+        return None
+
+    def values(self, columns: list[str]) -> Iterator[dict]:
+        """Read some columns in blocks, as numbers and keys.
+
+        Yields
+        ------
+        values : dict of str to ndarray
+            Numbers, text (keys), or positions in the list of categories. Missing
+            entries are NaN.
+        """
+        for numbers, cells in self.cells(columns):
+            yield {
+                name: self.parse(name, numbers, column)
+                for name, column in zip(columns, cells)
+            }
+
+    def parse(self, name: str, numbers: Sequence[int], cells: Sequence) -> np.ndarray:
+        """Return the values of cells of one column.
+
+        Parameters
+        ----------
+        name : str
+        numbers : sequence of int
+            Of the rows.
+        cells : sequence
+
+        Returns
+        -------
+        values : ndarray
+        """
+
+        def where(i):
+            return f"{self.name}, {self.row_word} {numbers[i]}, column {name!r}"
+
+        return parse_cells(cells, self.kinds[name], self.missing, where)
+
+    def read(self, columns: list[str]) -> dict:
+        """Return the values of some columns, in memory.
+
+        Parameters
+        ----------
+        columns : list of str
+
+        Returns
+        -------
+        values : dict of str to ndarray
+        """
+        blocks = list(self.values(columns))
+        return {name: np.concatenate([b[name] for b in blocks]) for name in columns}
+
+    def read_rows(self, columns: list[str], beside: list[str]) -> tuple:
+        """Return rows, in memory if they are few, and values beside them.
+
+        Parameters
+        ----------
+        columns : list of str
+            Which make up the rows, in this order.
+        beside : list of str
+            Whose values are wanted in memory.
+
+        Returns
+        -------
+        X : ndarray or RowSource
+        values : dict of str to ndarray
+        """
+        n_rows = self.n_rows()
+        if n_rows is not None and n_rows * len(columns) > IN_MEMORY:
+            X = RowSource(lambda: self._stacked(columns), n_rows, columns)
+            return X, self.read(beside) if beside else {}
+        spool, found = _Spool(self.state_file.parent), []
+        for values in self.values(list(dict.fromkeys([*columns, *beside]))):
+            spool.add(np.column_stack([values[name] for name in columns]))
+            found.append({name: values[name] for name in beside})
+        return spool.rows(columns), {
+            name: np.concatenate([values[name] for values in found]) for name in beside
+        }
+
+    def _stacked(self, columns):
+        for values in self.values(columns):
+            yield np.column_stack([values[name] for name in columns])
+
+    def _check_columns(self, header, columns):
+        lacking = [name for name in columns if name not in header]
+        twice = [name for name in columns if header.count(name) > 1]
+        if lacking or twice:
+            what = f"no column {lacking[0]!r}" if lacking else f"two {twice[0]!r}"
+            raise ValueError(f"{self.name} has {what}; its columns are {header}")
+
+    def __str__(self):
+        return self.name
+
+
+class _Spool:
+    """Collects blocks of rows; too many go to a file that nobody else can open.
+
+    Parameters
+    ----------
+    folder : Path
+        With room for the file, which has no name there and ends with this process.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.file = folder, None
+        self.blocks, self.n_rows, self.size = [], 0, 0
+
+    def add(self, block):
+        self.n_rows += len(block)
+        self.size += block.size
+        if self.file is not None:
+            block = self._write(block)
+        elif self.size > IN_MEMORY:
+            self.file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115
+            self.blocks, block = list(map(self._write, self.blocks)), self._write(block)
+        self.blocks.append(block)
+
+    def _write(self, block):
+        place = self.file.tell()
+        self.file.write(np.ascontiguousarray(block).data)
+        return place, block.dtype, block.shape
+
+    def rows(self, columns):
+        if self.file is None:
+            return np.concatenate(self.blocks)
+
+        def read():
+            for place, dtype, shape in self.blocks:
+                self.file.seek(place)
+                yield np.fromfile(self.file, dtype, np.prod(shape)).reshape(shape)
+
+        self.file.flush()
+        return RowSource(read, self.n_rows, columns)
+
+
+class _FileTable(Table):
+    """Rows of one file."""
+
+    def __init__(self, path, kinds, missing=()):
+        super().__init__(kinds, missing)
+        self.path, self.name = path, str(path)
+        self.state_file = path.resolve()
+
+    def fingerprint(self):
+        now = self.path.stat()
+        # as long as nobody writes to the file, its hash need not be computed again
+        return _hash_file(
+            self.path, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+        )
+
+
+@lru_cache(maxsize=64)
+def _hash_file(path, *state):
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+class CsvTable(_FileTable):
+    """A CSV file with a header, possibly compressed (``.csv.gz``)."""
+
+    row_word = "line"
+
+    def cells(self, columns):
+        """Read lines; each must have as many cells as the header."""
+        opener = gzip.open if self.path.suffix == ".gz" else open
+        with opener(self.path, "rt", encoding="utf-8-sig", newline="") as handle:
+            reader = csv.reader(handle)
+            header = next(reader, None)
+            if header is None:
+                raise ValueError(f"{self.name} is empty: it needs a line of names")
+            self._check_columns(header, columns)
+            places = [header.index(name) for name in columns]
+            n_rows, numbers, rows = 0, [], []
+            for row in reader:
+                if len(row) != len(header):
+                    # a separator within a cell moves all cells behind it
+                    raise ValueError(
+                        f"{self.name}, line {reader.line_num}: {len(row)} cells, and "
+                        f"there are {len(header)} columns"
+                    )
+                numbers.append(reader.line_num)
+                rows.append([row[place] for place in places])
+                if len(rows) == rows_per_block(len(columns)):
+                    yield numbers, list(zip(*rows))
+                    n_rows, numbers, rows = n_rows + len(rows), [], []
+            if not n_rows + len(rows):
+                raise ValueError(f"{self.name} has no rows, only a line of names")
+            if rows:
+                yield numbers, list(zip(*rows))
+
+
+class ParquetTable(_FileTable):
+    """A Parquet file; needs pyarrow."""
+
+    def n_rows(self):
+        """Read the number of rows off the end of the file."""
+        return self._parquet().read_metadata(self.path).num_rows
+
+    def cells(self, columns):
+        """Read some rows of some columns at a time."""
+        with self._parquet().ParquetFile(self.path) as file:
+            self._check_columns(file.schema_arrow.names, columns)
+            if not file.metadata.num_rows:
+                raise ValueError(f"{self.name} has no rows")
+            first, size = 1, rows_per_block(len(columns))
+            for batch in file.iter_batches(size, columns=columns):
+                cells = [_plain_column(batch.column(name)) for name in columns]
+                yield range(first, first + len(batch)), cells
+                first += len(batch)
+
+    def _parquet(self):
+        return import_optional("pyarrow.parquet", f"the dataset {self.name}")
+
+
+def _plain_column(column):
+    """Return numbers as an array, anything else as Python's objects."""
+    kind = str(column.type)
+    if kind.startswith(("int", "uint", "float", "double")):
+        return column.to_numpy(zero_copy_only=False)
+    return column.to_pylist()
+
+
+class SqlTable(Table):
+    """What a query to a database returns.
+
+    Parameters
+    ----------
+    driver : module
+        Of Python's database interface (PEP 249), such as ``sqlite3`` or ``psycopg2``.
+    connect : dict
+        Arguments of its ``connect``.
+    query : str
+        Written by the people at the site; no coordinator adds anything to it.
+    folder : Path
+        Where to keep what was spent.
+    kinds, missing :
+        As in :class:`Table`.
+    """
+
+    def __init__(self, driver, connect, query, folder, kinds, missing=()):
+        super().__init__(kinds, missing)
+        self.driver, self.connect, self.query = driver, dict(connect), query
+        if driver.__name__ == "sqlite3":
+            path = folder / self.connect.get("database", "")
+            self.connect["database"] = str(path)
+            self.state_file = path.resolve()
+        else:
+            place = json.dumps([driver.__name__, self.connect], sort_keys=True)
+            number = hashlib.sha256(place.encode()).hexdigest()[:16]
+            self.state_file = folder / f"{driver.__name__}-{number}"
+        self.name = f"the query to {driver.__name__}"
+
+    def fingerprint(self):
+        """Add up hashes of all rows: a database returns them in any order."""
+        total = 0
+        for _, rows in self._batches():
+            for row in rows:
+                digest = hashlib.blake2b(repr(tuple(row)).encode(), digest_size=32)
+                total += int.from_bytes(digest.digest())
+        return f"{total % 2**256:064x}"
+
+    def cells(self, columns):
+        """Read as many rows at a time as fit into a block."""
+        first = 1
+        for header, rows in self._batches():
+            self._check_columns(header, columns)
+            places = [header.index(name) for name in columns]
+            taken = list(zip(*rows))
+            yield range(first, first + len(rows)), [taken[place] for place in places]
+            first += len(rows)
+        if first == 1:
+            raise ValueError(f"{self.name} returns no rows")
+
+    def _batches(self):
+        """Yield names of columns and rows, as the query returns them."""
+        if self.driver.__name__ == "sqlite3" and not self.state_file.exists():
+            raise ValueError(f"there is no database {self.connect['database']}")
+        try:
+            with closing(self.driver.connect(**self.connect)) as connection:
+                named = self.driver.__name__ in _NAMED_CURSORS
+                cursor = connection.cursor(*["skprivbn"] * named)
+                cursor.execute(self.query)
+                while rows := cursor.fetchmany(rows_per_block(len(self.kinds))):
+                    yield [column[0] for column in cursor.description], rows
+        except self.driver.Error as error:
+            raise ValueError(f"{self.name} failed: {error}") from error
+
+
+def find_table(entry: dict, kinds: dict, folder: Path, where: str) -> Table:
+    """Return the table that an entry of a site file declares.
+
+    Parameters
+    ----------
+    entry : dict
+        With ``path``, or ``sql``, and perhaps ``missing``.
+    kinds : dict of str to str or list of str
+        What each column holds.
+    folder : Path
+        That relative paths start from.
+    where : str
+        For messages.
+
+    Returns
+    -------
+    table : Table
+    """
+    missing = entry.get("missing", [])
+    if not isinstance(missing, list) or not all(isinstance(m, str) for m in missing):
+        raise PartitionError(
+            f'{where}: missing must be a list of texts, such as ["NA", "-9"], got '
+            f"{missing!r}"
+        )
+    if ("path" in entry) == ("sql" in entry):
+        raise PartitionError(f"{where}: missing entries: path of a file, or sql")
+    if "sql" in entry:
+        return _find_query(entry["sql"], kinds, tuple(missing), folder, where)
+    if not isinstance(entry["path"], str):
+        raise PartitionError(f"{where}: path must be text, got {entry['path']!r}")
+    path = folder / entry["path"]
+    kind = ParquetTable if path.suffix in (".parquet", ".pq") else CsvTable
+    return kind(path, kinds, tuple(missing))
+
+
+def _find_query(sql, kinds, missing, folder, where):
+    types = {"driver": str, "connect": dict, "query": str}
+    if not isinstance(sql, dict) or {k: type(v) for k, v in sql.items()} != types:
+        raise PartitionError(
+            f'{where}: sql must be a table such as {{driver = "sqlite3", connect = '
+            f'{{database = "icu.db"}}, query = "SELECT ..."}}, got {sql!r}'
+        )
+    try:
+        driver = import_module(sql["driver"])
+    except ImportError:
+        driver = None
+    if not hasattr(driver, "connect") or not hasattr(driver, "Error"):
+        raise PartitionError(
+            f"{where}: {sql['driver']!r} is no driver of a database (PEP 249) that is "
+            "installed here"
+        )
+    return SqlTable(driver, sql["connect"], sql["query"], folder, kinds, missing)

@@ -1,0 +1,95 @@
+"""What the people at a site are told of their data before anybody fits."""
+
+import pytest
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation.site._check import check_data
+from skprivbn.federation.site._file import SiteFile
+
+SITE_FILE = """
+peers = ["south"]
+[datasets.icu]
+path = "stays.csv"
+min_rows = 2
+estimators = ["FederatedStandardScaler"]
+missing = ["NA"]
+[datasets.icu.columns]
+age = "float"
+ward = ["surgery", "medicine"]
+id = "key"
+"""
+
+
+def load(folder, text=SITE_FILE):
+    (folder / "site.toml").write_text(text)
+    return SiteFile.load(folder / "site.toml").datasets["icu"]
+
+
+def check(folder, table):
+    (folder / "stays.csv").write_text(table)
+    problems, notes = check_data(load(folder))
+    return "\n".join(problems), "\n".join(notes)
+
+
+def test_data_as_declared_are_fine(tmp_path):
+    assert check(tmp_path, "age,ward,id\n1.5,surgery,a\n2,medicine,b\n") == ("", "")
+
+
+def test_the_first_bad_cell_of_each_column_is_named(tmp_path):
+    rows = "1.5,surgery,a\nold,medicine,b\n2,Surgery,c\nolder,x,d\n"
+    problems, notes = check(tmp_path, "age,ward,id\n" + rows)
+    assert "stays.csv, line 3, column 'age': 'old' is not a number" in problems
+    assert "line 4, column 'ward': 'Surgery' is not one of the cat" in problems
+    assert problems.count("\n") == 1 and not notes
+
+
+def test_missing_values_are_noted(tmp_path):
+    rows = "1.5,surgery,a\nNA,medicine,\n,surgery,c\ninf,NA,d\n"
+    problems, notes = check(tmp_path, "age,ward,id\n" + rows)
+    assert not problems
+    assert "column 'age': 3 of 4 values are missing or infinite, first in li" in notes
+    assert "line 3" in notes
+    assert "column 'ward': 1 of 4" in notes and "column 'id': 1 of 4" in notes
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("", "is empty"),
+        ("age,ward,id\n", "has no rows"),
+        ("age,ward,id\n1,surgery,a\n", "1 rows, fewer than min_rows"),
+        ("age,ward\n1,surgery\n", "no column 'id'"),
+        ("age,ward,id\n1,surgery\n", "line 2: 2 cells, and there are 3 columns"),
+    ],
+)
+def test_a_table_that_cannot_take_part_is_a_problem(tmp_path, table, message):
+    assert message in check(tmp_path, table)[0]
+
+
+def test_no_table_is_a_problem(tmp_path):
+    (problem,), _ = check_data(load(tmp_path))
+    assert "cannot be read" in problem and "stays.csv" in problem
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('["FederatedStandardScaler"]', '"FederatedStandardScaler"', "list of names"),
+        ('["NA"]', '"NA"', "missing must be a list"),
+        ('["surgery", "medicine"]', '"surgery"', "list of different categories"),
+        ('path = "stays.csv"', 'path = ["stays.csv"]', "path must be text"),
+        ("min_rows = 2", 'individual = ["id"]', 'declared as "key"'),
+        ("min_rows = 2", 'allow_rows = "yes"', "allow_rows must be true or false"),
+        ("min_rows = 2", "budget = {epsilon = [1.0]}", "epsilon must be a number"),
+        ("min_rows = 2", 'budget = {epsilon = "1.0"}', "epsilon must be a number"),
+    ],
+)
+def test_entries_of_another_type_are_refused(tmp_path, right, wrong, message):
+    with pytest.raises(PartitionError, match=message):
+        load(tmp_path, SITE_FILE.replace(right, wrong))
+
+
+def test_columns_are_a_table(tmp_path):
+    text = SITE_FILE[: SITE_FILE.index("[datasets.icu.columns]")]
+    with pytest.raises(PartitionError, match="columns must be a table"):
+        load(tmp_path, text + 'columns = ["age"]\n')

@@ -1,0 +1,322 @@
+"""Data where they are: CSV, Parquet, databases; in memory, or in blocks."""
+
+import gzip
+import sqlite3
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.federation import _rows
+from skprivbn.federation._rows import RowSource
+from skprivbn.federation.site import _sources
+from skprivbn.federation.site._cells import CellError, parse_cells
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._sources import CsvTable, ParquetTable, find_table
+from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
+from skprivbn.structure import FederatedGaussianBayesianNetwork
+from tests.federation.site.loopback import connect, make_sites
+
+KINDS = {"age": "float", "ward": ["surgery", "medicine"], "stays": "int", "id": "key"}
+ROWS = [(71.5, "surgery", 2, "p1"), (None, "medicine", None, "p2"), (44.0, None, 1, "")]
+SITES = ("north", "south", "west")
+
+
+def write_csv(path, rows=ROWS, header=tuple(KINDS)):
+    lines = [header, *(["" if c is None else c for c in row] for row in rows)]
+    text = "".join(",".join(map(str, line)) + "\n" for line in lines)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+
+
+def write_parquet(path, rows=ROWS, header=tuple(KINDS)):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = dict(zip(header, map(list, zip(*rows))))
+    parquet.write_table(pa.table(columns), path)
+
+
+def write_sqlite(path, rows=ROWS, header=tuple(KINDS)):
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE stays ({', '.join(header)})")
+        marks = ", ".join("?" * len(header))
+        connection.executemany(f"INSERT INTO stays VALUES ({marks})", rows)
+    connection.close()
+
+
+WRITERS = {
+    "stays.csv": write_csv,
+    "stays.csv.gz": write_csv,
+    "stays.parquet": write_parquet,
+    "stays.db": write_sqlite,
+}
+
+
+def entry_of(name, query="SELECT * FROM stays"):
+    if name != "stays.db":
+        return {"path": name}
+    return {"sql": {"driver": "sqlite3", "connect": {"database": name}, "query": query}}
+
+
+def make_table(folder, name, rows=ROWS, kinds=KINDS, missing=()):
+    WRITERS[name](folder / name, rows, tuple(kinds))
+    entry = entry_of(name) | {"missing": list(missing)}
+    return find_table(entry, kinds, folder, "dataset 'icu'")
+
+
+@pytest.fixture
+def few_numbers(monkeypatch):
+    """Let rows be many that are not."""
+    monkeypatch.setattr(_sources, "IN_MEMORY", 50)
+    monkeypatch.setattr(_rows, "BLOCK_SIZE", 64)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_all_sources_say_the_same(tmp_path, name):
+    values = make_table(tmp_path, name).read(list(KINDS))
+    np.testing.assert_array_equal(values["age"], [71.5, np.nan, 44.0])
+    np.testing.assert_array_equal(values["ward"], [0, 1, np.nan])
+    np.testing.assert_array_equal(values["stays"], [2, np.nan, 1])
+    assert values["id"].tolist() == ["p1", "p2", ""]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_complete_whole_numbers_stay_whole(tmp_path, name):
+    table = make_table(
+        tmp_path, name, [(1, "b"), (-9, "a")], {"n": "int", "c": ["a", "b"]}
+    )
+    assert table.read(["n"])["n"].dtype == np.int64
+    assert table.read(["c"])["c"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_cells_that_stand_for_nothing_are_declared(tmp_path, name):
+    kinds = {"age": "float", "n": "int", "c": ["a"]}
+    table = make_table(tmp_path, name, [(-9.0, -9, "NA"), (1.5, 3, "a")], kinds)
+    with pytest.raises(CellError, match="'NA' is not one of the categories"):
+        table.read(["c"])
+    assert table.read(["age"])["age"].tolist() == [-9.0, 1.5]
+    table.missing = ("NA", "-9", "-9.0")
+    values = table.read(list(kinds))
+    for name, expected in [("age", 1.5), ("n", 3), ("c", 0)]:
+        np.testing.assert_array_equal(values[name], [np.nan, expected])
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("stays.csv", "line 81"), ("stays.parquet", "row 80"), ("stays.db", "row 80")],
+)
+def test_a_bad_cell_is_named_by_file_row_and_column(tmp_path, few_numbers, name, where):
+    rows = [(i, i) for i in range(1, 101)]
+    rows[79] = (80, "eighty")
+    if name == "stays.parquet":
+        rows = [(i, str(text)) for i, text in rows]
+    table = make_table(tmp_path, name, rows, {"a": "int", "b": "float"})
+    with pytest.raises(CellError, match=f"{where}, column 'b': 'eighty' is not a n"):
+        table.read(["a", "b"])
+    assert table.read(["a"])["a"].tolist() == list(range(1, 101))
+
+
+def test_whole_numbers_are_whole():
+    where = "cell {}".format
+    for cells in (["1.5"], [1.5], np.array([1.5])):
+        with pytest.raises(CellError, match="cell 0: '?1.5'? is not a whole number"):
+            parse_cells(cells, "int", (), where)
+    assert parse_cells(np.array([1.0, 2.0]), "int", (), where).dtype == np.int64
+
+
+@pytest.mark.parametrize("name", ["stays.csv", "stays.parquet", "stays.db"])
+def test_a_table_without_rows_or_without_a_column_says_so(tmp_path, name):
+    table = make_table(tmp_path, name, [(1.0,)], {"a": "float"})
+    with pytest.raises(ValueError, match="no column 'b'; its columns are .'a'"):
+        table.read(["b"])
+    for path in tmp_path.iterdir():
+        path.unlink()
+    if name == "stays.parquet":
+        pa = pytest.importorskip("pyarrow")
+        schema = pa.schema([("a", pa.float64())])
+        pa.parquet.write_table(pa.table({"a": []}, schema=schema), tmp_path / name)
+    else:
+        WRITERS[name](tmp_path / name, [], ["a"])
+    with pytest.raises(ValueError, match="no rows"):
+        table.read(["a"])
+
+
+def test_files_that_cannot_be_read_say_why(tmp_path):
+    path = tmp_path / "stays.csv"
+    table = CsvTable(path, {"a": "float"})
+    path.write_text("")
+    with pytest.raises(ValueError, match=r"stays.csv is empty"):
+        table.read(["a"])
+    path.write_text("a,b\n1,2\n1,2,3\n")
+    with pytest.raises(ValueError, match="line 3: 3 cells, and there are 2 columns"):
+        table.read(["a"])
+    path.write_text("a,a\n1,2\n")
+    with pytest.raises(ValueError, match="two 'a'"):
+        table.read(["a"])
+    sql = entry_of("stays.db", "SELECT a FROM nowhere")
+    table = find_table(sql, {"a": "float"}, tmp_path, "")
+    with pytest.raises(ValueError, match="no database"):
+        table.read(["a"])
+    write_sqlite(tmp_path / "stays.db", [], ["a"])
+    with pytest.raises(ValueError, match="failed: no such table: nowhere"):
+        table.read(["a"])
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_many_rows_are_read_in_blocks_and_are_the_same(tmp_path, few_numbers, name):
+    rows = [(i / 7, i, f"p{i}") for i in range(100)]
+    table = make_table(tmp_path, name, rows, {"a": "float", "b": "int", "id": "key"})
+    X, beside = table.read_rows(["b", "a"], ["id"])
+    assert isinstance(X, RowSource) and X.shape == (100, 2)
+    assert beside["id"].tolist() == [row[2] for row in rows]
+    expected = [(b, a) for a, b, _ in rows]
+    for _ in range(2):
+        np.testing.assert_array_equal(np.concatenate(list(X.blocks())), expected)
+    assert max(len(block) for block in X.blocks()) <= 32
+    every_third = np.arange(100) % 3 == 0
+    np.testing.assert_array_equal(X[every_third], np.array(expected)[every_third])
+    # what is kept on disk has no name there
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_few_rows_are_an_array(tmp_path):
+    X, _ = make_table(tmp_path, "stays.csv").read_rows(["age", "stays"], [])
+    assert isinstance(X, np.ndarray)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_snapshot_is_its_content(tmp_path, name):
+    table = make_table(tmp_path, name)
+    first = table.fingerprint()
+    assert table.fingerprint() == first
+    for path in tmp_path.iterdir():
+        path.unlink()
+    WRITERS[name](tmp_path / name, ROWS[:-1])
+    assert table.fingerprint() != first
+
+
+def test_rows_of_a_database_have_no_order(tmp_path):
+    table = make_table(tmp_path, "stays.db")
+    first = table.fingerprint()
+    table.query = "SELECT * FROM stays ORDER BY id"
+    assert table.fingerprint() == first
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({}, "missing entries: path"),
+        ({"path": "a.csv", "sql": {}}, "missing entries: path"),
+        ({"path": ["a.csv"]}, "path must be text"),
+        ({"path": "a.csv", "missing": "NA"}, "missing must be a list"),
+        ({"sql": {"driver": "sqlite3"}}, "sql must be a table such as"),
+        (
+            {"sql": {"driver": "json", "connect": {}, "query": ""}},
+            "'json' is no",
+        ),
+        ({"sql": {"driver": "nosuch", "connect": {}, "query": ""}}, "no driver"),
+    ],
+)
+def test_a_wrong_declaration_says_what_is_wrong(tmp_path, entry, message):
+    with pytest.raises(PartitionError, match=message):
+        find_table(entry, {"a": "float"}, tmp_path, "dataset 'icu'")
+
+
+def test_the_budget_of_a_database_belongs_to_the_database(tmp_path):
+    one, two = (
+        find_table(entry_of("stays.db", query), {"a": "float"}, tmp_path, "")
+        for query in ("SELECT a FROM stays", "SELECT a FROM stays WHERE a > 3")
+    )
+    assert one.state_file == two.state_file == (tmp_path / "stays.db").resolve()
+
+
+SITE_FILE = """
+min_parties = 3
+peers = ["north", "south", "west"]
+[datasets.icu]
+{source}
+min_rows = 5
+estimators = ["FederatedStandardScaler", "FederatedPCA",
+              "FederatedGaussianBayesianNetwork"]
+max_exact_fits = 50
+budget = {{epsilon = 10.0, delta = 1e-5}}
+[datasets.icu.columns]
+a = "float"
+b = "float"
+c = "int"
+"""
+
+
+def site_file(name):
+    if name != "stays.db":
+        return SITE_FILE.format(source=f'path = "{name}"')
+    return SITE_FILE.format(
+        source='sql = {driver = "sqlite3", connect = {database = "stays.db"}, '
+        'query = "SELECT * FROM stays"}'
+    )
+
+
+def make_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 3)) + [100.0, 0.0, 5.0]
+    X[:, 2] = np.rint(4 * X[:, 2])
+    return X, np.repeat(SITES, 100)
+
+
+def open_sites(folder, X, party, name):
+    for site in SITES:
+        (folder / site).mkdir()
+        rows = [(a, b, int(c)) for a, b, c in X[party == site].tolist()]
+        WRITERS[name](folder / site / name, rows, ("a", "b", "c"))
+    return connect(make_sites(folder, dict.fromkeys(SITES, site_file(name))), "icu")
+
+
+@pytest.mark.parametrize("name", ["stays.csv", "stays.parquet", "stays.db"])
+def test_fits_in_blocks_are_the_fits_in_memory(tmp_path, few_numbers, name):
+    X, party = make_rows()
+    rows = open_sites(tmp_path, X, party, name).rows()
+    scaler, expected = FederatedStandardScaler().fit(rows), FederatedStandardScaler()
+    expected.fit(X, party=party)
+    np.testing.assert_allclose(scaler.mean_, expected.mean_, rtol=1e-12)
+    np.testing.assert_allclose(scaler.scale_, expected.scale_, rtol=1e-12)
+    scaled = scaler.transform(rows)
+    pca, expected = FederatedPCA().fit(scaled), FederatedPCA()
+    expected.fit((X - scaler.mean_) / scaler.scale_, party=party)
+    np.testing.assert_allclose(pca.components_, expected.components_, atol=1e-10)
+    model = FederatedGaussianBayesianNetwork("bic").fit(rows)
+    expected = FederatedGaussianBayesianNetwork("bic").fit(X, party=party)
+    np.testing.assert_array_equal(model.cpdag_, expected.cpdag_)
+    assert model.score(rows) == pytest.approx(expected.score(X), abs=1e-9)
+
+
+def test_a_bad_cell_met_in_a_later_block_stays_at_the_site(tmp_path, few_numbers):
+    X, party = make_rows()
+    X[77, 0] = np.inf
+    rows = open_sites(tmp_path, X, party, "stays.parquet").rows()
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(rows)
+    assert (caught.value.party, caught.value.code) == ("north", "invalid-data")
+
+
+def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    table = ParquetTable(tmp_path / "stays.parquet", KINDS)
+    with pytest.raises(ImportError, match=r'pip install "skprivbn\[parquet\]"'):
+        table.read(["age"])
+
+
+def test_two_budgets_for_one_database_are_refused(tmp_path):
+    text = site_file("stays.db")
+    again = text[text.index("[datasets.icu]") :].replace("icu", "again")
+    again = again.replace("epsilon = 10.0", "epsilon = 20.0")
+    path = tmp_path / "site.toml"
+    path.write_text(text + again)
+    with pytest.raises(PartitionError, match="are the same file"):
+        SiteFile.load(path)

@@ -1,0 +1,126 @@
+"""Rows that are read in blocks, whenever they are used."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import _rows
+from skprivbn.partition import HorizontalPartition, RowSource
+from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
+from skprivbn.structure import FederatedGaussianBayesianNetwork
+
+PARTIES = ("north", "south", "west")
+
+
+def normal_source(n_rows, n_columns=4, n_per_block=1000, seed=0):
+    """Rows that are made up when they are read, the same each time."""
+
+    def read():
+        rng = np.random.default_rng(seed)
+        for start in range(0, n_rows, n_per_block):
+            n = min(n_per_block, n_rows - start)
+            yield rng.normal(size=(n, n_columns)) + np.arange(n_columns)
+
+    return RowSource(read, n_rows, [f"x{i}" for i in range(n_columns)])
+
+
+def make_partitions(n_rows):
+    """The same rows, to be read in blocks and in memory."""
+    sources = {
+        name: normal_source(n_rows, seed=seed) for seed, name in enumerate(PARTIES)
+    }
+    arrays = {name: np.asarray(source) for name, source in sources.items()}
+    names = ["x0", "x1", "x2", "x3"]
+    return HorizontalPartition(sources), HorizontalPartition(arrays, names)
+
+
+LEARNERS = {
+    "scaler": (FederatedStandardScaler(), ["mean_", "scale_"]),
+    "pca": (FederatedPCA(), ["mean_", "covariance_"]),
+    "network": (FederatedGaussianBayesianNetwork("bic"), ["weights_"]),
+    "notears": (FederatedGaussianBayesianNetwork("notears"), ["weights_"]),
+    "party means": (
+        FederatedGaussianBayesianNetwork("bic", centre="party"),
+        ["weights_"],
+    ),
+    "basis": (
+        FederatedGaussianBayesianNetwork("bic", basis="sigmoid"),
+        ["adjacency_matrix_"],
+    ),
+    "held out": (FederatedGaussianBayesianNetwork("auto"), ["weights_"]),
+}
+
+
+@pytest.mark.parametrize(("model", "attributes"), LEARNERS.values(), ids=LEARNERS)
+def test_a_fit_in_blocks_is_the_fit_in_memory(model, attributes):
+    sources, arrays = make_partitions(2500)
+    streamed = model.fit(sources)
+    found = [np.copy(getattr(streamed, name)) for name in attributes]
+    expected = model.fit(arrays)
+    for name, value in zip(attributes, found):
+        np.testing.assert_allclose(
+            value, getattr(expected, name), rtol=1e-12, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("name", ["scaler", "pca", "network"])
+def test_memory_does_not_grow_with_the_rows(name):
+    model, _ = LEARNERS[name]
+    peaks = []
+    for n_rows in (2_000, 30_000):
+        partition = HorizontalPartition(
+            {party: normal_source(n_rows) for party in PARTIES}
+        )
+        tracemalloc.start()
+        model.fit(partition)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # all rows are 2.9 MB
+    assert peaks[1] < peaks[0] + 200_000
+
+
+def test_columns_are_found_by_name():
+    source = normal_source(10)
+    other = source.map(lambda rows: rows[:, ::-1], source.columns[::-1])
+    partition = HorizontalPartition({"north": source, "south": other})
+    scaler = FederatedStandardScaler().fit(
+        HorizontalPartition({"north": source, "south": source, "west": other})
+    )
+    np.testing.assert_allclose(scaler.mean_, np.asarray(source).mean(axis=0))
+    assert "10 rows, south: 10 rows; 4 features" in repr(partition)
+
+
+def test_missing_values_are_named_when_they_are_met():
+    source = normal_source(10).map(lambda rows: np.where(rows > 3.5, np.nan, rows))
+    partition = HorizontalPartition(dict.fromkeys(PARTIES, source))
+    with pytest.raises(PartyError, match="party 'north'") as caught:
+        FederatedStandardScaler().fit(partition)
+    assert "NaN in column 'x3' of party 'north'" in str(caught.value.__cause__)
+
+
+def test_rows_that_change_between_passes_are_noticed():
+    lengths = iter([10, 9])
+
+    def read():
+        yield np.zeros((next(lengths), 1))
+
+    source = RowSource(read, 10, ["x"])
+    assert len(np.asarray(source)) == 10
+    with pytest.raises(ValueError, match="9 rows were read, and there were 10"):
+        np.asarray(source)
+
+
+def test_a_parquet_file_in_process(tmp_path, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    monkeypatch.setattr(_rows, "BLOCK_SIZE", 8)
+    path = tmp_path / "stays.parquet"
+    parquet.write_table(pa.table({"a": [1, None, 3, 4, 5], "b": [0.5] * 5}), path)
+    rows = RowSource.from_parquet(path)
+    assert rows.columns == ["a", "b"] and len(list(rows.blocks())) == 2
+    np.testing.assert_array_equal(np.asarray(rows)[:, 0], [1, np.nan, 3, 4, 5])
+    only = RowSource.from_parquet(path, ["b"])
+    np.testing.assert_array_equal(only, np.full((5, 1), 0.5))
