@@ -14,10 +14,12 @@ __all__ = ["read_bif", "write_bif"]
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>\s+|//[^\n]*|/\*.*?\*/)
-    | "(?P<quoted>(?:[^"\\]|\\.)*)"
-    | (?P<word>[^\s"{}()\[\];,|]+)
-    | (?P<mark>[{}()\[\];,|])
+    (?:\s|//[^\n]*|/\*.*?\*/)*
+    (?: "(?P<quoted>(?:[^"\\]|\\.)*)"
+      | (?P<word>[^\s"{}()\[\];,|]+)
+      | (?P<mark>[{}()\[\];,|])
+      | (?P<end>\Z)
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -102,29 +104,30 @@ def read_bif(text):
 
 
 class _Reader:
-    """The tokens of a text, one after the other, with the lines they are on."""
+    """The tokens of a text, one after the other, with the places they end at."""
 
     def __init__(self, text):
-        self.tokens = []
-        position, line = 0, 1
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise ValueError(f"BIF line {line}: a quotation mark is not closed")
-            if match.lastgroup == "quoted":
+        self.text, self.tokens, self.next = text, [], 0
+        position = 0
+        for match in _TOKEN.finditer(text):
+            if match.start() != position:
+                break
+            position, kind = match.end(), match.lastgroup
+            if kind == "quoted":
                 value = re.sub(r"\\(.)", r"\1", match["quoted"], flags=re.DOTALL)
-                self.tokens.append(("word", value, line))
-            elif match.lastgroup != "space":
-                self.tokens.append((match.lastgroup, match[0], line))
-            line += match[0].count("\n")
-            position = match.end()
-        self.next = 0
+                self.tokens.append(("word", value, position))
+            elif kind != "end":
+                self.tokens.append((kind, match[kind], position))
+        if position != len(text):
+            line = 1 + text.count("\n", 0, position)
+            raise ValueError(f"BIF line {line}: a quotation mark is not closed")
 
     def at_end(self):
         return self.next == len(self.tokens)
 
     def fail(self, message):
-        line = self.tokens[min(self.next, len(self.tokens)) - 1][2]
+        position = self.tokens[min(self.next, len(self.tokens)) - 1][2]
+        line = 1 + self.text.count("\n", 0, position)
         raise ValueError(f"BIF line {line}: {message}")
 
     def take(self, wanted):
@@ -140,18 +143,24 @@ class _Reader:
         return value
 
     def mark(self, *marks):
-        wanted = " or ".join(repr(mark) for mark in marks)
-        kind, value, _ = self.take(wanted)
+        kind, value, _ = self.take(" or ".join(map(repr, marks)))
         if kind != "mark" or value not in marks:
-            self.fail(f"expected {wanted}, got {value!r}")
+            self.fail(f"expected {' or '.join(map(repr, marks))}, got {value!r}")
         return value
 
     def words(self, wanted, end):
-        """Return words separated by commas, up to a closing mark."""
+        """Return words separated by commas or blanks, up to a closing mark."""
         found = [self.word(wanted)]
-        while self.mark(",", end) == ",":
-            found.append(self.word(wanted))
-        return found
+        while True:
+            kind, value, _ = self.take(f"',' or {end!r}")
+            if kind == "word":
+                found.append(value)
+            elif value == ",":
+                found.append(self.word(wanted))
+            elif value == end:
+                return found
+            else:
+                self.fail(f"expected ',' or {end!r}, got {value!r}")
 
     def skip_block(self):
         """Skip an optional name and everything in braces."""

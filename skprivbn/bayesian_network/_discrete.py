@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -259,32 +261,42 @@ class BayesianNetwork(DiscreteQueries):
             ).reshape(shape)
         return cls.from_counts(nodes, states, parents, counts, alpha=alpha)
 
-    def to_bif(self) -> str:
+    def to_bif(self, path: str | PathLike[str] | None = None) -> str:
         """Return the network as text in the Bayesian interchange format.
 
         Numbers are written with all their digits, so that :meth:`from_bif` gives an
         equal network back.
 
+        Parameters
+        ----------
+        path : str or path-like, default=None
+            A file that the text is also written to.
+
         Returns
         -------
         text : str
         """
-        return _bif.write_bif(self.nodes, self.states, self.parents, self.cpts)
+        text = _bif.write_bif(self.nodes, self.states, self.parents, self.cpts)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
 
     @classmethod
-    def from_bif(cls, text: str) -> Self:
-        """Read a network from text in the Bayesian interchange format.
+    def from_bif(cls, source: str | PathLike[str]) -> Self:
+        """Read a network from the Bayesian interchange format.
 
         Parameters
         ----------
-        text : str
-            The contents of a ``.bif`` file.
+        source : str or path-like
+            A file, or the contents of one: a string is a path if it ends in ``.bif``.
 
         Returns
         -------
         network : BayesianNetwork
         """
-        return cls(*_bif.read_bif(text))
+        if not isinstance(source, str) or source.endswith(".bif"):
+            source = Path(source).read_text(encoding="utf-8")
+        return cls(*_bif.read_bif(source))
 
     def to_pgmpy(self) -> Any:
         """Return the network as a ``pgmpy.models.DiscreteBayesianNetwork``.

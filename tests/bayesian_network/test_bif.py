@@ -55,6 +55,20 @@ def test_pgmpy_reads_what_we_write():
             assert cpd.get_value(**labels) == ours[index]
 
 
+def test_files_are_written_and_read(tmp_path):
+    network, path = load_asia(), tmp_path / "asia.bif"
+    assert network.to_bif(path) == path.read_text()
+    assert BayesianNetwork.from_bif(path) == network
+    assert BayesianNetwork.from_bif(str(path)) == network
+    with pytest.raises(FileNotFoundError, match="none.bif"):
+        BayesianNetwork.from_bif("none.bif")
+
+
+def test_blanks_separate_as_commas_do():
+    blanks = SMALL.replace("yes, no", "yes no").replace("0.25, 0.75", "0.25 0.75")
+    assert BayesianNetwork.from_bif(blanks) == BayesianNetwork.from_bif(SMALL)
+
+
 def test_comments_properties_and_default_rows():
     network = BayesianNetwork.from_bif(SMALL)
     assert network.nodes == ("rain", "wet")
