@@ -369,6 +369,9 @@ class Federation(ABC):
         hidden = _hidden_kind(payload)
         if hidden is not None:
             kind = "plaintext aggregate" if hidden == "plaintext" else hidden
+        elif any(isinstance(value, OpenSum) for value in payload.values()):
+            # a sum that comes back to the parties: they read it, too
+            kind = "plaintext aggregate"
         sealed = payload.get("sealed")
         if isinstance(sealed, dict) and sealed:
             # Sealed messages are counted once, from sender to receiver, by _relay.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.federation import check_received, operation
+from skprivbn.federation import operation
 from skprivbn.mixed_model._blocks import Layout
 from skprivbn.mixed_model._likelihood import symmetric, upper
 from skprivbn.mixed_model._linear import (
@@ -24,7 +24,7 @@ from skprivbn.mixed_model._linear import (
     stencil,
     unpack,
 )
-from skprivbn.mixed_model._survey import SurveyParty, sum_unit
+from skprivbn.mixed_model._survey import SurveyParty, scale_of, sum_unit
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
 
 __all__ = ["LinearParty", "LinearRelease", "run_linear"]
@@ -48,18 +48,15 @@ class LinearParty(SurveyParty):
 
     @operation(
         tells="sums of products of features and target: in all, and of the random "
-        "effects' columns with all others in every cluster held by several parties",
-        hears="mean and scale of each feature and the target",
+        "effects' columns with all others in every cluster held by several parties"
     )
-    def products(self, mean, scale):
-        shape = self.rows.shape[1:]
-        mean, scale = check_received(mean, shape), check_received(scale, shape)
+    def products(self):
         crossed = self.terms.crossed
         self.settle_clusters(opened=crossed)
         self.leader = self.name == self.context.roster[0]
         n_rows = self.known.n_rows[0].sum()
         self.unit = sum_unit(self.terms.max_sum, len(self.context.roster), n_rows)
-        self.blocks, self.closed, self.data = self._lay_out(mean, scale, crossed)
+        self.blocks, self.closed, self.data = self._lay_out(crossed)
         self.reml = self.terms.reml
         weighted = self.weights > 0
         totals = [np.count_nonzero(weighted), np.log(self.weights[weighted]).sum()]
@@ -69,7 +66,7 @@ class LinearParty(SurveyParty):
         )
         return self.hide(np.append(totals, opened) * self.unit)
 
-    def _lay_out(self, mean, scale, crossed):
+    def _lay_out(self, crossed):
         """Say which effects belong together, which stay closed, and whose rows are."""
         known, factors = self.known, self.random.factors
         tops, alone = known.tops, known.n_holders[0] == 1
@@ -85,10 +82,10 @@ class LinearParty(SurveyParty):
             self.held[numbers] = self.own_rows[factor] > 0
         numbers = [n[self.codes[f]] for f, n in zip(factors, layout.numbers)]
         numbers = np.array(numbers, dtype=int).reshape(-1, len(self.rows)).T
-        design = self.make_design(mean, scale)
-        X, y = self.rows[:, :-1], self.rows[:, -1] - mean[-1] * design.fit_intercept
+        design, mean = self.make_design(), self.moments.mean[-1]
+        X, y = self.rows[:, :-1], self.rows[:, -1] - mean * design.fit_intercept
         root = np.sqrt(self.weights)[:, None]
-        R = np.column_stack([design.fixed(X), y / scale[-1]])
+        R = np.column_stack([design.fixed(X), y / scale_of(self.moments)[-1]])
         return (
             blocks,
             closed,
@@ -227,9 +224,8 @@ def run_linear(federation, survey, progress):
     -------
     release : LinearRelease
     """
-    units = {"mean": survey.moments.mean, "scale": survey.scale}
     with progress.step():
-        total = federation.secure_sum("products", units)
+        total = federation.secure_sum("products")
         go_on = federation.agree("solve", {"total": total})
     while go_on:
         with progress.step():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, check_received, operation
+from skprivbn.federation import PartyRefusal, operation
 from skprivbn.mixed_model._blocks import Layout
 from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral
@@ -87,15 +87,11 @@ class GLMMParty(SurveyParty):
 
     # The model without effects, where EM starts and below which it may not end
 
-    @operation(
-        tells="log-likelihood, gradient and Hessian of its rows without effects",
-        hears="mean and scale of each feature",
-    )
-    def regress(self, mean=None, scale=None, total=None):
-        first = not hasattr(self, "data")
-        self._insist(first == (mean is not None))
-        if first:
-            self._begin(mean, scale)
+    @operation(tells="log-likelihood, gradient and Hessian of its rows without effects")
+    def regress(self, total=None):
+        if not hasattr(self, "data"):
+            self._insist(total is None)
+            self._begin()
         elif total is not None:
             self._improve(total)
         nodes = np.zeros((self.data.n_categories, 1))
@@ -110,11 +106,8 @@ class GLMMParty(SurveyParty):
         if not fits:
             raise PartyRefusal("refused")
 
-    def _begin(self, mean, scale):
-        shape = self.rows.shape[1:]
-        design = self.make_design(
-            check_received(mean, shape), check_received(scale, shape)
-        )
+    def _begin(self):
+        design = self.make_design()
         terms, roster = self.terms, self.context.roster
         self.settle_clusters(opened=False)
         self.leader = self.name == roster[0]
@@ -393,8 +386,7 @@ def run_em(federation, survey, progress):
     """
     terms = federation.terms
     mixed = terms.mixed
-    units = {"mean": survey.moments.mean, "scale": survey.scale}
-    _regress(federation, units, nullcontext if mixed else progress.step)
+    _regress(federation, nullcontext if mixed else progress.step)
     if terms.drawn:
         for _ in range(terms.max_iter):
             with progress.step():
@@ -405,9 +397,9 @@ def run_em(federation, survey, progress):
         _iterate(federation, min(_QUIET_ITERATIONS, terms.max_iter), progress)
 
 
-def _regress(federation, units, step):
+def _regress(federation, step):
     with step():
-        total = federation.secure_sum("regress", units)
+        total = federation.secure_sum("regress")
     for _ in range(_QUIET_REGRESSIONS - 1):
         with step():
             total = federation.secure_sum("regress", {"total": total})

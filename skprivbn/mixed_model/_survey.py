@@ -8,7 +8,8 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
 from skprivbn.mixed_model._design import Design
 from skprivbn.mixed_model._terms import MixedTerms
-from skprivbn.protocols import Moments, MomentsParty, collect_moments
+from skprivbn.protocols import Moments, MomentsParty
+from skprivbn.protocols._moments import collect_sums
 
 __all__ = [
     "OTHER",
@@ -216,13 +217,19 @@ class SurveyParty(MomentsParty):
 
     @operation(
         tells="its number of rows in each cluster, and whether it has any",
-        hears="all classes and clusters",
+        hears="all classes and clusters, and the squares of all parties",
+        hears_kind="plaintext aggregate",
         exact=True,
     )
-    def census(self, classes, clusters):
+    def census(self, total, classes, clusters):
+        self.moments = self.read_squares(total)
         if self.terms.target == "classes":
+            # more than two would count some rows more than once
+            if len(classes) > 2 or len(set(classes)) < len(classes):
+                raise PartyRefusal("refused")
             self.y = _codes(self.block["y"].tolist(), classes).astype(float)
-        if len(clusters) != len(self.keys):
+        declared = self.terms.clusters
+        if len(clusters) != len(self.keys) or declared not in (None, clusters):
             raise PartyRefusal("refused")
         self.all_labels = [[_hashable(label) for label in known] for known in clusters]
         self.codes = [
@@ -276,18 +283,13 @@ class SurveyParty(MomentsParty):
             if np.any(holders[mask] < self.terms.min_parties):
                 raise PartyRefusal("too-few-parties")
 
-    def make_design(self, mean, scale):
+    def make_design(self):
         """Return the design in the units that everybody uses."""
         n_features = np.shape(self.block["X"])[1]
         columns = self.random.columns
         if np.any((columns < -1) | (columns >= n_features)):
             raise PartyRefusal("refused")
-        return Design(
-            mean[:n_features],
-            scale[:n_features],
-            self.terms.fit_intercept,
-            self.random,
-        )
+        return design_of(self.moments, n_features, self.terms)
 
 
 def _has_missing(block, key):
@@ -382,23 +384,31 @@ def take_survey(federation, n_features):
             _union("cluster", [reply["clusters"][i] for reply in replies])
             for i in range(terms.n_factors)
         ]
-    moments = collect_moments(federation)
-    scale = np.ones(len(moments.mean))
-    varies = _varies(moments)
-    scale[varies] = np.sqrt(moments.covariance[varies])
-    payload = {"classes": classes, "clusters": clusters}
+    moments, total = collect_sums(federation)
+    payload = {"total": total, "classes": classes, "clusters": clusters}
     total = federation.secure_sum("census", payload)
     federation.converse("compare_census")
     federation.ledger.learns("all parties", "rows and holders of every cluster")
     labels = [[_hashable(label) for label in known] for known in clusters] or [["all"]]
-    design = Design(
+    census = _read_census(total, labels, terms.nested)
+    design = design_of(moments, n_features, terms)
+    return Survey(classes, census, moments, scale_of(moments), design)
+
+
+def scale_of(moments):
+    """Return what features are divided by: 1 if they do not vary."""
+    varies = _varies(moments)
+    return np.sqrt(np.where(varies, moments.covariance, 1.0))
+
+
+def design_of(moments, n_features, terms):
+    """Return the design whose features are standardised by these moments."""
+    return Design(
         moments.mean[:n_features],
-        scale[:n_features],
+        scale_of(moments)[:n_features],
         terms.fit_intercept,
         terms.random,
     )
-    census = _read_census(total, labels, terms.nested)
-    return Survey(classes, census, moments, scale, design)
 
 
 def _union(name, held):

@@ -1,21 +1,22 @@
 """Means and covariances of rows held by several parties, from secure sums.
 
 Exactly, in two rounds: counts and sums, then second moments about the mean, which
-does not lose digits on data far from zero. Or with differential privacy, in one
+does not lose digits on data far from zero. The mean is computed by every party from the
+sum that it has verified: about another one, far away or in units of somebody's choice,
+digits of single rows could show. Or with differential privacy, in one
 round: rows clipped to public bounds, in integers, with noise that the parties add
 together before anything is summed.
 """
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from skprivbn.federation import (
     Party,
     Terms,
-    check_received,
     declare_noise,
     map_rows,
     operation,
@@ -153,19 +154,25 @@ class MomentsParty(Party):
 
     @operation(
         tells="its sums of squares and products about the common mean",
-        hears="the common mean and unit of each feature",
+        hears="the sums of all parties",
+        hears_kind="plaintext aggregate",
         exact=True,
     )
-    def squares(self, mean: np.ndarray, unit: np.ndarray) -> dict:
+    def squares(self, total: dict) -> dict:
         """Second moments about the mean, in units that fit the fixed point."""
-        shape = self.rows.shape[1:]
-        mean, unit = check_received(mean, shape), check_received(unit, shape)
+        first = self.first = FirstMoments.read(self.reveal(total))
         return self.hide(
             sum_over_rows(
                 self.rows,
-                lambda rows: _second_moments((rows - mean) / unit, self.second),
+                lambda rows: _second_moments(
+                    (rows - first.mean) / first.unit, self.second
+                ),
             )
         )
+
+    def read_squares(self, total: dict) -> Moments:
+        """Return what all parties' squares are, as the coordinator has it, too."""
+        return self.first.with_second(self.reveal(total), self.second)
 
     @operation(
         tells="noisy sums of its clipped rows, squares and products",
@@ -196,6 +203,36 @@ class MomentsParty(Party):
         return counts
 
 
+@dataclass(frozen=True)
+class FirstMoments:
+    """What all sides know after the first round.
+
+    Attributes
+    ----------
+    n : float
+    mean, unit : ndarray of shape (n_features,)
+        Second moments are about the mean, in this unit.
+    """
+
+    n: float
+    mean: np.ndarray
+    unit: np.ndarray
+
+    @classmethod
+    def read(cls, total: np.ndarray) -> Self:
+        """Read the sum of all parties' sums."""
+        n, sums, absolute = total[0], *np.split(np.array(total[1:]), 2)
+        # Far below the typical size, since deviations from the mean may be; a power of
+        # two, so that scaling costs no digit.
+        typical = np.where(absolute > 0, absolute / n, 1.0)
+        return cls(float(n), sums / n, np.exp2(np.round(np.log2(typical)) - 15))
+
+    def with_second(self, total: np.ndarray, second: str) -> Moments:
+        """Return all moments, given the sum of all parties' squares."""
+        moments = _unpack(np.array(total) / self.n, len(self.mean), second)
+        return Moments(self.n, self.mean, moments * _outer(self.unit, second))
+
+
 def collect_moments(federation: Any) -> Moments:
     """Run the protocol: the coordinator's side.
 
@@ -211,18 +248,28 @@ def collect_moments(federation: Any) -> Moments:
     second = federation.terms.second
     if federation.terms.epsilon is not None:
         return _collect_noisy(federation, second)
-    n, *sums = federation.secure_sum("sums")
-    total, absolute = np.split(np.array(sums), 2)
-    mean = total / n
+    return collect_sums(federation)[0]
+
+
+def collect_sums(federation: Any) -> tuple[Moments, Any]:
+    """Run the exact protocol; also return its last sum, which parties may verify.
+
+    Parameters
+    ----------
+    federation : Federation
+
+    Returns
+    -------
+    moments : Moments
+    total : OpenSum
+    """
+    second = federation.terms.second
+    total = federation.secure_sum("sums")
+    first = FirstMoments.read(total)
     if second == "none":
-        return Moments(n, mean, None)
-    # Far below the typical size, since deviations from the mean may be; a power of
-    # two, so that scaling costs no digit.
-    typical = np.where(absolute > 0, absolute / n, 1.0)
-    unit = np.exp2(np.round(np.log2(typical)) - 15)
-    values = federation.secure_sum("squares", {"mean": mean, "unit": unit})
-    moments = _unpack(values / n, len(mean), second)
-    return Moments(n, mean, moments * _outer(unit, second))
+        return Moments(first.n, first.mean, None), total
+    total = federation.secure_sum("squares", {"total": total})
+    return first.with_second(total, second), total
 
 
 def _collect_noisy(federation, second):

@@ -224,7 +224,6 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         terms = self._terms(
             partition.n_parties,
             problem,
-            np.zeros((n_lags + 1) * d * d),
             {"rho1": 1e-3, "rho2": 1e-2, "gamma2": 1.2},
             n_lags=n_lags,
             lagged_threshold=self.lagged_threshold,

@@ -27,7 +27,6 @@ from skprivbn.structure._continuous import (
 )
 from skprivbn.structure.admm._mlp import (
     MLPNetwork,
-    initial_mlp,
     n_free_of_mlp,
 )
 from skprivbn.structure.admm._protocol import (
@@ -94,7 +93,7 @@ class ADMMMixin(CallbackSupportMixin):
         averages = [mean, result.variances, shift, noise]
         return result, averages, federation.ledger
 
-    def _terms(self, n_parties, problem, start, defaults, **more):
+    def _terms(self, n_parties, problem, defaults, **more):
         known_to = resolve_backend(self.backend).sum_known_to
         rho1 = defaults["rho1"] if self.rho1 is None else self.rho1
         # a party's loss is of order 1 / K, so the penalty that is weighed against it is
@@ -102,7 +101,6 @@ class ADMMMixin(CallbackSupportMixin):
         gamma2 = defaults["gamma2"] if self.gamma2 is None else self.gamma2
         return ADMMTerms(
             problem=problem,
-            start=start,
             rho1=rho1,
             rho2=rho2,
             gamma1=self.gamma1,
@@ -385,19 +383,18 @@ class FederatedNotearsADMM(
         lambda1 = defaults["lambda1"] if self.lambda1 is None else self.lambda1
         problem = ConsensusProblem(d, lambda1=lambda1, acyclicity=self.acyclicity)
         if self.method == "linear":
-            start = np.zeros(d * d)
-            return self._terms(
-                n_parties, problem, start, defaults, scale=self.loss_scale
-            )
+            return self._terms(n_parties, problem, defaults, scale=self.loss_scale)
         problem = replace(
             problem,
             n_maps=self.n_hidden,
             n_free=n_free_of_mlp(d, self.n_hidden),
             lambda2=self.lambda2,
         )
-        start = initial_mlp(d, self.n_hidden, check_random_state(self.random_state))
+        seed = self.random_state
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(2**31)
         more = {"n_hidden": self.n_hidden, "scale": self.loss_scale or 1.0}
-        return self._terms(n_parties, problem, start, defaults, **more)
+        return self._terms(n_parties, problem, defaults, seed=int(seed), **more)
 
     def _weights(self, parameters):
         d = self.n_features_in_

@@ -1,9 +1,10 @@
 """Algorithm 1 of Ng and Zhang: consensus ADMM over parties, only sums disclosed.
 
-The server's problem needs the parties' ``B_k + beta_k / rho2`` in one sum only. Where
-the coordinator may know sums, it solves that problem and sends the consensus; where
-key holders know them, every party solves it for itself and the coordinator hears
-whether to go on.
+The server's problem needs the parties' ``B_k + beta_k / rho2`` in one sum only. Every
+party verifies that sum and solves the problem for itself: a consensus that somebody
+told could be a question about single rows. Where the coordinator may know sums, it
+solves the problem, too, and so knows when to stop; where only key holders know them, it
+hears from them whether to go on.
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,14 @@ from skprivbn.federation import (
     Party,
     PartyRefusal,
     Terms,
-    check_received,
     operation,
 )
-from skprivbn.structure.admm._mlp import MLPProblem, mlp_forward
+from skprivbn.structure.admm._mlp import (
+    MLPProblem,
+    initial_mlp,
+    mlp_forward,
+    n_free_of_mlp,
+)
 from skprivbn.structure.admm._steps import (
     ConsensusProblem,
     LinearProblem,
@@ -38,13 +43,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ADMMTerms(Terms):
-    """The problem, the start, and the penalties of the rounds.
+    """The problem, and the penalties of the rounds.
 
     Parameters
     ----------
     problem : ConsensusProblem
-    start : ndarray
-        First consensus.
     scale : float or None
         By which losses are divided; None finds it from the parties' variances.
     rho1, rho2, gamma1, gamma2, rho_max : float
@@ -52,15 +55,17 @@ class ADMMTerms(Terms):
     max_iter : int
     tol, h_tol : float
     solved_by : {"coordinator", "parties"}
-        Who solves the server's problem: who knows the sums.
+        Who knows the sums, and so the solution of the server's problem.
     threshold, lagged_threshold : float
         Weaker weights are cut.
     n_lags, n_hidden : int
         Of time series and of neural networks; 0 for neither.
+    seed : int
+        Of the first weights of networks, which everybody draws alike: weights of
+        somebody's choice could make a network that looks at one row.
     """
 
     problem: ConsensusProblem
-    start: np.ndarray
     rho1: float
     rho2: float
     gamma1: float
@@ -75,13 +80,22 @@ class ADMMTerms(Terms):
     lagged_threshold: float = 0.0
     n_lags: int = 0
     n_hidden: int = 0
+    seed: int = 0
 
     def check(self):
-        """Refuse sizes that do not go together."""
-        if min(self.max_iter, self.n_lags, self.n_hidden) < 0:
-            raise ValueError("max_iter, n_lags and n_hidden must not be negative")
-        if self.start.shape != (self.problem.size,):
-            raise ValueError(f"start must have {self.problem.size} entries")
+        """Refuse numbers that are none."""
+        if min(self.max_iter, self.n_lags, self.n_hidden, self.seed) < 0:
+            raise ValueError("max_iter, n_lags, n_hidden, seed must not be negative")
+        d, n_hidden = self.problem.n_variables, self.n_hidden
+        size = n_hidden * d**2 + n_free_of_mlp(d, n_hidden)
+        if n_hidden and size != self.problem.size:
+            raise ValueError(f"networks of these sizes have {size} parameters")
+
+    def start(self):
+        """Return the first consensus."""
+        if self.n_hidden == 0:
+            return np.zeros(self.problem.size)
+        return initial_mlp(self.problem.n_variables, self.n_hidden, self.seed)
 
     def rounds(self, n_parties):
         """Return two a round, and those before and after."""
@@ -108,7 +122,7 @@ class ConsensusState:
     def __init__(self, terms, n_parties):
         self.problem = terms.problem
         self.terms, self.n_parties = terms, n_parties
-        self.consensus = np.array(terms.start, dtype=float)
+        self.consensus = terms.start()
         self.alpha, self.rho1, self.rho2 = 0.0, terms.rho1, terms.rho2
         self.h = self.problem.cycles(self.consensus)
         self.distance, self.n_iter, self.converged = np.inf, 0, False
@@ -127,13 +141,17 @@ class ConsensusState:
             self.converged = bool(near and self.h <= self.terms.h_tol)
         if self.converged or self.n_iter == self.terms.max_iter:
             return False
+        self.step(total)
+        return True
+
+    def step(self, total):
+        """Take a round's sum for the next consensus."""
         self.consensus = self.solve(total)
         self.h = self.problem.cycles(self.consensus)
         self.alpha += self.rho1 * self.h
         self.rho1 = min(self.rho1 * self.terms.gamma1, self.terms.rho_max)
         self.rho2 = min(self.rho2 * self.terms.gamma2, self.terms.rho_max)
         self.n_iter += 1
-        return True
 
     def kept(self):
         """Parameters of the graph: the consensus without its weak weights."""
@@ -215,24 +233,18 @@ class ADMMParty(Party):
     @operation(
         tells="its parameters B_k + beta_k / rho2 of one round, and its distance to "
         "the consensus",
-        hears="the consensus of the round before; at first, number of rows and scale",
+        hears="the sum of the round before; at first, of rows and squares",
         hears_kind="plaintext aggregate",
     )
-    def propose(self, consensus=None, n_rows=None, scale=None):
-        """Problem (2): own parameters, given the last consensus."""
+    def propose(self, total=None):
+        """Problem (2): own parameters, given the consensus that follows from sums."""
         if self.problem is None:
-            if consensus is not None or not self._is_plausible(n_rows, scale):
-                raise PartyRefusal("refused")
-            self._make_problem(n_rows * scale)
-        elif (
-            n_rows is not None
-            or scale is not None
-            or (consensus is not None) == self.by_parties
-        ):
+            self._make_problem(self.reveal(total))
+        elif not self.by_parties:
+            self.state.step(self.reveal(total))
+            self._accept(self.state.consensus)
+        elif total is not None:
             raise PartyRefusal("refused")
-        elif consensus is not None:
-            self._accept(check_received(consensus, self.local.shape))
-            self.state.consensus = consensus
         self.local = self.problem.solve(self.state.consensus, self.dual, self.rho2)
         return self.hide(self._proposal())
 
@@ -281,27 +293,18 @@ class ADMMParty(Party):
         sums = [len(self.rows) * self.mean[:d], rest.sum(axis=0), (rest**2).sum(axis=0)]
         return self.hide(np.concatenate(sums))
 
-    def _is_plausible(self, n_rows, scale):
-        """Fewer rows or less spread than its own would blow up what it adds."""
-        if type(n_rows) is not int or type(scale) is not float:
-            return False
-        if n_rows < len(self.rows):
-            return False
-        if self.terms.scale is not None:
-            return scale == self.terms.scale
-        # half, because sums are rounded
-        least = 0.5 * typical_variance(self.column_squares / n_rows)
-        return max(least, 1e-300) <= scale <= 1e300
-
-    def _make_problem(self, divisor):
+    def _make_problem(self, spread):
+        n_rows, _, scale = read_spread(spread, self.terms)
+        if n_rows < max(1, self.min_rows):
+            raise PartyRefusal("too-few-rows")
+        divisor = n_rows * scale
         if self.terms.n_hidden:
-            hidden = self.terms.n_hidden
-            self.problem = MLPProblem(self.rows, divisor, hidden)
-        else:
-            second = self.rows.T @ self.rows / divisor
-            if not np.all(np.isfinite(second)):  # its eigenvalues may not converge
-                raise PartyRefusal("out-of-range")
-            self.problem = LinearProblem.from_moments(second, self.n_variables)
+            self.problem = MLPProblem(self.rows, divisor, self.terms.n_hidden)
+            return
+        second = self.rows.T @ self.rows / divisor
+        if not np.all(np.isfinite(second)):  # its eigenvalues may not converge
+            raise PartyRefusal("out-of-range")
+        self.problem = LinearProblem.from_moments(second, self.n_variables)
 
     def _proposal(self):
         return np.append(self.local + self.dual / self.rho2, self.squares)
@@ -313,6 +316,16 @@ class ADMMParty(Party):
         self.dual = self.dual + self.rho2 * gap
         grown = self.rho2 * self.terms.gamma2
         self.rho2 = min(grown, self.terms.rho_max)
+
+
+def read_spread(total, terms):
+    """Return number of rows, variances, and what losses are divided by."""
+    *squares, n_rows = total
+    if n_rows < 1:
+        return 0, np.zeros(len(squares)), 1.0
+    variances = np.array(squares) / n_rows
+    # columns that do not vary are named at the end, when their means are known
+    return int(n_rows), variances, terms.scale or typical_variance(variances) or 1.0
 
 
 @dataclass(frozen=True)
@@ -334,21 +347,19 @@ def run_admm(federation, progress):
     """The coordinator's side: adds what parties propose until they agree."""
     terms = federation.terms
     state = ConsensusState(terms, len(federation.roster))
-    *squares, n_rows = federation.secure_sum("spread")
-    if n_rows < 1:
+    total = federation.secure_sum("spread")
+    n_rows, variances, scale = read_spread(total, terms)
+    if n_rows == 0:
         raise ValueError(
             f"no series has more than n_lags={terms.n_lags} rows, so that "
             "nothing has a past: give longer series"
         )
-    n_rows, variances = int(n_rows), np.array(squares) / n_rows
-    # columns that do not vary are named at the end, when their means are known
-    scale = terms.scale or typical_variance(variances) or 1.0
-    payload, going = {"n_rows": n_rows, "scale": scale}, True
+    payload, going = {"total": total}, True
     if terms.solved_by == "coordinator":
         while going:
             with progress.step() as tell:
-                going = state.update(federation.secure_sum("propose", payload))
-                payload = {"consensus": state.consensus}
+                total = federation.secure_sum("propose", payload)
+                going, payload = state.update(total), {"total": total}
                 tell(distance=state.distance, h=state.h)
         n_iter, converged, distance = state.n_iter, state.converged, state.distance
     else:

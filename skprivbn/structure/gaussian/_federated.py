@@ -38,7 +38,7 @@ from skprivbn.structure.gaussian._columns_protocol import (
     ColumnMomentsParty,
     collect_column_moments,
 )
-from skprivbn.structure.gaussian._moments import Moments, nearest_covariance
+from skprivbn.structure.gaussian._moments import join_moments, nearest_covariance
 from skprivbn.structure.gaussian._moments_protocol import (
     HOLDOUT,
     GaussianMomentsParty,
@@ -300,8 +300,8 @@ class FederatedGaussianBayesianNetwork(
         charge(self, "moments")
         terms, options = self._exact_terms(), {}
         with self._federate(partition, GaussianMomentsParty, terms) as federation:
-            parts = collect_moments(federation)
-            moments = _join(parts, self.centre) if len(parts) > 1 else parts[0]
+            parts, total = collect_moments(federation)
+            moments = join_moments(parts, self.centre)
             refuse_constant(
                 self._node_names(),
                 moments.mean,
@@ -309,7 +309,7 @@ class FederatedGaussianBayesianNetwork(
                 "over all parties' rows",
             )
             if self.basis is not None:
-                expanded = collect_basis_moments(federation, moments)
+                expanded = collect_basis_moments(federation, total)
                 scale = np.sqrt(np.diag(moments.covariance))
                 options["features"] = basis_features(expanded, scale)
             self.ledger_ = federation.ledger
@@ -405,17 +405,3 @@ class FederatedGaussianBayesianNetwork(
         weights = self.network_.weights if found.weights is None else found.weights
         self.weights_ = np.array(weights)
         self.n_samples_ = moments.n_rows
-
-
-def _join(parts, centre):
-    """Moments of all rows from those of two parts."""
-    n = sum(part.n_rows for part in parts)
-    shares = [part.n_rows / n for part in parts]
-    mean = sum(w * part.mean for w, part in zip(shares, parts))
-    covariance = sum(w * part.covariance for w, part in zip(shares, parts))
-    if centre == "pooled":
-        covariance = covariance + sum(
-            w * np.outer(part.mean - mean, part.mean - mean)
-            for w, part in zip(shares, parts)
-        )
-    return Moments(n, mean, covariance)

@@ -9,7 +9,14 @@ from skprivbn.federation import map_rows, sum_over_rows
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds
 
-__all__ = ["Moments", "RowGrid", "moment_sums", "nearest_covariance", "read_moments"]
+__all__ = [
+    "Moments",
+    "RowGrid",
+    "join_moments",
+    "moment_sums",
+    "nearest_covariance",
+    "read_moments",
+]
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,22 @@ def read_moments(total, centre="pooled"):
     if centre == "pooled":
         covariance = covariance - np.outer(mean, mean)
     return Moments(float(n), mean, covariance)
+
+
+def join_moments(parts, centre):
+    """Moments of all rows from those of two parts, or of one."""
+    if len(parts) == 1:
+        return parts[0]
+    n = sum(part.n_rows for part in parts)
+    shares = [part.n_rows / n for part in parts]
+    mean = sum(w * part.mean for w, part in zip(shares, parts))
+    covariance = sum(w * part.covariance for w, part in zip(shares, parts))
+    if centre == "pooled":
+        covariance = covariance + sum(
+            w * np.outer(part.mean - mean, part.mean - mean)
+            for w, part in zip(shares, parts)
+        )
+    return Moments(n, mean, covariance)
 
 
 @dataclass(frozen=True)

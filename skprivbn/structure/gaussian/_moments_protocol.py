@@ -7,8 +7,8 @@ import numpy as np
 
 from skprivbn.federation import (
     Party,
+    PartyRefusal,
     Terms,
-    check_received,
     declare_noise,
     map_rows,
     operation,
@@ -17,7 +17,12 @@ from skprivbn.federation import (
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 from skprivbn.structure._basis import expand
-from skprivbn.structure.gaussian._moments import RowGrid, moment_sums, read_moments
+from skprivbn.structure.gaussian._moments import (
+    RowGrid,
+    join_moments,
+    moment_sums,
+    read_moments,
+)
 
 __all__ = [
     "HOLDOUT",
@@ -126,14 +131,18 @@ class GaussianMomentsParty(Party):
 
     @operation(
         tells="column sums and cross-products of basis functions of its rows",
-        hears="means and standard deviations of all columns",
+        hears="the moments of all parties",
         hears_kind="plaintext aggregate",
         exact=True,
     )
-    def basis_moments(self, mean, scale):
-        """Sums over the basis functions of own rows."""
-        shape = self.X.shape[1:]
-        mean, scale = check_received(mean, shape), check_received(scale, shape)
+    def basis_moments(self, total):
+        """Sums over the basis functions of own rows, standardised by verified sums."""
+        parts = split_moments(self.reveal(total), self.terms)
+        moments = join_moments(parts, self.terms.centre)
+        mean, variances = moments.mean, np.diag(moments.covariance)
+        if not np.all(variances > 0):
+            raise PartyRefusal("invalid-data")
+        scale = np.sqrt(variances)
         Z = map_rows(
             self.X, lambda rows: expand((rows - mean) / scale, self.terms.basis)
         )
@@ -160,24 +169,33 @@ class GaussianMomentsParty(Party):
 
 
 def collect_moments(federation):
-    """The coordinator's side: one sum, read as moments (and those held out)."""
+    """The coordinator's side: one sum, read as moments (and those held out).
+
+    Returns
+    -------
+    parts : list of Moments
+    total : OpenSum
+        The sum itself, which parties can verify.
+    """
     terms = federation.terms
     total = federation.secure_sum("moments")
-    parts = np.split(total, 2) if terms.holdout > 0.0 else [total]
-    if parts[-1][0] < 2:
+    if total[len(total) // 2 if terms.holdout > 0.0 else 0] < 2:
         raise ValueError(
             "too few rows: parties need several rows each to set some of them aside; "
             "name a search instead of 'auto'"
         )
-    return [read_moments(part, terms.centre) for part in parts]
+    return split_moments(total, terms), total
 
 
-def collect_basis_moments(federation, moments):
-    """The second sum, of basis functions of the standardised columns."""
-    scale = np.sqrt(np.diag(moments.covariance))
-    total = federation.secure_sum(
-        "basis_moments", {"mean": moments.mean, "scale": scale}
-    )
+def split_moments(total, terms):
+    """Read the first sum: moments of the rows, and of those held out."""
+    parts = np.split(total, 2) if terms.holdout > 0.0 else [total]
+    return [read_moments(np.asarray(part), terms.centre) for part in parts]
+
+
+def collect_basis_moments(federation, total):
+    """The second sum, of basis functions of columns standardised by the first."""
+    total = federation.secure_sum("basis_moments", {"total": total})
     return read_moments(total, federation.terms.centre)
 
 

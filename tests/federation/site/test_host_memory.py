@@ -22,6 +22,7 @@ from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
 )
+from skprivbn.structure.admm._mlp import n_free_of_mlp
 from skprivbn.structure.admm._protocol import ADMMTerms
 from skprivbn.structure.admm._steps import ConsensusProblem
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
@@ -48,10 +49,11 @@ def refused(attempt, *arguments):
 
 
 def admm_terms(**changes):
-    problem = ConsensusProblem(2, n_maps=changes.get("n_hidden", 1) or 1)
+    n_hidden = changes.get("n_hidden", 0)
+    n_free = n_free_of_mlp(2, n_hidden) if n_hidden else 0
+    problem = ConsensusProblem(2, n_maps=n_hidden or 1, n_free=n_free)
     terms = {
         "problem": problem,
-        "start": np.zeros(problem.size),
         "rho1": 1.0,
         "rho2": 1.0,
         "gamma1": 1.0,

@@ -17,6 +17,7 @@ from skprivbn.structure.admm._disclosure import (
     covariance_from_message,
     covariances_from_sums,
 )
+from skprivbn.structure.admm._protocol import ConsensusState
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning",
@@ -45,7 +46,7 @@ def listening(monkeypatch):
 
 
 def rounds_of(heard):
-    """Return (consensus sent, {party: hidden vector}) of every ADMM round."""
+    """Return {party: hidden vector} of every ADMM round."""
     rounds = []
     for requests, replies in heard:
         request = next(iter(requests.values()))
@@ -54,8 +55,21 @@ def rounds_of(heard):
                 name: HiddenVector.from_payload(reply["payload"]["vector"])
                 for name, reply in replies.items()
             }
-            rounds.append((request["payload"].get("consensus"), vectors))
+            rounds.append(vectors)
     return rounds
+
+
+def follow(model, backend, rounds):
+    """Return all sums, and the consensus before each, as who reads sums knows them."""
+    backend = resolve_backend(backend)
+    state = ConsensusState(model._model_terms(3), 3)
+    sums, consensus = [], []
+    for vectors in rounds:
+        total = backend.open(backend.add(list(vectors.values())))
+        consensus.append(state.consensus.reshape(3, 3))
+        sums.append(total[:9].reshape(3, 3))
+        state.step(total)
+    return np.array(sums), np.array(consensus)
 
 
 def local_covariances(X, party):
@@ -79,7 +93,7 @@ def test_one_plaintext_message_gives_the_covariance_away(small, monkeypatch):
         FederatedNotearsADMM(
             backend="plaintext", loss_scale=1.0, rho2=0.01, max_iter=2
         ).fit(X, party=party)
-    _, vectors = rounds_of(heard)[0]
+    vectors = rounds_of(heard)[0]
     zero = np.zeros((3, 3))
     for truth, vector in zip(local_covariances(X, party), vectors.values()):
         message = read("plaintext", vector, 3)
@@ -91,14 +105,15 @@ def test_a_later_plaintext_message_does_too(small, monkeypatch):
     """The attacker follows the multipliers from zero."""
     X, party = small
     with listening(monkeypatch) as heard:
-        FederatedNotearsADMM(
+        model = FederatedNotearsADMM(
             backend="plaintext", loss_scale=1.0, rho2=0.01, gamma2=1.2, max_iter=12
         ).fit(X, party=party)
     rounds = rounds_of(heard)
-    rho, dual, before = 0.01, np.zeros((3, 3)), np.zeros((3, 3))
-    name = next(iter(rounds[0][1]))
-    for (_, vectors), (after, _) in zip(rounds, rounds[1:]):
-        message, after = read("plaintext", vectors[name], 3), after.reshape(3, 3)
+    _, (before, *later) = follow(model, "plaintext", rounds)
+    rho, dual = 0.01, np.zeros((3, 3))
+    name = next(iter(rounds[0]))
+    for vectors, after in zip(rounds, later):
+        message = read("plaintext", vectors[name], 3)
         recovered = covariance_from_message(message, before, dual, rho)
         dual = dual + rho * (message - dual / rho - after)
         before, rho = after, rho * 1.2
@@ -113,7 +128,7 @@ def test_one_hidden_message_gives_nothing(small, monkeypatch, backend):
         FederatedNotearsADMM(
             backend=backend, loss_scale=1.0, rho2=0.01, max_iter=2
         ).fit(X, party=party)
-    _, vectors = rounds_of(heard)[0]
+    vectors = rounds_of(heard)[0]
     vector = next(iter(vectors.values()))
     with pytest.raises(ProtocolError):
         resolve_backend(backend).open(vector)
@@ -130,18 +145,13 @@ def test_one_hidden_message_gives_nothing(small, monkeypatch, backend):
 def test_sums_of_many_rounds_give_all_covariances_away(small, monkeypatch):
     X, party = small
     with listening(monkeypatch) as heard:
-        FederatedNotearsADMM(loss_scale=1.0, rho2=0.05, gamma2=1.3, max_iter=15).fit(
-            X, party=party
-        )
-    rounds = rounds_of(heard)[:-1]
-    sums, consensus = [], [np.zeros((3, 3))]
-    masking = resolve_backend("masking")
-    for (_, vectors), (after, _) in zip(rounds, rounds_of(heard)[1:]):
-        total = masking.open(masking.add(list(vectors.values())))
-        sums.append(total[:9].reshape(3, 3))
-        consensus.append(after.reshape(3, 3))
+        model = FederatedNotearsADMM(
+            loss_scale=1.0, rho2=0.05, gamma2=1.3, max_iter=15
+        ).fit(X, party=party)
+    sums, consensus = follow(model, "masking", rounds_of(heard))
+    sums = sums[:-1]
     rhos = 0.05 * 1.3 ** np.arange(len(sums))
-    found, misfit = covariances_from_sums(np.array(sums), np.array(consensus), rhos, 3)
+    found, misfit = covariances_from_sums(sums, consensus, rhos, 3)
     assert misfit < 1e-8
     truth = np.array(local_covariances(X, party))
     errors = [

@@ -6,80 +6,172 @@ import pytest
 from skprivbn.crypto import PaillierBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.structure import FederatedNotearsADMM
+from skprivbn.structure.admm._protocol import ConsensusState, collect_residuals
+from tests.federation.hostile import other_total
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
 )
 
 ROWS = np.random.default_rng(0).normal(size=(30, 2))
-FIRST = {"n_rows": 30, "scale": 1.0}
+PARTY = np.arange(30) % 3
 PAILLIER = PaillierBackend(key_size=512, insecure_test_key=True)
+#: stands out in the first column; the coordinator is after its second
+NEEDLE = 7
+#: a network whose only unit is on for rows beyond 20 in the first column
+MAPS, BIAS, OUTPUT = [0.0, 1e4, 0.0, 0.0], [0.0, -2e5], [0.0, 50.0]
+
+
+def play(monkeypatch, hostile, rows=ROWS, **parameters):
+    """Fit with a coordinator of one's own."""
+
+    def stop(federation, progress):
+        hostile(federation)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skprivbn.structure.admm._notears.run_admm", stop)
+    with pytest.raises(KeyboardInterrupt):
+        FederatedNotearsADMM(**parameters).fit(rows, party=PARTY)
+
+
+def isolate_one_row(federation):
+    """Return the second column of the needle, about the mean of its holder's rows.
+
+    The parties are handed a sum from which a network follows that looks at one row.
+    """
+    spread = federation.secure_sum("spread")
+    total = federation.secure_sum("propose", {"total": spread})
+    wanted = np.concatenate([MAPS, BIAS, OUTPUT, np.zeros(2), [0.0]])
+    forged = 3 * wanted
+    federation.secure_sum("propose", {"total": other_total(total, forged)})
+    state = ConsensusState(federation.terms, 3)
+    state.step(forged)
+    height = state.kept()[7]
+    *_, squares = collect_residuals(federation)
+    # Sum (x - height [is the needle])^2 = Sum x^2 - 2 height x_needle + height^2
+    return (spread[1] + height**2 - squares[1]) / (2 * height)
+
+
+class TestOneRow:
+    """A sum of the coordinator's making is a network of its choice."""
+
+    rows = ROWS.copy()
+    rows[NEEDLE, 0] = 60.0
+    parameters = {"method": "mlp", "n_hidden": 1, "random_state": 0, "max_iter": 3}
+
+    def test_attack_is_refused(self, monkeypatch):
+        def hostile(federation):
+            with pytest.raises(PartyError, match="not signed or sealed"):
+                isolate_one_row(federation)
+
+        play(monkeypatch, hostile, self.rows, **self.parameters)
+
+    def test_attack_works_without_tags(self, monkeypatch, no_tags):
+        own = self.rows[PARTY[NEEDLE] == PARTY].mean(axis=0)
+
+        def hostile(federation):
+            found = isolate_one_row(federation) + own[1]
+            np.testing.assert_allclose(found, self.rows[NEEDLE, 1], atol=1e-6)
+
+        play(monkeypatch, hostile, self.rows, **self.parameters)
+
+
+def clear(total):
+    return np.array(total)
+
+
+def smaller(total):
+    """Fewer rows, or less spread, than parties have: blows up what they add."""
+    return other_total(total, np.array(total) / 30)
 
 
 @pytest.mark.parametrize(
-    ("backend", "asked"),
+    ("backend", "forge", "reason"),
     [
-        # shrinks or blows up what a party adds
-        ("masking", [FIRST | {"n_rows": 1}]),
-        ("masking", [FIRST | {"scale": 1e-3}]),
-        ("masking", [FIRST | {"scale": float("nan")}]),
-        ("masking", [FIRST | {"scale": 1}]),
-        ("masking", [{"n_rows": 30}]),
-        ("masking", [FIRST, {"n_rows": 60}]),
-        ("masking", [FIRST, {"consensus": np.zeros(4), "scale": 2.0}]),
-        ("masking", [FIRST, {"consensus": np.zeros(1)}]),
-        ("masking", [FIRST, {}]),
-        # key holders work the consensus out for themselves
-        (PAILLIER, [FIRST | {"consensus": np.zeros(4)}]),
+        ("masking", clear, "refuses"),
+        ("masking", lambda total: None, "refuses"),
+        ("masking", smaller, "not signed or sealed"),
+        (PAILLIER, clear, "refuses"),
+        (PAILLIER, smaller, "not signed or sealed"),
     ],
 )
-def test_proposals_answer_nothing_but_the_protocols_question(
-    monkeypatch, backend, asked
-):
-    def hostile(federation, progress):
-        federation.secure_sum("spread")
-        *before, last = asked
-        for payload in before:
-            federation.secure_sum("propose", payload)
-        with pytest.raises(PartyError, match="refuses"):
-            federation.secure_sum("propose", last)
-        raise KeyboardInterrupt
+def test_rows_and_scale_are_the_parties_own(monkeypatch, backend, forge, reason):
+    def hostile(federation):
+        spread = federation.secure_sum("spread")
+        with pytest.raises(PartyError, match=reason):
+            federation.secure_sum("propose", {"total": forge(spread)})
 
-    monkeypatch.setattr("skprivbn.structure.admm._notears.run_admm", hostile)
-    with pytest.raises(KeyboardInterrupt):
-        FederatedNotearsADMM(backend=backend).fit(ROWS, party=np.arange(30) % 3)
+    play(monkeypatch, hostile, backend=backend)
 
 
-@pytest.mark.parametrize("model", ["linear", "mlp"])
-def test_residuals_are_those_of_the_model_that_parties_know(monkeypatch, model):
+@pytest.mark.parametrize(
+    ("backend", "name", "value", "reason"),
+    [
+        ("masking", "total", np.zeros(5), "refuses"),
+        ("masking", "consensus", np.zeros(4), "not signed or sealed"),
+        # key holders have had the sum before
+        (PAILLIER, "total", np.zeros(5), "refuses"),
+    ],
+)
+def test_the_consensus_is_the_parties_own(monkeypatch, backend, name, value, reason):
+    def hostile(federation):
+        total = federation.secure_sum("spread")
+        total = federation.secure_sum("propose", {"total": total})
+        if backend is PAILLIER:
+            federation.agree("update", {"total": total})
+        with pytest.raises(PartyError, match=reason):
+            federation.secure_sum("propose", {name: value})
+
+    play(monkeypatch, hostile, backend=backend)
+
+
+def test_a_sum_serves_one_round(monkeypatch):
+    def hostile(federation):
+        spread = federation.secure_sum("spread")
+        federation.secure_sum("propose", {"total": spread})
+        with pytest.raises(PartyError, match="not signed or sealed"):
+            federation.secure_sum("propose", {"total": spread})
+
+    play(monkeypatch, hostile)
+
+
+@pytest.mark.parametrize("method", ["linear", "mlp"])
+def test_residuals_are_those_of_the_model_that_parties_know(monkeypatch, method):
     """Parameters of the coordinator's choice could single out rows."""
 
     def hostile(federation):
-        with pytest.raises(PartyError, match="did not complete"):
+        with pytest.raises(PartyError, match="not signed or sealed"):
             federation.secure_sum("residuals", {"parameters": np.ones(4)})
         raise KeyboardInterrupt
 
     monkeypatch.setattr("skprivbn.structure.admm._notears.collect_residuals", hostile)
-    learner = FederatedNotearsADMM(model, max_iter=2, n_hidden=2, random_state=0)
+    learner = FederatedNotearsADMM(method, max_iter=2, n_hidden=2, random_state=0)
     with pytest.raises(KeyboardInterrupt):
-        learner.fit(ROWS, party=np.arange(30) % 3)
+        learner.fit(ROWS, party=PARTY)
 
 
 def test_key_holders_give_residuals_of_the_exact_consensus_only(monkeypatch):
     """Before the exact sum, theirs is a decryption, which must not leave them."""
 
-    def hostile(federation, progress):
-        federation.secure_sum("spread")
-        total = federation.secure_sum("propose", FIRST)
-        while federation.agree("update", {"total": total}):
-            total = federation.secure_sum("propose")
+    def hostile(federation):
+        total = federation.secure_sum("spread")
+        payload = {"total": total}
+        while True:
+            total = federation.secure_sum("propose", payload)
+            if not federation.agree("update", {"total": total}):
+                break
+            payload = {}
         federation.secure_sum("release")
         with pytest.raises(PartyError, match="refuses"):
             federation.secure_sum("residuals")
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr("skprivbn.structure.admm._notears.run_admm", hostile)
-    with pytest.raises(KeyboardInterrupt):
-        FederatedNotearsADMM(backend=PAILLIER, max_iter=1).fit(
-            ROWS, party=np.arange(30) % 3
-        )
+    play(monkeypatch, hostile, backend=PAILLIER, max_iter=1)
+
+
+def test_weights_of_networks_are_drawn_from_a_seed():
+    """A start of the coordinator's choice would be such a network, too."""
+    learner = FederatedNotearsADMM("mlp", n_hidden=2, random_state=3)
+    learner.n_features_in_ = 2
+    terms = learner._model_terms(3)
+    assert "start" not in terms.to_payload()
+    assert np.abs(terms.start()).max() <= 1 / np.sqrt(2)
