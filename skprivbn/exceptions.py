@@ -79,6 +79,14 @@ class PartyError(RuntimeError):
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-large": "the parameters ask for more memory than a site gives",
+        "too-detailed": "a table would have more cells, or a model more parameters, "
+        "than its site file allows for so many rows; or small cells are not hidden",
+        "other-roster": "another group of sites has asked these data exact questions: "
+        "the difference of the answers would show one site's",
+        "changed-little": "its data changed by fewer rows than its minimum since they "
+        "were asked an exact question: the difference of the answers would show them",
+        "cannot-record": "it cannot write down what it is asked (disk full, or no "
+        "permission), and does nothing without",
         "not-authentic": "a message was not signed or sealed by whom it names",
         "out-of-range": "a value is too large for the secure sum's number format",
         "budget-exceeded": "what it allows for these data (privacy budget, number of "

@@ -77,6 +77,14 @@ class CollectiveTerms(ColumnsTerms):
             if values is not None and len(values) != len(self.owners):
                 raise ValueError("names, states, parents: one for each column")
 
+    def parameters(self, n_features):
+        """Return none: tables are checked when it is known which they are."""
+        return 0
+
+    def shows_small_cells(self):
+        """Tell that counts of several sites are opened as they are."""
+        return True
+
     def memory(self, n_features):
         """Return the codes of the own columns and the labels of all."""
         n_labels = sum(len(labels or []) for labels in self.states or [])
@@ -203,6 +211,9 @@ class CollectiveParty(ColumnsParty):
         return [np.flatnonzero(column).tolist() for column in adjacency.T]
 
     def _family_counts(self, tables):
+        for v, found in enumerate(self.parents):
+            n_cells = prod(self.n_states[u] for u in [*found, v])
+            self.check_table(n_cells, tables.n_samples)
         return [tables([*found, v]) for v, found in enumerate(self.parents)]
 
     def _score_rows(self, counts):
@@ -271,6 +282,7 @@ class CollectiveParty(ColumnsParty):
 
     def _check_size(self, variables, sizes):
         """Refuse a table so large that its cells are single rows."""
+        self.check_table(prod(sizes), len(self.codes))
         declared = self.terms.parents or []
         if prod(sizes) > Tables.largest(len(self.codes)) and not any(
             set(variables) <= {v, *parents} for v, parents in enumerate(declared)

@@ -9,6 +9,7 @@ into a public code.
 import hashlib
 import inspect
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,12 +51,18 @@ class HostPolicy:
     max_rounds : int or None
         Most operations of one session: a coordinator that departs from the protocol
         asks one question in each.
+    min_cell_count : int
+        Smallest count of an exact table that is told.
+    max_cells_per_row : float
+        Most cells of an exact table, for each row that it is made of.
     """
 
     min_parties: int = 1
     min_rows: int = 1
     allow_rows: bool = False
     max_rounds: int | None = None
+    min_cell_count: int = 0
+    max_cells_per_row: float = math.inf
 
 
 class PartyHost:
@@ -193,8 +200,7 @@ class PartyHost:
             raise PartyRefusal("refused")
         if len(agreement.roster) < self._policy.min_parties:
             raise PartyRefusal("too-few-parties")
-        if _n_rows(self._block) < self._policy.min_rows:
-            raise PartyRefusal("too-few-rows")
+        self._check_rows()
         self._party_class, self._terms = self._read_terms(agreement)
         self._backend = self._make_backend(agreement)
         if isinstance(self._backend, MaskingBackend):
@@ -205,6 +211,10 @@ class PartyHost:
         self._agreement = agreement
         self._session = PartySession(self.name, agreement, self._identity, self._pins)
         return {"hello": self._session.hello()}
+
+    def _check_rows(self):
+        if _n_rows(self._block) < self._policy.min_rows:
+            raise PartyRefusal("too-few-rows")
 
     def _read_terms(self, agreement):
         """Return the protocol that a session asks for and its terms, checked."""
@@ -233,11 +243,17 @@ class PartyHost:
         if self._session is None or self._party is not None:
             raise PartyRefusal("refused")
         self._session.meet(hellos)
+        self._load()
         self._party = self._party_class(self._block, self._terms, self._session)
         self._party.min_rows = self._policy.min_rows
+        self._party.min_cell_count = self._policy.min_cell_count
+        self._party.max_cells_per_row = self._policy.max_cells_per_row
         self._schedule = self._party.schedule()
         self._expected = _as_names(next(self._schedule, ()))
         return self._rotate()
+
+    def _load(self):
+        """Get the block ready, now that all parties have signed the agreement."""
 
     def _rotate(self):
         """Make fresh keys for the secure sums, in a conversation with the peers."""

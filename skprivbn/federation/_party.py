@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
 from inspect import getmembers
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -177,10 +178,16 @@ class Party:
         session.
     min_rows : int
         Fewest rows with which the party's host takes part, set by the host.
+    min_cell_count : int
+        Smallest count of an exact table that is told, set by the host.
+    max_cells_per_row : float
+        Most cells of an exact table for each of its rows, set by the host.
     """
 
     terms: Any = Terms
     min_rows: int = 1
+    min_cell_count: int = 0
+    max_cells_per_row: float = inf
 
     def __init__(
         self, block: dict[str, ArrayLike], terms: Terms, context: PartyContext
@@ -236,6 +243,20 @@ class Party:
             For :func:`~skprivbn.federation.row_blocks`.
         """
         return map_rows(self.block["X"], _finite)
+
+    def check_table(self, n_cells: int, n_rows: int) -> None:
+        """Refuse an exact table that is about single rows, whoever wants it.
+
+        Parameters
+        ----------
+        n_cells : int
+        n_rows : int
+            How many rows it counts, after any filter.
+        """
+        if n_rows < self.min_rows:
+            raise PartyRefusal("too-few-rows")
+        if n_cells > self.max_cells_per_row * n_rows:
+            raise PartyRefusal("too-detailed")
 
     def hide(self, vector: ArrayLike) -> dict:
         """Hide a vector for a secure sum.

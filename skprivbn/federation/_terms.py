@@ -36,8 +36,8 @@ class Terms:
     that their annotation says; :meth:`check` adds what else must hold. What is wrong
     is a ValueError when terms are made, and a refusal where they arrive.
 
-    Fields called ``min_rows`` and ``min_parties`` are limits: sites raise them to
-    their own.
+    Fields called ``min_rows``, ``min_parties`` and ``min_cell_count`` are limits: sites
+    raise them to their own.
 
     Attributes
     ----------
@@ -111,13 +111,16 @@ class Terms:
         Parameters
         ----------
         limits : dict of str to int
-            Least values of ``min_rows`` and ``min_parties``.
+            Least values of ``min_rows``, ``min_parties`` and ``min_cell_count``, which
+            noise makes needless.
 
         Returns
         -------
         terms : Terms
             The same object if nothing had to be raised.
         """
+        if getattr(self, "epsilon", None) is not None:
+            limits = {k: v for k, v in limits.items() if k != "min_cell_count"}
         raised = {
             f.name: limits[f.name]
             for f in fields(self)
@@ -169,6 +172,32 @@ class Terms:
         noise : DistributedNoise or None
             None means that the protocol releases exact results.
         """
+
+    def parameters(self, n_features: int) -> int:
+        """Return how many exact numbers about the rows a session tells.
+
+        A site compares them with its rows: as many numbers as rows are the rows.
+
+        Parameters
+        ----------
+        n_features : int
+            Columns of the party's block.
+
+        Returns
+        -------
+        n_parameters : int
+            By default the numbers that it makes a party hold whatever the rows.
+        """
+        return self.memory(n_features)[1]
+
+    def shows_small_cells(self) -> bool:
+        """Tell whether a session opens exact tables without hiding small counts.
+
+        Returns
+        -------
+        shown : bool
+        """
+        return False
 
     def shows_rows(self) -> bool:
         """Tell whether a session shows rows to somebody.

@@ -148,6 +148,12 @@ class MixedTerms(MomentsTerms):
         each = (tables if self.drawn else 1) + 2
         return survey + 2 * MAX_REGRESSIONS + each * self.max_iter + release
 
+    def parameters(self, n_features: int) -> int:
+        """Return coefficients, variances of effects, and effects of public labels."""
+        n_effects = sum(map(len, self.term_columns))
+        n_labels = sum(map(len, self.clusters or []))
+        return 1 + n_features + n_effects * (n_effects + 1) // 2 + n_labels
+
     def memory(self, n_features: int) -> tuple[int, int]:
         """Return nodes or draws of each row, and products of the features."""
         per_row = max(self.n_quadrature, self.batch_size, self.n_burn_in, self.n_draws)

@@ -104,6 +104,17 @@ class MixtureTerms(Terms):
                 "n_components and n_init must be positive, max_iter not negative"
             )
 
+    def parameters(self, n_features):
+        """Return those of the mixture."""
+        n, d = self.n_components, n_features
+        covariances = {
+            "full": n * d * (d + 1) // 2,
+            "tied": d * (d + 1) // 2,
+            "diag": n * d,
+            "spherical": n,
+        }
+        return n * (1 + d) + covariances[self.covariance_type]
+
     def memory(self, n_features):
         """Return responsibilities, and the mixture."""
         return self.n_components, self.n_components * n_features**2

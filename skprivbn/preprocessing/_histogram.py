@@ -64,6 +64,10 @@ class HistogramTerms(Terms):
         """Return the range, a coarse and a fine search."""
         return 3
 
+    def parameters(self, n_features):
+        """Return the quantiles."""
+        return self.n_levels * n_features
+
     def memory(self, n_features):
         """Return the counts."""
         return 0, n_features * (self.n_levels * (len(MAGNITUDES) + 1) + 1)

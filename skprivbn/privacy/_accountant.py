@@ -4,6 +4,7 @@ import html
 import math
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from os import PathLike
@@ -150,10 +151,20 @@ class PrivacyAccountant:
         delta: float = 0.0,
         rho: float | None = None,
         what: str = "",
+        besides: Sequence[Spend] = (),
     ) -> None:
-        """Raise like :meth:`spend` would, without spending."""
+        """Raise like :meth:`spend` would, without spending.
+
+        Parameters
+        ----------
+        epsilon, delta, rho, what :
+            Of :meth:`spend`.
+        besides : sequence of Spend, default=()
+            What else is about to be spent.
+        """
         spend = _make_spend(epsilon, delta, rho, what)
-        with self._counting() as spends:
+        with self._counting() as recorded:
+            spends = [*recorded, *besides]
             if not self._fits([*spends, spend]):
                 raise BudgetExceededError(self._refusal(spend, spends))
 

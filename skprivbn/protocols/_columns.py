@@ -130,6 +130,10 @@ class ScoreTerms(ColumnsTerms):
         """Return the one model."""
         return [self.model]
 
+    def parameters(self, n_features):
+        """Return the one score."""
+        return 1
+
     def memory(self, n_features):
         """Return what the model needs, of all columns."""
         return model_memory(self.model, len(self.owners))

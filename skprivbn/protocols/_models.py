@@ -62,6 +62,10 @@ class ModelTerms(Terms):
         """Return the one model."""
         return [self.model]
 
+    def parameters(self, n_features: int) -> int:
+        """Return the one score."""
+        return 1
+
     def memory(self, n_features: int) -> tuple[int, int]:
         """Return what the model needs."""
         return model_memory(self.model, n_features)

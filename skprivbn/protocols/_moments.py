@@ -82,6 +82,10 @@ class MomentsTerms(Terms):
         """Return the moments."""
         return 0, n_features**2
 
+    def parameters(self, n_features: int) -> int:
+        """Return the length of the sums."""
+        return self.n_values(n_features)
+
     def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
         """Return the noise of the one release."""
         if self.epsilon is None:

@@ -50,6 +50,10 @@ class VotingTerms(Terms):
         """Return two: the vote, the moments."""
         return 2
 
+    def parameters(self, n_features):
+        """Return the votes, and the moments that weights are made of."""
+        return 1 + n_features + n_features * (n_features + 1) // 2
+
     def memory(self, n_features):
         """Return what a learner keeps, at most: a network for every variable."""
         n_hidden = self.parameters.get("n_hidden", 1)

@@ -16,7 +16,7 @@ from skprivbn.federation import (
     check_received,
     operation,
 )
-from skprivbn.federation.site._host import find_noise
+from skprivbn.federation.site._rules import find_noise
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._protocol import GLMMParty

@@ -173,7 +173,7 @@ class FlareFederation:
         self._schemas = {name: found[name]["columns"] for name in self.sites}
         self._limits = {
             rule: max(found[name]["limits"][rule] for name in self.sites)
-            for rule in ("min_rows", "min_parties")
+            for rule in ("min_rows", "min_parties", "min_cell_count")
         }
 
     def rows(self, columns: Sequence[str] | None = None) -> RemoteRows:

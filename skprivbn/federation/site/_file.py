@@ -29,6 +29,7 @@ from pathlib import Path
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import BACKENDS, OURS, PROTOCOLS, announced
+from skprivbn.federation._rows import RowSource
 from skprivbn.federation.site._sources import Table, find_table
 
 __all__ = ["Dataset", "SiteFile"]
@@ -47,7 +48,10 @@ _DATASET_KEYS = {
     "sql",
     "missing",
     "columns",
+    "version",
     "min_rows",
+    "min_cell_count",
+    "max_parameters_per_row",
     "estimators",
     "backends",
     "max_exact_fits",
@@ -74,12 +78,18 @@ class Dataset:
     min_rows : int
         With fewer rows, the site does not take part; nor in protocols that would tell
         something of groups (components, clusters) of fewer.
+    min_cell_count : int
+        Counts of exact tables below this are hidden.
+    max_parameters_per_row : float
+        A model fitted without noise has at most so many parameters for each row.
+    version : str
+        Of the data. A new one, if enough rows have changed, allows exact fits anew.
     estimators : dict of str to Announced
         Estimators that may be fitted and applied to it, by name.
     backends : dict of str to Announced
         How sums may be hidden.
     max_exact_fits : int
-        How many fits without differential privacy one state of the file allows.
+        How many fits without differential privacy one version of the data allows.
     max_rounds : int
         Most rounds of one fit.
     budget : tuple of (epsilon, delta) or None
@@ -102,6 +112,14 @@ class Dataset:
     budget: tuple | None
     individual: str | None = None
     allow_rows: bool = False
+    min_cell_count: int = 5
+    max_parameters_per_row: float = 1 / 3
+    version: str = "1"
+
+    @property
+    def limits(self):
+        """Limits that terms of sessions are raised to, by name."""
+        return {"min_rows": self.min_rows, "min_cell_count": self.min_cell_count}
 
     @cached_property
     def protocols(self):
@@ -120,6 +138,12 @@ class Dataset:
     def fingerprint(self):
         """Identify the present content of the data."""
         return self.source.fingerprint()
+
+    def blocks(self):
+        """Yield all rows of columns that are no keys, as numbers, in blocks."""
+        shown = [column for column, kind in self.columns.items() if kind != "key"]
+        X, _ = self.read_rows(shown, [])
+        yield from X.blocks() if isinstance(X, RowSource) else [X]
 
     def read(self, columns):
         """Return the values of some columns, by name.
@@ -259,7 +283,12 @@ def _dataset(name, entry, folder):
     backends = _find_announced(chosen, BACKENDS, "backends", where)
     if "plaintext" in backends:
         raise PartitionError(f"{where}: backends must hide sums, 'plaintext' does not")
-    for key, least in [("min_rows", 1), ("max_exact_fits", 0), ("max_rounds", 1)]:
+    for key, least in [
+        ("min_rows", 1),
+        ("min_cell_count", 0),
+        ("max_exact_fits", 0),
+        ("max_rounds", 1),
+    ]:
         _check_count(entry.get(key, least), f"{where}: {key}", least)
     budget = entry.get("budget")
     if budget is not None:
@@ -296,7 +325,29 @@ def _dataset(name, entry, folder):
         budget=budget,
         individual=individual,
         allow_rows=allow_rows,
+        min_cell_count=entry.get("min_cell_count", 5),
+        max_parameters_per_row=_share(entry, where),
+        version=_version(entry, where),
     )
+
+
+def _share(entry, where):
+    share = entry.get("max_parameters_per_row", 1 / 3)
+    if type(share) not in (int, float) or not share > 0:
+        raise PartitionError(
+            f"{where}: max_parameters_per_row must be a positive number, got {share!r}"
+        )
+    return float(share)
+
+
+def _version(entry, where):
+    version = entry.get("version", "1")
+    if not isinstance(version, str) or not re.fullmatch(r"[\w-]+", version):
+        raise PartitionError(
+            f"{where}: version must be text of letters, digits, - and _, such as "
+            f'"2026-11", got {version!r}'
+        )
+    return version
 
 
 def _find_announced(names, group, what, where):

@@ -122,10 +122,7 @@ class Site:
         return {
             "version": version("skprivbn"),
             "columns": found.columns,
-            "limits": {
-                "min_rows": found.min_rows,
-                "min_parties": self._site_file.min_parties,
-            },
+            "limits": found.limits | {"min_parties": self._site_file.min_parties},
             "voucher": self._voucher,
         }
 

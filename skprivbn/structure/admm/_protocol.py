@@ -101,6 +101,10 @@ class ADMMTerms(Terms):
         """Return two a round, and those before and after."""
         return 2 * self.max_iter + 6
 
+    def parameters(self, n_features):
+        """Return those of the consensus."""
+        return self.problem.size
+
     def memory(self, n_features):
         """Return lagged rows or hidden units, and the parameters."""
         per_row = (self.n_lags + self.n_hidden) * n_features

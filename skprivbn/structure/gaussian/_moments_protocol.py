@@ -77,6 +77,10 @@ class GaussianMomentsTerms(Terms):
         """Return two: moments, then those of basis functions."""
         return 2
 
+    def parameters(self, n_features):
+        """Return the moments."""
+        return 1 + n_features + n_features * (n_features + 1) // 2
+
     def grid(self, n_features):
         """Return the grid that rows are put on, as coarse as the noise needs it."""
         grid = RowGrid.from_bounds(self.bounds, n_features)

@@ -235,7 +235,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             self.privacy_spent_ = spent
         self.n_samples_ = result["n_samples"]
         self.ledger_ = federation.ledger
-        self._describe(partition, terms, noise, result["n_hash_calls"])
+        self._describe(partition, federation.terms, noise, result["n_hash_calls"])
         names = partition.feature_names
         parents = dict(enumerate(result["parents"]))
         self._set_structure(names, parents, terms.ordering)
@@ -331,7 +331,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             ledger.note(
                 "epsilon covers the tables; the structure has no such guarantee"
             )
-        elif self.min_cell_count > 1:
-            ledger.learns(who, f"{what}, below {self.min_cell_count} as 0")
+        elif terms.min_cell_count > 1:
+            ledger.learns(who, f"{what}, below {terms.min_cell_count} as 0")
         else:
             ledger.learns(who, what)

@@ -1,6 +1,7 @@
 """Private K2 between data holders: what a party does, and what the coordinator asks."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,10 @@ class K2Terms(ColumnsTerms):
     def rounds(self, n_parties):
         """Return align, learn, release."""
         return 3
+
+    def parameters(self, n_features):
+        """Return none: tables are checked when it is known which they are."""
+        return 0
 
     def memory(self, n_features):
         """Return the codes of the own columns and the labels of all."""
@@ -117,10 +122,17 @@ class K2Party(ColumnsParty):
         self.parents = yield from search.learn()
         self.counts = {}
         if terms.fit_parameters:
+            self._check_tables(plan)
             self.counts = yield from search.open_counts(*self._protection(plan))
         self.plan = plan
         self.n_hash_calls = sum(link.n_calls for link in links.values())
         yield from talk.finish()
+
+    def _check_tables(self, plan):
+        for v, found in self.parents.items():
+            if self.terms.epsilon is None:
+                n_cells = prod(plan.n_states[u] for u in [v, *found])
+                self.check_table(n_cells, plan.n_samples)
 
     def _agree_on_plan(self, talk):
         """Tell the peers this party's number of records and labels; hear theirs."""

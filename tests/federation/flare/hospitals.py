@@ -11,6 +11,8 @@ peers = ["north", "south", "west"]
 [datasets.icu]
 path = "stays.csv"
 min_rows = 5
+min_cell_count = 1
+max_parameters_per_row = 1.0
 max_exact_fits = {max_exact_fits}
 {budget}
 estimators = [

@@ -10,7 +10,7 @@ from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import Terms
 from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation.site._host import MAX_PER_ROW, check_memory
+from skprivbn.federation.site._rules import MAX_PER_ROW, check_memory
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
 from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._release import TablesTerms

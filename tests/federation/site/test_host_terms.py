@@ -118,7 +118,7 @@ def test_results_that_stay_answer_no_question(tmp_path):
 
 def test_refusals_of_noisy_fits_are_limited(tmp_path, monkeypatch):
     # at whatever epsilon: each says whether somebody has a label that is not named
-    monkeypatch.setattr("skprivbn.federation.site._host.MAX_REFUSALS", 2)
+    monkeypatch.setattr("skprivbn.federation.site._account.MAX_REFUSALS", 2)
     write_tables(tmp_path, *make_rows())
     texts = site_files(budget="budget = {epsilon = 1.0}")
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward"])

@@ -18,7 +18,7 @@ from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import Party, decode, encode
 from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.federation.site._file import Dataset, SiteFile
-from skprivbn.federation.site._host import find_noise
+from skprivbn.federation.site._rules import find_noise
 from skprivbn.federation.site._site import MEET
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
@@ -239,20 +239,25 @@ def test_options_that_show_rows_need_the_sites_consent(tmp_path, data):
     assert model.n_iter_ == 1
 
 
-def test_exact_fits_are_counted_per_state_of_the_data(tmp_path, data):
+def test_exact_fits_are_counted_per_version_of_the_data(tmp_path, data):
     write_tables(tmp_path, *data)
-    sites = make_sites(tmp_path, site_files(max_exact_fits=2))
-    rows = connect(sites, "icu").rows(["a", "b"])
+    texts = site_files(max_exact_fits=2)
+    rows = connect(make_sites(tmp_path, texts), "icu").rows(["a", "b"])
     for _ in range(2):
         FederatedStandardScaler().fit(rows)
     # also for another coordinator's session, which starts new processes
-    rows = connect(make_sites(tmp_path, site_files(max_exact_fits=2)), "icu").rows(
-        ["a"]
-    )
+    rows = connect(make_sites(tmp_path, texts), "icu").rows(["a"])
     with pytest.raises(PartyError, match="used up"):
         FederatedStandardScaler().fit(rows)
+    # other rows are no new version, nor is a new version of the same rows
+    newer = {n: t.replace("min_r", 'version = "2"\nmin_r', 1) for n, t in texts.items()}
+    newer = connect(make_sites(tmp_path, newer), "icu").rows(["a", "b"])
+    with pytest.raises(PartyError, match="used up"):
+        FederatedStandardScaler().fit(newer)
     write_tables(tmp_path, *make_rows(seed=1))
-    FederatedStandardScaler().fit(rows)
+    with pytest.raises(PartyError, match="used up"):
+        FederatedStandardScaler().fit(rows)
+    FederatedStandardScaler().fit(newer)
 
 
 def test_rounds_of_a_fit_are_limited(tmp_path, data):

@@ -17,7 +17,7 @@ from skprivbn.exceptions import (
     PrivacyLeakWarning,
 )
 from skprivbn.federation import PartyRefusal
-from skprivbn.federation.site._host import find_noise
+from skprivbn.federation.site._rules import find_noise
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner

@@ -1,0 +1,143 @@
+"""What a question costs at a site, charged in two steps.
+
+A site first reserves the cost, and signs that it takes part. When it has seen that all
+sites have, it charges, and only then reads data. A reservation lapses if it comes to
+nothing, so that nobody pays for a fit that another site refuses; once charged, nothing
+is given back. A coordinator that lies can waste a budget so, and never have an answer
+that was not paid for.
+"""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+from skprivbn.exceptions import BudgetExceededError
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.site._snapshots import Snapshots
+from skprivbn.privacy import PrivacyAccountant, Spend
+from skprivbn.privacy._budget_file import BudgetFile
+
+__all__ = ["Account"]
+
+#: noisy fits on one version of the data that may end in a refusal. What is refused
+#: tells one bit without noise, at an epsilon as small as the coordinator likes
+MAX_REFUSALS = 20
+#: how long a reservation holds
+RESERVED_FOR = timedelta(minutes=10)
+
+
+class Account:
+    """What one session costs.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    noise : DistributedNoise or None
+        None is a fit without differential privacy. Of these, every version of the data
+        allows a fixed number.
+    session : bytes
+    what : str
+        For the record.
+    """
+
+    def __init__(self, dataset, noise, session, what):
+        self._dataset, self._noise, self._what = dataset, noise, what
+        self._session = session.hex()
+        self._reserved = BudgetFile(
+            f"{dataset.state_file}.reserved.json", math.inf, 0.0
+        )
+
+    def reserve(self):
+        """Set the cost aside, if there is enough; no data are read."""
+        self._reserved.create()
+        with self._reserved.locked():
+            others = self._others()
+            self._check(others)
+            self._reserved.write([*others, self._entry(self._session)])
+
+    def charge(self):
+        """Take what was reserved, for good."""
+        with self._reserved.locked():
+            held = self._reserved.read()
+            others = self._others(held)
+            if len(others) == len(self._standing(held)):
+                # too late: others may have been given what was set aside
+                raise PartyRefusal("refused")
+            if self._noise is None:
+                _write(self._exact_fits(), self._entry(self._what))
+            else:
+                self._noise.spend(self._accountant(), self._what)
+            self._reserved.write(others)
+
+    def release(self):
+        """Give back what was reserved and not charged."""
+        if self._reserved.path.exists():
+            with self._reserved.locked():
+                held = self._reserved.read()
+                others = self._others(held)
+                if len(others) < len(held):
+                    self._reserved.write(others)
+
+    def count_refusal(self):
+        """Write down that a noisy fit, which was charged, ended in a refusal."""
+        _write(self._refusals(), Spend(math.inf, 0.0, None, self._what, _now()))
+
+    def _check(self, others):
+        if self._noise is not None:
+            if self._dataset.budget is None or _n(self._refusals()) >= MAX_REFUSALS:
+                raise PartyRefusal("budget-exceeded")
+            noisy = [spend for spend in others if spend.epsilon != math.inf]
+            mine = self._entry("")
+            self._accountant().check(
+                mine.epsilon, mine.delta, mine.rho, self._what, besides=noisy
+            )
+            return
+        exact = [spend for spend in others if spend.epsilon == math.inf]
+        if _n(self._exact_fits()) + len(exact) >= self._dataset.max_exact_fits:
+            raise BudgetExceededError("no exact fit is left")
+
+    def _others(self, held=None):
+        held = self._standing(self._reserved.read() if held is None else held)
+        return [spend for spend in held if spend.what != self._session]
+
+    @staticmethod
+    def _standing(held):
+        # a clock that was set back does not make a reservation hold for ever
+        now = datetime.now(UTC)
+        ages = [now - datetime.fromisoformat(spend.at) for spend in held]
+        return [s for s, age in zip(held, ages) if abs(age) < RESERVED_FOR]
+
+    def _entry(self, what):
+        noise = self._noise
+        if noise is None:
+            return Spend(math.inf, 0.0, None, what, _now())
+        return Spend(noise.epsilon, noise.delta, noise.rho, what, _now())
+
+    def _accountant(self):
+        path = f"{self._dataset.state_file}.budget.json"
+        return PrivacyAccountant(*self._dataset.budget, budget_file=path)
+
+    def _exact_fits(self):
+        return self._record(Snapshots(self._dataset).version(), "exact")
+
+    def _refusals(self):
+        return self._record(self._dataset.version, "refused")
+
+    def _record(self, version, kind):
+        path = f"{self._dataset.state_file}.{version}.{kind}.json"
+        record = BudgetFile(path, math.inf, 0.0)
+        record.create()
+        return record
+
+
+def _now():
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _n(record):
+    with record.locked():
+        return len(record.read())
+
+
+def _write(record, spend):
+    with record.locked():
+        record.write([*record.read(), spend])

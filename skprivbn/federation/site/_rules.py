@@ -1,0 +1,258 @@
+"""The rules of a site, one function each: what it refuses whatever the data are.
+
+A question is checked against all of them before anything is reserved, charged or read.
+Rules that depend on rows (:func:`check_rows`) come after the charge: a refusal tells
+one bit about them.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation._session import Agreement
+from skprivbn.privacy import DistributedNoise
+
+__all__ = ["Question", "check_question", "check_rows", "find_noise"]
+
+#: numbers that parameters may make a party keep beside each of its rows
+MAX_PER_ROW = 1 << 12
+#: numbers of one table, matrix or list of parameters, whatever the rows are
+MAX_NUMBERS = 1 << 24
+#: operations of one session, whatever its parameters say
+MAX_ROUNDS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Question:
+    """One fit, score or prediction that a site is asked to take part in.
+
+    Attributes
+    ----------
+    site_file : SiteFile
+    dataset : Dataset
+    columns : list of str
+        Of this site, which make up X.
+    agreement : Agreement
+    party_class : type
+    terms : Terms
+    n_features : int
+        Of the rows after all steps.
+    """
+
+    site_file: Any
+    dataset: Any
+    columns: list
+    agreement: Agreement
+    party_class: type
+    terms: Any
+    n_features: int
+
+    @property
+    def n_parties(self) -> int:
+        """Number of sites that take part."""
+        return len(self.agreement.roster)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing leaves the site: it keeps results for itself."""
+        return self.terms.keeps_results() is not None
+
+    @cached_property
+    def noise(self) -> DistributedNoise | None:
+        """The noise on all that leaves; None if something exact does, or nothing."""
+        if self.is_kept:
+            return None
+        return find_noise(self.party_class, self.terms, self.n_features, self.n_parties)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether something leaves without noise."""
+        return not self.is_kept and self.noise is None
+
+    @property
+    def recovers(self) -> bool:
+        """Whether sums may be opened over fewer sites than the roster has."""
+        backend = self.agreement.backend
+        wanted = backend is not None and backend["parameters"].get("recovery", False)
+        return bool(wanted) and self.terms.survives_losses()
+
+
+def known_backend(question):
+    """Sums are hidden by what the site file names."""
+    backend = question.agreement.backend
+    if backend is not None and backend["name"] not in question.dataset.backends:
+        raise PartyRefusal("not-allowed")
+
+
+def strong_keys(question):
+    """Parameters of keys come from the coordinator, who would break weak ones."""
+    backend = question.agreement.backend
+    weak = backend is not None and backend["parameters"].get("insecure_test_key")
+    if weak or question.terms.for_tests_only():
+        raise PartyRefusal("not-allowed")
+
+
+def no_rows_shown(question):
+    """Options that show single rows need the consent of the site file."""
+    if question.terms.shows_rows() and not question.dataset.allow_rows:
+        raise PartyRefusal("not-allowed")
+
+
+def known_models(question):
+    """Models that are applied are of estimators that the site file names."""
+    check_models(question.dataset, question.terms.models())
+
+
+def limits_raised(question):
+    """Limits in the terms are at least the site's; all sites have the same terms."""
+    limits = question.dataset.limits | {"min_parties": question.site_file.min_parties}
+    if question.terms.raised_to(limits) is not question.terms:
+        raise PartyRefusal("not-allowed")
+
+
+def small_cells_hidden(question):
+    """Exact tables hide counts below ``min_cell_count``, or are not told."""
+    shown = question.is_exact and question.terms.shows_small_cells()
+    if shown and question.dataset.min_cell_count > 1:
+        raise PartyRefusal("too-detailed")
+
+
+def few_rounds(question):
+    """No session goes on for ever."""
+    rounds = question.terms.rounds(question.n_parties)
+    if rounds is not None and rounds > MAX_ROUNDS:
+        raise PartyRefusal("too-many-rounds")
+
+
+def enough_parties(question):
+    """A sum over few sites is nearly one site's."""
+    if question.n_parties < question.site_file.min_parties:
+        raise PartyRefusal("too-few-parties")
+
+
+def little_memory(question):
+    """Parameters take no more memory than any site gives."""
+    check_memory(question.terms, question.n_features)
+
+
+def persons_protected(question):
+    """Noise protects persons where the site file wants that, and not single rows.
+
+    The terms say whether the protocol bounds a person; to name the column is not
+    enough.
+    """
+    wanted = question.dataset.individual
+    if question.noise is None or wanted is None:
+        return
+    named = question.agreement.data["aligned"].get("individual") == wanted
+    if not named or question.terms.protects != "individuals":
+        raise PartyRefusal("not-allowed")
+
+
+#: all rules that do not depend on rows, in the order in which they are checked
+RULES = (
+    known_backend,
+    strong_keys,
+    no_rows_shown,
+    known_models,
+    limits_raised,
+    few_rounds,
+    enough_parties,
+    little_memory,
+    small_cells_hidden,
+    persons_protected,
+)
+
+
+def check_question(question):
+    """Refuse what a rule forbids.
+
+    Parameters
+    ----------
+    question : Question
+    """
+    for rule in RULES:
+        rule(question)
+
+
+def check_rows(question, n_rows):
+    """Refuse a model with too many parameters for so few rows.
+
+    Parameters
+    ----------
+    question : Question
+    n_rows : int
+    """
+    if question.is_exact:
+        n_parameters = question.terms.parameters(question.n_features)
+        if n_parameters > question.dataset.max_parameters_per_row * n_rows:
+            raise PartyRefusal("too-detailed")
+
+
+def check_models(dataset, models, method=None):
+    """Refuse models of estimators that a site file does not name.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    models : list of dict
+    method : str, default=None
+        That they must have.
+    """
+    for model in models:
+        name = model.get("estimator") if isinstance(model, dict) else None
+        if not isinstance(name, str) or name not in dataset.estimators:
+            raise PartyRefusal("not-allowed")
+        if method and not hasattr(dataset.estimators[name].load(), method):
+            raise PartyRefusal("not-allowed")
+
+
+def check_memory(terms, n_features):
+    """Refuse parameters that would take more memory than any site gives.
+
+    The limits do not depend on the data: a refusal tells nothing about them.
+
+    Parameters
+    ----------
+    terms : Terms
+    n_features : int
+        Columns of the rows that they are about.
+    """
+    per_row, in_all = terms.memory(n_features)
+    check_size(per_row, max(MAX_PER_ROW, n_features))
+    check_size(in_all, max(MAX_NUMBERS, n_features**2))
+
+
+def check_size(n_numbers, most=MAX_NUMBERS):
+    """Refuse so many numbers, if they are too many or not a number."""
+    if not n_numbers <= most:
+        raise PartyRefusal("too-large")
+
+
+def find_noise(party_class, terms, n_features, n_parties):
+    """Return the noise of a session, None if it releases something without.
+
+    A party trusts no more than half of all, itself included, to add their share. Noise
+    is that of the party class which declares the terms: a subclass of it may release
+    more.
+
+    Parameters
+    ----------
+    party_class : type
+    terms : Terms
+    n_features, n_parties : int
+
+    Returns
+    -------
+    noise : DistributedNoise or None
+    """
+    try:
+        noise = terms.noise(n_features, n_parties)
+    except ValueError:
+        raise PartyRefusal("refused") from None
+    if noise is None or "terms" not in vars(party_class):
+        return None
+    if 2 * noise.min_honest > n_parties + 1:
+        raise PartyRefusal("refused")
+    return noise

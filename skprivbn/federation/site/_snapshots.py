@@ -1,0 +1,170 @@
+"""One roster, and one count of questions, for each version of the data.
+
+Two exact answers whose rows, or whose sites, differ by little show what the difference
+is made of. A site therefore remembers every content that was asked exact questions,
+and by which roster. A content is remembered as a sketch from which the number of
+changed rows is bounded below, and nothing else can be read.
+"""
+
+import secrets
+from base64 import b64decode, b64encode
+
+import numpy as np
+
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.site._state import StateFile
+
+__all__ = ["RowSketch", "Snapshots"]
+
+#: groups of rows whose keyed hashes are added up
+N_GROUPS = 1024
+#: contents that are remembered, the latest ones
+MAX_CONTENTS = 200
+
+_UINT = np.dtype("<u8")
+
+
+class RowSketch:
+    """How many rows there are, and sums of keyed hashes of groups of them.
+
+    Parameters
+    ----------
+    n_rows : int
+    sums : ndarray of uint64 of shape (N_GROUPS,)
+    """
+
+    def __init__(self, n_rows, sums):
+        self.n_rows, self.sums = n_rows, sums
+
+    @classmethod
+    def of(cls, blocks, key):
+        """Read rows, block by block.
+
+        Parameters
+        ----------
+        blocks : iterable of ndarray of shape (n_rows, n_columns)
+        key : int
+            Of the hashes.
+
+        Returns
+        -------
+        sketch : RowSketch
+            The same whatever the order of rows.
+        """
+        n_rows, sums = 0, np.zeros(N_GROUPS, dtype=_UINT)
+        for block in blocks:
+            bits = np.ascontiguousarray(block, dtype=np.float64).view(_UINT)
+            hashes = np.full(len(bits), key, dtype=_UINT)
+            for column in bits.T:
+                hashes = _mix(hashes ^ column)
+            np.add.at(sums, hashes % np.uint64(N_GROUPS), _mix(hashes))
+            n_rows += len(bits)
+        return cls(n_rows, sums)
+
+    def changed_rows(self, other):
+        """Return a number of rows that at least differ from another content's.
+
+        A row that was changed is in two groups that differ, a row that was added or
+        removed in one.
+        """
+        n_groups = np.count_nonzero(self.sums != other.sums)
+        return max(abs(self.n_rows - other.n_rows), -(-n_groups // 2))
+
+    def to_json(self):
+        """Return it as plain data."""
+        sums = self.sums.astype(_UINT).tobytes()
+        return {"n_rows": self.n_rows, "sums": b64encode(sums).decode()}
+
+    @classmethod
+    def from_json(cls, data):
+        """Return the sketch that plain data stand for."""
+        return cls(data["n_rows"], np.frombuffer(b64decode(data["sums"]), dtype=_UINT))
+
+
+def _mix(values):
+    """Scramble integers of 64 bits (the finaliser of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+class Snapshots:
+    """Contents of a dataset that were asked exact questions.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    """
+
+    def __init__(self, dataset):
+        self._dataset = dataset
+        self._file = StateFile(
+            f"{dataset.state_file}.snapshots.json",
+            {"key": secrets.randbits(63), "contents": [], "rosters": {}},
+        )
+
+    def version(self):
+        """Return the version that the present content counts as.
+
+        Returns
+        -------
+        version : str
+            The declared one; a content that was asked before belongs to the version
+            that it had then. One that differs from such a content by a few rows only
+            is refused: the answers' difference would show them.
+        """
+        with self._file.locked():
+            return self._find(self._file.read())[0]["version"]
+
+    def check(self, roster):
+        """Refuse a roster if another one has asked; nothing is remembered."""
+        with self._file.locked():
+            state = self._file.read()
+            version = self._find(state)[0]["version"]
+        if state["rosters"].get(version, sorted(roster)) != sorted(roster):
+            raise PartyRefusal("other-roster")
+
+    def hold(self, roster):
+        """Remember the present content and who asks; refuse another roster.
+
+        Parameters
+        ----------
+        roster : iterable of str
+        """
+        with self._file.locked():
+            state = self._file.read()
+            content, is_new = self._find(state)
+            known = state["rosters"].setdefault(content["version"], sorted(roster))
+            if known != sorted(roster):
+                raise PartyRefusal("other-roster")
+            if is_new:
+                state["contents"] = [*state["contents"], content][-MAX_CONTENTS:]
+            self._file.write(state)
+
+    def _find(self, state):
+        fingerprint = _read(self._dataset.fingerprint)
+        for content in state["contents"]:
+            if content["fingerprint"] == fingerprint:
+                return content, False
+        sketch = _read(lambda: RowSketch.of(self._dataset.blocks(), state["key"]))
+        least = min(self._dataset.min_rows, N_GROUPS // 4)
+        for content in state["contents"]:
+            changed = sketch.changed_rows(RowSketch.from_json(content["sketch"]))
+            # the same rows in another order, or other columns of the file: no change
+            if 0 < changed < least:
+                raise PartyRefusal("changed-little")
+            if not changed:
+                same = {"fingerprint": fingerprint, "sketch": content["sketch"]}
+                return same | {"version": content["version"]}, True
+        return {
+            "fingerprint": fingerprint,
+            "version": self._dataset.version,
+            "sketch": sketch.to_json(),
+        }, True
+
+
+def _read(read):
+    try:
+        return read()
+    except (OSError, ValueError, KeyError, IndexError, StopIteration, EOFError):
+        raise PartyRefusal("invalid-data") from None

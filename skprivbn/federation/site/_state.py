@@ -1,0 +1,73 @@
+"""Small files in which a site remembers what it must not forget."""
+
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.privacy._budget_file import _lock, _sync_directory, _unlock
+
+__all__ = ["StateFile", "recording"]
+
+
+class StateFile:
+    """A JSON file of the owner's, changed as a whole and under a lock.
+
+    Parameters
+    ----------
+    path : path-like
+    empty : dict
+        What is in it before anything was written.
+    """
+
+    def __init__(self, path, empty):
+        self.path, self._empty = Path(path), empty
+
+    @contextmanager
+    def locked(self):
+        """Hold the lock that every reader and writer takes."""
+        descriptor = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with open(descriptor, "a+b") as handle:
+            _lock(handle)
+            try:
+                yield
+            finally:
+                _unlock(handle)
+
+    def read(self):
+        """Return the content; a damaged file is never taken for an empty one."""
+        try:
+            return json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return json.loads(json.dumps(self._empty))
+
+    def write(self, content):
+        """Replace the file, after its new content has reached the disk."""
+        descriptor, temporary = tempfile.mkstemp(
+            dir=self.path.parent, prefix=self.path.name, suffix=".new"
+        )
+        try:
+            with open(descriptor, "w", encoding="utf-8") as handle:
+                json.dump(content, handle, indent=1)
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(temporary, self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_directory(self.path.parent)
+
+
+@contextmanager
+def recording():
+    """Refuse, with a code that is true, what the site cannot write down.
+
+    A full disk, a folder without permission, a damaged file: nothing that is not
+    written down is done.
+    """
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PartyRefusal("cannot-record") from error

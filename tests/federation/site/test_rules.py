@@ -1,0 +1,290 @@
+"""Rules about what leaves a site: attacks, and twins in which they work."""
+
+import numpy as np
+import pytest
+
+from skprivbn.bayesian_network import CollectiveBayesianNetwork
+from skprivbn.bayesian_network._collective_protocol import CollectiveParty
+from skprivbn.crypto import MaskingBackend
+from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
+from skprivbn.federation.site import _host
+from skprivbn.federation.site._file import Dataset, SiteFile
+from skprivbn.federation.site._rules import RULES
+from skprivbn.federation.site._snapshots import RowSketch, Snapshots
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.protocols import MomentsParty, MomentsTerms
+from skprivbn.structure import PrivateK2StructureLearner
+from tests.federation.site.loopback import LoopbackSession, connect, make_sites
+
+NAMES = ("north", "south", "east", "west")
+BITS = tuple("abcdefg")
+
+SITE_FILE = """
+min_parties = 2
+peers = ["north", "south", "east", "west"]
+
+[datasets.icu]
+path = "icu.csv"
+min_rows = 10
+max_exact_fits = 20
+estimators = ["CollectiveBayesianNetwork", "FederatedStandardScaler",
+    "PPEMGaussianMixture", "PrivateK2StructureLearner"]
+{rules}
+
+[datasets.icu.columns]
+{columns}
+"""
+
+
+def write(folder, name, columns, rows):
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
+    (folder / name / "icu.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """Four hospitals with a column of numbers."""
+    rng = np.random.default_rng(0)
+    rows = {name: rng.normal(size=(40, 1)).round(6).tolist() for name in NAMES}
+
+    def open_it(n_sites=4, rules="", transport=LoopbackSession):
+        for name in NAMES:
+            write(tmp_path, name, ["x"], rows[name])
+        text = SITE_FILE.format(rules=rules, columns='x = "float"')
+        sites = make_sites(tmp_path, dict.fromkeys(NAMES[:n_sites], text))
+        return connect(sites, "icu", transport).rows()
+
+    return open_it, rows
+
+
+def ask_sum(rows, **options):
+    """Return the number of rows and the sum of x."""
+    backend = MaskingBackend(recovery=bool(options))
+    with rows.federate(
+        MomentsParty, MomentsTerms("none"), backend, **options
+    ) as federation:
+        return federation.secure_sum("sums")[:2]
+
+
+def code_of(ask, *arguments, **options):
+    with pytest.raises(PartyError) as caught:
+        ask(*arguments, **options)
+    return caught.value.code
+
+
+def trust_rosters(monkeypatch):
+    """The twin without the rule: nobody remembers who asked."""
+    monkeypatch.setattr(Snapshots, "check", lambda self, roster: None)
+    monkeypatch.setattr(Snapshots, "hold", lambda self, roster: None)
+
+
+def test_rosters_that_differ_by_one_hospital(numbers):
+    open_it, _ = numbers
+    ask_sum(open_it())
+    assert code_of(ask_sum, open_it(n_sites=3)) == "other-roster"
+    ask_sum(open_it())
+
+
+def test_they_would_give_that_hospitals_sum(numbers, monkeypatch):
+    open_it, rows = numbers
+    trust_rosters(monkeypatch)
+    n_rows, sum_of_x = ask_sum(open_it()) - ask_sum(open_it(n_sites=3))
+    assert n_rows == len(rows["west"])
+    assert sum_of_x == pytest.approx(np.sum(rows["west"]))
+
+
+class Losing(LoopbackSession):
+    """Loses what west answers once it has joined, as a coordinator may pretend."""
+
+    n_lost = 0
+
+    def do_app_command(self, job_id, command, data):
+        answer = super().do_app_command(job_id, command, data)
+        if self.sites["west"]._host.asked in ("sums", "backend"):
+            answer["replies"].pop("west", None)
+        return answer
+
+
+def test_survivors_of_a_recovery_are_a_roster_of_their_own(numbers, monkeypatch):
+    open_it, rows = numbers
+    ask_sum(open_it())
+    lossy = open_it(transport=Losing)
+    # all refuse to sign the list of survivors
+    with pytest.raises(ProtocolError, match="only 0 parties are left at 'survivors'"):
+        ask_sum(lossy, on_dropout="continue")
+    # the twin
+    trust_rosters(monkeypatch)
+    n_rows, sum_of_x = ask_sum(open_it()) - ask_sum(lossy, on_dropout="continue")
+    assert (n_rows, sum_of_x) == (40, pytest.approx(np.sum(rows["west"])))
+
+
+def test_a_recovery_may_come_first(numbers):
+    open_it, _ = numbers
+    lossy = open_it(transport=Losing)
+    assert ask_sum(lossy, on_dropout="continue")[0] == 120
+    assert code_of(ask_sum, open_it()) == "other-roster"
+    assert ask_sum(open_it(n_sites=3))[0] == 120
+
+
+def test_a_row_that_is_added_every_day(numbers, monkeypatch):
+    open_it, rows = numbers
+    before = ask_sum(open_it())
+    rows["north"].append([3.25])
+    assert code_of(ask_sum, open_it()) == "changed-little"
+    # the twin: any change makes a new state of the file
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RowSketch, "changed_rows", lambda self, other: 10)
+        patched.setattr(Snapshots, "hold", lambda self, roster: None)
+        assert ask_sum(open_it())[1] - before[1] == pytest.approx(3.25)
+    # enough rows are answered, and counted on
+    rows["north"] += [[1.0]] * 9
+    ask_sum(open_it())
+
+
+def test_sketches_bound_the_number_of_changed_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    sketch = RowSketch.of([X[:200], X[200:]], 7)
+    assert sketch.changed_rows(RowSketch.of([X[::-1]], 7)) == 0
+    again = RowSketch.from_json(sketch.to_json())
+    for n in (1, 5, 50):
+        changed = X.copy()
+        changed[:n] += 1
+        assert 0 < again.changed_rows(RowSketch.of([changed], 7)) <= n
+        assert again.changed_rows(RowSketch.of([X[n:]], 7)) == n
+
+
+@pytest.fixture
+def bits(tmp_path):
+    """Two hospitals with different columns of the same 60 patients."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, (60, len(BITS) + 1))
+
+    def open_it(rules="min_cell_count = 1"):
+        for name, columns, held in (
+            ("north", BITS, codes[:, :-1]),
+            ("south", ["h"], codes[:, -1:]),
+        ):
+            write(tmp_path, name, columns, held.tolist())
+        texts = {
+            name: SITE_FILE.format(
+                rules=rules, columns="\n".join(f'{c} = ["0", "1"]' for c in columns)
+            )
+            for name, columns in (("north", BITS), ("south", "h"))
+        }
+        return connect(make_sites(tmp_path, texts), "icu").columns()
+
+    return open_it, codes
+
+
+def declare_table(columns):
+    """Have all columns counted together: every patient is in a cell of their own."""
+    parents = {"h": list(BITS)}
+    return CollectiveBayesianNetwork(structure=parents).fit(columns)
+
+
+def test_a_declared_table_with_more_cells_than_rows(bits, monkeypatch):
+    open_it, codes = bits
+    assert code_of(declare_table, open_it()) == "too-detailed"
+    # the twin: whatever is declared is counted
+    monkeypatch.setattr(_host, "MAX_CELLS_PER_ROW", np.inf)
+    model = declare_table(open_it())
+    # what north and south know of patients whose seven columns nobody else has
+    held, numbers = np.unique(codes[:, :-1], axis=0, return_counts=True)
+    alone = held[numbers == 1]
+    guesses = [model.network_.cpts["h"][tuple(row)].argmax() for row in alone]
+    truth = {tuple(row[:-1]): row[-1] for row in codes}
+    assert len(alone) > 30
+    assert guesses == [truth[tuple(row)] for row in alone]
+
+
+def ask_local(columns, **model):
+    """Ask north for counts of a network of the coordinator's own."""
+    captured = {}
+
+    def stop(federation, models=None):
+        captured["replies"] = federation.call(
+            "learn_local",
+            each={
+                "north": {"model": model},
+                "south": {
+                    "model": {"parents": [[]], "counts": [np.ones(2)], "cut": None}
+                },
+            },
+        )
+        raise StopIteration
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("skprivbn.bayesian_network._collective.learn_locally", stop)
+        with pytest.raises(StopIteration):
+            CollectiveBayesianNetwork().fit(columns)
+    return captured["replies"]["north"]["counts"]
+
+
+def all_parents():
+    parents = [[] for _ in BITS]
+    parents[-1] = list(range(len(BITS) - 1))
+    shapes = [(2,)] * (len(BITS) - 1) + [(2,) * len(BITS)]
+    return {"parents": parents, "counts": [np.ones(s) for s in shapes]}
+
+
+def test_a_local_model_of_the_coordinators(bits, monkeypatch):
+    open_it, codes = bits
+    assert code_of(ask_local, open_it(), **all_parents(), cut=None) == "too-detailed"
+    monkeypatch.setattr(_host, "MAX_CELLS_PER_ROW", np.inf)
+    counts = ask_local(open_it(), **all_parents(), cut=None)[-1]
+    found = np.argwhere(counts == 1)
+    assert len(found) > 20  # patients, all columns of theirs
+
+
+def test_a_filter_that_leaves_one_patient(bits, monkeypatch):
+    open_it, codes = bits
+    # counts that make the all-zero patient, and nobody else, likely
+    parents, n_zero = [[] for _ in BITS], np.array([1e6, 1.0])
+    model = {"parents": parents, "counts": [n_zero] * len(BITS), "cut": -14.0}
+    n_left = np.sum(codes[:, :-1].sum(axis=1) <= 0)
+    assert n_left < 10
+    assert code_of(ask_local, open_it(), **model) == "too-few-rows"
+    monkeypatch.setattr(CollectiveParty, "check_table", lambda self, n, m: None)
+    assert ask_local(open_it(), **model)[0].sum() < 10
+
+
+def test_small_cells_are_hidden_or_not_told(bits):
+    open_it, codes = bits
+    assert code_of(CollectiveBayesianNetwork().fit, open_it("")) == "too-detailed"
+    order = list(range(len(BITS) + 1))
+    columns = open_it("")
+    model = PrivateK2StructureLearner(ordering=order, max_parents=1).fit(columns)
+    assert "below 5 as 0" in str(model.ledger_)
+    columns._connection._limits = {}
+    assert code_of(model.fit, columns) == "not-allowed"
+
+
+def test_a_model_with_as_many_parameters_as_rows(numbers):
+    open_it, _ = numbers
+    # 40 rows: 5 components have 15 parameters
+    model = PPEMGaussianMixture(5, min_rows=1, backend="masking", random_state=0)
+    assert code_of(model.fit, open_it()) == "too-detailed"
+    assert open_it(rules="max_parameters_per_row = 0.5") is not None
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("max_parameters_per_row = 0", "must be a positive number"),
+        ("min_cell_count = -1", "min_cell_count must be"),
+        ('version = "a b"', "version must be text"),
+        ("version = 2", "version must be text"),
+    ],
+)
+def test_wrong_rules_are_said(tmp_path, rules, message):
+    path = tmp_path / "site.toml"
+    path.write_text(SITE_FILE.format(rules=rules, columns='x = "float"'))
+    with pytest.raises(PartitionError, match=message):
+        SiteFile.load(path)
+
+
+def test_every_rule_says_what_it_is_for():
+    assert all(rule.__doc__ for rule in RULES)
+    assert {"min_rows", "min_cell_count"} <= set(Dataset.__dataclass_fields__)
