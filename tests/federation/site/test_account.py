@@ -1,0 +1,168 @@
+"""Budgets in two steps: nobody pays for a fit that another site refuses."""
+
+import json
+import warnings
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation.site import _account
+from skprivbn.federation.site._account import Account
+from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.protocols import MomentsParty, MomentsTerms
+from tests.federation.flare.hospitals import NAMES, make_rows, site_files, write_tables
+from tests.federation.site.loopback import connect, make_sites
+
+BUDGET = "budget = {epsilon = 20.0, delta = 1e-5}"
+BOUNDS = np.array([[-5.0], [15.0]])
+TERMS = MomentsTerms("none", BOUNDS, 0.1, 1e-6)
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    """Three sites, of which west does not allow CKKS."""
+    write_tables(tmp_path, *make_rows())
+    texts = site_files(max_exact_fits=3, budget=BUDGET)
+    text = texts["west"]
+    texts["west"] = text.replace("min_rows", 'backends = ["masking"]\nmin_rows', 1)
+    return make_sites(tmp_path, texts)
+
+
+def charges(folder, kind="budget"):
+    """Return how often each site was charged."""
+    found = []
+    for name in NAMES:
+        path = folder / name / f"stays.csv.{kind}.json"
+        spends = json.loads(path.read_text())["spends"] if path.exists() else []
+        found.append(len(spends))
+    return found
+
+
+def fit_noisy(rows, n_fits):
+    """Return the number of releases of fits, of which one site refuses every second."""
+    n_released = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(n_fits):
+            for backend in ("masking", "ckks"):
+                model = FederatedStandardScaler(
+                    epsilon=0.1, delta=1e-8, bounds=(-5, 15), backend=backend
+                )
+                with suppress(PartyError):
+                    model.fit(rows)
+                    n_released += 1
+    return n_released
+
+
+@pytest.mark.parametrize("n_fits", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_charges_are_equal_at_all_sites_and_equal_to_the_releases(
+    hospitals, tmp_path, n_fits
+):
+    n_released = fit_noisy(connect(hospitals, "icu").rows(["a", "b"]), n_fits)
+    assert n_released == n_fits
+    assert charges(tmp_path) == [n_fits] * 3
+    assert charges(tmp_path, "reserved") == [0] * 3
+
+
+def test_they_would_not_be_if_sites_charged_when_asked(
+    hospitals, tmp_path, monkeypatch
+):
+    # the twin: one step
+    reserve = Account.reserve
+
+    def pay(self):
+        reserve(self)
+        charge(self)
+
+    charge = Account.charge
+    monkeypatch.setattr(Account, "reserve", pay)
+    monkeypatch.setattr(Account, "charge", lambda self: None)
+    n_released = fit_noisy(connect(hospitals, "icu").rows(["a", "b"]), 3)
+    assert n_released == 3
+    assert charges(tmp_path) == [6, 6, 3]
+
+
+def test_exact_fits_are_reserved_too(hospitals, tmp_path):
+    rows = connect(hospitals, "icu").rows(["a", "b"])
+    for _ in range(5):
+        with pytest.raises(PartyError, match="'west'.*does not allow"):
+            FederatedStandardScaler(backend="ckks").fit(rows)
+    for _ in range(3):
+        FederatedStandardScaler().fit(rows)
+    assert charges(tmp_path, "1.exact") == [3] * 3
+
+
+def test_a_lying_coordinator_wastes_budget_at_most(hospitals, tmp_path):
+    rows = connect(hospitals, "icu").rows(["a"])
+    federation = rows.federate(MomentsParty, TERMS, "masking")
+    joined = federation.call("session.join", {"agreement": agreement_of(federation)})
+    hellos = {name: reply["hello"] for name, reply in joined.items()}
+    assert charges(tmp_path) == [0, 0, 0]
+    assert charges(tmp_path, "reserved") == [1, 1, 1]
+    # only north hears that all have signed, and pays; nobody has told anything yet
+    federation.call("session.meet", {"hellos": hellos}, to="north")
+    assert charges(tmp_path) == [1, 0, 0]
+    # south, which did not, tells nothing
+    with pytest.raises(PartyError, match="'south'.*refuses"):
+        federation.call("noisy_moments", to="south")
+    assert charges(tmp_path) == [1, 0, 0]
+
+
+def agreement_of(federation):
+    path = f"{MomentsParty.__module__}:{MomentsParty.__qualname__}"
+    return {
+        "session": federation.session,
+        "roster": list(federation.roster),
+        "protocol": path,
+        "settings": TERMS.to_payload(),
+        "backend": {"name": "masking", "parameters": federation.backend.get_params()},
+        "data": federation.data,
+    }
+
+
+def test_a_forged_greeting_costs_nothing(hospitals, tmp_path):
+    rows = connect(hospitals, "icu").rows(["a"])
+    federation = rows.federate(MomentsParty, TERMS, "masking")
+    joined = federation.call("session.join", {"agreement": agreement_of(federation)})
+    hellos = {name: reply["hello"] for name, reply in joined.items()}
+    hellos["west"] = hellos["west"][:-1] + bytes([hellos["west"][-1] ^ 1])
+    with pytest.raises(PartyError, match="not signed"):
+        federation.call("session.meet", {"hellos": hellos})
+    assert charges(tmp_path) == [0, 0, 0]
+    assert charges(tmp_path, "reserved") == [0, 0, 0]
+
+
+def test_what_others_have_reserved_is_not_there(hospitals, tmp_path, monkeypatch):
+    rows = connect(hospitals, "icu").rows(["a"])
+    dataset = hospitals["north"]._site_file.datasets["icu"]
+    noise = MomentsTerms("none", BOUNDS, 15.0, 1e-6).noise(1, 3)
+    Account(dataset, noise, bytes(16), "somebody else's").reserve()
+    account = PrivacyAccountant(epsilon=99.0, delta=1e-3)
+    model = FederatedStandardScaler(
+        epsilon=15.0, delta=1e-6, bounds=(-5, 15), accountant=account
+    )
+    with pytest.raises(PartyError, match="'north'.*used up"):
+        model.fit(rows)
+    # reservations that come to nothing lapse
+    monkeypatch.setattr(_account, "RESERVED_FOR", _account.RESERVED_FOR * 0)
+    with pytest.raises(PartyError, match="'north'.*refuses"):
+        model.fit(rows)  # so do those of the session itself
+    monkeypatch.undo()
+    Account(dataset, noise, bytes(16), "somebody else's").release()
+    model.fit(rows)
+
+
+def test_a_refusal_after_the_charge_is_counted(hospitals, monkeypatch, tmp_path):
+    rows = connect(hospitals, "icu").rows(["a"])
+
+    def fail(self):
+        raise ValueError("a row of this site's")
+
+    monkeypatch.setattr("skprivbn.federation._host.PartyHost._check_rows", fail)
+    model = FederatedStandardScaler(epsilon=0.1, delta=1e-6, bounds=(-5, 15))
+    with pytest.raises(PartyError, match="'north'.*raised an error"):
+        model.fit(rows)
+    assert charges(tmp_path) == charges(tmp_path, "1.refused") == [1, 1, 1]
