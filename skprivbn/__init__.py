@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CollectiveBayesianNetwork": "bayesian_network",
     "DPCGMLearner": "graphical_model",
+    "FederatedBayesianNetwork": "structure",
     "FederatedGaussianBayesianNetwork": "structure",
     "FederatedNotearsADMM": "structure",
     "PPEMGaussianMixture": "mixture",

@@ -8,11 +8,14 @@ information theory; ``"bic"`` climbs a score. Both use an ordering if there is o
 import numpy as np
 from scipy.special import chdtrc, xlogy
 
+from skprivbn.bayesian_network._climbing import climb
 from skprivbn.bayesian_network._dag import (
     ancestors,
     apply_meek_rules,
     extend_to_dag,
 )
+from skprivbn.bayesian_network._greedy import add_parents
+from skprivbn.bayesian_network._local_scores import EdgeRules, LocalScores
 
 __all__ = [
     "METHODS",
@@ -85,24 +88,47 @@ def conditional_information(counts):
     return max(nats / total.sum(), 0.0), int((free_x * free_y).sum())
 
 
+class BicScores(LocalScores):
+    """The Bayesian information criterion of tables that are not about single rows."""
+
+    tolerance = TINY
+
+    def __init__(self, tables):
+        self.tables, self.n_variables = tables, len(tables.n_states)
+        self._known = {}
+
+    def score(self, child, parents):
+        """Return the score of a node with some parents."""
+        key = child, tuple(parents)
+        if key not in self._known:
+            self._known[key] = bic_score(self.tables, child, parents)
+        return self._known[key]
+
+    def added(self, child, parents, candidates):
+        """Return the scores with each of some candidates as one more parent."""
+        return np.array([self.score(child, sorted([*parents, v])) for v in candidates])
+
+    def fits(self, child, parents):
+        """Tell which further parents leave rows enough for a table."""
+        return np.array(
+            [self.tables.fits([*parents, child, v]) for v in range(self.n_variables)]
+        )
+
+    def fetch(self, asked):
+        """Count many tables at once."""
+        self.tables.fetch(
+            [*parents, v, child]
+            for child, parents, candidates in asked
+            for v in candidates
+        )
+
+
 def _greedy_bic(tables, ordering, max_parents, significance):
     """Add the best parent as long as the score rises, then drop what is not needed."""
+    scores = BicScores(tables)
     adjacency = np.zeros((len(tables.n_states),) * 2, dtype=bool)
     for position, node in enumerate(ordering):
-        parents, best = [], bic_score(tables, node, [])
-        while len(parents) < max_parents:
-            candidates = [
-                v
-                for v in ordering[:position]
-                if v not in parents and tables.fits([*parents, v, node])
-            ]
-            tables.fetch([*parents, v, node] for v in candidates)
-            scores = {v: bic_score(tables, node, [*parents, v]) for v in candidates}
-            winner = max(scores, key=scores.get, default=None)
-            if winner is None or scores[winner] <= best + TINY:
-                break
-            parents.append(winner)
-            best = scores[winner]
+        parents, _ = add_parents(scores, node, ordering[:position], max_parents)
         adjacency[drop_parents(tables, node, parents, parents), node] = True
     return adjacency
 
@@ -125,43 +151,8 @@ def drop_parents(tables, node, parents, suspects):
 
 def _climb_bic(tables, ordering, max_parents, significance):
     """Add, remove or turn the edge that raises the score most, until none does."""
-    n = len(tables.n_states)
-    adjacency, scores = np.zeros((n, n), dtype=bool), {}
-
-    def score(node, parents):
-        key = node, tuple(parents)
-        if key not in scores:
-            scores[key] = bic_score(tables, node, parents)
-        return scores[key]
-
-    def fits(parents, node):
-        return len(parents) <= max_parents and tables.fits([*parents, node])
-
-    while True:
-        parents = [np.flatnonzero(adjacency[:, v]).tolist() for v in range(n)]
-        above = [ancestors(adjacency, [v]) for v in range(n)]
-        changes = []
-        for u, v in np.argwhere(~np.eye(n, dtype=bool)).tolist():
-            if adjacency[u, v]:
-                changes.append([(v, [w for w in parents[v] if w != u])])
-                if not any(u in above[w] for w in parents[v] if w != u):
-                    turned = sorted([*parents[u], v])
-                    if fits(turned, u):
-                        changes.append([*changes[-1], (u, turned)])
-            elif v not in above[u]:
-                added = sorted([*parents[v], u])
-                if fits(added, v):
-                    changes.append([(v, added)])
-        tables.fetch([*chosen, v] for change in changes for v, chosen in change)
-        gains = [
-            sum(score(v, chosen) - score(v, parents[v]) for v, chosen in change)
-            for change in changes
-        ]
-        if not gains or max(gains) <= TINY:
-            return adjacency
-        for v, chosen in changes[int(np.argmax(gains))]:
-            adjacency[:, v] = False
-            adjacency[chosen, v] = True
+    rules = EdgeRules.free(len(tables.n_states), max_parents)
+    return climb(BicScores(tables), rules=rules)[0]
 
 
 class _Independence:

@@ -7,8 +7,10 @@ from skprivbn.structure.gaussian._federated import FederatedGaussianBayesianNetw
 from skprivbn.structure.gaussian._pooled_notears import Notears
 from skprivbn.structure.k2._pooled import K2StructureLearner
 from skprivbn.structure.k2._private import PrivateK2StructureLearner
+from skprivbn.structure.rows._federated import FederatedBayesianNetwork
 
 __all__ = [
+    "FederatedBayesianNetwork",
     "FederatedGaussianBayesianNetwork",
     "FederatedNotearsADMM",
     "K2StructureLearner",

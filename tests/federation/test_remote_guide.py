@@ -25,6 +25,7 @@ from skprivbn.preprocessing import (
     FederatedStandardScaler,
 )
 from skprivbn.structure import (
+    FederatedBayesianNetwork,
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
@@ -51,6 +52,7 @@ CASES = [
         ["ward", "died"],
         {},
     ),
+    (FederatedBayesianNetwork(), ["ward", "died"], {}),
     (FederatedDynotears(max_iter=2), NUMBERS, {"series": "ward"}),
     (FederatedGaussianBayesianNetwork("bic"), NUMBERS, {}),
     (FederatedKBinsDiscretizer(3), NUMBERS, {}),

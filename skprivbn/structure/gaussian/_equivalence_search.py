@@ -4,49 +4,20 @@ Partially directed graphs are boolean matrices with undirected edges present in 
 directions, as in :mod:`skprivbn.bayesian_network`.
 """
 
-from functools import cache
 from itertools import chain, combinations
 
 import numpy as np
 from scipy.special import ndtr
 
-from skprivbn.bayesian_network._dag import (
-    apply_meek_rules,
-    extend_to_dag,
-    to_cpdag,
-)
+from skprivbn.bayesian_network._dag import apply_meek_rules
+from skprivbn.bayesian_network._equivalence import ges as equivalence_search
+from skprivbn.bayesian_network._local_scores import LocalScores
 
 __all__ = ["ges", "pc"]
 
 
-def _subsets(items):
-    return chain.from_iterable(
-        combinations(items, size) for size in range(len(items) + 1)
-    )
-
-
-def _is_clique(adjacent, nodes):
-    block = adjacent[np.ix_(nodes, nodes)]
-    return block.sum() == len(nodes) * (len(nodes) - 1)
-
-
-def _semi_directed_path(pdag, start, end, blocked):
-    """Whether some path from `start` to `end` never goes against an arrow."""
-    seen = np.zeros(len(pdag), dtype=bool)
-    seen[list(blocked)] = True
-    todo = [start]
-    while todo:
-        node = todo.pop()
-        if node == end:
-            return True
-        if not seen[node]:
-            seen[node] = True
-            todo.extend(np.flatnonzero(pdag[node] & ~seen))
-    return False
-
-
-def ges(covariance, n_rows, *, penalty, max_subset=6):
-    """Greedy equivalence search with a Gaussian penalised likelihood.
+class CovarianceScores(LocalScores):
+    """Gaussian penalised likelihood of a variable given others.
 
     Parameters
     ----------
@@ -56,6 +27,38 @@ def ges(covariance, n_rows, *, penalty, max_subset=6):
         Rows behind it.
     penalty : float
         Cost of an edge; ``log(n) / 2`` is BIC.
+    """
+
+    tolerance = 1e-9
+
+    def __init__(self, covariance, n_rows, penalty):
+        self.covariance, self.n_rows, self.penalty = covariance, n_rows, penalty
+        self.n_variables, self._known = len(covariance), {}
+
+    def score(self, child, parents):
+        """Return the score of a variable with some parents."""
+        parents = sorted(parents)
+        key = child, tuple(parents)
+        if key not in self._known:
+            covariance = self.covariance
+            variance = covariance[child, child]
+            if parents:
+                cross = covariance[parents, child]
+                block = covariance[np.ix_(parents, parents)]
+                weights = np.linalg.lstsq(block, cross, rcond=1e-9)[0]
+                variance = max(variance - cross @ weights, 1e-9 * variance)
+            loss = 0.5 * self.n_rows * np.log(variance)
+            self._known[key] = -loss - self.penalty * len(parents)
+        return self._known[key]
+
+
+def ges(covariance, n_rows, *, penalty, max_subset=6):
+    """Greedy equivalence search with a Gaussian penalised likelihood.
+
+    Parameters
+    ----------
+    covariance, n_rows, penalty
+        As in :class:`CovarianceScores`.
     max_subset : int, default=6
         Bound on the undirected neighbours whose subsets are tried.
 
@@ -63,82 +66,9 @@ def ges(covariance, n_rows, *, penalty, max_subset=6):
     -------
     ndarray of bool of shape (d, d)
         The equivalence class, undirected edges in both directions.
-
-    References
-    ----------
-    Chickering. Optimal structure identification with greedy search. JMLR 2002.
     """
-    d = len(covariance)
-
-    @cache
-    def local(child, parents):
-        parents = sorted(parents)
-        variance = covariance[child, child]
-        if parents:
-            cross = covariance[parents, child]
-            block = covariance[np.ix_(parents, parents)]
-            weights = np.linalg.lstsq(block, cross, rcond=1e-9)[0]
-            variance = max(variance - cross @ weights, 1e-9 * variance)
-        return -0.5 * n_rows * np.log(variance) - penalty * len(parents)
-
-    def forward_moves(cpdag):
-        adjacent = cpdag | cpdag.T
-        linked = [set(np.flatnonzero(row).tolist()) for row in adjacent]
-        for y in range(d):
-            parents = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
-            neighbours = np.flatnonzero(cpdag[:, y] & cpdag[y]).tolist()
-            for x in set(range(d)) - linked[y] - {y}:
-                both = [node for node in neighbours if node in linked[x]]
-                only = [node for node in neighbours if node not in linked[x]]
-                for chosen in _subsets(only[:max_subset]):
-                    block = [*both, *chosen]
-                    given = parents | set(block)
-                    gain = local(y, given | {x}) - local(y, given)
-                    if gain > 1e-9 and _is_clique(adjacent, block):
-                        yield gain, x, y, block, chosen
-
-    def backward_moves(cpdag, x, y):
-        adjacent = cpdag | cpdag.T
-        undirected = cpdag & cpdag.T
-        parents = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist()) - {x}
-        both = np.flatnonzero(undirected[y] & adjacent[x]).tolist()
-        for chosen in _subsets(both[:max_subset]):
-            block = [node for node in both if node not in chosen]
-            given = parents | set(block)
-            gain = local(y, given) - local(y, given | {x})
-            if gain > 1e-9 and _is_clique(adjacent, block):
-                yield gain, chosen
-
-    cpdag = np.zeros((d, d), dtype=bool)
-    while True:
-        best_first = sorted(
-            forward_moves(cpdag), key=lambda move: (-move[0], *move[1:3])
-        )
-        for _, x, y, block, chosen in best_first:
-            if not _semi_directed_path(cpdag, y, x, block):
-                cpdag[x, y] = True
-                cpdag[y, list(chosen)] = False
-                cpdag = to_cpdag(extend_to_dag(cpdag))
-                break
-        else:
-            break
-    while True:
-        moves = [
-            (gain, x, y, chosen)
-            for x in range(d)
-            for y in range(d)
-            if cpdag[x, y]
-            for gain, chosen in backward_moves(cpdag, x, y)
-        ]
-        if not moves:
-            return cpdag
-        _, x, y, chosen = max(moves, key=lambda move: move[0])
-        cpdag[x, y] = cpdag[y, x] = False
-        for node in chosen:
-            cpdag[node, y] = False
-            if cpdag[x, node] and cpdag[node, x]:
-                cpdag[node, x] = False
-        cpdag = to_cpdag(extend_to_dag(cpdag))
+    scores = CovarianceScores(covariance, n_rows, penalty)
+    return equivalence_search(scores, max_subset=max_subset)
 
 
 def pc(covariance, n_rows, *, significance=0.01, max_condition=None):

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skprivbn.bayesian_network._climbing import climb
 from skprivbn.bayesian_network._dag import is_acyclic
+from skprivbn.bayesian_network._local_scores import EdgeRules, LocalScores
 
 __all__ = ["FeatureMoments", "edge_penalty", "graph_score", "hill_climb"]
 
@@ -196,70 +198,62 @@ def hill_climb(
     penalty = _default_penalty(moments) if penalty is None else penalty
     supported = max(1, int((n - 2) // (2 * moments.n_features)))
     most = supported if max_parents is None else min(max_parents, supported)
-    now, added, removed = np.empty(d), np.empty((d, d)), np.empty((d, d))
-
-    def rescore(child):
-        parents = np.flatnonzero(graph[:, child])
-        values = moments.residuals(child, parents)
-        if not equal_variances:
-            values = [np.log(v) for v in values]
-        now[child], added[:, child], removed[:, child] = values
-
-    def gain(change):
-        # a change of the summed residual variance, or of the summed logarithms
-        if equal_variances:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                change = d * np.log1p(np.maximum(change / now.sum(), -1.0 + 1e-15))
-        return -0.5 * n * change
-
-    for child in range(d):
-        rescore(child)
-    reach = _closure(graph)
-    itself = np.eye(d, dtype=bool)
-    while True:
-        full = graph.sum(axis=0) >= most
-        to_add, to_remove = added - now, removed - now
-        allowed = ~(graph | reach.T | itself | full)
-        adding = np.where(allowed, gain(to_add) - penalty, -np.inf)
-        removing = np.where(graph, gain(to_remove) + penalty, -np.inf)
-        # turning i -> j round needs that it is the only way from i to j
-        detour = (graph.astype(np.float32) @ reach.astype(np.float32)) > 0
-        turnable = graph & ~detour & ~full[:, None]
-        turning = np.where(turnable, gain(to_remove + to_add.T), -np.inf)
-        best = max(moves.max() for moves in (adding, removing, turning))
-        if best <= 1e-9 * n:
-            break
-        if adding.max() == best:
-            i, j = np.unravel_index(adding.argmax(), adding.shape)
-            graph[i, j] = True
-            reach |= np.outer(reach[:, i] | itself[i], reach[j] | itself[j])
-            rescore(j)
-            continue
-        turn = turning.max() == best
-        moves = turning if turn else removing
-        i, j = np.unravel_index(moves.argmax(), moves.shape)
-        graph[i, j] = False
-        rescore(j)
-        if turn:
-            graph[j, i] = True
-            rescore(i)
-        reach = _closure(graph)
+    scores = ResidualScores(moments, equal_variances, penalty)
+    graph, _ = climb(scores, graph, rules=EdgeRules.free(d, most))
     score = graph_score(
         moments, graph, equal_variances=equal_variances, penalty=penalty
     )
     return graph, score
 
 
+class ResidualScores(LocalScores):
+    """Residual variances of families, or their logarithms, and what changes gain.
+
+    Parameters
+    ----------
+    moments : FeatureMoments
+    equal_variances : bool
+        Whether all variables share one noise variance: then variances add up, and
+        otherwise logarithms do.
+    penalty : float
+        Cost of an edge.
+    """
+
+    def __init__(self, moments, equal_variances, penalty):
+        self.moments, self.equal_variances = moments, equal_variances
+        self.penalty, self._known = penalty, {}
+        self.n_variables = moments.n_variables
+        self.tolerance = 1e-9 * moments.n_rows
+
+    def _residuals(self, child, parents):
+        key = child, tuple(parents)
+        if key not in self._known:
+            values = self.moments.residuals(child, np.array(parents, dtype=int))
+            if not self.equal_variances:
+                values = [np.log(v) for v in values]
+            self._known[key] = values
+        return self._known[key]
+
+    def score(self, child, parents):
+        """Return what is left of a variable given its parents."""
+        return self._residuals(child, parents)[0]
+
+    def added(self, child, parents, candidates):
+        """Return the same with one more parent."""
+        return self._residuals(child, parents)[1][candidates]
+
+    def removed(self, child, parents):
+        """Return the same without one parent."""
+        return self._residuals(child, parents)[2][parents]
+
+    def gain(self, change, now, n_edges):
+        """Return how much the penalised log-likelihood rises."""
+        n, d = self.moments.n_rows, self.n_variables
+        if self.equal_variances:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                change = d * np.log1p(np.maximum(change / now.sum(), -1.0 + 1e-15))
+        return -0.5 * n * change - n_edges * self.penalty
+
+
 def _default_penalty(moments):
     return edge_penalty(moments.n_rows, moments.n_variables, moments.n_features)
-
-
-def _closure(graph):
-    """Which node reaches which by one edge or more."""
-    reach = graph.copy()
-    while True:
-        paths = reach.astype(np.float32)
-        further = reach | ((paths @ paths) > 0)
-        if further.sum() == reach.sum():
-            return reach
-        reach = further

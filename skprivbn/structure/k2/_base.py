@@ -15,6 +15,7 @@ from skprivbn.utils._sklearn import Interval, StrOptions
 __all__ = [
     "SEARCH_CONSTRAINTS",
     "K2NetworkMixin",
+    "check_found",
     "check_ordering",
     "check_table_sizes",
     "encode_columns",
@@ -52,7 +53,7 @@ def encode_columns(X, names, declared=None):
     """
     found = [_distinct(name, column) for name, column in zip(names, X.T)]
     states = [
-        labels or _check_found(name, occur)
+        labels or check_found(name, occur)
         for name, labels, occur in zip(names, declared or [None] * len(names), found)
     ]
     largest = max((len(labels) for labels in states), default=1)
@@ -77,7 +78,7 @@ def _distinct(name, column):
     return labels
 
 
-def _check_found(name, labels):
+def check_found(name, labels):
     """Return the labels of a column in order, whole numbers as integers."""
     labels = sorted_states(np.fromiter(labels, dtype=object))
     if len(labels) > MAX_STATES:

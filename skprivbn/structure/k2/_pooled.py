@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._checks import known_states
+from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
@@ -16,8 +16,10 @@ from skprivbn.structure.k2._base import (
     check_table_sizes,
     encode_columns,
 )
-from skprivbn.structure.k2._scores import FRACTION_BITS, family_counts
-from skprivbn.structure.k2._search import k2_search
+from skprivbn.structure.k2._scores import FRACTION_BITS
+from skprivbn.structure.rows._scores import TableScores
+from skprivbn.structure.rows._search import greedy_search
+from skprivbn.structure.rows._tables import AskedTables
 from skprivbn.utils import column_names
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import _fit_context
@@ -75,6 +77,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
     See Also
     --------
     PrivateK2StructureLearner : The same on columns of several parties.
+    FederatedBayesianNetwork : The same, and other searches, on rows of several parties.
 
     References
     ----------
@@ -136,24 +139,19 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         codes, states = encode_columns(X, names, declared)
         n_states = [len(labels) for labels in states]
         check_table_sizes(n_states, ordering, self.max_parents)
-        parents, scores = k2_search(
-            codes,
-            n_states,
-            ordering,
-            self.max_parents,
-            self.criterion,
-            self.equivalent_sample_size,
+        tables = AskedTables.from_rows(codes, n_states)
+        scores = TableScores(
+            tables, len(codes), self.criterion, self.equivalent_sample_size
         )
+        rules = EdgeRules.free(len(names), self.max_parents)
+        parents, found = greedy_search(scores, ordering, rules)
         self._set_structure(names, parents, ordering)
-        self.log_score_ = sum(scores.values()) / (1 << FRACTION_BITS)
+        self.log_score_ = sum(found.values()) / (1 << FRACTION_BITS)
         self.network_ = BayesianNetwork.from_counts(
             names,
             states,
             self.parents_,
-            [
-                np.asarray(family_counts(codes, [*parents[v], v], n_states))
-                for v in range(len(names))
-            ],
+            [tables.family(parents[v], v) for v in range(len(names))],
             alpha=1.0,
         )
         return self

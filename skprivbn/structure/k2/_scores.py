@@ -21,7 +21,6 @@ __all__ = [
     "CRITERIA",
     "FRACTION_BITS",
     "ScoreTerms",
-    "family_counts",
     "score_terms",
 ]
 
@@ -175,25 +174,3 @@ def score_terms(
             table[part] = np.rint(values * scale)
     tables.setflags(write=False)
     return ScoreTerms(*tables, round(float(constant) * scale))
-
-
-def family_counts(codes, variables, n_states):
-    """Count the joint configurations of some variables.
-
-    Parameters
-    ----------
-    codes : ndarray of int, shape (n_samples, n_features)
-    variables : sequence of int
-        Columns, one axis each.
-    n_states : sequence of int
-        Number of states of every column.
-
-    Returns
-    -------
-    counts : ndarray of int64
-    """
-    shape = tuple(n_states[v] for v in variables)
-    joint = np.zeros(len(codes), dtype=np.int64)
-    for v in variables:
-        joint = joint * n_states[v] + codes[:, v]
-    return np.bincount(joint, minlength=int(np.prod(shape))).reshape(shape)

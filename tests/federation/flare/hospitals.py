@@ -18,6 +18,7 @@ max_exact_fits = {max_exact_fits}
 estimators = [
     "CollectiveBayesianNetwork",
     "DPCGMLearner",
+    "FederatedBayesianNetwork",
     "FederatedDynotears",
     "FederatedGaussianBayesianNetwork",
     "FederatedKBinsDiscretizer",

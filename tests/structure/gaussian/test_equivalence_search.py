@@ -3,13 +3,14 @@ import pytest
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import (
+    extend_to_dag,
     is_acyclic,
     markov_equivalent,
     skeleton,
     to_cpdag,
 )
 from skprivbn.datasets import make_linear_sem
-from skprivbn.structure.gaussian._equivalence_search import extend_to_dag, ges, pc
+from skprivbn.structure.gaussian._equivalence_search import ges, pc
 
 N = 1e10  # as good as the population: near-cancelling paths count as paths
 

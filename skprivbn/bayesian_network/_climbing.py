@@ -1,0 +1,196 @@
+"""Hill climbing over directed acyclic graphs: one search for every kind of score."""
+
+import numpy as np
+
+from skprivbn.bayesian_network._local_scores import EdgeRules
+
+__all__ = ["climb", "climb_from_random_changes"]
+
+
+def climb(scores, start=None, *, rules=None, tabu_length=0):
+    """Add, turn or remove the edge that raises the score most, until none does.
+
+    All single-edge changes are compared at once; after a change only the nodes that
+    it touches are scored again, and only for changes that are possible.
+
+    Parameters
+    ----------
+    scores : LocalScores
+    start : ndarray of bool of shape (d, d), default=None
+        Acyclic graph that keeps the rules; the one with the required edges if None.
+    rules : EdgeRules, default=None
+        None allows every edge.
+    tabu_length : int, default=0
+        How many steps to go on downhill from the best graph so far, while the last so
+        many pairs of nodes that were changed stay as they are.
+
+    Returns
+    -------
+    adjacency : ndarray of bool of shape (d, d)
+    score : float or int
+        Sum of the scores of its families.
+    """
+    rules = EdgeRules.free(scores.n_variables) if rules is None else rules
+    walk = _Walk(scores, rules, rules.required if start is None else start)
+    best, highest, n_down = walk.graph.copy(), walk.total, 0
+    frozen = []
+    while True:
+        gain, kind, i, j = walk.best_change(frozen)
+        uphill = gain > scores.tolerance
+        if not uphill and (n_down >= tabu_length or gain == -np.inf):
+            return best, highest
+        walk.change(kind, i, j)
+        if tabu_length:
+            frozen = [*frozen, (i, j), (j, i)][-2 * tabu_length :]
+        # a step may be uphill and still end below the best
+        if not tabu_length or walk.total > highest + scores.tolerance:
+            best, highest, n_down = walk.graph.copy(), walk.total, 0
+        else:
+            n_down += 1
+
+
+def climb_from_random_changes(scores, graph, highest, n_restarts, rng, **options):
+    """Climb again from changed copies of the best graph, and keep the best end.
+
+    Parameters
+    ----------
+    scores : LocalScores
+    graph, highest
+        What :func:`climb` returned.
+    n_restarts : int
+    rng : RandomState
+    **options
+        Of :func:`climb`.
+
+    Returns
+    -------
+    adjacency : ndarray of bool of shape (d, d)
+    score : float or int
+    """
+    rules = options.get("rules") or EdgeRules.free(scores.n_variables)
+    for _ in range(n_restarts):
+        start = _shake(graph, rules, rng)
+        end, score = climb(scores, start, **options)
+        if score > highest + scores.tolerance:
+            graph, highest = end, score
+    return graph, highest
+
+
+def _shake(graph, rules, rng):
+    """Remove a quarter of the edges that need not be there."""
+    start = graph.copy()
+    edges = np.argwhere(graph & ~rules.required)
+    n_removed = -(-len(edges) // 4)
+    for i, j in edges[rng.permutation(len(edges))[:n_removed]]:
+        start[i, j] = False
+    return start
+
+
+class _Walk:
+    """A graph on its way up, and what single changes of it are worth."""
+
+    def __init__(self, scores, rules, start):
+        d = scores.n_variables
+        self.scores, self.rules = scores, rules
+        self.graph = np.array(start, dtype=bool)
+        self.reach = closure(self.graph)
+        self.now, self.fits = np.zeros(d), np.ones((d, d), dtype=bool)
+        # unknown entries are asked for once a change that needs them is possible
+        self.added, self.removed = np.full((2, d, d), np.nan)
+        self._touch(range(d))
+        self._ask(*self._possible())
+
+    @property
+    def total(self):
+        """Sum of the scores of all families."""
+        return self.now.sum()
+
+    def best_change(self, frozen=()):
+        """Return the gain of the best change, its kind and its edge."""
+        addable, removable, turnable = self._possible()
+        for i, j in frozen:
+            addable[i, j] = removable[i, j] = turnable[i, j] = False
+        self._ask(addable, removable, turnable)
+        to_add, to_remove = self.added - self.now, self.removed - self.now
+        best = -np.inf, None, 0, 0
+        for kind, possible, change, n_edges in (
+            ("add", addable, to_add, 1),
+            ("turn", turnable, to_remove + to_add.T, 0),
+            ("remove", removable, to_remove, -1),
+        ):
+            if possible.any():
+                gains = self.scores.gain(change, self.now, n_edges)
+                gains = np.where(possible, gains, -np.inf)
+                i, j = np.unravel_index(gains.argmax(), gains.shape)
+                if gains[i, j] > best[0]:
+                    best = gains[i, j], kind, int(i), int(j)
+        return best
+
+    def change(self, kind, i, j):
+        """Make a change."""
+        self.graph[i, j] = kind == "add"
+        self.graph[j, i] = kind == "turn"
+        if kind == "add":
+            up, down = self.reach[:, i].copy(), self.reach[j].copy()
+            up[i] = down[j] = True
+            self.reach |= np.outer(up, down)
+        else:
+            self.reach = closure(self.graph)
+        self._touch([i, j] if kind == "turn" else [j])
+        self._score()
+
+    def _parents(self, child):
+        return np.flatnonzero(self.graph[:, child]).tolist()
+
+    def _touch(self, children):
+        """Forget the scores of nodes with other parents than before."""
+        self.touched = list(children)
+        self.added[:, self.touched] = self.removed[:, self.touched] = np.nan
+        for child in self.touched:
+            self.fits[:, child] = self.scores.fits(child, self._parents(child))
+
+    def _score(self):
+        for child in self.touched:
+            parents = self._parents(child)
+            self.now[child] = self.scores.score(child, parents)
+            self.removed[parents, child] = self.scores.removed(child, parents)
+        self.touched = []
+
+    def _possible(self):
+        """Return which edges can be added, removed and turned round."""
+        graph, allowed = self.graph, self.rules.allowed
+        room = allowed & self.fits & (graph.sum(axis=0) < self.rules.max_parents)
+        addable = room & ~(graph | self.reach.T)
+        removable = graph & ~self.rules.required
+        return addable, removable, removable & room.T & ~self._detours()
+
+    def _detours(self):
+        """Which edges i -> j have another way from i to j: they cannot be turned."""
+        detours = np.zeros_like(self.graph)
+        tails, heads = np.nonzero(self.graph)
+        detours[tails, heads] = (self.graph[tails] & self.reach[:, heads].T).any(axis=1)
+        return detours
+
+    def _ask(self, addable, removable, turnable):
+        """Get the scores of further parents that are not known yet."""
+        unknown = (addable | turnable.T) & np.isnan(self.added)
+        asked = [
+            (child, self._parents(child), np.flatnonzero(unknown[:, child]).tolist())
+            for child in np.flatnonzero(unknown.any(axis=0)).tolist()
+        ]
+        self.scores.fetch(asked)
+        self._score()
+        for child, parents, candidates in asked:
+            found = self.scores.added(child, parents, candidates)
+            self.added[candidates, child] = found
+
+
+def closure(graph):
+    """Which node reaches which by one edge or more."""
+    reach = graph.copy()
+    while True:
+        paths = reach.astype(np.float32)
+        further = reach | ((paths @ paths) > 0)
+        if further.sum() == reach.sum():
+            return reach
+        reach = further

@@ -1,0 +1,1 @@
+"""Networks from rows of several parties, through tables that they add up."""

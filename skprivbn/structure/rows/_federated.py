@@ -1,0 +1,353 @@
+"""Discrete networks from rows of several parties."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.bayesian_network._checks import (
+    check_ordering,
+    check_parents,
+    known_states,
+    per_node,
+)
+from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
+from skprivbn.bayesian_network._labels import encode, is_missing
+from skprivbn.crypto import BACKENDS, AdditiveBackend
+from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.protocols import ModelParty
+from skprivbn.protocols._applied import add_scores
+from skprivbn.structure.k2._base import check_found, check_table_sizes
+from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
+from skprivbn.structure.rows._edges import edge_rules
+from skprivbn.structure.rows._protocol import (
+    RowTablesParty,
+    RowTablesTerms,
+    agree_on_states,
+    sum_tables,
+)
+from skprivbn.structure.rows._scores import TableScores
+from skprivbn.structure.rows._search import SEARCHES, search
+from skprivbn.structure.rows._tables import AskedTables
+from skprivbn.utils import column_names
+from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import RandomStateLike, TableLike
+
+__all__ = ["FederatedBayesianNetwork"]
+
+#: more sets of columns than these are counted, not named, in the ledger
+_LISTED = 500
+
+
+class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimator):
+    """Learn a discrete Bayesian network from rows that several parties hold.
+
+    The search for a graph runs where no rows are. Whenever it needs a contingency
+    table, the parties count their own rows and add the counts up without showing
+    them: many tables in a round, only those that the search asks for, and none of them
+    twice. The network is the one that pooled rows would give, to the last edge.
+
+    Read more in the :ref:`User Guide <structure_rows>`.
+
+    Parameters
+    ----------
+    method : {"hill_climbing", "ges", "k2"}, default="hill_climbing"
+        How to search for the graph.
+
+        - "hill_climbing" adds, turns or removes the edge that raises the score most.
+        - "ges" does so with classes of graphs that imply the same independences [1]_,
+          and climbs on from a member of the class that it finds.
+        - "k2" goes through the columns in a given order and adds parents to each [2]_.
+
+    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic"}, default="bic"
+        Score of a family: the exact score of Cooper and Herskovits, its
+        approximation by Stirling's formula, the same without constants, the
+        likelihood-equivalent uniform score, or the Bayesian information criterion.
+    equivalent_sample_size : float, default=10.0
+        Prior weight of ``criterion="bdeu"``.
+    max_parents : int, default=3
+        Most parents of a column.
+    ordering : array-like of str or int, default=None
+        For "k2": all columns, by name or position, parents before children. None takes
+        the order of the columns.
+    structure : mapping of str to sequence of str, default=None
+        Parents of every column, if known: then only probabilities are learnt.
+    required_edges : list of (parent, child), default=None
+        Edges that the graph must have, by name or position.
+    forbidden_edges : list of (parent, child), default=None
+        Edges that it must not have.
+    tiers : list of lists, default=None
+        All columns in groups, such as those of different times: no edge leads from a
+        later group to an earlier one.
+    tabu_length : int, default=0
+        For "hill_climbing" and "ges": how many steps the search goes on downhill, in
+        case that there is a higher place behind.
+    n_restarts : int, default=0
+        For "hill_climbing" and "ges": how often a quarter of the edges is removed at
+        random from the best graph, to climb again from there.
+    alpha : float, default=1.0
+        Pseudo-count of every cell of a table; 0 gives maximum likelihood.
+    states : mapping or list, default=None
+        Public states of every column: labels, or their number k for 0, ..., k - 1.
+        None takes the categories of a dataframe, and lets each party tell the labels
+        of other columns. Cross-validation needs them: a label that is missing in one
+        part of the rows would be unknown to the network learnt there.
+    min_cell_count : int, default=0
+        Cells of a table with fewer rows of a party count as empty there, because small
+        cells expose people. What comes out then differs from pooled rows.
+    backend : str or AdditiveBackend, default="masking"
+        How tables are hidden while they are added. The coordinator learns the sum:
+        with key-holder backends it is therefore summed under masks too.
+    random_state : int, RandomState instance or None, default=None
+        Chooses what `n_restarts` removes.
+
+    Attributes
+    ----------
+    network_ : BayesianNetwork
+        Structure, and probabilities (count + alpha) / (total + states * alpha).
+    parents_ : dict of str to list of str
+        Parents of every column; with "k2" in the order in which they were found.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        The graph; entry (i, j) is an edge from i to j.
+    cpdag_ : ndarray of bool of shape (n_features, n_features)
+        Its Markov equivalence class, undirected edges in both directions.
+    log_score_ : float
+        Sum of the scores of all families.
+    tables_ : list of tuple of str
+        Columns of every table that became known.
+    n_samples_ : int
+        Rows of all parties.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    K2StructureLearner : The same as ``method="k2"`` on a pooled table.
+    PrivateK2StructureLearner : For columns of several parties.
+    FederatedGaussianBayesianNetwork : For continuous columns.
+
+    References
+    ----------
+    .. [1] D. Chickering, "Optimal Structure Identification with Greedy Search", JMLR
+       3, 2002.
+    .. [2] G. Cooper, E. Herskovits, "A Bayesian Method for the Induction of
+       Probabilistic Networks from Data", Machine Learning 9, 1992.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skprivbn.datasets import load_asia
+    >>> from skprivbn.structure import FederatedBayesianNetwork
+    >>> asia = load_asia()
+    >>> X = pd.DataFrame(asia.sample(3000, random_state=0), columns=asia.nodes)
+    >>> party = [f"hospital {i % 3}" for i in range(3000)]
+    >>> model = FederatedBayesianNetwork().fit(X, party=party)
+    >>> sorted(model.network_.parents["either"])
+    ['lung', 'tub']
+    """
+
+    protocols = (RowTablesParty, ModelParty)
+    _parameter_constraints = {
+        "method": [StrOptions(set(SEARCHES))],
+        "criterion": [StrOptions(set(CRITERIA))],
+        "equivalent_sample_size": [Interval(Real, 0, None, closed="neither")],
+        "max_parents": [Interval(Integral, 0, None, closed="left")],
+        "ordering": ["array-like", None],
+        "structure": [HasMethods("items"), None],
+        "required_edges": [list, tuple, None],
+        "forbidden_edges": [list, tuple, None],
+        "tiers": [list, tuple, None],
+        "tabu_length": [Interval(Integral, 0, None, closed="left")],
+        "n_restarts": [Interval(Integral, 0, None, closed="left")],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "states": [Mapping, list, tuple, None],
+        "min_cell_count": [Interval(Integral, 0, None, closed="left")],
+        "backend": BACKEND_CONSTRAINT,
+        "random_state": ["random_state"],
+    }
+    _backends = BACKENDS
+
+    def __init__(
+        self,
+        method: str = "hill_climbing",
+        *,
+        criterion: str = "bic",
+        equivalent_sample_size: float = 10.0,
+        max_parents: int = 3,
+        ordering: ArrayLike | None = None,
+        structure: Mapping[str, Sequence[str]] | None = None,
+        required_edges: Sequence[tuple] | None = None,
+        forbidden_edges: Sequence[tuple] | None = None,
+        tiers: Sequence[Sequence] | None = None,
+        tabu_length: int = 0,
+        n_restarts: int = 0,
+        alpha: float = 1.0,
+        states: Mapping | Sequence | None = None,
+        min_cell_count: int = 0,
+        backend: str | AdditiveBackend = "masking",
+        random_state: RandomStateLike = None,
+    ) -> None:
+        self.method = method
+        self.criterion = criterion
+        self.equivalent_sample_size = equivalent_sample_size
+        self.max_parents = max_parents
+        self.ordering = ordering
+        self.structure = structure
+        self.required_edges = required_edges
+        self.forbidden_edges = forbidden_edges
+        self.tiers = tiers
+        self.tabu_length = tabu_length
+        self.n_restarts = n_restarts
+        self.alpha = alpha
+        self.states = states
+        self.min_cell_count = min_cell_count
+        self.backend = backend
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        return tags
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+    ) -> Self:
+        """Learn the network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
+                RemoteRows
+            Discrete values of all parties' rows.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        partition = check_horizontal(self, X, party, dtype=None)
+        names = column_names(self)
+        known = self._known_parents(names)
+        rules = self._rules(names)
+        ordering = check_ordering(self.ordering, names)
+        declared = known_states(self.states, names, partition.categories)
+        declared = declared or [None] * len(names)
+        check_values(partition, names, declared)
+        terms = RowTablesTerms(
+            names=names,
+            states=declared,
+            max_parents=max(map(len, known.values())) if known else self.max_parents,
+            min_cell_count=self.min_cell_count,
+            missing="error",
+        )
+        with self._federate(partition, RowTablesParty, terms) as federation:
+            states, self.n_samples_ = agree_on_states(federation)
+            tables = AskedTables(
+                [len(labels) for labels in states],
+                sum_tables(federation),
+                consistent=self.min_cell_count <= 1,
+            )
+            scores = TableScores(
+                tables, self.n_samples_, self.criterion, self.equivalent_sample_size
+            )
+            if known is None and self.method == "k2":
+                check_table_sizes(tables.n_states, ordering, self.max_parents)
+            parents = known or search(
+                self.method,
+                scores,
+                rules,
+                ordering=ordering,
+                tabu_length=self.tabu_length,
+                n_restarts=self.n_restarts,
+                random_state=check_random_state(self.random_state),
+            )
+            scores.fetch([(v, found, []) for v, found in parents.items()])
+            tables.fetch((parents[v], [v]) for v in range(len(names)))
+            counts = [tables.family(parents[v], v) for v in range(len(names))]
+        total = sum(scores.score(v, found) for v, found in parents.items())
+        self.log_score_ = total / (1 << FRACTION_BITS)
+        self._set_network(names, states, parents, counts)
+        self.tables_ = [tuple(names[v] for v in key) for key in tables.asked]
+        self.ledger_ = federation.ledger
+        self._describe()
+        return self
+
+    def _set_network(self, names, states, parents, counts):
+        self.parents_ = {
+            name: [names[u] for u in parents[v]] for v, name in enumerate(names)
+        }
+        self.network_ = BayesianNetwork.from_counts(
+            names, states, self.parents_, counts, alpha=self.alpha
+        )
+        self.adjacency_matrix_ = np.array(self.network_.adjacency_matrix)
+        self.cpdag_ = self.network_.to_cpdag()
+
+    def _known_parents(self, names):
+        """Return the parents that are given, if they are."""
+        if self.structure is None:
+            return None
+        for option in ("required_edges", "forbidden_edges", "tiers", "ordering"):
+            if getattr(self, option) is not None:
+                raise ValueError(f"structure= has all edges: leave out {option}=")
+        given = per_node(self.structure, names, "structure", default=())
+        place = {name: v for v, name in enumerate(names)}
+        return {
+            place[node]: [place[u] for u in check_parents(node, parents, names)]
+            for node, parents in given.items()
+        }
+
+    def _rules(self, names):
+        return edge_rules(
+            names,
+            self.max_parents,
+            self.required_edges,
+            self.forbidden_edges,
+            self.tiers,
+        )
+
+    def _add_scores(self, X, sample_weight):
+        return add_scores(self, X, sample_weight, dtype=None, ensure_all_finite=False)
+
+    def _describe(self):
+        """Say in the ledger which tables became known."""
+        sizes = Counter(map(len, self.tables_))
+        what = ", ".join(f"{n} of {size} columns" for size, n in sorted(sizes.items()))
+        if len(self.tables_) <= _LISTED:
+            what = "; ".join(" x ".join(table) for table in self.tables_)
+        else:
+            what += ", listed in tables_"
+        self.ledger_.learns(COORDINATOR, f"contingency tables of all rows: {what}")
+        if self.min_cell_count > 1:
+            self.ledger_.note(
+                f"cells with fewer than {self.min_cell_count} rows of a party count as "
+                "empty there; tables that overlap may still tell what was left out"
+            )
+
+
+def check_values(partition, names, declared):
+    """Say what is wrong with rows at hand; remote parties only refuse."""
+    if not isinstance(partition, HorizontalPartition):
+        return
+    for block in partition._blocks.values():
+        for name, labels, column in zip(names, declared, block["X"].T):
+            if labels is None:
+                check_found(name, {x for x in column.tolist() if not is_missing(x)})
+            else:
+                encode(column[:, None], [name], {name: labels})

@@ -1,0 +1,227 @@
+"""Tables of rows at several parties, added up: both sides of the conversation."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from skprivbn.bayesian_network._checks import check_states
+from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
+from skprivbn.federation import Party, PartyRefusal, Terms, operation
+from skprivbn.structure.k2._base import MAX_STATES, check_found
+from skprivbn.structure.rows._tables import (
+    MAX_CELLS,
+    ROUND_CELLS,
+    count_extended,
+    one_hot,
+)
+
+__all__ = ["RowTablesParty", "RowTablesTerms", "agree_on_states", "sum_tables"]
+
+
+@dataclass(frozen=True)
+class RowTablesTerms(Terms):
+    """Which tables may be asked for, and what is left out of them.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the columns.
+    states : list of (list or None)
+        Labels of every column; None where parties are to tell theirs.
+    max_parents : int
+        A table has at most one variable more.
+    min_cell_count : int
+        Cells with fewer rows of a party count as empty there.
+    missing : {"error", "skip"}
+        Whether entries may be missing; rows are left out of tables that need them.
+    """
+
+    names: list[str]
+    states: list[list[Any] | None]
+    max_parents: int
+    min_cell_count: int
+    missing: Literal["error", "skip"]
+
+    def check(self):
+        """Refuse names and labels that are none."""
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("names: a column is named twice")
+        if len(self.states) != len(self.names):
+            raise ValueError("states: one list for each column")
+        for name, labels in zip(self.names, self.states):
+            if labels is not None:
+                check_states(name, labels)
+        if self.max_parents < 0 or self.min_cell_count < 0:
+            raise ValueError("max_parents, min_cell_count: at least 0")
+
+    def memory(self, n_features):
+        """Return a code and an indicator per label, and the tables of a round."""
+        n_labels = sum(len(labels or [0] * MAX_STATES) for labels in self.states)
+        return n_features + n_labels, 2 * ROUND_CELLS
+
+
+class RowTablesParty(Party):
+    """A holder of rows that counts them whenever a search needs a table."""
+
+    terms: Any = RowTablesTerms
+
+    def prepare(self):
+        """Check that the terms are about the own columns."""
+        self.X = np.asarray(self.block["X"])
+        if self.X.ndim != 2 or self.X.shape[1] != len(self.terms.names):
+            raise PartyRefusal("invalid-data")
+        self.codes, self.answered = None, set()
+
+    def schedule(self):
+        """Labels, if they are not public; the number of rows; tables."""
+        if None in self.terms.states:
+            yield "labels"
+        yield "size"
+        while True:
+            yield "tables"
+
+    @operation(tells="the labels that occur in columns without declared states")
+    def labels(self):
+        """Tell the labels of columns that nobody has declared."""
+        found = []
+        for name, declared, column in zip(
+            self.terms.names, self.terms.states, self.X.T
+        ):
+            labels = [] if declared is not None else sorted_states(column)
+            try:
+                found.append(check_found(name, labels) if labels else [])
+            except ValueError:
+                raise PartyRefusal("invalid-data") from None
+        return {"labels": found}
+
+    @operation(tells="its number of rows", hears="labels of all columns", exact=True)
+    def size(self, states):
+        """Turn labels into codes and count the rows."""
+        names, terms = self.terms.names, self.terms
+        try:
+            labels = {
+                name: check_states(name, declared if declared is not None else told)
+                for name, declared, told in zip(
+                    names, terms.states, states, strict=True
+                )
+            }
+            self.codes = encode(self.X, names, labels)
+        except (TypeError, ValueError):
+            raise PartyRefusal("invalid-data") from None
+        if terms.missing == "error" and (self.codes == MISSING).any():
+            raise PartyRefusal("invalid-data")
+        self.n_states = [len(labels[name]) for name in names]
+        self.indicators = one_hot(self.codes, self.n_states)
+        return self.hide(np.array([len(self.codes)]))
+
+    @operation(
+        tells="contingency tables of its rows",
+        hears="which columns to count together",
+        exact=True,
+    )
+    def tables(self, asked):
+        """Count tables that were not asked for before."""
+        parts = [
+            count_extended(self.codes, self.n_states, base, found, self.indicators)
+            for base, found in self._check_asked(asked)
+        ]
+        counts = np.concatenate(parts)
+        counts[counts < self.terms.min_cell_count] = 0
+        return self.hide(counts)
+
+    def _check_asked(self, asked):
+        """Return bases and candidates; refuse what would show single rows."""
+        n_columns = len(self.n_states)
+        if (
+            not isinstance(asked, np.ndarray)
+            or asked.ndim != 2
+            or asked.dtype.kind != "i"
+            or not 1 <= asked.shape[1] <= self.terms.max_parents + 1
+            or not len(asked)
+            or asked.min() < -1
+            or asked.max() >= n_columns
+        ):
+            raise PartyRefusal("refused")
+        families, n_cells = [], 0
+        for row in asked.tolist():
+            family = [v for v in row if v >= 0]
+            key, size = frozenset(family), prod(self.n_states[v] for v in family)
+            if not family or len(key) < len(family) or size > MAX_CELLS:
+                raise PartyRefusal("refused")
+            # the same table with other cells hidden, or other noise, would tell more
+            if key in self.answered:
+                raise PartyRefusal("refused")
+            self.answered.add(key)
+            families.append(family)
+            n_cells += size
+        if n_cells > 2 * ROUND_CELLS:
+            raise PartyRefusal("refused")
+        return _by_base(families)
+
+
+def _by_base(families) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield bases, and candidates of families that differ in the last variable only."""
+    for base, group in groupby(families, key=lambda family: family[:-1]):
+        yield base, [family[-1] for family in group]
+
+
+def agree_on_states(federation):
+    """Return the labels of every column and the number of rows.
+
+    Parameters
+    ----------
+    federation : Federation
+        Opened with :class:`RowTablesParty`.
+
+    Returns
+    -------
+    states : list of list
+    n_samples : int
+    """
+    terms, told = federation.terms, []
+    if None in terms.states:
+        told = [reply["labels"] for reply in federation.call("labels").values()]
+    states = []
+    for v, (name, declared) in enumerate(zip(terms.names, terms.states)):
+        labels = declared
+        if declared is None:
+            found = np.array([x for labels in told for x in labels[v]], dtype=object)
+            labels = list(sorted_states(found))
+        if not labels:
+            raise ValueError(
+                f"column {name!r} has no value at any party: leave it out, or declare "
+                "its states"
+            )
+        states.append(labels)
+    (n_samples,) = federation.secure_sum("size", {"states": states})
+    return states, int(round(n_samples))
+
+
+def sum_tables(federation):
+    """Return a function that counts tables of all parties' rows, for a search.
+
+    Parameters
+    ----------
+    federation : Federation
+        After :func:`agree_on_states`.
+
+    Returns
+    -------
+    count : callable
+        As ``AskedTables`` wants it.
+    """
+
+    def count(requests):
+        width = max(len(base) for base, _ in requests) + 1
+        families = [[*base, v] for base, candidates in requests for v in candidates]
+        asked = np.full((len(families), width), -1, dtype=np.int32)
+        for row, family in zip(asked, families):
+            row[: len(family)] = family
+        total = federation.secure_sum("tables", {"asked": asked})
+        return np.rint(total).astype(np.int64)
+
+    return count

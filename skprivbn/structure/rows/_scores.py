@@ -1,0 +1,118 @@
+"""Scores of families of discrete variables, from tables that are asked for."""
+
+from itertools import chain
+
+import numpy as np
+
+from skprivbn.bayesian_network._local_scores import LocalScores
+from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS, score_terms
+
+__all__ = ["TableScores"]
+
+#: beyond, tables of all counts would take more memory than they save time
+_MAX_LOOKUP = 1 << 18
+
+
+class TableScores(LocalScores):
+    """Scores with 24 fractional bits, as integers: exact, and ties are ties.
+
+    Parameters
+    ----------
+    tables : AskedTables
+    n_samples : float
+        Rows of all parties.
+    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic"}
+    equivalent_sample_size : float, default=10.0
+        For "bdeu".
+    """
+
+    def __init__(self, tables, n_samples, criterion, equivalent_sample_size=10.0):
+        self.tables, self.n_samples = tables, n_samples
+        self.criterion, self.sample_size = criterion, equivalent_sample_size
+        self.n_variables = len(tables.n_states)
+        self._known = {}
+
+    def fits(self, child, parents):
+        """Tell which further parents leave a table that is not too large."""
+        return self.tables.fits([child, *parents])
+
+    def fetch(self, asked):
+        """Ask for all tables that scores need, in as few rounds as they take."""
+        requests = [([child, *parents], found) for child, parents, found in asked]
+        if not self.tables.consistent:
+            smaller = (
+                ([u for u in parents if u != v], [child])
+                for child, parents, _ in asked
+                for v in (None, *parents)
+            )
+            requests = chain(requests, smaller)
+        self.tables.fetch(requests)
+
+    def score(self, child, parents, within=None):
+        """Return the score of a node with some parents."""
+        key = child, tuple(sorted(parents))
+        if key not in self._known:
+            table = self.tables([child, *parents], within)
+            before = sum(v < child for v in parents)
+            self._known[key] = int(self._scores([table], before)[0])
+        return self._known[key]
+
+    def removed(self, child, parents):
+        """Return the scores without each of the parents."""
+        family = [child, *parents]
+        return np.array(
+            [self.score(child, [u for u in parents if u != v], family) for v in parents]
+        )
+
+    def added(self, child, parents, candidates):
+        """Return the scores with each of some candidates as one more parent."""
+        self.fetch([(child, parents, candidates)])
+        known, groups = self._known, {}
+        keys = [(child, tuple(sorted((*parents, v)))) for v in candidates]
+        for key in keys:
+            if key not in known:
+                table = self.tables([child, *key[1]])
+                # tables that look alike are scored together
+                before = sum(u < child for u in key[1])
+                groups.setdefault((before, table.shape), []).append((key, table))
+        for (before, _), group in groups.items():
+            found = self._scores([table for _, table in group], before)
+            known.update(zip((key for key, _ in group), found.tolist()))
+        return np.array([known[key] for key in keys])
+
+    def _scores(self, tables, axis):
+        """Score tables of one shape; their child is at the given axis."""
+        counts = np.stack(tables)
+        if not self.tables.consistent:
+            # as if the rows that a table lacks were like those that it has
+            total = counts.sum(axis=tuple(range(1, counts.ndim)), keepdims=True)
+            counts = counts * (self.n_samples / np.maximum(total, 1))
+        n_states = counts.shape[axis + 1]
+        n_before = int(np.prod(counts.shape[1 : axis + 1]))
+        counts = counts.reshape(len(tables), n_before, n_states, -1)
+        totals = counts.sum(axis=2, dtype=None if counts.dtype.kind == "f" else int)
+        n_configurations = totals[0].size
+        if counts.dtype.kind != "f" and self.n_samples < _MAX_LOOKUP:
+            terms = score_terms(
+                self.criterion,
+                int(self.n_samples),
+                n_states,
+                n_configurations if self.criterion == "bdeu" else 1,
+                self.sample_size,
+            )
+            cells, rest = terms.cell[counts], terms.configuration[totals]
+            constant = terms.constant
+        else:
+            cells, rest, constant = self._direct(counts, totals, n_configurations)
+        total = cells.sum(axis=(1, 2, 3)) + rest.sum(axis=(1, 2))
+        return total + constant * n_configurations
+
+    def _direct(self, counts, totals, n_configurations):
+        """Return the same integers without looking them up; counts may be any."""
+        score, n_states = CRITERIA[self.criterion], counts.shape[2]
+        options = self.n_samples, n_states, n_configurations, self.sample_size
+        values = score(counts.astype(float), *options)[0]
+        _, rest, constant = score(totals.astype(float), *options)
+        scale = 1 << FRACTION_BITS
+        rounded = [np.rint(np.asarray(v) * scale) for v in (values, rest, constant)]
+        return [part.astype(np.int64) for part in rounded]

@@ -1,0 +1,109 @@
+"""From scores of families to a graph: one entry for every search."""
+
+import numpy as np
+
+from skprivbn.bayesian_network._climbing import climb, climb_from_random_changes
+from skprivbn.bayesian_network._dag import extend_to_dag, is_acyclic
+from skprivbn.bayesian_network._equivalence import ges
+from skprivbn.bayesian_network._greedy import add_parents
+
+__all__ = ["SEARCHES", "greedy_search", "search"]
+
+
+def greedy_search(scores, ordering, rules):
+    """Find the parents of every variable among those before it, one by one.
+
+    Parameters
+    ----------
+    scores : LocalScores
+    ordering : sequence of int
+        Parents come from earlier in the ordering.
+    rules : EdgeRules
+
+    Returns
+    -------
+    parents : dict of int to list of int
+        In the order in which they were found.
+    found : dict of int to int
+        Scores of the families.
+    """
+    parents, found = {}, {}
+    for position, node in enumerate(ordering):
+        before = [v for v in ordering[:position] if rules.allowed[v, node]]
+        must = [v for v in before if rules.required[v, node]]
+        if len(must) < rules.required[:, node].sum():
+            raise ValueError("required_edges has an edge that goes against ordering")
+        parents[node], found[node] = add_parents(
+            scores, node, before, rules.max_parents, must
+        )
+    return parents, found
+
+
+def _k2(scores, rules, options):
+    parents, _ = greedy_search(scores, options["ordering"], rules)
+    return parents
+
+
+def _hill_climbing(scores, rules, options, start=None):
+    tabu_length = options["tabu_length"]
+    found = climb(scores, start, rules=rules, tabu_length=tabu_length)
+    graph, _ = climb_from_random_changes(
+        scores,
+        *found,
+        options["n_restarts"],
+        options["random_state"],
+        rules=rules,
+        tabu_length=tabu_length,
+    )
+    return {v: np.flatnonzero(column).tolist() for v, column in enumerate(graph.T)}
+
+
+def _ges(scores, rules, options):
+    joined = rules.allowed | rules.allowed.T
+    cpdag = ges(scores, allowed=joined, max_parents=rules.max_parents)
+    # The search can end short of a maximum, and knows no directions that are given.
+    # Going on from a member of the class never lowers the score.
+    start = _keep_rules(extend_to_dag(cpdag), rules, scores)
+    return _hill_climbing(scores, rules, options, start)
+
+
+def _keep_rules(graph, rules, scores):
+    """Return a graph that is near another one and keeps the rules."""
+    kept = rules.required.copy()
+    for i, j in np.argwhere(graph | graph.T & ~graph).tolist():
+        forward = graph[i, j] or not rules.allowed[j, i]
+        if kept[i, j] or kept[j, i] or not (forward and rules.allowed[i, j]):
+            continue
+        kept[i, j] = True
+        if not is_acyclic(kept):
+            kept[i, j] = False
+    for child in np.flatnonzero(kept.sum(axis=0) > rules.max_parents).tolist():
+        must = np.flatnonzero(rules.required[:, child]).tolist()
+        candidates = np.flatnonzero(kept[:, child]).tolist()
+        found, _ = add_parents(scores, child, candidates, rules.max_parents, must)
+        kept[:, child] = False
+        kept[found, child] = True
+    return kept
+
+
+SEARCHES = {"hill_climbing": _hill_climbing, "ges": _ges, "k2": _k2}
+
+
+def search(method, scores, rules, **options):
+    """Find a directed acyclic graph.
+
+    Parameters
+    ----------
+    method : str
+        One of :data:`SEARCHES`.
+    scores : LocalScores
+    rules : EdgeRules
+    **options
+        ``ordering`` of "k2", ``tabu_length``, ``n_restarts`` and ``random_state`` of
+        the others.
+
+    Returns
+    -------
+    parents : dict of int to list of int
+    """
+    return SEARCHES[method](scores, rules, options)

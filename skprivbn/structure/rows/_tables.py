@@ -1,0 +1,220 @@
+"""Contingency tables that a search asks for: many at a time, and none of them twice."""
+
+from math import prod
+
+import numpy as np
+
+__all__ = ["MAX_CELLS", "AskedTables", "count_extended", "one_hot"]
+
+#: cells of one table
+MAX_CELLS = 1 << 16
+#: cells of all tables of one round
+ROUND_CELLS = 1 << 20
+#: tables with fewer cells, but for the last variable, are counted as matrix products
+_SMALL = 16
+#: entries of all rows that are looked at together
+_CHUNK = 1 << 20
+#: entries of the largest matrix of indicators: 64 MB, and sums of ones stay exact
+_MAX_INDICATORS = 1 << 24
+
+
+class AskedTables:
+    """Tables of all parties' rows, asked for by a search and kept.
+
+    Parameters
+    ----------
+    n_states : sequence of int
+        Number of states of every variable.
+    count : callable
+        Takes a list of ``(base, candidates)`` and returns one flat array: for each
+        candidate in turn, the table of the variables in `base` and the candidate.
+    consistent : bool, default=True
+        Whether tables agree on the variables that they have in common. Then those that
+        follow from a larger one by summation are not asked for.
+    """
+
+    def __init__(self, n_states, count, consistent=True):
+        self.n_states, self.consistent = list(n_states), consistent
+        self._count, self._kept, self._larger = count, {}, {}
+
+    @classmethod
+    def from_rows(cls, codes, n_states):
+        """Count rows at hand, of shape (n_samples, n_variables)."""
+        indicators = one_hot(codes, n_states)
+
+        def count(requests):
+            return np.concatenate(
+                [count_extended(codes, n_states, *r, indicators) for r in requests]
+            )
+
+        return cls(n_states, count)
+
+    @property
+    def asked(self):
+        """Sets of variables whose tables were counted, in the order of asking."""
+        return list(self._kept)
+
+    def fits(self, variables):
+        """Tell which further variables leave a table that is not too large."""
+        n_cells = prod(self.n_states[v] for v in variables)
+        return n_cells * np.array(self.n_states) <= MAX_CELLS
+
+    def fetch(self, requests):
+        """Count the tables of bases with each of some candidates.
+
+        Parameters
+        ----------
+        requests : iterable of (sequence of int, sequence of int)
+            Variables of the base, and candidates for one more.
+        """
+        batch, n_cells, coming = [], 0, set()
+        for base, candidates in requests:
+            new = []
+            for v in candidates:
+                key = tuple(sorted((*base, v)))
+                if key not in self._kept and key not in coming:
+                    coming.add(key)
+                    new.append(v)
+            if not new:
+                continue
+            size = prod(self.n_states[v] for v in base)
+            n_new = size * sum(self.n_states[v] for v in new)
+            if batch and n_cells + n_new > ROUND_CELLS:
+                self._receive(batch)
+                batch, n_cells = [], 0
+            batch.append((tuple(base), new))
+            n_cells += n_new
+        if batch:
+            self._receive(batch)
+
+    def _receive(self, batch):
+        counts = self._count(batch)
+        if counts.dtype.kind == "i":
+            # what grows with the number of tables
+            counts = counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+        place = 0
+        for base, candidates in batch:
+            shape = [self.n_states[v] for v in base]
+            for v in candidates:
+                axes = (*base, v)
+                size = prod(shape) * self.n_states[v]
+                table = counts[place : place + size].reshape(*shape, self.n_states[v])
+                place += size
+                key = tuple(sorted(axes))
+                self._kept[key] = table.transpose([axes.index(u) for u in key])
+                if base:
+                    self._larger.setdefault(tuple(sorted(base)), key)
+
+    def family(self, parents, child):
+        """Return a table with the parents, in their order, and the child as axes."""
+        family = [*parents, child]
+        ascending = sorted(family)
+        return self(family).transpose([ascending.index(v) for v in family])
+
+    def __call__(self, variables, within=None):
+        """Return the table of some variables, its axes in ascending order of them.
+
+        Parameters
+        ----------
+        variables : sequence of int
+        within : sequence of int, default=None
+            Variables of a larger table that is known.
+
+        Returns
+        -------
+        table : ndarray
+        """
+        key = tuple(sorted(variables))
+        if key in self._kept:
+            return self._kept[key]
+        larger = self._larger.get(key)
+        if larger is None and within is not None:
+            larger = tuple(sorted(within))
+        if larger is None or not self.consistent:
+            self.fetch([(key[:-1], key[-1:])])
+            return self._kept[key]
+        summed = tuple(i for i, v in enumerate(larger) if v not in key)
+        return self(larger).sum(axis=summed, dtype=np.int64)
+
+
+def one_hot(codes, n_states):
+    """Return a column for every state of every variable, 1 where rows have it.
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n_rows, n_variables)
+        Negative where missing.
+    n_states : sequence of int
+
+    Returns
+    -------
+    indicators : ndarray of float32 of shape (n_rows, n_states in all)
+    starts : ndarray of int
+        Where the columns of each variable begin. Both are None, as one, where they
+        would be too large.
+    """
+    starts = np.concatenate([[0], np.cumsum(n_states)])
+    if len(codes) * starts[-1] > _MAX_INDICATORS:
+        return None
+    indicators = np.zeros((len(codes), starts[-1]), dtype=np.float32)
+    rows, columns = np.nonzero(codes >= 0)
+    indicators[rows, starts[columns] + codes[rows, columns]] = 1.0
+    return indicators, starts
+
+
+def count_extended(codes, n_states, base, candidates, indicators=None):
+    """Count the tables of some variables with each of several others.
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n_rows, n_variables)
+        Negative where missing: the row is left out of tables that need the entry.
+    n_states : sequence of int
+    base : sequence of int
+        The variables that all tables have.
+    candidates : sequence of int
+    indicators : tuple, default=None
+        From :func:`one_hot`, which makes many small tables fast.
+
+    Returns
+    -------
+    counts : ndarray of int64
+        The tables one after another, variables of the base before the candidate.
+    """
+    size = prod(n_states[v] for v in base)
+    if indicators is not None and size <= _SMALL:
+        return _multiply(codes, n_states, base, candidates, size, *indicators)
+    widths = np.array([n_states[v] for v in candidates])
+    starts = np.concatenate([[0], np.cumsum(size * widths)])
+    counts = np.zeros(starts[-1], dtype=np.int64)
+    step = max(1, _CHUNK // len(widths))
+    for start in range(0, len(codes), step):
+        rows = codes[start : start + step]
+        cells, known = _cells(rows, n_states, base)
+        chosen = rows[:, list(candidates)]
+        places = cells[:, None] * widths + chosen + starts[:-1]
+        counted = (chosen >= 0) & known[:, None]
+        places = places.ravel() if counted.all() else places[counted]
+        counts += np.bincount(places, minlength=len(counts))
+    return counts
+
+
+def _multiply(codes, n_states, base, candidates, size, indicators, starts):
+    """Count by a product of indicators: fast for few cells."""
+    cells, known = _cells(codes, n_states, base)
+    mine = (cells == np.arange(size)[:, None]) & known
+    columns = np.concatenate([np.arange(*starts[v : v + 2]) for v in candidates])
+    counts = mine.astype(np.float32) @ indicators[:, columns]
+    ends = np.cumsum([n_states[v] for v in candidates])[:-1]
+    parts = np.split(counts, ends, axis=1)
+    return np.concatenate([part.ravel() for part in parts]).astype(np.int64)
+
+
+def _cells(codes, n_states, base):
+    """Return the cell of every row in a table, and whether it has one."""
+    cells = np.zeros(len(codes), dtype=np.int64)
+    known = np.ones(len(codes), dtype=bool)
+    for v in base:
+        known &= codes[:, v] >= 0
+        cells = cells * n_states[v] + codes[:, v]
+    return cells, known

@@ -1,0 +1,141 @@
+"""Searches against all graphs of four nodes, and what they keep to."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from skprivbn.bayesian_network._climbing import climb
+from skprivbn.bayesian_network._dag import is_acyclic
+from skprivbn.bayesian_network._local_scores import EdgeRules
+from skprivbn.datasets import load_asia, load_insurance
+from skprivbn.structure.rows._edges import edge_rules
+from skprivbn.structure.rows._scores import TableScores
+from skprivbn.structure.rows._search import SEARCHES, search
+from skprivbn.structure.rows._tables import AskedTables
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def scores_of(network, nodes, n, criterion, seed=0):
+    X = network.encode(network.sample(n, random_state=seed))
+    places = [network.nodes.index(node) for node in nodes]
+    sizes = [len(network.states[node]) for node in nodes]
+    tables = AskedTables.from_rows(X[:, places], sizes)
+    return TableScores(tables, n, criterion)
+
+
+def all_graphs():
+    pairs = [(i, j) for i in range(4) for j in range(i)]
+    for edges in product([None, 0, 1], repeat=len(pairs)):
+        graph = np.zeros((4, 4), dtype=bool)
+        for (i, j), edge in zip(pairs, edges):
+            if edge is not None:
+                graph[(i, j) if edge else (j, i)] = True
+        if is_acyclic(graph):
+            yield graph
+
+
+GRAPHS = list(all_graphs())
+
+
+def total(scores, graph):
+    return sum(
+        scores.score(v, np.flatnonzero(column).tolist())
+        for v, column in enumerate(graph.T)
+    )
+
+
+def run(scores, method, rules, **options):
+    defaults = {"ordering": range(scores.n_variables), "tabu_length": 0}
+    defaults |= {"n_restarts": 0, "random_state": np.random.RandomState(0)}
+    parents = search(method, scores, rules, **defaults | options)
+    graph = np.zeros((scores.n_variables,) * 2, dtype=bool)
+    for v, found in parents.items():
+        graph[found, v] = True
+    return graph
+
+
+@pytest.mark.parametrize("criterion", ["bic", "bdeu", "k2"])
+@pytest.mark.parametrize("method", sorted(SEARCHES))
+def test_the_best_of_all_graphs_of_four_nodes_is_found(method, criterion):
+    assert len(GRAPHS) == 543
+    nodes = ["tub", "lung", "either", "xray"]
+    scores = scores_of(load_asia(), nodes, 3000, criterion)
+    rules = EdgeRules.free(4, 3)
+    options = {} if method == "k2" else {"tabu_length": 6, "n_restarts": 3}
+    graph = run(scores, method, rules, **options)
+    best = max(total(scores, other) for other in GRAPHS)
+    if method == "k2":
+        # of the graphs that keep the order
+        best = max(total(scores, g) for g in GRAPHS if not np.tril(g).any())
+    assert total(scores, graph) == best
+
+
+def test_climbing_ends_where_no_single_change_helps():
+    nodes = load_insurance().nodes[:12]
+    scores = scores_of(load_insurance(), nodes, 1000, "bic")
+    graph, score = climb(scores, rules=EdgeRules.free(12, 3))
+    assert score == total(scores, graph)
+    for i, j in np.argwhere(~np.eye(12, dtype=bool)):
+        for there, back in ((0, 0), (1, 0), (0, 1)):
+            other = graph.copy()
+            other[i, j], other[j, i] = there, back
+            if is_acyclic(other) and other.sum(axis=0).max() <= 3:
+                assert total(scores, other) <= score
+
+
+def test_tabu_and_restarts_never_end_lower():
+    nodes = load_insurance().nodes[:15]
+    scores = scores_of(load_insurance(), nodes, 500, "bdeu", seed=1)
+    rules = EdgeRules.free(15, 3)
+    plain = total(scores, run(scores, "hill_climbing", rules))
+    tabu = total(scores, run(scores, "hill_climbing", rules, tabu_length=15))
+    again = total(scores, run(scores, "hill_climbing", rules, n_restarts=4))
+    assert tabu >= plain and again >= plain
+    assert max(tabu, again) > plain
+
+
+@pytest.mark.parametrize("method", sorted(SEARCHES))
+def test_rules_are_kept(method):
+    nodes = ["smoke", "lung", "bronc", "dysp", "xray", "either"]
+    scores = scores_of(load_asia(), nodes, 2000, "bic")
+    rules = edge_rules(
+        nodes,
+        2,
+        required=[("smoke", "xray")],
+        forbidden=[("lung", "either"), ("either", "lung")],
+        tiers=[["smoke"], ["lung", "bronc"], ["dysp", "xray", "either"]],
+    )
+    graph = run(scores, method, rules)
+    assert graph[rules.required].all() and not graph[~rules.allowed].any()
+    assert graph.sum(axis=0).max() <= 2 and is_acyclic(graph)
+    # without rules the forbidden edge is there: the rule is what keeps it away
+    free = run(scores, method, EdgeRules.free(6, 2))
+    assert free[1, 5] or free[5, 1]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"required": [("a", "b"), ("b", "a")]}, "required_edges.*cycle"),
+        ({"required": [("a", "e")]}, "required_edges names 'e'"),
+        ({"required": ["ab"]}, "required_edges must hold pairs"),
+        ({"required": [("a", "b")], "forbidden": [("a", "b")]}, "cannot be both"),
+        ({"required": [("a", "b")], "tiers": [["b"], ["a", "c", "d"]]}, "both"),
+        ({"forbidden": [(1, 1)]}, "joins 'b' with itself"),
+        ({"tiers": [["a", "b"], ["c"]]}, "'d' is in none"),
+        ({"tiers": [["a", "b"], ["b", "c", "d"]]}, "has 'b' twice"),
+        ({"required": [("a", "d"), ("b", "d"), ("c", "d")]}, "more than max_parents"),
+    ],
+)
+def test_wrong_rules_say_what_is_wrong(options, message):
+    with pytest.raises(ValueError, match=message):
+        edge_rules(NAMES, 2, **options)
+
+
+def test_required_edges_against_the_order_are_refused():
+    scores = scores_of(load_asia(), ["asia", "tub", "lung"], 100, "k2")
+    rules = edge_rules(["asia", "tub", "lung"], 2, required=[("lung", "asia")])
+    with pytest.raises(ValueError, match="against ordering"):
+        run(scores, "k2", rules)
