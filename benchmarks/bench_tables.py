@@ -2,9 +2,10 @@
 
 Run with ``python benchmarks/bench_tables.py`` (some minutes). ``--data adult8 adult15
 msnbc alarm`` names tables, ``--epsilon`` budgets (delta is 1e-6), ``--holders`` also
-shares the rows of adult8. ``--peer aim`` or ``--peer mst`` adds a run of OpenDP's
-mechanism, which needs ``pip install "opendp[mbi]"`` (best in an environment of its own)
-and, for AIM, a quarter of an hour per budget. Each run adds to the record.
+shares the rows of adult8. ``--peer aim`` or ``--peer mst`` runs OpenDP's mechanism
+instead, which needs ``pip install "opendp[mbi]"`` (best in an environment of its own)
+and, for AIM, a quarter of an hour and more for each release. The record keeps means:
+every release adds to that of its case. Remove ``results/tables.json`` to start again.
 
 Errors are mean total variations between the model and the training rows over all
 tables of two and of three columns (200 of these, drawn once, where there are more); the
@@ -15,17 +16,20 @@ mechanism are not blind to adult8: see ``skprivbn/graphical_model/_adaptive.py``
 import argparse
 import time
 import warnings
+from importlib import import_module
+from importlib.metadata import version
 from itertools import combinations
 
 import numpy as np
-from _record import read, record
+from _record import machine, read, record
 
 from skprivbn.datasets import load_adult, load_alarm, load_msnbc
-from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.utils import import_optional
 
 DELTA = 1e-6
+MEASURED = ("2-way error", "3-way error", "held-out likelihood", "CPU seconds")
 EIGHT = [
     "age",
     "education",
@@ -95,7 +99,7 @@ def ours(train, test, sizes, epsilon, cliques, party=None):
     }
 
 
-def peer(train, test, sizes, epsilon, kind, iterations, max_size):
+def peer(train, test, sizes, epsilon, kind, iterations, max_size=None):
     """One release by OpenDP's AIM or MST, with the same zCDP budget as ours."""
     import opendp.prelude as dp
     from mbi.estimation import mirror_descent
@@ -115,39 +119,67 @@ def peer(train, test, sizes, epsilon, kind, iterations, max_size):
         options["max_size"] = max_size
     mechanism = {"aim": dp.mbi.AIM, "mst": dp.mbi.MST}[kind](**options)
     rho = zcdp_budget(epsilon, DELTA)
-    for attempt in range(12):  # some budgets are refused for a rounding of their parts
-        part, start = rho * (1 - 1e-6 * attempt), time.process_time()
-        context = dp.Context.compositor(
-            data=frame,
-            privacy_unit=dp.unit_of(contributions=1),
-            privacy_loss=dp.loss_of(rho=part),
-        )
-        keys = {name: list(range(size)) for name, size in zip(names, sizes)}
-        try:
-            table = (
-                context.query(rho=part)
-                .contingency_table(keys=keys, algorithm=mechanism)
-                .release()
-            )
-            break
-        except dp.OpenDPException as error:
-            if "insufficient budget" not in str(error):
-                raise
+
+    def prior(budget):
+        # OpenDP rounds sums of budgets up, and then refuses them: leave a billionth
+        return budget * (1 - 1e-9) if budget > 1e-6 * rho else 0.0
+
+    for part in ("_table", "_aim", "_mst"):
+        import_module(f"opendp.extras.mbi.{part}").prior = prior
+    start = time.process_time()
+    context = dp.Context.compositor(
+        data=frame,
+        privacy_unit=dp.unit_of(contributions=1),
+        privacy_loss=dp.loss_of(rho=rho),
+    )
+    keys = {name: list(range(size)) for name, size in zip(names, sizes)}
+    table = (
+        context.query(rho=rho)
+        .contingency_table(keys=keys, algorithm=mechanism)
+        .release()
+    )
     seconds = time.process_time() - start
 
-    def marginal(columns):
-        values = table.model.project(tuple(names[i] for i in columns)).values
-        # without the state that OpenDP adds for values that are none
-        inner = np.asarray(values)[tuple(slice(sizes[i]) for i in columns)]
-        return inner.astype(float) / inner.sum()
+    # our field of the same potentials answers faster; without the states that OpenDP
+    # adds for values that are none
+    potentials = {
+        clique: np.asarray(table.model.potentials[clique].values, dtype=float)[
+            tuple(slice(sizes[names.index(name)]) for name in clique)
+        ]
+        for clique in table.model.potentials.cliques
+    }
+    states = {name: range(size) for name, size in zip(names, sizes)}
+    field = MarkovRandomField(names, states, potentials)
+    return {
+        **errors(train, sizes, lambda c: field.query([names[i] for i in c])),
+        "held-out likelihood": field.log_likelihood(test).mean(),
+        "CPU seconds": seconds,
+    }
 
-    found = {**errors(train, sizes, marginal), "CPU seconds": seconds}
-    if np.prod(sizes) < 1e7:
-        joint = marginal(tuple(range(len(sizes))))
-        found["held-out likelihood"] = np.log(
-            np.maximum(joint[tuple(test.T)], 1e-300)
-        ).mean()
-    return found
+
+def keep(row):
+    """Add a release to the record: those of one case become their mean."""
+    print(row, flush=True)
+    old = read("tables") or {"rows": []}
+    rows = old["rows"]
+    case = {key: row[key] for key in row if key not in MEASURED}
+    for known in rows:
+        if {k: known[k] for k in known if k not in (*MEASURED, "releases")} == case:
+            n = known["releases"]
+            known |= {key: (n * known[key] + row[key]) / (n + 1) for key in MEASURED}
+            known["releases"] = n + 1
+            break
+    else:
+        rows.append({**case, "releases": 1, **{key: row[key] for key in MEASURED}})
+    rows.sort(key=lambda row: (row["data"], row["epsilon"], row["method"]))
+    told = {"delta": DELTA, "command": "python benchmarks/bench_tables.py"}
+    told |= {key: old[key] for key in ("peers", "machine") if key in old}
+    if row["method"].startswith("OpenDP"):
+        told["peers"] = f"opendp {version('opendp')} with mbi {version('mbi')}, in an "
+        told["peers"] += "environment of their own"
+    else:
+        told["machine"] = machine()
+    record("tables", rows, **told)
 
 
 def main():
@@ -162,53 +194,22 @@ def main():
     parser.add_argument("--max-size", type=float, default=80.0)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    old = read("tables")
-    rows = old["rows"] if old else []
-
-    def keep(row):
-        print(row, flush=True)
-        rows.append(row)
-        record("tables", rows, delta=DELTA)
-
     for name in arguments.data:
         train, test, sizes = load(name)
-        party = np.arange(len(train)) % max(arguments.holders, 1)
-        for epsilon in arguments.epsilon:
+        party = np.arange(len(train)) % arguments.holders if arguments.holders else None
+        together = f", {arguments.holders} holders" if arguments.holders else ""
+        for epsilon in arguments.epsilon * arguments.releases:
             row = {"data": name, "epsilon": epsilon}
-            if arguments.peer:
-                for kind in arguments.peer:
-                    how = {"iterations": arguments.iterations}
-                    if kind == "aim":
-                        how["max_size"] = arguments.max_size
-                    found = peer(
-                        train,
-                        test,
-                        sizes,
-                        epsilon,
-                        kind,
-                        arguments.iterations,
-                        arguments.max_size,
-                    )
-                    method = f"OpenDP {kind.upper()}"
-                    keep({**row, "method": method, "releases": 1, **how, **found})
-                continue
-            for cliques in arguments.cliques:
-                fits = [
-                    ours(
-                        train,
-                        test,
-                        sizes,
-                        epsilon,
-                        cliques,
-                        party if arguments.holders else None,
-                    )
-                    for _ in range(arguments.releases)
-                ]
-                method = f'DPCGMLearner("{cliques}")'
-                if arguments.holders:
-                    method += f", {arguments.holders} holders"
-                mean = {key: np.mean([fit[key] for fit in fits]) for key in fits[0]}
-                keep({**row, "method": method, "releases": len(fits), **mean})
+            for kind in arguments.peer:
+                how = {"iterations": arguments.iterations}
+                if kind == "aim":
+                    how["max_size"] = arguments.max_size
+                found = peer(train, test, sizes, epsilon, kind, **how)
+                keep({**row, "method": f"OpenDP {kind.upper()}", **how, **found})
+            for cliques in () if arguments.peer else arguments.cliques:
+                found = ours(train, test, sizes, epsilon, cliques, party)
+                method = f'DPCGMLearner("{cliques}"){together}'
+                keep({**row, "method": method, **found})
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import pandas as pd
 
 from skprivbn.datasets import load_adult
 from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.inspection import ExpectedErrorDisplay
 from skprivbn.privacy import PrivacyAccountant
 
 census = load_adult()
@@ -84,19 +85,14 @@ def shares(table, columns):
     return counts / len(table)
 
 
-expected = {c: e for c, e in learner.expected_error_.items() if len(c) == 2}
-actual = [
-    np.abs(learner.marginal(list(c)) - shares(rows, c)).sum() / 2 for c in expected
-]
-names = [" x ".join(c).replace("_", " ") for c in expected]
-order = np.argsort(list(expected.values()))
-place = np.arange(len(names))
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-left.barh(place, np.array(list(expected.values()))[order], color="#56B4E9")
-left.plot(np.array(actual)[order], place, "o", color="#D55E00")
-left.set_yticks(place, np.array(names)[order])
-left.set(xlabel="share of people in the wrong cell", title="Bars: expected; dots: real")
-left.set_xlim(left=0)
+display = ExpectedErrorDisplay.from_estimator(learner, n_columns=2, ax=left)
+actual = [
+    50 * np.abs(learner.marginal(list(columns)) - shares(rows, columns)).sum()
+    for columns in display.tables_
+]
+left.plot(actual, range(len(actual)), "o", color="#D55E00")
+left.set(title="Bars: expected; dots: real", xlabel="% of people in the wrong cell")
 for table, label, colour in ((rows, "census", "0.6"), (published, "file", "#0072B2")):
     rich = table[table["income"] == states["income"][-1]]
     right.hist(

@@ -280,7 +280,7 @@ def measure_adaptively(
     measured : MeasuredTables
     missed : dict of tuple of int to float
         Total variation between the model and tables when they were last looked at, as
-        far as noise lets it be known.
+        far as noise lets it be known: at least the noise's standard deviation.
     """
     std, kind = (0.0, "none") if noise is None else (noise.std, noise.kind)
     one_way, distance, table = budget.units
@@ -335,7 +335,9 @@ def measure_adaptively(
             theta, prior_variance, _ = refine(
                 tables, theta, max(prior_variance, 0.05), 25
             )
-    return measured, missed
+    # a distance that was told as zero, or less, is not known to be zero
+    known = std / (distance * record * tables.n_records())
+    return measured, {clique: max(share, known) for clique, share in missed.items()}
 
 
 def _most_cells(n_records, cell_std, max_states):

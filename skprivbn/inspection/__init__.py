@@ -7,10 +7,12 @@ from skprivbn.inspection._message_diagram import message_diagram
 from skprivbn.inspection._mixed_model import RandomEffectsDisplay, ResidualsDisplay
 from skprivbn.inspection._mixture import MixtureDisplay
 from skprivbn.inspection._privacy_report import privacy_report
+from skprivbn.inspection._table_errors import ExpectedErrorDisplay
 
 __all__ = [
     "ConvergenceDisplay",
     "DAGDisplay",
+    "ExpectedErrorDisplay",
     "LedgerDisplay",
     "MixtureDisplay",
     "PrivacyUtilityDisplay",

@@ -75,10 +75,11 @@ def _chart(width, height, *shapes, label):
     )
 
 
-def bars(rows, *, label, n_most=12):
+def bars(rows, *, label, n_most=12, write=size):
     """Draw one horizontal bar per (name, bytes); the smallest of many as one.
 
     Names are text next to the drawing, so that they wrap and can be read aloud.
+    `write` says how other values than bytes are written.
     """
     rows = sorted(rows, key=lambda row: -row[1])
     if len(rows) > n_most:
@@ -90,7 +91,7 @@ def bars(rows, *, label, n_most=12):
         tag(
             "tr",
             tag("th", tag("bdi", name), scope="row"),
-            tag("td", size(value), class_="number"),
+            tag("td", write(value), class_="number"),
             tag("td", _bar(value / largest), class_="drawing", aria_hidden="true"),
         )
         for name, value in rows

@@ -247,14 +247,16 @@ def accuracy(record):
         "lets it be known; the largest first."
     )
     ranked = sorted(errors.items(), key=lambda item: -item[1])
-    rows = [
-        (", ".join(columns), f"{100 * share:.1f} %")
-        for columns, share in ranked[:MAX_ERRORS]
-    ]
-    more = len(ranked) - len(rows)
-    rest = [tag("p", f"And {more} more with smaller shares.")] if more else []
+    chart = bars(
+        [(", ".join(columns), share) for columns, share in ranked[:MAX_ERRORS]],
+        label="Expected errors of tables",
+        n_most=MAX_ERRORS,
+        write=lambda share: f"{100 * share:.1f} %",
+    )
+    more = len(ranked) - MAX_ERRORS
+    rest = [tag("p", f"And {more} more with smaller shares.")] if more > 0 else []
     heading = "accuracy", "Accuracy to expect"
-    return section(*heading, tag("p", words), facts_table(rows), *rest)
+    return section(*heading, tag("p", words), chart, *rest)
 
 
 def limits(record):
