@@ -48,7 +48,6 @@ EXPECTED_FAILURES = {
 EXPECTED_FAILURES["DPCGMLearner"] = {
     "check_all_zero_sample_weights_error": "that all weights are zero is private",
     "check_sample_weight_equivalence_on_dense_data": "tables are noisy",
-    "check_estimators_pickle": "fits rows with NaN, an error unless missing='skip'",
 }
 
 for name in ("PrivateGLMM", "PrivateGLMMClassifier"):

@@ -55,7 +55,7 @@ def check_columns(X, nodes):
     return array
 
 
-def encode(X, nodes, states):
+def encode(X, nodes, states, strict=True):
     """Return the codes of a table of labels.
 
     Parameters
@@ -66,6 +66,8 @@ def encode(X, nodes, states):
         Names of the columns.
     states : mapping of str to tuple
         Labels of every node, in the order of their codes.
+    strict : bool, default=True
+        Whether a label that is no state is an error; otherwise it is missing.
 
     Returns
     -------
@@ -75,19 +77,19 @@ def encode(X, nodes, states):
     X = check_columns(X, nodes)
     codes = np.empty(X.shape, dtype=np.intp)
     for j, node in enumerate(nodes):
-        codes[:, j] = _encode_column(X[:, j], states[node], node)
+        codes[:, j] = _encode_column(X[:, j], states[node], node, strict)
     return codes
 
 
-def _encode_column(column, labels, node):
+def _encode_column(column, labels, node, strict):
     sortable = _same_kind_array(labels, column.dtype.kind)
     if sortable is None:
-        return _look_up(column, labels, node)
+        return _look_up(column, labels, node, strict)
     order = np.argsort(sortable)
     place = np.searchsorted(sortable[order], column)
     codes = order[np.minimum(place, len(order) - 1)]
     wrong = np.flatnonzero(sortable[codes] != column)
-    codes[wrong] = _look_up(column[wrong], labels, node)
+    codes[wrong] = _look_up(column[wrong], labels, node, strict)
     return codes
 
 
@@ -100,14 +102,14 @@ def _same_kind_array(labels, kind):
     return None
 
 
-def _look_up(column, labels, node):
+def _look_up(column, labels, node, strict):
     table = {label: code for code, label in enumerate(labels)}
     values = column.tolist()
     codes = list(map(table.get, values))
     if None in codes:
         for i, code in enumerate(codes):
             if code is None:
-                if not is_missing(values[i]):
+                if strict and not is_missing(values[i]):
                     raise ValueError(
                         f"column {node!r} holds {values[i]!r}, which is not one of its "
                         f"states {list(labels)}: declare all that are possible when "

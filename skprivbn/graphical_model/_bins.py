@@ -48,7 +48,7 @@ def bin_labels(edges):
     return tuple(float(edge) for edge in edges[:-1])
 
 
-def to_labels(X, nodes, bins):
+def to_labels(X, nodes, bins, strict=True):
     """Replace numbers in binned columns by the labels of their bins.
 
     Numbers outside all bins go to the nearest one; missing entries stay missing.
@@ -59,6 +59,8 @@ def to_labels(X, nodes, bins):
     nodes : sequence of str
     bins : dict of str to sequence of numbers
         Edges.
+    strict : bool, default=True
+        Whether values that are no numbers are an error; otherwise they are missing.
 
     Returns
     -------
@@ -70,7 +72,7 @@ def to_labels(X, nodes, bins):
     table = X.astype(float if X.dtype.kind in "biuf" else object)
     for node, edges in bins.items():
         place = list(nodes).index(node)
-        values = _as_floats(table[:, place], node)
+        values = _as_floats(table[:, place], node, strict)
         seen = ~np.isnan(values)
         codes = np.searchsorted(edges, values[seen], side="right") - 1
         labels = np.array(bin_labels(edges))
@@ -79,13 +81,22 @@ def to_labels(X, nodes, bins):
     return table
 
 
-def _as_floats(column, node):
+def _as_floats(column, node, strict=True):
     try:
         return np.array([np.nan if is_missing(v) else float(v) for v in column])
     except (TypeError, ValueError):
-        raise ValueError(
-            f"column {node!r} has bins, but holds values that are no numbers"
-        ) from None
+        if strict:
+            raise ValueError(
+                f"column {node!r} has bins, but holds values that are no numbers"
+            ) from None
+        return np.array([_float_or_nan(v) for v in column])
+
+
+def _float_or_nan(value):
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
 
 
 def draw_within(labels, edges, rng):

@@ -100,8 +100,9 @@ class DPCGMLearner(
 
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
-        None takes the categories of a dataframe to be public; without categories,
-        states are read off the data, which is not private.
+        With `epsilon`, values that are no state count as missing. None takes the
+        categories of a dataframe to be public; without categories, states are read off
+        the data, which costs an infinite epsilon.
 
     bins : mapping of column to array-like, default=None
         Edges of continuous columns, which then need no `states`: public, or found
@@ -137,7 +138,8 @@ class DPCGMLearner(
         See `contribution`. The noise grows with it.
 
     max_weight : int, default=1
-        Public bound on sample weights. The noise grows with it.
+        Public bound on sample weights, to which they are cut with `epsilon`. The noise
+        grows with it.
 
     null_state : object, default=None
         Label that stands for "nothing seen": a record adds nothing to cliques in which
@@ -145,7 +147,8 @@ class DPCGMLearner(
 
     missing : {"error", "skip"}, default="error"
         What to do with missing entries (NaN or None) in `fit`. "skip" leaves a row out
-        of the tables that need a missing entry.
+        of the tables that need a missing entry. "error" raises without `epsilon` only:
+        with it, that would tell that there is such a row, which is left out instead.
 
     structural_zeros : mapping of clique to array-like of bool, default=None
         Configurations known to be impossible, True in the array of their clique.
@@ -379,7 +382,8 @@ class DPCGMLearner(
             Who holds each row. The holders add noise to their own tables and sum them
             under the `backend`; a person's rows must all be with one of them.
         individual : array-like of shape (n_samples,), default=None
-            The person behind each row; needs `contribution`.
+            The person behind each row; needs `contribution`. Rows without a label count
+            for nothing.
         sample_weight : array-like of int of shape (n_samples,), default=None
             Weights from 0 to `max_weight`.
 
@@ -408,7 +412,7 @@ class DPCGMLearner(
             # is spent, nothing looks at the values of the rows.
             if states is not None:
                 self._check_states(states, plan.check)
-            spent = self._charge(plan)
+            spent = self._charge(plan, states)
             if states is None:
                 states = self._read_states(partition, plan.check)
             ask = self._ask_parties if several else self._ask_holder
@@ -490,16 +494,17 @@ class DPCGMLearner(
         self._check_states(states, check)
         return states
 
-    def _charge(self, plan):
+    def _charge(self, plan, states):
         if plan.noise is None:
             return self._announce_exact_release()
-        return self._spend(plan.rho, plan.what, plan.noise)
+        return self._spend(plan.rho, plan.what, states, plan.noise)
 
     def _rows_of(self, partition, states):
         (block,) = partition._blocks.values()
         contribution = self._contribution(states)
         options = contribution, self.missing, self._checked_bins()
-        return check_rows(block, self._nodes(), states, *options)
+        strict = self.epsilon is None
+        return check_rows(block, self._nodes(), states, *options, strict=strict)
 
     def _ask_holder(self, plan, partition, states):
         holder = OneHolder(
@@ -539,7 +544,7 @@ class DPCGMLearner(
 
         if states is not None:
             self._check_states(states, check)
-        spent = self._spend(None, "gradients")
+        spent = self._spend(None, "gradients", states)
         if states is None:
             states = self._read_states(partition, check)
         codes, _, _ = self._rows_of(partition, states)

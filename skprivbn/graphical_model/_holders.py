@@ -14,7 +14,7 @@ class OneHolder:
     Parameters
     ----------
     rows : tuple
-        Codes, individuals and weights, as from ``check_rows``.
+        Codes, persons and weights, as from ``check_rows``.
     sizes : sequence of int
         Number of states of each column.
     contribution : Contribution
@@ -33,8 +33,8 @@ class OneHolder:
 
     def count(self, layout):
         """Return exact counts."""
-        codes, individual, weight = self.rows
-        return count_tables(codes, layout, self.contribution, individual, weight)
+        codes, persons, weight = self.rows
+        return count_tables(codes, layout, self.contribution, persons, weight)
 
     def tables(self, layout, unit=1):
         """Return noisy tables, counts multiplied by `unit`."""

@@ -28,6 +28,7 @@ from skprivbn.graphical_model._counting import (
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._states import check_column_states
 from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy._persons import cut_weights, number_persons
 
 __all__ = [
     "MAX_CELLS",
@@ -44,8 +45,11 @@ __all__ = [
 MAX_CELLS = 1 << 24
 
 
-def check_rows(block, nodes, states, contribution, missing, bins=None):
-    """Return codes, individuals and weights of a holder's rows, or raise ValueError.
+def check_rows(block, nodes, states, contribution, missing, bins=None, *, strict=False):
+    """Return codes, persons and weights of a holder's rows.
+
+    What noise is to hide must not raise: unless strict, nothing that the rows hold is
+    an error.
 
     Parameters
     ----------
@@ -61,9 +65,23 @@ def check_rows(block, nodes, states, contribution, missing, bins=None):
         Whether entries may be missing.
     bins : dict of str to sequence of numbers, default=None
         Edges of continuous columns.
+    strict : bool, default=False
+        Whether unknown labels, missing entries ("error") and weights beyond their bound
+        raise ValueError. Otherwise unknown labels are missing, rows with missing
+        entries are left out ("error"), and weights are cut.
+
+    Returns
+    -------
+    codes : ndarray of int of shape (n_samples, n_columns)
+        -1 is missing.
+    persons : ndarray of int of shape (n_samples,) or None
+        Who is behind each row.
+    weight : ndarray of int of shape (n_samples,) or None
     """
-    codes = encode(to_labels(block["X"], nodes, bins), nodes, states)
-    if missing == "error" and (codes == MISSING).any():
+    labels = to_labels(block["X"], nodes, bins, strict)
+    codes = encode(labels, nodes, states, strict)
+    incomplete = (codes == MISSING).any(axis=1)
+    if strict and missing == "error" and incomplete.any():
         column = nodes[(codes == MISSING).any(axis=0).argmax()]
         raise ValueError(
             f"column {column!r} has missing entries (NaN or None). With "
@@ -76,24 +94,15 @@ def check_rows(block, nodes, states, contribution, missing, bins=None):
             "individual= must come with contribution='normalize' or 'clip', and these "
             "need individual="
         )
+    persons = None if individual is None else number_persons(individual)
     if weight is not None:
-        weight = _check_weight(weight, contribution)
-    return codes, individual, weight
-
-
-def _check_weight(weight, contribution):
-    if contribution.kind == "normalize":
-        raise ValueError("sample_weight cannot be combined with 'normalize'")
-    weight = np.asarray(weight)
-    integers = weight.astype(np.int64)
-    if np.any(integers != weight) or np.any(integers < 0):
-        raise ValueError("sample_weight must hold non-negative integers")
-    if np.any(integers > contribution.max_weight):
-        raise ValueError(
-            f"sample_weight exceeds max_weight={contribution.max_weight}, the public "
-            "bound to which the noise is calibrated"
-        )
-    return integers
+        if contribution.kind == "normalize":
+            raise ValueError("sample_weight cannot be combined with 'normalize'")
+        weight = cut_weights(weight, contribution.max_weight, strict)
+    kept = np.ones(len(codes), dtype=bool) if persons is None else persons >= 0
+    if missing == "error":
+        kept &= ~incomplete
+    return tuple(None if a is None else a[kept] for a in (codes, persons, weight))
 
 
 @dataclass(frozen=True)
@@ -229,8 +238,8 @@ class CountingParty(Party):
                 self.rows = check_rows(self.block, terms.nodes, terms.labels, *options)
             except ValueError as error:
                 raise PartyRefusal("invalid-data") from error
-        codes, individual, weight = self.rows
-        return count_tables(codes, layout, terms.contribution, individual, weight)
+        codes, persons, weight = self.rows
+        return count_tables(codes, layout, terms.contribution, persons, weight)
 
     def hide_noisy(self, counts):
         """Add a fresh share of the noise to integers and hide them."""

@@ -97,7 +97,7 @@ class HorizontalPartition(LocalPartition):
                 block[key] = column_or_1d(values[name])
                 if key in LABELS:
                     kind = check_labels(f"{key} of party {name!r}", values[name])
-                    if kinds.setdefault(key, kind) != kind:
+                    if kind and kinds.setdefault(key, kind) != kind:
                         raise PartitionError(
                             f"{key} mixes labels of several types: parties have "
                             f"{kinds[key]} and {kind}"
@@ -362,6 +362,8 @@ def _rows_of_parties(party, n_samples):
 def check_labels(name, values):
     """Refuse missing labels and those told apart by their type only: 1 and "1".
 
+    Only persons may be unknown: to refuse would tell that somebody is.
+
     Parameters
     ----------
     name : str
@@ -378,12 +380,13 @@ def check_labels(name, values):
     as_objects = object if isinstance(values, list | tuple) else None
     labels = np.asarray(values, dtype=as_objects).ravel()
     if labels.dtype == object:
-        missing = any(is_missing(label) for label in labels)
-        examples = {_kind(type(label)): label for label in labels}
+        known = [label for label in labels if not is_missing(label)]
+        missing = len(known) < len(labels)
+        examples = {_kind(type(label)): label for label in known}
     else:
         missing = np.any(labels != labels)
         examples = {_kind(labels.dtype.type): label for label in labels[:1]}
-    if missing:
+    if missing and not name.startswith("individual"):
         raise PartitionError(f"{name} has missing labels: every row needs one")
     if "bytes" in examples:
         raise PartitionError(

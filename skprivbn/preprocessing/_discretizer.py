@@ -12,6 +12,7 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
 from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.preprocessing._base import transform_rows
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
@@ -26,11 +27,9 @@ from skprivbn.privacy._options import (
     row_checks,
 )
 from skprivbn.privacy._uncounted import UncountedFitsMixin
-from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import validate_table
 
 __all__ = ["FederatedKBinsDiscretizer"]
 
@@ -151,13 +150,15 @@ class FederatedKBinsDiscretizer(
         self : object
             Fitted estimator.
         """
+        public = self.strategy == "uniform" and self.bounds is not None
+        checks = {"ensure_all_finite": not public}
         partition = check_horizontal(
-            self, X, party, dtype=[np.float64, np.float32], **row_checks(self)
+            self, X, party, dtype=[np.float64, np.float32], **row_checks(self, **checks)
         )
         bounds = None
         if self.bounds is not None or self.epsilon is not None:
             bounds = check_bounds(self.bounds, partition.n_features)
-        if self.strategy == "uniform" and bounds is not None:
+        if public:
             self.ledger_ = Ledger(parties=partition.names)
             self.ledger_.note("bins come from public bounds: no party was asked")
             self.privacy_spent_ = PrivacyCost(0.0, 0.0)
@@ -219,12 +220,13 @@ class FederatedKBinsDiscretizer(
         Returns
         -------
         X_new : ndarray of shape (n_samples, n_features) or HorizontalPartition
-            Whole numbers from 0; values beyond the ends fall into the outer bins.
+            Whole numbers from 0; values beyond the ends fall into the outer bins. After
+            a fit with `epsilon` or to public edges, rows with missing entries are
+            missing.
         """
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            return transform_at_holders(self, X)
-        X = validate_table(self, X, reset=False, dtype=[np.float64, np.float32])
+        return transform_rows(self, X)
+
+    def _transform(self, X):
         bins = np.empty_like(X)
         for feature, edges in enumerate(self.bin_edges_):
             bins[:, feature] = np.searchsorted(edges[1:-1], X[:, feature], side="right")

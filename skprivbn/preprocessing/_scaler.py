@@ -11,15 +11,13 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
 from skprivbn.partition import HorizontalPartition, check_horizontal
-from skprivbn.preprocessing._base import fit_moments
+from skprivbn.preprocessing._base import fit_moments, transform_rows
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, row_checks
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import MomentsParty
-from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils._sklearn import _fit_context
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import validate_table
 
 __all__ = ["FederatedStandardScaler"]
 
@@ -173,11 +171,11 @@ class FederatedStandardScaler(
         Returns
         -------
         X_new : ndarray of shape (n_samples, n_features) or HorizontalPartition
+            After a fit with `epsilon`, rows with missing entries are missing.
         """
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            return transform_at_holders(self, X)
-        X = validate_table(self, X, reset=False, dtype=[np.float64, np.float32])
+        return transform_rows(self, X)
+
+    def _transform(self, X):
         if self.with_mean:
             X = X - self.mean_.astype(X.dtype)
         if self.with_std:

@@ -34,7 +34,8 @@ def private_splits(cv, X, y, persons, **split_params):
     X, y : array-like
         Passed to a splitter.
     persons : ndarray of int of shape (n_samples,)
-        Who is behind each row, counted from 0.
+        Who is behind each row, counted from 0; -1 where nobody knows, which is
+        taken for one person.
     **split_params
         Passed to a splitter, for instance `groups`.
 
@@ -43,12 +44,12 @@ def private_splits(cv, X, y, persons, **split_params):
     list of (ndarray, ndarray)
     """
     rows = np.arange(len(persons))
-    n_persons = int(persons.max(initial=-1)) + 1
     if isinstance(cv, Integral):
-        fold = (_uniform(n_persons) % np.uint64(cv))[persons]
-        return [(rows[fold != k], rows[fold == k]) for k in range(cv)]
+        folds = range(cv)
+        fold = _draw(persons, lambda coins: coins % np.uint64(cv), folds)
+        return [(rows[fold != k], rows[fold == k]) for k in folds]
     if isinstance(cv, Real):
-        held_out = (_uniform(n_persons) < np.uint64(cv * 2**64))[persons]
+        held_out = _draw(persons, lambda coins: coins < np.uint64(cv * 2**64), [True])
         return [(rows[~held_out], rows[held_out])]
     splitter = check_cv(cv, y)
     if not isinstance(splitter, _ROW_BY_ROW):
@@ -71,5 +72,15 @@ def private_splits(cv, X, y, persons, **split_params):
     ]
 
 
-def _uniform(size):
-    return np.frombuffer(os.urandom(8 * size), dtype="<u8")
+def _draw(persons, fold_of, tested):
+    """Draw a fold for each person, and again if nobody is left to learn from.
+
+    That there are two persons is taken to be public. The chance of drawing again falls
+    as the power of their number.
+    """
+    numbers = np.unique(persons, return_inverse=True)[1]
+    n_persons = int(numbers.max(initial=-1)) + 1
+    while True:
+        fold = fold_of(np.frombuffer(os.urandom(8 * n_persons), dtype="<u8"))
+        if n_persons < 2 or not any(np.all(fold == k) for k in tested):
+            return fold[numbers]

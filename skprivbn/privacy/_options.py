@@ -11,6 +11,7 @@ from skprivbn.utils._sklearn import Interval
 
 __all__ = [
     "PRIVACY_CONSTRAINTS",
+    "apply_to_rows",
     "charge",
     "charge_exact",
     "check_bounds",
@@ -101,6 +102,27 @@ def clip_rows(X, bounds):
     X = np.asarray(X, dtype=np.float64)
     low, high = bounds
     return np.clip(np.where(np.isnan(X), low / 2 + high / 2, X), low, high)
+
+
+def apply_to_rows(function, X):
+    """Apply a function to rows; those with an entry that is no number become NaN.
+
+    For transformers that noise follows: nothing in a row may raise or warn.
+
+    Parameters
+    ----------
+    function : callable
+        From an array of finite rows to an array with as many rows.
+    X : ndarray of float of shape (n_samples, n_features)
+
+    Returns
+    -------
+    X_new : ndarray of shape (n_samples, n_features_out)
+    """
+    finite = np.all(np.isfinite(X), axis=1)[:, None]
+    with np.errstate(all="ignore"):
+        made = function(np.where(finite, X, X.dtype.type(0)))
+        return np.where(finite, np.nan_to_num(made), made.dtype.type(np.nan))
 
 
 def charge(estimator, what, noise=None, *, rho=None):

@@ -13,7 +13,7 @@ from sklearn.utils import column_or_1d
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._accountant import check_accountant
 from skprivbn.privacy._mechanisms import CountMechanism
-from skprivbn.utils._missing import is_missing
+from skprivbn.privacy._persons import cut_weights, number_persons
 from skprivbn.utils._sklearn import _num_samples, _safe_indexing
 from skprivbn.utils._typing import WeightsLike
 
@@ -186,7 +186,7 @@ def check_score_bounds(bounds):
 
 
 def check_weights(sample_weight, n_rows, max_weight):
-    """Return integer weights, each at most the public maximum."""
+    """Return whole weights, cut to the public maximum: an error would tell of one."""
     if sample_weight is None:
         return np.ones(n_rows, dtype=np.int64)
     weights = np.asarray(sample_weight)
@@ -194,17 +194,14 @@ def check_weights(sample_weight, n_rows, max_weight):
         raise ValueError(
             f"sample_weight has shape {weights.shape}, expected ({n_rows},)"
         )
-    whole = weights.astype(np.int64)
-    if np.any(whole != weights) or np.any(whole < 0) or np.any(whole > max_weight):
-        raise ValueError(
-            "with differential privacy, sample_weight must be integers between 0 and "
-            f"the public max_weight={max_weight}"
-        )
-    return whole
+    return cut_weights(weights, max_weight)
 
 
 def check_individual(individual, n_rows):
-    """Return who is behind each row, counted from 0; each row alone if None."""
+    """Return who is behind each row, counted from 0; each row alone if None.
+
+    Those of whom nobody knows are together, and count for nothing.
+    """
     if individual is None:
         return np.arange(n_rows)
     individual = column_or_1d(individual)
@@ -212,12 +209,7 @@ def check_individual(individual, n_rows):
         raise ValueError(
             f"individual has {len(individual)} labels for {n_rows} rows: give one each"
         )
-    if any(map(is_missing, individual)):
-        raise ValueError(
-            "individual must name the person behind every row: missing labels could "
-            "be one person or many"
-        )
-    return np.unique(individual, return_inverse=True)[1]
+    return number_persons(individual)
 
 
 def bounded_weights(weights, persons, max_weight):
@@ -227,7 +219,7 @@ def bounded_weights(weights, persons, max_weight):
     ----------
     weights : ndarray of int of shape (n_samples,)
     persons : ndarray of int of shape (n_samples,)
-        From :func:`check_individual`.
+        From :func:`check_individual`; -1 is nobody, whose rows weigh nothing.
     max_weight : int
 
     Returns
@@ -235,8 +227,9 @@ def bounded_weights(weights, persons, max_weight):
     weights : ndarray of float of shape (n_samples,)
         Those of a person sum to `max_weight` at most.
     """
-    totals = np.bincount(persons, weights)
-    return weights * max_weight / np.maximum(totals, max_weight)[persons]
+    weights = np.where(persons >= 0, weights, 0)
+    totals = np.bincount(persons + 1, weights)
+    return weights * max_weight / np.maximum(totals, max_weight)[persons + 1]
 
 
 def weight_sum(weights):

@@ -311,7 +311,7 @@ class PrivateSearchCV(
     def _check_rows(self, n_rows, y):
         if n_rows < 2:
             raise ValueError(
-                f"a search needs rows to fit and rows to score, got n_samples={n_rows}"
+                "a search needs rows to fit and rows to score, got n_samples=1 or less"
             )
         if y is None and get_tags(self.estimator).target_tags.required:
             raise ValueError(

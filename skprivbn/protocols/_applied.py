@@ -1,5 +1,7 @@
 """What estimators do with rows and columns that stay where they are, once fitted."""
 
+from functools import partial
+
 import numpy as np
 
 from skprivbn.crypto import resolve_backend
@@ -13,6 +15,7 @@ from skprivbn.partition import (
     check_horizontal,
     check_vertical,
 )
+from skprivbn.privacy._options import apply_to_rows
 from skprivbn.protocols._columns import ScoreTerms, sum_shared_scores
 from skprivbn.protocols._models import ModelParty, ModelTerms, sum_scores
 from skprivbn.utils import warn_leak
@@ -201,15 +204,23 @@ def transform_at_holders(transformer, X):
         names = transformer.get_feature_names_out().tolist()
         return rows.transformed(describe_model(transformer), names)
     if isinstance(X, HorizontalPartition):
+        total = hasattr(transformer, "privacy_spent_")
         rows = check_horizontal(
-            transformer, X, reset=False, dtype=[np.float64, np.float32]
+            transformer,
+            X,
+            reset=False,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=not total,
         )
         names = None
         if hasattr(transformer, "feature_names_in_"):
             names = transformer.get_feature_names_out().tolist()
         # as at a site: names have been checked and holders' arrays have none
         applied = rebuild_model(describe_model(transformer), rows.n_features)
-        return rows.map_rows(lambda X: np.asarray(applied.transform(X)), names)
+        apply = (
+            partial(apply_to_rows, applied.transform) if total else applied.transform
+        )
+        return rows.map_rows(lambda X: np.asarray(apply(X)), names)
     raise PartitionError(f"transform needs rows, got a {type(X).__name__}")
 
 

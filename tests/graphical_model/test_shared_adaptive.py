@@ -168,10 +168,7 @@ def test_answers_of_a_holder_are_in_the_units_of_the_budget(party):
     assert_array_equal(party.one_way(), one_way * singles)
 
 
-def test_a_holder_whose_rows_do_not_fit_refuses():
-    from skprivbn.exceptions import PartyError
-
+def test_no_row_makes_a_holder_refuse():
     X = rows_of()
     X[0, 0] = 99
-    with pytest.raises(PartyError, match="do not fit"):
-        learner(delta=1e-6).fit(X, party=np.arange(len(X)) % 3)
+    learner(delta=1e-6).fit(X, party=np.arange(len(X)) % 3)

@@ -1,5 +1,6 @@
 """One way to charge, for all estimators with epsilon."""
 
+import re
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
     FederatedPCA,
@@ -120,16 +122,19 @@ def says_of_noise(warning):
     return is_late or "privacy noise" in str(warning.message)
 
 
-def seen_of(estimator, X):
+def seen_of(estimator, X, **beside):
     """Return all that a fit shows beside its noisy numbers."""
     model = type(estimator)(**estimator.get_params(deep=False))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        model.set_params(epsilon=1.0, delta=1e-6).fit(X, party=np.arange(len(X)) % 3)
+        model.set_params(epsilon=1.0, delta=1e-6).fit(X, **beside)
     attributes = {k: v for k, v in vars(model).items() if k.endswith("_")}
+    # those that are chosen by noisy tables
+    noisy = {"ledger_", "cliques_"}
     return {
         "warnings": {str(w.message) for w in said if not says_of_noise(w)},
-        "shapes": {k: np.shape(v) for k, v in attributes.items() if k != "ledger_"},
+        "names": set(attributes),
+        "shapes": {k: np.shape(v) for k, v in attributes.items() if k not in noisy},
         "learnt": str(model.ledger_.who_learns_what()),
         "notes": model.ledger_.notes,
     }
@@ -141,9 +146,11 @@ def test_neighbours_look_the_same(estimator, X):
     strange = [[np.nan, np.inf], [-np.inf, 1e300], [np.nan, np.nan]]
     few = X[:3]
     for rows in (X[:30], few, np.zeros((3, 2))):
-        expected = seen_of(estimator, rows)
+        party = np.arange(len(rows) + 1) % 3
+        expected = seen_of(estimator, rows, party=party[:-1])
         for row in strange:
-            assert seen_of(estimator, np.append(rows, [row], axis=0)) == expected
+            more = np.append(rows, [row], axis=0)
+            assert seen_of(estimator, more, party=party) == expected
 
 
 @pytest.mark.parametrize("estimator", NUMERIC, ids=name)
@@ -152,6 +159,76 @@ def test_one_row_is_enough_for_a_private_fit(estimator):
     type(estimator)(**estimator.get_params(deep=False)).set_params(epsilon=1.0).fit(
         [[np.nan, 1.0]]
     )
+
+
+FIELDS = {
+    "chain": DPCGMLearner("chain", max_iter=20),
+    "chain, skip": DPCGMLearner("chain", max_iter=20, missing="skip"),
+    "mst": DPCGMLearner("mst", max_iter=20),
+    "aim": DPCGMLearner("aim", max_iter=20),
+    "psgd": DPCGMLearner("chain", method="psgd", psgd_params={"n_steps": 5}),
+    "weights": DPCGMLearner("chain", max_iter=20, max_weight=3),
+    "persons": DPCGMLearner("chain", max_iter=20, contribution="normalize"),
+}
+
+
+SLOW = {"psgd", "mst"}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pytest.param(field, marks=[pytest.mark.slow] if field in SLOW else [])
+        for field in FIELDS
+    ],
+)
+@pytest.mark.parametrize("parties", [None, 3])
+def test_neighbouring_fields_look_the_same(field, parties):
+    if field == "psgd" and parties is not None:
+        pytest.skip("psgd is for one holder")
+    rows = np.array([["a", "b", "2.5"]] * 12, dtype=object)
+    rows[::2] = "b", "a", "-1"
+    strange = [["c", "b", "1"], [None, "a", "zero"], [np.nan] * 3, ["", 7, np.inf]]
+
+    def seen_with(extra):
+        X = np.append(rows, np.array(extra, dtype=object).reshape(-1, 3), axis=0)
+        beside = {} if parties is None else {"party": np.arange(len(X)) % parties}
+        if field == "weights":
+            beside["sample_weight"] = np.append(
+                np.ones(12), [np.nan, 9.5, -1][: len(X) - 12]
+            )
+        if field == "persons":
+            names = np.append(
+                np.full(12, "somebody", dtype=object), [None, np.nan, "x"]
+            )
+            beside["individual"] = names[: len(X)]
+        states, bins = {"x0": ["a", "b"], "x1": ["a", "b"]}, {"x2": [-1.0, 0.0, 3.0]}
+        seen = seen_of(FIELDS[field].set_params(states=states, bins=bins), X, **beside)
+        if field == "aim":  # how much is asked for follows from noisy tables
+            seen["learnt"] = re.sub(r"\s+\d+\s+\d+\n", "\n", seen["learnt"] + "\n")
+        return seen
+
+    expected = seen_with([])
+    for n in (1, 3):
+        for first in range(2):
+            assert seen_with(strange[first : first + n]) == expected
+
+
+@pytest.mark.parametrize("transformer", NUMERIC[:3], ids=name)
+@pytest.mark.parametrize("partition", [False, True])
+@quiet
+def test_rows_that_are_no_numbers_pass_a_private_transformer(transformer, partition):
+    X = np.append(np.zeros((9, 2)), [[1.0, 2.0], [np.nan, 0.0], [np.inf, 1.0]], axis=0)
+    rows = HorizontalPartition.from_rows(X, np.arange(12) % 3) if partition else X
+    model = clone(transformer).set_params(epsilon=1.0).fit(rows)
+    made = model.transform(rows)
+    if partition:
+        made = np.concatenate([made._blocks[k]["X"][-1:] for k in made.names])
+    assert np.all(np.isnan(made[-2:])) and np.all(np.isfinite(made[-3]))
+    with pytest.raises(ValueError, match="NaN"):
+        model.set_params(epsilon=None).fit(X[:10]).transform(X)
+    binner = FederatedKBinsDiscretizer(3, strategy="uniform", bounds=(0, 3))
+    assert np.isnan(binner.fit(X).transform(X)[-2:]).all()
 
 
 def test_public_edges_cost_nothing_in_a_search():

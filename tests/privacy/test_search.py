@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
 from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV
 from skprivbn.privacy._folds import private_splits
-from skprivbn.privacy._scores import STEPS
+from skprivbn.privacy._scores import STEPS, bounded_weights, check_individual
 from skprivbn.privacy._selection import NoisyMax
 from tests.privacy.toys import NoisyHistogram, prove_epsilon, suspect_epsilon
 
@@ -196,8 +196,10 @@ def test_weights_reach_scores_and_estimator():
     np.testing.assert_allclose(
         np.exp(search.best_estimator_.log_probabilities_), [1 - p, p], atol=0.02
     )
-    with pytest.raises(ValueError, match="max_weight=8"):
-        search.set_params(max_weight=8).fit(X, sample_weight=weights)
+    # cut to the public bound: an error would tell of a row
+    search.set_params(max_weight=1).fit(X, sample_weight=weights)
+    expected = 0.6 * math.log(1 - p) + 0.4 * math.log(p)
+    assert search.best_score_ == pytest.approx(expected, abs=0.2)
 
 
 def test_classifiers_are_scored_by_the_probability_of_the_class():
@@ -330,12 +332,27 @@ def test_audit_of_a_person_with_many_rows(monkeypatch):
     assert suspect_epsilon(*audit_person(300)) > 1.5
 
 
-def test_individuals_need_names(X):
-    for missing in (np.nan, None):
-        individual = np.arange(3000).astype(object)
-        individual[7] = missing
-        with pytest.raises(ValueError, match="name the person behind every row"):
-            make_search().fit(X, individual=individual)
+def test_rows_of_nobody_are_held_out_together_and_weigh_nothing(X):
+    individual = np.arange(10).astype(object)
+    individual[[2, 5, 7]] = None, np.nan, None
+    persons = check_individual(individual, 10)
+    assert persons.tolist() == [0, 1, -1, 2, 3, -1, 4, -1, 5, 6]
+    weights = bounded_weights(np.ones(10, dtype=int), persons, 1)
+    assert weights.tolist() == [1, 1, 0, 1, 1, 0, 1, 0, 1, 1]
+    for _ in range(20):
+        (_, test), *_ = private_splits(2, X[:10], None, persons)
+        assert len({2, 5, 7} & set(test.tolist())) in (0, 3)
+
+
+def test_somebody_is_left_to_learn_from():
+    for _ in range(50):
+        ((train, test),) = private_splits(0.9, np.zeros((2, 1)), None, np.arange(2))
+        assert len(train) > 0
+        for train, test in private_splits(2, np.zeros((2, 1)), None, np.arange(2)):
+            assert len(train) == len(test) == 1
+
+
+def test_individuals_need_one_label_for_each_row(X):
     with pytest.raises(ValueError, match="2 labels for 3000 rows"):
         make_search().fit(X, individual=["a", "b"])
 

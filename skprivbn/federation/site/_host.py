@@ -28,6 +28,7 @@ from skprivbn.federation.site._rules import (
 )
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import recording
+from skprivbn.privacy._options import apply_to_rows
 
 __all__ = ["SiteHost"]
 
@@ -266,17 +267,17 @@ def transform_rows(X, steps, is_noisy):
     """Return rows after all steps.
 
     Steps are the coordinator's: they can be such that one row overflows. To refuse
-    then would answer without noise, so that noisy fits take the largest number.
+    then, or for a row that is no number, would answer without noise.
     """
 
     def transform(rows):
         try:
             for step in steps:
                 rows = np.asarray(rows, dtype=np.float64)
-                finite = np.all(np.isfinite(rows), axis=1)
-                rows = step.transform(rows)
                 if is_noisy:
-                    rows = np.where(finite[:, None], np.nan_to_num(rows), rows)
+                    rows = apply_to_rows(step.transform, rows)
+                else:
+                    rows = step.transform(rows)
         except (TypeError, ValueError):
             raise PartyRefusal("invalid-data") from None
         return rows

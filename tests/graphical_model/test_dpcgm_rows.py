@@ -1,0 +1,48 @@
+"""With epsilon, no row is an error: public rules say what counts."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from skprivbn.exceptions import BudgetExceededError
+from skprivbn.privacy import CountMechanism, DistributedNoise, PrivacyAccountant
+from tests.graphical_model.test_dpcgm import X, empirical, learner
+
+__all__ = ["X"]
+
+
+@pytest.mark.parametrize("party", [None, np.arange(4000) % 3], ids=["one", "three"])
+def test_values_outside_the_states_are_left_out(X, party, monkeypatch):
+    """An error would tell, without noise, that there is such a row."""
+    monkeypatch.setattr(CountMechanism, "release", lambda self, counts: counts)
+    monkeypatch.setattr(
+        DistributedNoise, "share", lambda self, shape: np.zeros(shape, dtype=np.int64)
+    )
+    rows = X.copy()
+    rows[:1000, 0] = 99
+    found = learner().fit(rows, party=party)
+    for pair in ((0, 1), (1, 2)):
+        table = found.noisy_tables_[tuple(f"x{i}" for i in pair)]
+        assert_array_equal(table, np.rint(3000 * empirical(X[1000:], pair)))
+    found = learner(missing="skip").fit(rows, party=party)
+    assert_array_equal(
+        found.noisy_tables_["x1", "x2"], np.rint(4000 * empirical(X, [1, 2]))
+    )
+
+
+def test_rows_of_nobody_count_for_nothing(X):
+    person = np.arange(4000).astype(object)
+    person[::2] = None
+    person[1] = np.nan
+    for kind in ("normalize", "clip"):
+        found = learner(contribution=kind, epsilon=9.0).fit(X, individual=person)
+        assert found.n_samples_ == pytest.approx(2000, abs=100)
+
+
+@pytest.mark.parametrize("method", ["auto", "psgd"])
+def test_states_from_data_are_no_release_for_a_limited_budget(X, method):
+    accountant = PrivacyAccountant(epsilon=1.0, delta=1e-3)
+    options = {"method": method, "delta": 1e-4, "accountant": accountant}
+    with pytest.raises(BudgetExceededError, match="states of the columns"):
+        learner(states=None, **options).fit(X)
+    assert accountant.history == ()
