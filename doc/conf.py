@@ -19,6 +19,7 @@ release = version = skprivbn.__version__
 extensions = [
     "fit_directive",
     "mathml",
+    "matplotlib.sphinxext.plot_directive",
     "results_directive",
     "numpydoc",
     "sphinx.ext.autodoc",
@@ -30,6 +31,9 @@ extensions = [
 exclude_patterns = ["_build", "auto_examples/**/*.ipynb", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 default_role = "literal"
+plot_html_show_formats = False
+plot_html_show_source_link = False
+plot_formats = [("png", 144)]
 
 autosummary_generate = True
 autodoc_default_options = {"members": True, "inherited-members": True}
