@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from skprivbn.datasets import make_partitioned_blobs
+from skprivbn.federation.__main__ import main as federation_command
 from skprivbn.federation.flare import LocalFederation
 from skprivbn.mixture import PPEMGaussianMixture
 
@@ -90,8 +91,8 @@ def main():
             print_ledger(model.ledger_)
             print()
             log = local.kits["south"] / "local" / "skprivbn_audit.jsonl"
-            print("first lines of the audit log of site south:")
-            print("\n".join(log.read_text().splitlines()[:4]))
+            print("end of the audit log of site south:")
+            federation_command(["audit", "--last", "3", str(log)])
         say("everything is stopped")
 
 

@@ -1,4 +1,4 @@
-"""``python -m skprivbn.federation``: what the owner of a startup kit runs once."""
+"""``python -m skprivbn.federation``: what the owner of a startup kit runs."""
 
 import argparse
 import sys
@@ -11,6 +11,8 @@ from skprivbn.federation.flare._policy import (
     kit_kind,
     write_policy,
 )
+from skprivbn.federation.site._audit import read_audit
+from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._check import check_data
 from skprivbn.federation.site._file import SiteFile
 
@@ -32,12 +34,34 @@ def main(arguments=None):
     policy.add_argument(
         "--check", action="store_true", help="only check, change nothing"
     )
+    audit = commands.add_parser(
+        "audit",
+        help="print the audit log of a site in plain words, and check that it is whole",
+        description="Print who asked what, what left the site and how it ended. The "
+        "exit code is 1 if a record was changed, taken out or put in between.",
+    )
+    audit.add_argument("file", type=Path, help="local/skprivbn_audit.jsonl of a kit")
+    audit.add_argument("--last", type=int, help="print only so many records")
     options = parser.parse_args(arguments)
     try:
+        if options.command == "audit":
+            return _audit(options.file, options.last)
         return _site_policy(options.kit, options.check)
     except (PartitionError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _audit(path, n_last):
+    records, problems, last = read_audit(path)
+    for record in records[-n_last:] if n_last else records:
+        print(format_record(record))
+    for problem in problems:
+        print(f"problem: {problem}", file=sys.stderr)
+    if not problems:
+        print(f"{len(records)} records, each follows from the one before")
+    print(f"hash of the last one: {last}")
+    return 1 if problems else 0
 
 
 def _site_policy(kit, check_only):

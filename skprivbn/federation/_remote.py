@@ -37,6 +37,7 @@ class _RemoteData:
     dataset: str
     as_float: bool
     finite: bool
+    _connection: Any
 
     @property
     def n_parties(self) -> int:
@@ -77,6 +78,7 @@ class _RemoteData:
             "float": self.as_float,
             "finite": self.finite,
             "min_rows": int(min_rows),
+            "purpose": getattr(self._connection, "purpose", ""),
         }
 
     def __array__(self, dtype=None, copy=None):

@@ -214,7 +214,7 @@ def test_predictions_stay_at_the_sites(tmp_path):
         np.testing.assert_allclose(table, model.predict_proba(mine), rtol=1e-12)
         path = tmp_path / name / "results" / labels.file
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert audit(tmp_path, name)[-2]["results"] == chances.file
+        assert audit(tmp_path, name)[-1]["results"] == chances.file
     with pytest.raises(PartitionError, match="do not come here"):
         np.asarray(labels)
     # to "keep" and to "leave", every site says the same whatever the results are

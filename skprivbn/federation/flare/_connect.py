@@ -46,6 +46,8 @@ class FlareFederation:
         Names of the sites, as in their certificates.
     timeout : float
         Seconds that a site may take for one answer.
+    purpose : str, default=""
+        What the fits are for, for the sites' audit logs.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class FlareFederation:
         dataset: str,
         sites: Sequence[str],
         timeout: float,
+        purpose: str = "",
     ) -> None:
         self._session = session
         self.job_id, self.dataset, self.sites = job_id, dataset, tuple(sites)
-        self.timeout = timeout
+        self.timeout, self.purpose = timeout, purpose
         self._schemas, self._limits = {}, {}
 
     @classmethod
@@ -70,6 +73,7 @@ class FlareFederation:
         sites: Sequence[str] | None = None,
         timeout: float = 120.0,
         ready_within: float = 60.0,
+        purpose: str = "",
     ) -> Self:
         """Open a session with the sites of a project.
 
@@ -85,6 +89,9 @@ class FlareFederation:
             Seconds that a site may take for one answer.
         ready_within : float, default=60.0
             Seconds within which all sites have to be ready.
+        purpose : str, default=""
+            What the fits are for, in plain words; sites write it into their audit
+            logs.
 
         Returns
         -------
@@ -105,7 +112,7 @@ class FlareFederation:
                 f"no session with the server of {kit} ({type(error).__name__}): is it "
                 "running, and was this kit issued by its project?"
             ) from error
-        federation = cls(session, None, dataset, (), timeout)
+        federation = cls(session, None, dataset, (), timeout, purpose)
         try:
             federation._begin(sites, ready_within)
         except BaseException:

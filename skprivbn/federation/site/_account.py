@@ -8,11 +8,13 @@ that was not paid for.
 """
 
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation.site._snapshots import Snapshots
+from skprivbn.federation.site._state import StateFile
 from skprivbn.privacy import PrivacyAccountant, Spend
 from skprivbn.privacy._budget_file import BudgetFile
 
@@ -42,40 +44,36 @@ class Account:
     def __init__(self, dataset, noise, session, what):
         self._dataset, self._noise, self._what = dataset, noise, what
         self._session = session.hex()
-        self._reserved = BudgetFile(
-            f"{dataset.state_file}.reserved.json", math.inf, 0.0
+        self._reserved = StateFile(
+            f"{dataset.state_file}.reserved.json", {"spends": []}, must_last=False
         )
 
     def reserve(self):
         """Set the cost aside, if there is enough; no data are read."""
-        self._reserved.create()
         with self._reserved.locked():
-            others = self._others()
+            others, _ = self._read()
             self._check(others)
-            self._reserved.write([*others, self._entry(self._session)])
+            self._write([*others, self._entry(self._session)])
 
     def charge(self):
         """Take what was reserved, for good."""
         with self._reserved.locked():
-            held = self._reserved.read()
-            others = self._others(held)
-            if len(others) == len(self._standing(held)):
+            others, mine = self._read()
+            if not mine:
                 # too late: others may have been given what was set aside
                 raise PartyRefusal("refused")
             if self._noise is None:
                 _write(self._exact_fits(), self._entry(self._what))
             else:
                 self._noise.spend(self._accountant(), self._what)
-            self._reserved.write(others)
+            self._write(others)
 
     def release(self):
         """Give back what was reserved and not charged."""
-        if self._reserved.path.exists():
-            with self._reserved.locked():
-                held = self._reserved.read()
-                others = self._others(held)
-                if len(others) < len(held):
-                    self._reserved.write(others)
+        with self._reserved.locked():
+            others, mine = self._read()
+            if mine:
+                self._write(others)
 
     def count_refusal(self):
         """Write down that a noisy fit, which was charged, ended in a refusal."""
@@ -95,16 +93,18 @@ class Account:
         if _n(self._exact_fits()) + len(exact) >= self._dataset.max_exact_fits:
             raise BudgetExceededError("no exact fit is left")
 
-    def _others(self, held=None):
-        held = self._standing(self._reserved.read() if held is None else held)
-        return [spend for spend in held if spend.what != self._session]
-
-    @staticmethod
-    def _standing(held):
-        # a clock that was set back does not make a reservation hold for ever
+    def _read(self):
+        """Return what others have reserved, and what this session has."""
         now = datetime.now(UTC)
-        ages = [now - datetime.fromisoformat(spend.at) for spend in held]
-        return [s for s, age in zip(held, ages) if abs(age) < RESERVED_FOR]
+        held = [Spend(**fields) for fields in self._reserved.read()["spends"]]
+        # a clock that was set back does not make a reservation hold for ever
+        ages = [abs(now - datetime.fromisoformat(spend.at)) for spend in held]
+        held = [spend for spend, age in zip(held, ages) if age < RESERVED_FOR]
+        mine = [spend for spend in held if spend.what == self._session]
+        return [spend for spend in held if spend not in mine], mine
+
+    def _write(self, spends):
+        self._reserved.write({"spends": [asdict(spend) for spend in spends]})
 
     def _entry(self, what):
         noise = self._noise

@@ -15,6 +15,7 @@ from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.federation._session import Agreement
+from skprivbn.federation._wire import decode
 from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._errors import ErrorLog
 from skprivbn.federation.site._results import check_room, write_results
@@ -45,6 +46,7 @@ _DATA_TYPES = {
     "float": bool,
     "finite": bool,
     "min_rows": int,
+    "purpose": str,
 }
 
 
@@ -56,13 +58,14 @@ class SiteHost(PartyHost):
     name : str
     site_file : SiteFile
     identity : Identity
+    log : QuestionLog
     """
 
-    def __init__(self, name, site_file, identity):
+    def __init__(self, name, site_file, identity, log):
         super().__init__(
             name, {}, self._find_protocol, self._find_backend, identity=identity
         )
-        self._site_file = site_file
+        self._site_file, self._log = site_file, log
         self._dataset = None
         self._errors = ErrorLog(site_file.audit_log.with_name(ERROR_LOG))
         self._question = self._account = None
@@ -73,10 +76,11 @@ class SiteHost(PartyHost):
         """Accept only these identities from now on."""
         self._pins = identities
 
-    def close(self):
+    def close(self, outcome="cut off"):
         """End the session and forget its keys and state."""
         super().close()
         self._settle()
+        self._tell_log(self._log.end, outcome)
 
     def handle(self, message):
         """Answer one request; a noisy fit that ends in a refusal is written down."""
@@ -85,17 +89,29 @@ class SiteHost(PartyHost):
         if self.failure is not None:
             self._errors.write(self.asked, self.failure)
             if self._is_charged and self._question.noise is not None:
-                with recording():
-                    self._account.count_refusal()
+                self._tell_log(self._account.count_refusal)
+            asked, self._question = self._question, None
+            code, known = decode(reply)["code"], {"asked": self.asked, **self.details}
+            self._tell_log(self._log.refuse, code, asked, known)
             self._settle()
         return reply
+
+    def write_error(self, error):
+        """Write down why something failed, for the people at the site."""
+        self._errors.write(self.asked, error)
+
+    def _tell_log(self, write, *arguments):
+        """Write something down that has happened, and cannot be refused any more."""
+        try:
+            write(*arguments)
+        except Exception as error:
+            self._errors.write(self.asked, error)
 
     def _settle(self):
         """Give back what was reserved and came to nothing."""
         account, self._account = self._account, None
         if account is not None and not self._is_charged:
-            with recording():
-                account.release()
+            self._tell_log(account.release)
         self._is_charged = False
 
     def _answer(self, request):
@@ -104,6 +120,7 @@ class SiteHost(PartyHost):
 
     def _join(self, agreement):
         """Check the rules of the site and reserve what is asked; data are not read."""
+        self._question = None
         received, agreement = agreement, Agreement(agreement)
         if self._pins is None or set(agreement.roster) - set(self._pins):
             raise PartyRefusal("not-authentic")
@@ -128,7 +145,10 @@ class SiteHost(PartyHost):
             check_room(self._site_file.results)
         else:
             self._reserve(question)
-        return super()._join(received)
+        greeting = super()._join(received)
+        with recording():
+            self._log.begin(question)
+        return greeting
 
     def _find_policy(self, question):
         # Where answers cost nothing, or next to nothing, the coordinator does not get
@@ -154,8 +174,6 @@ class SiteHost(PartyHost):
                 Snapshots(question.dataset).check(agreement.roster)
             account.reserve()
         self._account = account
-        if question.noise is not None:
-            self.details["epsilon"] = question.noise.epsilon
 
     def _check_rows(self):
         """Do nothing when the session is joined: there are no rows yet."""
@@ -184,6 +202,7 @@ class SiteHost(PartyHost):
         else:
             self._readable = True
         self._block = block
+        self._log.has_rows(len(block["X"]))
         super()._check_rows()
         check_rows(question, len(block["X"]))
 
@@ -206,7 +225,9 @@ class SiteHost(PartyHost):
         return None if found is None else found.load()()
 
     def _operate(self, name, payload):
+        words = self._party_class.operations().get(name)
         reply = super()._operate(name, payload)
+        self._log.tells(words, reply)
         label = self._terms.keeps_results()
         if label is not None:
             self._keep(self._party.kept, label)
@@ -228,7 +249,7 @@ class SiteHost(PartyHost):
             )
         except Exception as error:
             name = f"failed: {type(error).__name__}"
-        self.details["results"] = name
+        self._log.keeps(name)
 
     def _find_data(self, data):
         """Return this site's columns and the dataset that they are in."""

@@ -49,6 +49,15 @@ class Question:
     n_features: int
 
     @property
+    def estimators(self) -> list:
+        """Names of the estimators that have such a protocol."""
+        return [
+            name
+            for name, estimator in self.dataset.estimators.items()
+            if self.party_class in estimator.load().protocols
+        ]
+
+    @property
     def n_parties(self) -> int:
         """Number of sites that take part."""
         return len(self.agreement.roster)

@@ -15,7 +15,9 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._host import _public_code
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.site._audit import AuditLog, QuestionLog
 from skprivbn.federation.site._host import SiteHost
+from skprivbn.federation.site._state import recording
 
 __all__ = ["INTRODUCE", "JOIN", "LEAVE", "MEET", "MESSAGE", "TOPICS", "Site"]
 
@@ -64,7 +66,7 @@ class Site:
     def __init__(self, name, site_file, kit, job, coordinator):
         self.name = name
         self._site_file = site_file
-        self._job, self._coordinator = job, coordinator
+        self._job = job
         self._root = (kit / "rootCA.pem").read_bytes()
         self._servers = server_names(kit)
         identity = Identity()
@@ -74,7 +76,9 @@ class Site:
             identity.public,
             job,
         )
-        self._host = SiteHost(name, site_file, identity)
+        log = AuditLog(site_file.audit_log)
+        self._log = QuestionLog(log, coordinator, job)
+        self._host = SiteHost(name, site_file, identity, self._log)
         # An engine may deliver from several threads; a party does one thing at a time.
         self._lock = threading.Lock()
 
@@ -97,8 +101,8 @@ class Site:
             try:
                 reply = self._answer(topic, message)
             except Exception as error:
+                self._host.write_error(error)
                 reply = encode({"ok": False, "code": _public_code(error)})
-            self._log(message, reply)
             return reply
 
     def close(self):
@@ -131,6 +135,8 @@ class Site:
         pins = {name: self._identity(name, of) for name, of in vouchers.items()}
         if pins.get(self.name) != self._voucher["identity"]:
             raise ProtocolError("this site's own voucher was replaced")
+        with recording():
+            self._log.note("connected", roster=sorted(pins))
         self._host.pin(pins)
         return {}
 
@@ -153,21 +159,5 @@ class Site:
 
     def _leave(self):
         """End the fit: forget its keys, keep the peers' identities."""
-        self._host.close()
+        self._host.close("done")
         return {}
-
-    def _log(self, message, reply):
-        """Write down who asked what; names, sizes and codes, never values."""
-        outcome = decode(reply)
-        entry = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "coordinator": self._coordinator,
-            "job": self._job,
-            "asked": self._host.asked,
-            **self._host.details,
-            "received_bytes": len(message),
-            "sent_bytes": len(reply),
-            "outcome": "ok" if outcome["ok"] else outcome["code"],
-        }
-        with open(self._site_file.audit_log, "a", encoding="utf-8") as handle:
-            handle.write(json.dumps(entry) + "\n")

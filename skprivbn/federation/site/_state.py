@@ -20,10 +20,12 @@ class StateFile:
     path : path-like
     empty : dict
         What is in it before anything was written.
+    must_last : bool, default=True
+        Whether it must outlast a power cut, for which writing waits for the disk.
     """
 
-    def __init__(self, path, empty):
-        self.path, self._empty = Path(path), empty
+    def __init__(self, path, empty, must_last=True):
+        self.path, self._empty, self._must_last = Path(path), empty, must_last
 
     @contextmanager
     def locked(self):
@@ -44,7 +46,7 @@ class StateFile:
             return json.loads(json.dumps(self._empty))
 
     def write(self, content):
-        """Replace the file, after its new content has reached the disk."""
+        """Replace the file as a whole: a crash leaves the old or the new one."""
         descriptor, temporary = tempfile.mkstemp(
             dir=self.path.parent, prefix=self.path.name, suffix=".new"
         )
@@ -52,12 +54,14 @@ class StateFile:
             with open(descriptor, "w", encoding="utf-8") as handle:
                 json.dump(content, handle, indent=1)
                 handle.flush()
-                os.fsync(handle.fileno())
+                if self._must_last:
+                    os.fsync(handle.fileno())
             os.replace(temporary, self.path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-        _sync_directory(self.path.parent)
+        if self._must_last:
+            _sync_directory(self.path.parent)
 
 
 @contextmanager

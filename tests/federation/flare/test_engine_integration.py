@@ -119,7 +119,7 @@ def check_processes_and_audit_log(federation, hospitals):
     assert os.getpid() not in pids
     log = hospitals.kits["south"] / "local" / "skprivbn_audit.jsonl"
     entries = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {e["coordinator"] for e in entries} == {"scientist@demo.org"}
+    assert {e["who"] for e in entries} == {"scientist@demo.org"}
     assert {e["job"] for e in entries} == {federation.job_id}
-    joined = [e["protocol"].split(":")[1] for e in entries if "protocol" in e]
-    assert {"EMParty", "MomentsParty", "ADMMParty", "K2Party"} <= set(joined)
+    asked = {name for e in entries for name in e.get("estimators", [])}
+    assert {"PPEMGaussianMixture", "PrivateK2StructureLearner"} <= asked

@@ -211,8 +211,8 @@ def test_an_estimator_that_the_file_does_not_name_is_refused(tmp_path, data):
         model.fit(rows)
     assert caught.value.code == "not-allowed"
     assert not hasattr(model, "means_")
-    last = [e for e in audit(tmp_path, "north") if e["asked"] == "session.join"][-1]
-    assert last["outcome"] == "not-allowed"
+    last = audit(tmp_path, "north")[-1]
+    assert (last["event"], last["outcome"]) == ("refused", "not-allowed")
     assert last["protocol"].endswith("EMParty")
 
 
@@ -317,8 +317,8 @@ def test_noisy_fits_are_charged_to_the_sites_budget(tmp_path, data, estimator):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         estimator.fit(rows)
-    joins = [e for e in audit(tmp_path, "west") if e["asked"] == "session.join"]
-    assert joins[-1]["epsilon"] == pytest.approx(0.5)
+    asked = [e for e in audit(tmp_path, "west") if e["event"] == "asked"]
+    assert asked[-1]["epsilon"] == pytest.approx(0.5)
     budget = json.loads((tmp_path / "west" / "stays.csv.budget.json").read_text())
     assert [s["epsilon"] for s in budget["spends"]] == [pytest.approx(0.5)]
     # what is left does not pay for a third fit, whoever asks
@@ -338,8 +338,8 @@ def test_noisy_tables_are_charged(tmp_path, data):
     rows = connect(make_sites(tmp_path, files), "icu").rows(["ward"])
     model = DPCGMLearner(epsilon=0.5, cliques=[(0,)], states=[(0, 1)])
     model.fit(rows)
-    joins = [e for e in audit(tmp_path, "west") if e["asked"] == "session.join"]
-    assert joins[-1]["epsilon"] == pytest.approx(0.5)
+    asked = [e for e in audit(tmp_path, "west") if e["event"] == "asked"]
+    assert asked[-1]["epsilon"] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

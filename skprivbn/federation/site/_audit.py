@@ -1,0 +1,260 @@
+"""The audit log of a site: who asked what, and what left, one question at a time.
+
+Every line is a record in JSON that holds the hash of the line before it, so that a
+record that was changed, taken out or put in between is noticed. Whoever can write the
+file can cut off its end or make all of it anew: note the last hash elsewhere.
+"""
+
+import hashlib
+import json
+import os
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from skprivbn.privacy._budget_file import _lock, _unlock
+
+__all__ = ["AuditLog", "QuestionLog", "read_audit"]
+
+#: bytes after which a file is put aside
+MAX_BYTES = 10 << 20
+#: of a list in the terms, so many entries are written down
+MAX_ITEMS = 20
+_START = "0" * 64
+
+
+class AuditLog:
+    """A file of records that is only added to, and only its owner can read.
+
+    Parameters
+    ----------
+    path : path-like
+        A full file is put aside as ``<path>.0001``, ``<path>.0002``, ... and none is
+        ever deleted.
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def write(self, record):
+        """Add a record and see it to the disk.
+
+        Parameters
+        ----------
+        record : dict
+        """
+        with self._locked():
+            last = _last_line(self.path)
+            previous = hashlib.sha256(last).hexdigest() if last else _START
+            if last and self.path.stat().st_size > MAX_BYTES:
+                self._put_aside()
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            line = json.dumps({"time": now, **record, "previous": previous})
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with open(os.open(self.path, flags, 0o600), "ab") as file:
+                # the disk was full, or the power went, in the middle of a line
+                gap = b"\n" if file.tell() and not _is_whole(self.path) else b""
+                file.write(gap + line.encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _put_aside(self):
+        number = 1 + len(_put_aside_before(self.path))
+        self.path.replace(self.path.with_name(f"{self.path.name}.{number:04d}"))
+        # the next file goes on from here
+        aside = self.path.with_name(f"{self.path.name}.{number:04d}")
+        aside.chmod(0o400)
+
+    @contextmanager
+    def _locked(self):
+        flags = os.O_RDWR | os.O_CREAT
+        with open(os.open(f"{self.path}.lock", flags, 0o600), "a+b") as handle:
+            _lock(handle)
+            try:
+                yield
+            finally:
+                _unlock(handle)
+
+
+def _put_aside_before(path):
+    return sorted(path.parent.glob(f"{path.name}.[0-9][0-9][0-9][0-9]"))
+
+
+def _last_line(path):
+    """Return the last line of the log, also of a file that was put aside."""
+    for candidate in [path, *reversed(_put_aside_before(path))]:
+        if candidate.exists() and candidate.stat().st_size:
+            with open(candidate, "rb") as file:
+                file.seek(max(candidate.stat().st_size - (1 << 20), 0))
+                return file.read().rstrip(b"\n").rpartition(b"\n")[2]
+    return b""
+
+
+def _is_whole(path):
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def read_audit(path):
+    """Read a log with all files that were put aside, and check its chain.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    records : list of dict
+    problems : list of str
+        Empty if every line follows from the one before.
+    last : str
+        Hash of the last line.
+    """
+    path, records, problems, previous = Path(path), [], [], _START
+    for file in [*_put_aside_before(path), path]:
+        for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+            where = f"{file.name}, line {number}"
+            try:
+                record = json.loads(line)
+                follows = record["previous"] == previous
+            except (ValueError, KeyError, TypeError):
+                problems.append(f"{where} is not a record: cut off or damaged")
+            else:
+                if not follows:
+                    problems.append(
+                        f"{where} does not follow from the line before: something was "
+                        "changed, taken out or put in between"
+                    )
+                records.append(record)
+            previous = hashlib.sha256(line).hexdigest()
+    return records, problems, previous
+
+
+class QuestionLog:
+    """Writes a record when a question is accepted or refused, and one when it ends.
+
+    Parameters
+    ----------
+    log : AuditLog
+    who : str
+        The researcher.
+    job : str
+        The engine's name for the session.
+    """
+
+    def __init__(self, log, who, job):
+        self._log, self._who, self._job = log, who, job
+        self._open = None
+
+    def note(self, event, **details):
+        """Write down anything else that happened in the job."""
+        self._log.write({"event": event, "who": self._who, "job": self._job, **details})
+
+    def begin(self, question):
+        """Write down a question that the site has accepted, before data are read."""
+        self.note("asked", **describe(question))
+        self._open = {
+            "question": question.agreement.session.hex()[:8],
+            "rows": None,
+            "left": {},
+        }
+
+    def has_rows(self, n_rows):
+        """Remember how many rows the answers are about."""
+        if self._open is not None:
+            self._open["rows"] = int(n_rows)
+
+    def tells(self, words, payload):
+        """Remember what an answer carried, in the words of the ledger.
+
+        Parameters
+        ----------
+        words : Operation
+        payload : dict
+        """
+        if self._open is None:
+            return
+        summed = isinstance(payload, dict) and "vector" in payload
+        kind = "secure sum" if summed else words.kind
+        said = [(words.tells, kind), (words.peers, f"to peers, {words.peers_kind}")]
+        for what, seen_as in said:
+            if what:
+                key = f"{what} ({seen_as})"
+                self._open["left"][key] = self._open["left"].get(key, 0) + 1
+
+    def keeps(self, name):
+        """Remember which results the site has kept for itself."""
+        if self._open is not None:
+            self._open["results"] = name
+
+    def end(self, outcome):
+        """Write down how the question ended, if there is one.
+
+        Parameters
+        ----------
+        outcome : str
+            "done", or a code.
+        """
+        if self._open is None:
+            return
+        ended, self._open = self._open, None
+        self.note("ended", **ended, outcome=outcome)
+
+    def refuse(self, code, question, details):
+        """Write down a question that came to nothing, whenever that was."""
+        if self._open is not None:
+            self.end(code)
+            return
+        known = details if question is None else describe(question)
+        self.note("refused", **known, outcome=code)
+
+
+def describe(question):
+    """Return what is asked, in plain words and without values of rows.
+
+    Parameters
+    ----------
+    question : Question
+
+    Returns
+    -------
+    words : dict
+    """
+    agreement, noise = question.agreement, question.noise
+    return {
+        "question": agreement.session.hex()[:8],
+        "dataset": question.dataset.name,
+        "version": question.dataset.version,
+        "estimators": question.estimators,
+        "columns": question.columns,
+        "beside": agreement.data["aligned"],
+        "steps": [step["estimator"] for step in agreement.data["steps"]],
+        "roster": list(agreement.roster),
+        "backend": None if agreement.backend is None else agreement.backend["name"],
+        "purpose": agreement.data["purpose"],
+        "epsilon": None if noise is None else noise.epsilon,
+        "delta": None if noise is None else noise.delta,
+        "exact": question.is_exact,
+        "terms": _shorten(question.terms.to_payload()),
+    }
+
+
+def _shorten(value):
+    """Return terms as JSON has them, without long lists."""
+    if isinstance(value, dict):
+        return {str(key): _shorten(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        more = [f"and {len(value) - MAX_ITEMS} more"] * (len(value) > MAX_ITEMS)
+        return [_shorten(item) for item in value[:MAX_ITEMS]] + more
+    if isinstance(value, np.ndarray):
+        if value.size > MAX_ITEMS:
+            return f"array of shape {value.shape}"
+        return _shorten(value.tolist())
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else str(value)
+    return value if isinstance(value, bool | int | str | None) else str(value)

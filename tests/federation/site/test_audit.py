@@ -1,0 +1,145 @@
+"""The audit log: one question at a time, in plain words, in a chain."""
+
+import json
+import stat
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation.__main__ import main
+from skprivbn.federation.site import _audit
+from skprivbn.federation.site._audit import AuditLog, read_audit
+from skprivbn.preprocessing import FederatedStandardScaler
+from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.site.loopback import audit, connect, make_sites
+
+BUDGET = "budget = {epsilon = 1.0, delta = 1e-5}"
+
+
+@pytest.fixture
+def rows(tmp_path):
+    write_tables(tmp_path, *make_rows())
+    federation = connect(make_sites(tmp_path, site_files(budget=BUDGET)), "icu")
+    federation.purpose = "sepsis study 17"
+    return federation.rows(["a", "b"])
+
+
+def test_a_fit_is_two_records_in_plain_words(rows, tmp_path, capsys):
+    model = FederatedStandardScaler(epsilon=0.5, delta=1e-6, bounds=(-5, 15))
+    model.fit(rows)
+    connected, asked, ended = audit(tmp_path, "north")
+    assert connected["event"] == "connected"
+    assert asked["who"] == "scientist"
+    assert asked["columns"] == ["a", "b"]
+    assert asked["roster"] == ["north", "south", "west"]
+    assert asked["purpose"] == "sepsis study 17"
+    assert (asked["backend"], asked["epsilon"]) == ("masking", 0.5)
+    assert "FederatedStandardScaler" in asked["estimators"]
+    assert asked["terms"]["second"] == "diagonal"
+    assert (ended["outcome"], ended["rows"]) == ("done", 60)
+    assert list(ended["left"].values()) == [1]
+    path = tmp_path / "north" / "skprivbn_audit.jsonl"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert main(["audit", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "scientist asked for" in printed
+    assert "purpose       sepsis study 17" in printed
+    assert "(secure sum), once" in printed
+    assert "3 records, each follows from the one before" in printed
+
+
+def test_what_left_is_what_the_ledger_says(rows, tmp_path):
+    model = FederatedStandardScaler().fit(rows)
+    told = {
+        entry.tells
+        for entry in model.ledger_.entries
+        if entry.sender == "north" and not entry.operation.startswith("session.")
+    }
+    left = audit(tmp_path, "north")[-1]["left"]
+    assert {text.rpartition(" (")[0] for text in left} == told - {""}
+
+
+def test_refusals_and_sessions_that_break_off_are_written_down(rows, tmp_path):
+    with pytest.raises(PartyError):
+        FederatedStandardScaler(epsilon=9.0, bounds=(-5, 15)).fit(rows)
+    last = audit(tmp_path, "north")[-1]
+    assert (last["event"], last["outcome"]) == ("refused", "budget-exceeded")
+    assert last["epsilon"] == 9.0
+    site = rows._connection._session.sites["north"]
+    federation = rows.federate(*parties())
+    federation.__enter__()
+    site.close()
+    last = audit(tmp_path, "north")[-1]
+    assert (last["event"], last["outcome"]) == ("ended", "cut off")
+    assert not last["left"]
+
+
+def parties():
+    from skprivbn.protocols import MomentsParty, MomentsTerms
+
+    return MomentsParty, MomentsTerms("none"), "masking"
+
+
+@pytest.mark.parametrize(
+    ("change", "n_problems"),
+    [
+        (lambda lines: lines, 0),
+        (lambda lines: [*lines[:2], *lines[3:]], 1),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], 3),
+        (lambda lines: [lines[0].replace('"n": 0', '"n": 7'), *lines[1:]], 1),
+        (lambda lines: [*lines[:2], "", *lines[2:]], 2),
+        (lambda lines: [*lines[:-1], lines[-1][:9]], 1),
+    ],
+)
+def test_the_chain_shows_what_was_done_to_it(tmp_path, change, n_problems, capsys):
+    path = tmp_path / "log.jsonl"
+    for n in range(5):
+        AuditLog(path).write({"n": n})
+    path.write_text(
+        "".join(f"{line}\n" for line in change(path.read_text().split("\n")[:-1]))
+    )
+    records, problems, _ = read_audit(path)
+    assert len(problems) == n_problems
+    assert main(["audit", str(path)]) == bool(n_problems)
+    # and a site goes on after a line that was cut off
+    AuditLog(path).write({"n": 5})
+    again, problems, _ = read_audit(path)
+    assert again[-1]["n"] == 5
+    assert len(problems) == n_problems
+
+
+def test_full_files_are_put_aside_and_read_with_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(_audit, "MAX_BYTES", 400)
+    path = tmp_path / "log.jsonl"
+    for n in range(12):
+        AuditLog(path).write({"n": n})
+    aside = sorted(tmp_path.glob("log.jsonl.0*"))
+    assert len(aside) >= 2
+    records, problems, _ = read_audit(path)
+    assert [record["n"] for record in records] == list(range(12))
+    assert not problems
+    aside[0].chmod(0o600)
+    aside[0].write_text(aside[0].read_text().replace('"n": 1', '"n": 8'))
+    assert len(read_audit(path)[1]) == 1
+
+
+def test_terms_are_shortened():
+    long = {"x": np.zeros(99), "y": list(range(50)), "z": b"key", "e": np.inf}
+    short = _audit._shorten(long)
+    assert short["x"] == "array of shape (99,)"
+    assert len(short["y"]) == 21
+    assert json.dumps(short)
+
+
+def test_nothing_is_answered_that_cannot_be_written_down(rows, tmp_path):
+    path = tmp_path / "north" / "skprivbn_audit.jsonl"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(PartyError, match="'north'.*cannot write down") as caught:
+        FederatedStandardScaler().fit(rows)
+    assert caught.value.code == "cannot-record"
+    errors = (tmp_path / "north" / "skprivbn_errors.log").read_text()
+    assert "IsADirectoryError" in errors
+    assert str(path) in errors
+    assert not list(tmp_path.glob("*/*.exact.json.new"))
