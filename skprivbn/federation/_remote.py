@@ -7,6 +7,7 @@ import numpy as np
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
+from skprivbn.federation._describe import DescribeMixin
 from skprivbn.federation._ledger import Ledger
 from skprivbn.federation._terms import Terms
 
@@ -95,7 +96,7 @@ class _RemoteData:
         )
 
 
-class RemoteRows(_RemoteData):
+class RemoteRows(DescribeMixin, _RemoteData):
     """Rows at several sites, over the same features.
 
     Made by ``federation.rows()``. Can be passed as `X` to every estimator that takes
@@ -184,6 +185,15 @@ class RemoteRows(_RemoteData):
         What a transformation makes of them is not declared.
         """
         return {} if self.steps else super().categories
+
+    def _described(self):
+        rows = self._copy(self.read, self.aligned, self.steps)
+        rows.as_float, rows.finite = True, False
+        return rows
+
+    def _shown_labels(self, name, states):
+        declared = self.schema.get(name)
+        return declared if isinstance(declared, list) and not self.steps else states
 
     def checked(self, aligned: dict, *, as_float: bool, finite: bool) -> Self:
         """Return the same rows as an estimator wants to see them.

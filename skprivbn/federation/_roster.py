@@ -1,4 +1,4 @@
-"""What parties may be called."""
+"""What parties may be called, and how many are enough to hide sums."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,8 +6,9 @@ from unicodedata import normalize
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.utils import warn_leak
 
-__all__ = ["check_roster"]
+__all__ = ["check_roster", "warn_of_roster"]
 
 #: how the ledger speaks of somebody who is no party, and of several at once
 _BEGINNINGS = (COORDINATOR, "the coordinator", "all parties", "each party")
@@ -54,3 +55,29 @@ def check_roster(names: Iterable[Any]) -> tuple[str, ...]:
             )
         seen[looks] = name
     return names
+
+
+def warn_of_roster(backend: Any, n_parties: int) -> None:
+    """Warn of what a backend and so many parties cannot hide.
+
+    Parameters
+    ----------
+    backend : AdditiveBackend
+    n_parties : int
+    """
+    leaks = backend.leaks()
+    if leaks is not None:
+        warn_leak(leaks)
+    if backend.kind == "plaintext":
+        return
+    if n_parties == 1:
+        warn_leak(
+            "all rows are taken to be one party's: there is nobody to hide them from "
+            "and the sums are that party's own; say who holds each row by name, as in "
+            "fit(X, party=party)"
+        )
+    elif n_parties == 2:
+        warn_leak(
+            "with two parties, each learns the other's sums by subtracting its own; "
+            "three or more are needed to hide them"
+        )

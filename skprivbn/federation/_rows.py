@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike
 
 from skprivbn.utils import import_optional
 
-__all__ = ["RowSource", "map_rows", "row_blocks", "rows_per_block", "sum_over_rows"]
+__all__ = [
+    "RowSource",
+    "map_rows",
+    "open_parquet",
+    "row_blocks",
+    "rows_per_block",
+    "sum_over_rows",
+]
 
 #: numbers in one block
 BLOCK_SIZE = 1 << 19
@@ -24,6 +31,12 @@ BLOCK_SIZE = 1 << 19
 def rows_per_block(n_columns: int) -> int:
     """Return how many rows are read at a time."""
     return max(BLOCK_SIZE // max(n_columns, 1), 1)
+
+
+def open_parquet(path: str | Path) -> Any:
+    """Open a Parquet file so that no more of it is in memory than is being read."""
+    parquet = import_optional("pyarrow.parquet", f"reading {path}")
+    return parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
 
 
 class RowSource:
@@ -88,11 +101,12 @@ class RowSource:
         rows : RowSource
             Nulls are NaN.
         """
-        parquet = import_optional("pyarrow.parquet", "a Parquet file")
-        names = parquet.read_schema(path).names if columns is None else list(columns)
+        with open_parquet(path) as file:
+            n_rows, names = file.metadata.num_rows, file.schema_arrow.names
+        names = names if columns is None else list(columns)
 
         def read():
-            with parquet.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 size = rows_per_block(len(names))
                 for batch in file.iter_batches(size, columns=names):
                     yield np.column_stack(
@@ -102,7 +116,7 @@ class RowSource:
                         ]
                     ).astype(np.float64, copy=False)
 
-        return cls(read, parquet.read_metadata(path).num_rows, names)
+        return cls(read, n_rows, names)
 
     @property
     def dtype(self) -> np.dtype:

@@ -10,6 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
+from skprivbn.federation._describe import DescribeMixin
 from skprivbn.federation._remote import RemoteRows
 from skprivbn.federation._roster import check_roster
 from skprivbn.federation._rows import RowSource, map_rows
@@ -34,7 +35,7 @@ ONE_PARTY = "all"
 LABELS = {"cluster", "individual", "series"}
 
 
-class HorizontalPartition(LocalPartition):
+class HorizontalPartition(DescribeMixin, LocalPartition):
     """Blocks of rows, one per party, over the same features.
 
     Can be passed as `X` to every estimator that takes ``party=``. It does not turn

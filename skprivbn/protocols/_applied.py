@@ -8,6 +8,7 @@ from skprivbn.crypto import resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation._remote import name_results
+from skprivbn.federation._roster import warn_of_roster
 from skprivbn.partition import (
     HorizontalPartition,
     RemoteResults,
@@ -47,29 +48,10 @@ def open_federation(partition, party_class, terms, backend, **options):
         To be used as a context manager.
     """
     backend = resolve_backend(backend)
-    _warn_of_roster(backend, partition)
+    warn_of_roster(backend, partition.n_parties)
     if getattr(backend, "recovery", False) and terms.survives_losses():
         options.setdefault("on_dropout", "continue")
     return partition.federate(party_class, terms, backend, **options)
-
-
-def _warn_of_roster(backend, partition):
-    leaks = backend.leaks()
-    if leaks is not None:
-        warn_leak(leaks)
-    if backend.kind == "plaintext":
-        return
-    if partition.n_parties == 1:
-        warn_leak(
-            "all rows are taken to be one party's: there is nobody to hide them from "
-            "and the sums are that party's own; say who holds each row by name, as in "
-            "fit(X, party=party)"
-        )
-    elif partition.n_parties == 2:
-        warn_leak(
-            "with two parties, each learns the other's sums by subtracting its own; "
-            "three or more are needed to hide them"
-        )
 
 
 def add_scores(estimator, X, sample_weight=None, **options):

@@ -19,9 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._rows import RowSource, rows_per_block
+from skprivbn.federation._rows import RowSource, open_parquet, rows_per_block
 from skprivbn.federation.site._cells import parse_cells
-from skprivbn.utils import import_optional
 
 __all__ = ["CsvTable", "ParquetTable", "SqlTable", "Table", "find_table"]
 
@@ -271,11 +270,12 @@ class ParquetTable(_FileTable):
 
     def n_rows(self):
         """Read the number of rows off the end of the file."""
-        return self._parquet().read_metadata(self.path).num_rows
+        with open_parquet(self.path) as file:
+            return file.metadata.num_rows
 
     def cells(self, columns):
         """Read some rows of some columns at a time."""
-        with self._parquet().ParquetFile(self.path) as file:
+        with open_parquet(self.path) as file:
             self._check_columns(file.schema_arrow.names, columns)
             if not file.metadata.num_rows:
                 raise ValueError(f"{self.name} has no rows")
@@ -284,9 +284,6 @@ class ParquetTable(_FileTable):
                 cells = [_plain_column(batch.column(name)) for name in columns]
                 yield range(first, first + len(batch)), cells
                 first += len(batch)
-
-    def _parquet(self):
-        return import_optional("pyarrow.parquet", f"the dataset {self.name}")
 
 
 def _plain_column(column):

@@ -1,0 +1,128 @@
+"""Rows in blocks: time per row and peak memory of fits to Parquet files of any size.
+
+Run with ``python benchmarks/bench_sources.py`` (an hour with 100 million rows; needs
+8 GB of disk, pyarrow and duckdb). Three parties hold a third of the rows each, in files
+of five columns. Every fit runs in a process of its own, whose peak of resident memory
+is kept. Beside moments, DuckDB computes the same sums over the same columns with one
+thread: counts, sums, and sums of products of all pairs. Times are of the processor.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from _record import record
+
+PARTIES = ("north", "south", "west")
+N_COLUMNS = 5
+CHUNK = 1 << 20
+
+
+def write_rows(path, n_rows, seed):
+    """Write correlated columns, two of which have few values."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rng = np.random.default_rng(seed)
+    mixing = np.eye(N_COLUMNS) + np.triu(np.full((N_COLUMNS, N_COLUMNS), 0.5), 1)
+    names = [f"x{i}" for i in range(N_COLUMNS)]
+    schema = pa.schema([(name, pa.float64()) for name in names])
+    with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
+        for start in range(0, n_rows, CHUNK):
+            n = min(CHUNK, n_rows - start)
+            rows = rng.normal(size=(n, N_COLUMNS)) @ mixing
+            rows += 3.0 * rng.integers(0, 2, size=(n, 1))
+            writer.write_table(pa.table(list(rows.T), schema=schema))
+
+
+def fit(name, paths):
+    """Fit one estimator to the files and return its processor time."""
+    from skprivbn.graphical_model import DPCGMLearner
+    from skprivbn.mixture import PPEMGaussianMixture
+    from skprivbn.partition import HorizontalPartition, RowSource
+    from skprivbn.preprocessing import FederatedKBinsDiscretizer, FederatedPCA
+    from skprivbn.structure import FederatedGaussianBayesianNetwork
+
+    learner = {
+        "moments": FederatedPCA(),
+        "network": FederatedGaussianBayesianNetwork("bic"),
+        "bins": FederatedKBinsDiscretizer(8),
+        "mixture": PPEMGaussianMixture(
+            2, covariance_type="diag", backend="masking", max_iter=5, random_state=0
+        ),
+        "tables": DPCGMLearner(
+            "chain",
+            bins={f"x{i}": np.linspace(-12, 18, 16) for i in range(N_COLUMNS)},
+            epsilon=1.0,
+        ),
+    }[name]
+    rows = {party: RowSource.from_parquet(path) for party, path in zip(PARTIES, paths)}
+    partition = HorizontalPartition(rows)
+    start = time.process_time()
+    learner.fit(partition)
+    return time.process_time() - start
+
+
+def aggregate(paths):
+    """Have DuckDB compute the sums behind all moments."""
+    import duckdb
+
+    names = [f"x{i}" for i in range(N_COLUMNS)]
+    pairs = [f"sum({a} * {b})" for i, a in enumerate(names) for b in names[i:]]
+    sums = ", ".join(["count(*)", *(f"sum({a})" for a in names), *pairs])
+    connection = duckdb.connect(config={"threads": 1})
+    start = time.process_time()
+    connection.execute(f"SELECT {sums} FROM read_parquet(?)", [list(paths)]).fetchall()
+    return time.process_time() - start
+
+
+def peak_memory():
+    """Return the peak of resident memory of this process, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
+
+
+def measure(name, paths):
+    """Run one case in this process: seconds, and the peak of memory in MB."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    seconds = aggregate(paths) if name == "DuckDB" else fit(name, paths)
+    print(json.dumps([seconds, peak_memory()]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7, 10**8])
+    parser.add_argument("--fits", nargs="+", default=["moments", "DuckDB"])
+    parser.add_argument("--folder", default=None, help="where there is room")
+    parser.add_argument("--case", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        measure(options.case[0], options.case[1:])
+        return
+    rows = []
+    for n_rows in options.rows:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            paths = [str(Path(folder) / f"{name}.parquet") for name in PARTIES]
+            for seed, path in enumerate(paths):
+                write_rows(path, n_rows // len(PARTIES), seed)
+            for name in options.fits:
+                command = [sys.executable, __file__, "--case", name, *paths]
+                done = subprocess.run(command, capture_output=True, check=True)
+                seconds, peak = json.loads(done.stdout)
+                row = {"fit": name, "rows": n_rows, "seconds": seconds}
+                row |= {"ns per row": seconds / n_rows * 1e9, "peak MB": peak}
+                rows.append(row)
+                print(row, flush=True)
+    record("sources", rows, title="Fits to Parquet files, in blocks")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Counts in cells: which are too small to tell, and where quantiles lie among them."""
+
+from math import prod
+
+import numpy as np
+
+__all__ = [
+    "MAGNITUDES",
+    "N_CELLS",
+    "cell_of",
+    "equal_cells",
+    "filled_range",
+    "is_small",
+    "read_quantile",
+    "split_tables",
+]
+
+#: into which a range is divided
+N_CELLS = 256
+#: edges that bracket values of unknown size: powers of two, and zero
+MAGNITUDES = np.concatenate(
+    [-np.exp2(np.arange(120.0, -121, -1)), [0.0], np.exp2(np.arange(-120.0, 121))]
+)
+
+
+def is_small(counts, least):
+    return (np.asarray(counts) > 0) & (np.asarray(counts) < least)
+
+
+def split_tables(values, shapes):
+    ends = np.cumsum([prod(shape) for shape in shapes])
+    return [part.reshape(s) for part, s in zip(np.split(values, ends), shapes)]
+
+
+def filled_range(edges, counts):
+    """Return the ends of the cells that are not empty."""
+    (filled,) = np.nonzero(counts)
+    if not len(filled):
+        return -1.0, 1.0
+    return edges[filled[0]], edges[filled[-1] + 1]
+
+
+def equal_cells(low, high):
+    return np.linspace(low, high, N_CELLS + 1)
+
+
+def _rank(counts, level):
+    """Return where a quantile is among values: half of the first is before the rest."""
+    return level * max(counts.sum() - 1, 0) + 0.5
+
+
+def cell_of(edges, counts, level):
+    place = np.searchsorted(np.cumsum(counts), _rank(counts, level))
+    place = min(place, len(counts) - 1)
+    return edges[place], edges[place + 1]
+
+
+def read_quantile(edges, counts, fine_edges, fine_counts, level, least):
+    """Return a quantile: between the ends of cells that hold enough rows together."""
+    rank = _rank(counts, level)
+    if fine_counts.sum() >= least:
+        rank -= counts[edges[1:] <= fine_edges[0]].sum()
+        edges, counts = fine_edges, fine_counts
+    below = np.append(0, np.cumsum(counts))
+    low = min(np.searchsorted(below[1:], rank), len(counts) - 1)
+    high = low + 1
+    while below[high] - below[low] < least and (low, high) != (0, len(counts)):
+        low, high = max(low - 1, 0), min(high + 1, len(counts))
+    share = (rank - below[low]) / max(below[high] - below[low], 1)
+    return edges[low] + share * (edges[high] - edges[low])

@@ -1,0 +1,249 @@
+"""``describe()`` of rows of several parties: what is asked, and what comes of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.exceptions import PartitionError, ProtocolError
+from skprivbn.federation._cells import split_tables
+from skprivbn.federation._description import (
+    DescriptionParty,
+    DescriptionTerms,
+    read_sums,
+)
+from skprivbn.federation._ledger import declare_noise
+from skprivbn.federation._roster import warn_of_roster
+from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._options import charge, check_bounds, warn_of_noise
+
+__all__ = ["DescribeMixin"]
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+Summary.protocols = (DescriptionParty,)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is charged, with the names that it has in estimators."""
+
+    epsilon: float | None
+    delta: float
+    bounds: Any
+    accountant: PrivacyAccountant | None
+    backend: AdditiveBackend
+    n_features_in_: int
+
+
+class DescribeMixin:
+    """Rows of several parties that can be described."""
+
+    names: tuple[str, ...]
+    feature_names: Any
+    n_features: int
+    categories: Any
+    federate: Any
+
+    def describe(
+        self,
+        tables: Sequence = (),
+        *,
+        quantiles: Sequence[float] = QUANTILES,
+        states: dict | None = None,
+        min_rows: int = 1,
+        min_cell_count: int = 0,
+        backend: str | AdditiveBackend = "masking",
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: Any = None,
+        accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
+    ) -> Summary:
+        """Tell what the rows of all parties are like, without showing them.
+
+        Parameters
+        ----------
+        tables : sequence of pairs of str, default=()
+            Columns with categories to be counted together.
+        quantiles : sequence of float, default=(0.05, 0.25, 0.5, 0.75, 0.95)
+            Of columns of numbers. Least and largest values are single rows', and are
+            not told.
+        states : dict of str to sequence, default=None
+            Categories of columns that do not declare them.
+        min_rows : int, default=1
+            Columns with fewer values are not told, and quantiles are those of groups
+            of so many rows. Sites raise it to their own.
+        min_cell_count : int, default=0
+            Tables with a smaller count, other than 0, are not told. Sites raise it to
+            their own.
+        backend : str or AdditiveBackend, default="masking"
+            How sums are hidden.
+        epsilon : float, default=None
+            Privacy budget of everything together. None is exact.
+        delta : float, default=0.0
+            With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+        bounds : pair of numbers or array-likes of shape (n_features,), default=None
+            Public bounds of the columns, needed with `epsilon`.
+        accountant : PrivacyAccountant, default=None
+            Charged before any row is touched.
+        min_honest : int, default=None
+            With `epsilon`: how many parties are trusted to add their share of the
+            noise. None means half of them, rounded up.
+
+        Returns
+        -------
+        summary : Summary
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skprivbn.partition import HorizontalPartition
+        >>> rng = np.random.default_rng(0)
+        >>> rows = {name: rng.normal(70, 9, (200, 1)) for name in ("a", "b", "c")}
+        >>> summary = HorizontalPartition(rows, ["age"]).describe(quantiles=[0.5])
+        >>> summary["age"].count, summary["age"].mean.round(1), summary.n_rows
+        (600, np.float64(69.8), 600)
+        """
+        names = self.feature_names or [f"x{i}" for i in range(self.n_features)]
+        known = self.categories | (states or {})
+        pairs = [tuple(pair) for pair in tables]
+        lacking = {name for pair in pairs for name in pair} - set(known)
+        if lacking or set(known) - set(names):
+            raise PartitionError(
+                f"tables are of columns with categories, and {sorted(lacking)} have "
+                f"none: give states=; the columns are {names}"
+            )
+        table = None if epsilon is None else check_bounds(bounds, len(names))
+        terms = DescriptionTerms(
+            [list(known[name]) if name in known else None for name in names],
+            [[names.index(name) for name in pair] for pair in pairs],
+            list(quantiles),
+            table,
+            epsilon,
+            delta,
+            min_honest,
+            min_rows,
+            min_cell_count,
+        )
+        backend = resolve_backend(backend)
+        noise = terms.noise(len(names), len(self.names))
+        asked = _Asked(epsilon, delta, bounds, accountant, backend, len(names))
+        spent = charge(asked, "description of all columns", noise)
+        warn_of_roster(backend, len(self.names))
+        rows = self._described()
+        with rows.federate(DescriptionParty, terms, backend) as federation:
+            collect = _collect if epsilon is None else _collect_noisy
+            columns, found, n_rows = collect(federation)
+        shown = [self._shown_labels(n, s) for n, s in zip(names, terms.states)]
+        return Summary(
+            n_rows,
+            {
+                name: replace(column, name=name, states=labels)
+                for name, column, labels in zip(names, columns, shown)
+            },
+            {
+                pair: TableSummary(pair, [shown[v] for v in places], counts)
+                for pair, places, counts in zip(pairs, terms.tables, found)
+            },
+            federation.terms,
+            federation.ledger,
+            spent,
+        )
+
+    def _described(self):
+        """Return the rows as they are, missing values included."""
+        return self
+
+    def _shown_labels(self, name, states):
+        """Return the labels of a column as people know them."""
+        return states
+
+
+def _collect(federation):
+    """Run the exact protocol: the coordinator's side."""
+    terms = federation.terms
+    federation.converse("count")
+    if terms.numbers and terms.levels:
+        for _ in range(3):
+            federation.converse("narrow")
+    answers = list(federation.call("tell").values())
+    told = answers[0]
+    if any(not _same(told, other) for other in answers[1:]):
+        raise ProtocolError("the parties disagree on what they counted")
+    columns = [
+        ColumnSummary("", labels, int(n), told["n_rows"] - int(n), counts)
+        if n >= 0
+        else ColumnSummary("", labels)
+        for labels, n, counts in zip(terms.states, told["present"], told["counts"])
+    ]
+    if terms.numbers:
+        count = told["present"][terms.numbers]
+        total = federation.secure_sum("sums")
+        mean, unit = read_sums(total, count)
+        squares = np.array(federation.secure_sum("squares", {"total": total}))
+        std = np.sqrt(np.maximum(squares, 0) / np.maximum(count - 1, 1)) * unit
+        for i, v in enumerate(terms.numbers):
+            if columns[v].count is not None:
+                quantiles = dict(zip(terms.levels, told["quantiles"][i]))
+                columns[v] = replace(
+                    columns[v], mean=mean[i], std=std[i], quantiles=quantiles
+                )
+    return columns, told["tables"], told["n_rows"]
+
+
+def _same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other, equal_nan=True)
+    return one == other
+
+
+def _collect_noisy(federation):
+    """The coordinator's side with differential privacy."""
+    terms = federation.terms
+    noise = terms.noise(len(terms.states), len(federation.roster))
+    noise.check_survivors(len(federation.active))
+    values = federation.secure_sum("noisy_tables")
+    declare_noise(federation.ledger, noise, "noisy histograms of columns, and tables")
+    sizes = terms.column_sizes()
+    ends = np.cumsum([size + 1 for size in sizes])
+    *found, tables = np.split(np.asarray(values, dtype=np.float64), ends)
+    n_rows = max(float(np.mean([counts.sum() for counts in found])), 1.0)
+    warn_of_noise(3 * noise.std, n_rows)
+    columns = []
+    for v, (labels, counts) in enumerate(zip(terms.states, found)):
+        n_missing, counts = max(counts[-1], 0.0), counts[:-1]
+        n = max(counts.sum(), 1.0)
+        if labels is not None:
+            counts = np.maximum(counts, 0.0)
+            columns.append(ColumnSummary("", labels, n, n_missing, counts))
+            continue
+        low, high = terms.bounds[:, v]
+        edges = np.linspace(low, high, len(counts) + 1)
+        middle = (edges[1:] + edges[:-1]) / 2
+        # as they are: without those below zero, noise would add rows everywhere
+        mean = np.clip(counts @ middle / n, low, high)
+        std = np.sqrt(max(counts @ (middle - mean) ** 2 / n, 0.0))
+        # the nearest distribution function: rising, from 0
+        reached = np.maximum.accumulate(np.append(0.0, np.cumsum(counts)))
+        levels = np.array(terms.levels)
+        quantiles = np.interp(levels * reached[-1], reached, edges)
+        columns.append(
+            ColumnSummary(
+                "",
+                None,
+                n,
+                n_missing,
+                mean=mean,
+                std=std,
+                quantiles=dict(zip(terms.levels, quantiles)),
+            )
+        )
+    return columns, split_tables(tables, terms.table_shapes()), n_rows

@@ -1,0 +1,289 @@
+"""Descriptions of rows of several parties: pandas', where they are told."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
+from skprivbn.federation import InProcessFederation
+from skprivbn.federation._description import DescriptionParty, DescriptionTerms
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.partition import HorizontalPartition, RowSource
+from skprivbn.privacy import PrivacyAccountant
+from tests.federation.hostile import HostileTerms
+from tests.federation.site.loopback import connect, make_sites
+
+PARTIES = ("north", "south", "west")
+WARDS, SEXES = ["surgery", "medicine"], ["f", "m"]
+
+
+def make_frames(n_rows=200, seed=0):
+    rng = np.random.default_rng(seed)
+    frames = {}
+    for name in PARTIES:
+        frame = pd.DataFrame(
+            {
+                "age": rng.normal(70, 9, n_rows),
+                "days": rng.exponential(3, n_rows),
+                "stays": rng.integers(1, 5, n_rows).astype(float),
+                "ward": pd.Categorical(rng.choice(WARDS, n_rows), WARDS),
+                "sex": pd.Categorical(rng.choice(SEXES, n_rows), SEXES),
+            }
+        )
+        frame.loc[rng.random(n_rows) < 0.1, "age"] = np.nan
+        frame.loc[rng.random(n_rows) < 0.1, "sex"] = None
+        frames[name] = frame
+    return frames
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return make_frames()
+
+
+@pytest.fixture(scope="module")
+def pooled(frames):
+    return pd.concat(frames.values())
+
+
+@pytest.fixture(scope="module")
+def summary(frames):
+    return HorizontalPartition(frames).describe([("ward", "sex")])
+
+
+def ranks(values, quantiles):
+    """Shares of values below, and up to, each quantile and its neighbourhood."""
+    values = values.dropna()
+    width = 2.0**-14 * (values.max() - values.min())
+    return [
+        (np.mean(values < q - width) - 1 / len(values), np.mean(values <= q + width))
+        for q in quantiles
+    ]
+
+
+def test_counts_means_and_deviations_are_those_of_pandas(summary, pooled):
+    frame, expected = summary.to_frame(), pooled.describe()
+    for row in ("count", "mean", "std"):
+        np.testing.assert_allclose(frame.loc[row], expected.loc[row], rtol=1e-9)
+    np.testing.assert_array_equal(
+        frame.loc["missing"], pooled[["age", "days", "stays"]].isna().sum()
+    )
+    assert summary.n_rows == len(pooled)
+
+
+def test_quantiles_are_those_of_pandas_up_to_one_row(summary, pooled):
+    for name in ("age", "days", "stays"):
+        quantiles = summary[name].quantiles
+        spread = ranks(pooled[name], quantiles.values())
+        for level, (below, up_to) in zip(quantiles, spread):
+            assert below <= level <= up_to + 1 / len(pooled)
+        expected = pooled[name].quantile(list(quantiles))
+        np.testing.assert_allclose(list(quantiles.values()), expected, atol=0.15)
+
+
+def test_tables_are_those_of_pandas(summary, pooled):
+    expected = pd.crosstab(pooled["ward"], pooled["sex"])
+    np.testing.assert_array_equal(summary["ward", "sex"].to_frame(), expected)
+    np.testing.assert_array_equal(
+        summary["ward"].counts, pooled["ward"].value_counts()[WARDS]
+    )
+    assert summary["sex"].n_missing == pooled["sex"].isna().sum()
+
+
+def test_it_can_be_read(summary):
+    text, html = repr(summary), summary._repr_html_()
+    for part in (text, html):
+        assert "600 rows of 3 parties" in part and "surgery" in part and "95%" in part
+    assert "<table>" in html
+
+
+def test_who_learns_what(summary):
+    told = str(summary.ledger.who_learns_what())
+    assert "where they are about enough of them" in told
+    assert "raw rows" not in told
+    assert summary.ledger.n_rounds < 20
+
+
+def test_rows_in_blocks_are_described_alike():
+    rng = np.random.default_rng(0)
+    X = {name: rng.normal(size=(100, 2)) for name in PARTIES}
+    sources = {
+        name: RowSource(lambda rows=rows: iter(np.split(rows, 5)), 100, ["a", "b"])
+        for name, rows in X.items()
+    }
+    found = HorizontalPartition(sources).describe().to_frame()
+    expected = HorizontalPartition(X, ["a", "b"]).describe().to_frame()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_few_rows_are_not_told(frames):
+    few = {name: frame.copy() for name, frame in frames.items()}
+    for frame in few.values():
+        frame.loc[frame.index[2:], "days"] = np.nan
+        frame.loc[frame["ward"] == "medicine", "sex"] = "f"
+    few["north"].loc[0, ["ward", "sex"]] = ["medicine", "m"]
+    partition = HorizontalPartition(few)
+    tables = [("ward", "sex")]
+    summary = partition.describe(tables, min_rows=20, min_cell_count=5)
+    assert summary["days"].count is None and summary["days"].mean is None
+    assert summary["days"].quantiles == {}
+    assert summary["ward", "sex"].counts is None
+    assert "not told" in repr(summary) and "not told" in summary._repr_html_()
+    with pytest.raises(ValueError, match="is not told"):
+        summary["ward", "sex"].to_frame()
+    # with nothing to hide, all of it is there
+    summary = partition.describe(tables)
+    assert summary["days"].count == 6
+    assert summary["ward", "sex"].counts[1, 1] == 1
+
+
+def test_few_missing_values_are_not_told(frames):
+    one = {name: frame.fillna({"age": 70.0}) for name, frame in frames.items()}
+    one["north"].loc[0, "age"] = np.nan
+    partition = HorizontalPartition(one)
+    assert partition.describe()["age"].n_missing == 1
+    assert partition.describe(min_cell_count=5)["age"].count is None
+
+
+def test_a_quantile_is_that_of_enough_rows():
+    rng = np.random.default_rng(0)
+    values = np.sort(rng.exponential(size=300))
+    X = dict(zip(PARTIES, np.split(rng.permutation(values)[:, None], 3)))
+    summary = HorizontalPartition(X, ["x"]).describe(quantiles=[0.95], min_rows=40)
+    (quantile,) = summary["x"].quantiles.values()
+    # nobody's value, and not near the one that it is without the limit
+    assert np.abs(values - quantile).min() > 0
+    assert 0.8 < np.mean(values <= quantile) < 1.0
+    exact = HorizontalPartition(X, ["x"]).describe(quantiles=[0.95])
+    (exact,) = exact["x"].quantiles.values()
+    assert np.abs(np.quantile(values, 0.95) - exact) < 0.1
+
+
+def test_a_table_with_more_cells_than_rows_is_not_told():
+    states = {"a": list(range(10)), "b": list(range(10))}
+    rng = np.random.default_rng(0)
+    X = {name: rng.integers(0, 10, size=(20, 2)) for name in PARTIES}
+    partition = HorizontalPartition(X, ["a", "b"])
+    assert partition.describe([("a", "b")], states=states)["a", "b"].counts is None
+
+
+def test_noise_is_charged_and_small(frames, pooled):
+    accountant = PrivacyAccountant(3.0)
+    bounds = [0, 0, 0, 0, 0], [120, 40, 8, 1, 1]
+    partition = HorizontalPartition(frames)
+    options = {"epsilon": 2.0, "bounds": bounds, "accountant": accountant}
+    noisy = partition.describe([("ward", "sex")], **options)
+    assert accountant.spent().epsilon == noisy.privacy_spent.epsilon == 2.0
+    assert noisy.n_rows == pytest.approx(600, abs=60)
+    expected = pd.crosstab(pooled["ward"], pooled["sex"])
+    assert np.abs(noisy["ward", "sex"].counts - expected).max().max() < 60
+    assert noisy["age"].quantiles[0.5] == pytest.approx(70, abs=4)
+    assert "about" in repr(noisy) and "epsilon = 2" in noisy._repr_html_()
+    assert [e.operation for e in noisy.ledger.entries].count("noisy_tables") == 6
+    with pytest.raises(BudgetExceededError):
+        partition.describe(**options)
+    with pytest.raises(BudgetExceededError):
+        partition.describe(accountant=accountant)
+
+
+def test_mistakes_are_explained(frames):
+    partition = HorizontalPartition(frames)
+    with pytest.raises(PartitionError, match="'age'.*have none: give states="):
+        partition.describe([("ward", "age")])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        partition.describe(quantiles=[0.0])
+    with pytest.raises(ValueError, match="epsilon needs public bounds"):
+        partition.describe(epsilon=1.0)
+    with pytest.raises(ValueError, match="two columns"):
+        partition.describe([("ward", "ward")])
+
+
+def test_text_that_is_no_category_is_refused():
+    X = {name: np.array([["a"], ["b"]], dtype=object) for name in PARTIES}
+    partition = HorizontalPartition(X, ["x"])
+    assert partition.describe(states={"x": ["a", "b"]})["x"].counts.tolist() == [3, 3]
+    for states in ({"x": ["a"]}, None):
+        with pytest.raises(PartyError) as caught:
+            partition.describe(states=states)
+        assert caught.value.code == "invalid-data"
+
+
+def test_with_noise_nothing_is_refused_for_what_is_in_a_row():
+    X = {name: np.array([["a", 1.0], ["b", "x"]], dtype=object) for name in PARTIES}
+    partition = HorizontalPartition(X, ["x", "y"])
+    options = {"states": {"x": ["a"]}, "epsilon": 50.0, "bounds": (0, 2)}
+    noisy = partition.describe(**options)
+    assert noisy["x"].n_missing == pytest.approx(3, abs=2)
+    assert noisy["y"].n_missing == pytest.approx(3, abs=2)
+
+
+@pytest.mark.parametrize("liar", ["count", "narrow"])
+def test_sums_are_not_had_before_counts(frames, liar):
+    blocks = {name: {"X": frame[["age"]].to_numpy()} for name, frame in frames.items()}
+    terms = DescriptionTerms([None], [], [0.5])
+    with InProcessFederation(blocks, DescriptionParty, terms, "masking") as federation:
+        if liar == "narrow":
+            federation.converse("count")
+        with pytest.raises(PartyError) as caught:
+            federation.secure_sum("sums")
+    assert caught.value.code == "refused"
+
+
+SITE_FILE = """
+min_parties = 3
+peers = ["north", "south", "west"]
+[datasets.icu]
+path = "stays.csv"
+min_rows = 20
+min_cell_count = 5
+estimators = ["describe"]
+max_exact_fits = 50
+[datasets.icu.columns]
+age = "float"
+days = "float"
+stays = "float"
+ward = ["surgery", "medicine"]
+sex = ["f", "m"]
+"""
+
+
+@pytest.fixture
+def remote(tmp_path, frames):
+    for name, frame in frames.items():
+        (tmp_path / name).mkdir()
+        frame.to_csv(tmp_path / name / "stays.csv", index=False)
+    return connect(make_sites(tmp_path, dict.fromkeys(PARTIES, SITE_FILE)), "icu")
+
+
+def test_remote_rows_are_described_with_the_labels_that_sites_declare(remote, summary):
+    found = remote.rows().describe([("ward", "sex")])
+    np.testing.assert_allclose(
+        found.to_frame().iloc[:4], summary.to_frame().iloc[:4], rtol=1e-9
+    )
+    pd.testing.assert_frame_equal(
+        found["ward", "sex"].to_frame(), summary["ward", "sex"].to_frame()
+    )
+    assert found.terms.min_rows == 20 and found.terms.min_cell_count == 5
+
+
+def test_a_site_that_does_not_allow_it_refuses(tmp_path, frames):
+    text = SITE_FILE.replace('"describe"', '"FederatedPCA"')
+    for name, frame in frames.items():
+        (tmp_path / name).mkdir()
+        frame.to_csv(tmp_path / name / "stays.csv", index=False)
+    remote = connect(make_sites(tmp_path, dict.fromkeys(PARTIES, text)), "icu")
+    with pytest.raises(PartyError) as caught:
+        remote.rows().describe()
+    assert caught.value.code == "not-allowed"
+    assert SiteFile.load(tmp_path / "north" / "site.toml")
+
+
+def test_a_coordinator_cannot_lower_the_limits_of_a_site(remote):
+    rows = remote.rows(["age", "days"])
+    terms = HostileTerms(
+        DescriptionTerms([None, None], [], [0.5]), min_rows=1, min_cell_count=0
+    )
+    with pytest.raises(PartyError) as caught:
+        with rows._described().federate(DescriptionParty, terms, "masking"):
+            pass
+    assert caught.value.code == "not-allowed"
