@@ -3,8 +3,9 @@
 A message is a magic word, a version, the length of the body and a body of typed
 values: none, booleans, 64-bit integers and floats, text, bytes, numeric arrays, and
 lists and dicts of these. Nothing is executed while decoding, every length is checked
-against the bytes that are there before anything is allocated, and a value has one
-encoding only, so that hashes and signatures over encoded values are well defined.
+against the bytes that are there before anything is allocated, the number of values is
+limited, and a value has one encoding only, so that hashes and signatures over encoded
+values are well defined.
 """
 
 import struct
@@ -22,6 +23,10 @@ VERSION = 1
 MAX_MESSAGE_BYTES = 1 << 31
 MAX_DEPTH = 8
 MAX_DIMENSIONS = 8
+#: values of one message, which take half a second. Many numbers are an array, which
+#: counts as a few
+MAX_VALUES = 1 << 18
+_ARRAY_VALUES = 8
 
 _HEADER = struct.Struct("<4sBQ")
 _INT = struct.Struct("<q")
@@ -33,6 +38,10 @@ _DTYPES = [
     for code in "?,<i1,<i2,<i4,<i8,<u1,<u2,<u4,<u8,<f4,<f8,<c16".split(",")
 ]
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_EMPTY = [np.zeros(0, dtype) for dtype in _DTYPES]
+
+_TAG_INT, _TAG_FLOAT, _TAG_TEXT, _TAG_BYTES, _TAG_ARRAY, _TAG_LIST, _TAG_DICT = b"ifsbald"
+_TAGS_CONSTANT = {ord("N"): None, ord("T"): True, ord("F"): False}
 
 
 def encode(value: Any) -> bytes:
@@ -58,12 +67,14 @@ def encode(value: Any) -> bytes:
     return b"".join(parts)
 
 
-def decode(message: bytes) -> object:
+def decode(message: bytes, most_bytes: int = MAX_MESSAGE_BYTES) -> object:
     """Decode one message; anything but a well-formed one is a ProtocolError.
 
     Parameters
     ----------
     message : bytes-like
+    most_bytes : int, default=MAX_MESSAGE_BYTES
+        A longer message is refused before anything in it is looked at.
 
     Returns
     -------
@@ -71,17 +82,19 @@ def decode(message: bytes) -> object:
         As given to :func:`encode`; tuples come back as lists, NumPy scalars as
         Python numbers. Arrays are fresh copies.
     """
-    view = memoryview(message).cast("B")
-    if len(view) < _HEADER.size:
+    if memoryview(message).nbytes > most_bytes:
+        raise ProtocolError(f"a message is longer than {most_bytes} bytes")
+    data = bytes(message)
+    if len(data) < _HEADER.size:
         raise ProtocolError("message shorter than its header")
-    magic, version, length = _HEADER.unpack_from(view)
+    magic, version, length = _HEADER.unpack_from(data)
     if magic != MAGIC or version != VERSION:
         raise ProtocolError("not a message of this protocol version")
-    if length > MAX_MESSAGE_BYTES or length != len(view) - _HEADER.size:
+    if length > MAX_MESSAGE_BYTES or length != len(data) - _HEADER.size:
         raise ProtocolError("message length does not match its header")
-    reader = _Reader(view[_HEADER.size :])
+    reader = _Reader(data, _HEADER.size)
     value = reader.value(0)
-    if reader.position != length:
+    if reader.position != len(data):
         raise ProtocolError("bytes left over after the message")
     return value
 
@@ -110,6 +123,8 @@ def _write(value, parts, depth):
     elif isinstance(value, np.ndarray):
         _write_array(value, parts)
     elif isinstance(value, list | tuple):
+        if len(value) > MAX_VALUES:
+            raise ProtocolError(f"a list of {len(value)} values is too long to be sent")
         parts.append(b"l" + _LENGTH.pack(len(value)))
         for item in value:
             _write(item, parts, depth + 1)
@@ -142,53 +157,64 @@ def _write_array(array, parts):
 class _Reader:
     """Walks over a message body, never past its end."""
 
-    def __init__(self, view):
-        self.view = view
-        self.position = 0
+    def __init__(self, data, position):
+        self.data, self.position, self.end = data, position, len(data)
+        self.values_left = MAX_VALUES
 
     def take(self, n_bytes):
-        if n_bytes > len(self.view) - self.position:
+        """Step over so many bytes; return where they start."""
+        start = self.position
+        if n_bytes > self.end - start:
             raise ProtocolError("message ends in the middle of a value")
-        start, self.position = self.position, self.position + n_bytes
-        return self.view[start : self.position]
+        self.position = start + n_bytes
+        return start
 
     def length(self):
-        return _LENGTH.unpack(self.take(_LENGTH.size))[0]
+        return _LENGTH.unpack_from(self.data, self.take(8))[0]
 
     def count(self, smallest):
         """Read a number of items, each of which takes at least `smallest` bytes."""
         count = self.length()
-        if count * smallest > len(self.view) - self.position:
+        if count * smallest > self.end - self.position:
             raise ProtocolError("message announces more items than it can hold")
+        self.spend(count)
         return count
 
+    def spend(self, n_values):
+        self.values_left -= n_values
+        if self.values_left < 0:
+            raise ProtocolError(f"a message has more than {MAX_VALUES} values")
+
     def text(self):
+        start = self.take(self.length())
         try:
-            return str(self.take(self.length()), "utf-8")
+            return self.data[start : self.position].decode()
         except UnicodeDecodeError:
             raise ProtocolError("text is not valid UTF-8") from None
 
     def value(self, depth):
-        if depth > MAX_DEPTH:
-            raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")
-        tag = bytes(self.take(1))
-        if tag == b"N":
-            return None
-        if tag in (b"T", b"F"):
-            return tag == b"T"
-        if tag == b"i":
-            return _INT.unpack(self.take(_INT.size))[0]
-        if tag == b"f":
-            return _FLOAT.unpack(self.take(_FLOAT.size))[0]
-        if tag == b"s":
+        tag = self.data[self.take(1)]
+        if tag == _TAG_INT:
+            return _INT.unpack_from(self.data, self.take(8))[0]
+        if tag == _TAG_BYTES:
+            start = self.take(self.length())
+            return self.data[start : self.position]
+        if tag == _TAG_TEXT:
             return self.text()
-        if tag == b"b":
-            return bytes(self.take(self.length()))
-        if tag == b"a":
+        if tag == _TAG_ARRAY:
             return self.array()
-        if tag == b"l":
+        if tag == _TAG_FLOAT:
+            return _FLOAT.unpack_from(self.data, self.take(8))[0]
+        if tag in _TAGS_CONSTANT:
+            return _TAGS_CONSTANT[tag]
+        if depth == MAX_DEPTH and tag in (_TAG_LIST, _TAG_DICT):
+            # nothing fits inside, so that only empty ones are left
+            if self.length():
+                raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")
+            return [] if tag == _TAG_LIST else {}
+        if tag == _TAG_LIST:
             return [self.value(depth + 1) for _ in range(self.count(1))]
-        if tag == b"d":
+        if tag == _TAG_DICT:
             return self.mapping(depth)
         raise ProtocolError("unknown type of value")
 
@@ -202,15 +228,19 @@ class _Reader:
         return result
 
     def array(self):
-        code, ndim = self.take(2)
+        self.spend(_ARRAY_VALUES)
+        start = self.take(2)
+        code, ndim = self.data[start], self.data[start + 1]
         if code >= len(_DTYPES) or ndim > MAX_DIMENSIONS:
             raise ProtocolError("unknown type or rank of array")
-        shape = struct.unpack(f"<{ndim}Q", self.take(8 * ndim))
+        shape = struct.unpack_from(f"<{ndim}Q", self.data, self.take(8 * ndim))
         dtype = _DTYPES[code]
         # Python integers: the product of hostile dimensions must not wrap.
-        buffer = self.take(prod(shape) * dtype.itemsize)
-        if prod(shape) == 0 and max(shape) > MAX_MESSAGE_BYTES:
+        size = prod(shape)
+        start = self.take(size * dtype.itemsize)
+        if size == 0 and max(shape) > MAX_MESSAGE_BYTES:
             raise ProtocolError("an empty array has an absurd shape")
-        if code == 0 and np.any(np.frombuffer(buffer, np.uint8) > 1):
+        array = np.frombuffer(self.data, dtype, size, start) if size else _EMPTY[code]
+        if code == 0 and np.any(array.view(np.uint8) > 1):
             raise ProtocolError("a boolean array holds other bytes than 0 and 1")
-        return np.frombuffer(buffer, dtype).reshape(shape).copy()
+        return array.reshape(shape).copy()

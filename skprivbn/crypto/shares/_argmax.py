@@ -7,6 +7,7 @@ import numpy as np
 
 from skprivbn.crypto.shares._argmax_in_blocks import ArgmaxInBlocks
 from skprivbn.crypto.shares._circuits import add, index_width, pick_largest
+from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.crypto.shares._garbling import Evaluator, Garbler
 from skprivbn.crypto.shares._hash import to_bits
 from skprivbn.crypto.shares._products import (
@@ -132,7 +133,7 @@ def _as_garbler(talk, links, bits, index, sizes):
             "decoding": garbler.decoding_bits(winner),
         },
     )
-    return (yield from talk.receive(peer))
+    return (yield from talk.receive_array(peer, winner.shape[:-1], np.uint8))
 
 
 def _as_evaluator(talk, links, bits, index, sizes):
@@ -142,13 +143,18 @@ def _as_evaluator(talk, links, bits, index, sizes):
         talk, links, [peer], bits.reshape(-1, 1).astype(bool), none, xor=True
     )
     message = yield from talk.receive(peer)
-    if message["inputs"].shape != (*bits.shape, 2):
+    if (
+        not is_array(message["inputs"], (*bits.shape, 2), np.uint64)
+        or not is_array(message["index"], (*index.shape, 2), np.uint64)
+    ):
         raise ProtocolError("a garbled circuit has the wrong inputs")
     evaluator = Evaluator(links[peer].garbling, message["tables"])
     values = yield from add(
         evaluator, message["inputs"], mine[0].reshape(*bits.shape, 2)
     )
     winner = yield from pick_largest(evaluator, values, message["index"], sizes)
+    if not is_array(message["decoding"], winner.shape[:-1], np.uint8):
+        raise ProtocolError("a garbled circuit has the wrong outputs")
     opened = (winner[..., 0] & np.uint64(1)).astype(np.uint8) ^ message["decoding"]
     talk.send(peer, opened)
     return opened

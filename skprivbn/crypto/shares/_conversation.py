@@ -12,9 +12,18 @@ in one round.
 
 from collections import defaultdict, deque
 
+import numpy as np
+
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["Conversation", "run_together", "together"]
+__all__ = ["Conversation", "is_array", "run_together", "together"]
+
+
+def is_array(value, shape, dtype):
+    """Tell whether a peer's message is an array of this shape and type."""
+    return (
+        isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype
+    )
 
 
 class Conversation:
@@ -48,6 +57,13 @@ class Conversation:
         while not inbox:
             yield from self.flush()
         return inbox.popleft()
+
+    def receive_array(self, peer, shape, dtype):
+        """Wait for an array; NumPy would stretch one of another shape."""
+        array = yield from self.receive(peer)
+        if not is_array(array, shape, dtype):
+            raise ProtocolError("an array of a peer has the wrong type or shape")
+        return array
 
     def flush(self):
         """Hand over what is queued and take in what has arrived."""

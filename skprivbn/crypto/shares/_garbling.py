@@ -9,6 +9,7 @@ runs under :class:`~skprivbn.crypto.shares._gmw.SharedBits`).
 
 import numpy as np
 
+from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
 
@@ -101,7 +102,7 @@ class Evaluator:
         m = len(a)
         rows = self._tables[:, self._used : self._used + m]
         self._used += m
-        if rows.shape[1] != m:
+        if not is_array(rows, (2, m, 2), np.uint64):
             raise ProtocolError("a garbled circuit has too few tables")
         first = self._hash.take_tweaks(2 * m)
         hashed = self._hash(np.concatenate([a, b]), first)[:, 0].reshape(2, m, 2)

@@ -9,6 +9,7 @@ one round. Safe as long as one party does not collude.
 
 import numpy as np
 
+from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
 
@@ -47,7 +48,7 @@ def make_triples(talk, links, group, n):
 def _unpack(packed, shape):
     """Bits that a peer has sent."""
     n = int(np.prod(shape))
-    if packed.dtype != np.uint8 or packed.shape != (-(-n // 8),):
+    if not is_array(packed, (-(-n // 8),), np.uint8):
         raise ProtocolError("a peer sent another number of bits")
     return np.unpackbits(packed, count=n).reshape(shape)
 
@@ -139,7 +140,8 @@ def open_numbers(talk, group, shares):
     for peer in peers:
         talk.send(peer, shares)
     for peer in peers:
-        shares = shares + (yield from talk.receive(peer))
+        theirs = yield from talk.receive_array(peer, shares.shape, shares.dtype)
+        shares = shares + theirs
     return shares
 
 
@@ -156,5 +158,6 @@ def refresh_numbers(talk, group, shares):
         talk.send(peer, part)
         shares = shares - part
     for peer in peers:
-        shares = shares + (yield from talk.receive(peer))
+        theirs = yield from talk.receive_array(peer, shares.shape, shares.dtype)
+        shares = shares + theirs
     return shares

@@ -136,6 +136,8 @@ class PackedCounts:
 
     def _as_second(self, talk, peer, indicators, n_samples, n_rows, layout, dtype):
         message = yield from talk.receive(peer)
+        if type(message) is not bytes or len(message) != 2 * self._key_size // 8:
+            raise ProtocolError("a Paillier key has the wrong size")
         public = paillier.PaillierPublicKey(int.from_bytes(message, "big"))
         if public.n.bit_length() != self._key_size:
             raise ProtocolError("a Paillier key has the wrong size")
