@@ -78,7 +78,6 @@ class PartyError(RuntimeError):
         "too-few-rows": "it holds fewer rows than its minimum",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
-        "too-large": "the parameters ask for more memory than a site gives",
         "too-detailed": "a table would have more cells, or a model more parameters, "
         "than its site file allows for so many rows; or small cells are not hidden",
         "other-roster": "another group of sites has asked these data exact questions: "
@@ -87,6 +86,7 @@ class PartyError(RuntimeError):
         "were asked an exact question: the difference of the answers would show them",
         "cannot-record": "it cannot write down what it is asked (disk full, or no "
         "permission), and does nothing without",
+        "too-large": "the parameters, or a message, ask for more memory than it gives",
         "not-authentic": "a message was not signed or sealed by whom it names",
         "out-of-range": "a value is too large for the secure sum's number format",
         "budget-exceeded": "what it allows for these data (privacy budget, number of "

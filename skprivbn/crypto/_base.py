@@ -11,6 +11,7 @@ and reads integers, and need not know which of them are values and which a tag.
 import hashlib
 import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
@@ -21,7 +22,7 @@ from sklearn.base import BaseEstimator
 from skprivbn.crypto._authentication import GroupKey, TagRing, TagSecrets
 from skprivbn.crypto._derive import join_fields, session_binding
 from skprivbn.crypto._numbers import FixedPoint, check_range, check_vector
-from skprivbn.exceptions import ProtocolError
+from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.utils._sklearn import check_parameters
 
 __all__ = ["AdditiveBackend", "HiddenVector", "PartyContext", "SumSession"]
@@ -67,6 +68,19 @@ class HiddenVector:
         }
 
     @classmethod
+    def from_reply(cls, reply: dict) -> Self:
+        """Rebuild what a single party answered."""
+        vector = cls.from_payload(reply["vector"])
+        if vector.addends != 1:
+            raise ProtocolError("not a hidden vector of one party")
+        return vector
+
+    @property
+    def form(self) -> tuple:
+        """What vectors of one sum have in common."""
+        return self.kind, self.length, self.round, self.key, len(self.parts)
+
+    @classmethod
     def from_payload(cls, payload: dict) -> Self:
         """Rebuild from a received dict; anything unexpected is a ProtocolError."""
         expected = {
@@ -102,9 +116,7 @@ class HiddenVector:
 
     def check_same_sum(self, other: "HiddenVector") -> None:
         """Raise unless `other` may be added to this vector."""
-        mine = (self.kind, self.length, self.round, self.key, len(self.parts))
-        its = (other.kind, other.length, other.round, other.key, len(other.parts))
-        if mine != its:
+        if self.form != other.form:
             raise ProtocolError(
                 "hidden vectors of different kind, length, round or key cannot be added"
             )
@@ -406,10 +418,38 @@ class AdditiveBackend(BaseEstimator, ABC):
         self, federation: Any, operation: str, payload: dict | None = None
     ) -> HiddenVector:
         """Coordinator's side of one sum: ask everybody, add."""
-        replies = federation.call(operation, payload)
-        return self.add(
-            [HiddenVector.from_payload(reply["vector"]) for reply in replies.values()]
-        )
+        hidden = federation.call(operation, payload, read=HiddenVector.from_reply)
+        try:
+            return self.add(list(hidden.values()))
+        except (ProtocolError, ValueError):
+            for name in self.find_unlike(hidden):
+                raise PartyError(name, operation, "garbage") from None
+            raise
+
+    def find_unlike(self, hidden: dict[str, HiddenVector]) -> list[str]:
+        """Name the parties whose vectors cannot be added, or not to most others'.
+
+        Parameters
+        ----------
+        hidden : dict of str to HiddenVector
+
+        Returns
+        -------
+        names : list of str
+        """
+        forms: dict[str, tuple | None] = {}
+        for name, vector in hidden.items():
+            try:
+                self.add_parts([[part] for part in vector.parts])
+                forms[name] = *vector.form, *map(len, vector.parts)
+            except (ProtocolError, ValueError):
+                forms[name] = None
+        counts = Counter(form for form in forms.values() if form is not None)
+        usual, n_usual = counts.most_common(1)[0] if counts else (None, 0)
+        if 2 * n_usual <= len(hidden):
+            # nobody can tell who of two is wrong, but for what is no vector at all
+            return [name for name, form in forms.items() if form is None]
+        return [name for name, form in forms.items() if form != usual]
 
     def open(self, total: HiddenVector) -> np.ndarray:
         """Read the sum on the coordinator's side; ProtocolError if it may not."""

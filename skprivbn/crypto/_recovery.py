@@ -17,6 +17,7 @@ of a sum is left out of all later ones.
 """
 
 import secrets
+from collections import Counter
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,8 @@ from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
 
 __all__ = ["RecoverySession", "recoverable_sum"]
+
+_KEY_BYTES, _SIGNATURE_BYTES, _SEAL_BYTES = 32, 64, 16
 
 # Who has been in every sum so far, by context: new keys bring nobody back.
 _present = WeakKeyDictionary()
@@ -241,35 +244,95 @@ def recoverable_sum(backend, federation, operation, payload):
     roster = tuple(federation.roster)
     threshold = backend.n_needed(len(roster))
 
-    def ask(step, to=None, **content):
-        replies = federation.call(
-            "backend", {"step": step, **content}, to=to, missing="drop"
-        )
+    def ask(step, to=None, read=None, **content):
+        payload = {"step": step, **content}
+        replies = federation.call("backend", payload, to=to, missing="drop", read=read)
         return _enough(replies, threshold, step)
 
-    keys = ask("keys")
-    if len({(key["round"], key["binding"]) for key in keys.values()}) != 1:
-        raise ProtocolError("the parties are not in the same round")
+    keys = ask("keys", read=_read_key)
+    for name in _minority({n: (k["round"], k["binding"]) for n, k in keys.items()}):
+        federation.lose(name, "backend", "garbage")
+        del keys[name]
     signed_keys = {
         name: {"public": key["public"], "signature": key["signature"]}
         for name, key in keys.items()
     }
-    sent = ask("shares", to=tuple(keys), keys=signed_keys)
+    sent = ask("shares", to=tuple(keys), read=_read_shares, keys=signed_keys)
+    for name in [n for n in sent if sent[n]["shares"].keys() != keys.keys() - {n}]:
+        federation.lose(name, "backend", "garbage")
+        del sent[name]
+    _enough(sent, threshold, "shares")
     hiding = _deliver(federation, sent)
-    replies = federation.call(operation, payload, to=hiding, missing="drop")
-    _enough(replies, threshold, operation)
-    hidden = {
-        name: HiddenVector.from_payload(reply["vector"])
-        for name, reply in replies.items()
-    }
+    hidden = federation.call(
+        operation, payload, to=hiding, missing="drop", read=HiddenVector.from_reply
+    )
+    for name in backend.find_unlike(hidden):
+        federation.lose(name, operation, "garbage")
+        del hidden[name]
+    _enough(hidden, threshold, operation)
     survivors = tuple(name for name in roster if name in hidden)
-    signed = ask("survivors", to=survivors, survivors=list(survivors))
-    signatures = {name: reply["signature"] for name, reply in signed.items()}
-    shares = ask("unmask", to=tuple(signed), signatures=signatures)
+    signed = ask(
+        "survivors",
+        to=survivors,
+        read=lambda reply: _of_size(reply, "signature", _SIGNATURE_BYTES),
+        survivors=list(survivors),
+    )
+    shares = ask(
+        "unmask",
+        to=tuple(signed),
+        read=lambda reply: _read_opened(reply, hidden, sent),
+        signatures=signed,
+    )
     total = backend.add(list(hidden.values()))
     publics = {name: keys[name]["public"] for name in sent}
     givers = {name: shares[name] for name in list(shares)[:threshold]}
     return _remove_masks(total, roster, publics, set(hidden), givers)
+
+
+def _of_size(reply, word, size):
+    if type(reply[word]) is not bytes or len(reply[word]) != size:
+        raise ProtocolError(f"a {word} has the wrong size")
+    return reply[word]
+
+
+def _read_key(reply):
+    """Return a party's answer to the first step, if it is one."""
+    _of_size(reply, "public", _KEY_BYTES)
+    _of_size(reply, "signature", _SIGNATURE_BYTES)
+    _of_size(reply, "binding", _KEY_BYTES)
+    if type(reply["round"]) is not int:
+        raise ProtocolError("a round is no number")
+    return reply
+
+
+def _read_shares(reply):
+    """Return a party's answer to the second step: sealed shares."""
+    if type(reply["shares"]) is not dict:
+        raise ProtocolError("shares for nobody")
+    for name in reply["shares"]:
+        _of_size(reply["shares"], name, 2 * SHARE_BYTES + _SEAL_BYTES)
+    return reply
+
+
+def _read_opened(reply, hidden, sent):
+    """Return a party's answer to the last step: a share of every party, of one kind."""
+    lost = sent.keys() - hidden.keys()
+    if type(reply["seeds"]) is not dict or type(reply["keys"]) is not dict:
+        raise ProtocolError("no shares")
+    if reply["seeds"].keys() != hidden.keys() or reply["keys"].keys() != lost:
+        raise ProtocolError("shares of other parties than were asked for")
+    for shares in (reply["seeds"], reply["keys"]):
+        for name in shares:
+            _of_size(shares, name, SHARE_BYTES)
+    return reply
+
+
+def _minority(answers):
+    """Name the parties that say otherwise than most."""
+    (usual, n_usual), *_ = Counter(answers.values()).most_common(1)
+    if 2 * n_usual <= len(answers):
+        raise ProtocolError("the parties are not in the same round")
+    return [name for name, answer in answers.items() if answer != usual]
 
 
 def _enough(replies, threshold, step):

@@ -13,6 +13,7 @@ from skprivbn.federation._party import (
     Operation,
     Party,
     PartyRefusal,
+    check_like,
     check_received,
     check_received_bounds,
     operation,

@@ -3,7 +3,7 @@
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -27,14 +27,22 @@ from skprivbn.utils._progress import Progress
 
 __all__ = ["Federation", "InProcessFederation"]
 
+#: what a party answers in a conversation
+_TURN: dict = {"sealed": dict, "done": bool}
+
+_HIDDEN_KINDS = ("ciphertext", "masked", "plaintext")
+
 _CONTROL = {
     "session.join": Operation(
         tells="its public identity and session key",
+        answers={"hello": bytes},
         hears="roster, estimator and public parameters of the session",
     ),
-    "session.meet": Operation(hears="the signed session keys of all parties"),
-    "session.rotate": Operation(),
-    "session.talk": Operation(),
+    "session.meet": Operation(
+        hears="the signed session keys of all parties", answers=_TURN
+    ),
+    "session.rotate": Operation(answers=_TURN),
+    "session.talk": Operation(answers=_TURN),
     "backend": Operation(),
 }
 
@@ -152,7 +160,7 @@ class Federation(ABC):
             for topic, words in self.backend.describe(self.roster).items():
                 self.ledger.note(f"{topic.replace('_', ' ')}: {words}")
         replies = self.call("session.join", {"agreement": agreement})
-        hellos = {name: reply.get("hello") for name, reply in replies.items()}
+        hellos = {name: reply["hello"] for name, reply in replies.items()}
         self._relay("session.meet", self.call("session.meet", {"hellos": hellos}))
 
     def rotate_keys(self) -> None:
@@ -168,7 +176,8 @@ class Federation(ABC):
         each: dict[str, dict] | None = None,
         timeout: float | None = None,
         missing: str = "raise",
-    ) -> dict[str, dict]:
+        read: Callable[[dict], Any] | None = None,
+    ) -> dict[str, Any]:
         """Ask parties to do something and wait for all of them: one round trip.
 
         Parameters
@@ -185,11 +194,13 @@ class Federation(ABC):
         missing : {"raise", "drop"}, default="raise"
             Whether a party that fails ends the session or is left out from now on
             (only if the federation was opened with ``on_dropout="continue"``).
+        read : callable, default=None
+            What to make of a payload. If it raises, the party has answered garbage.
 
         Returns
         -------
         replies : dict of str to dict
-            Payload of every party that answered.
+            Payload of every party that answered, or what `read` made of it.
         """
         if operation not in self._operations:
             raise ValueError(f"{self.party_class.__name__} has no {operation!r}")
@@ -207,14 +218,34 @@ class Federation(ABC):
         replies = {}
         for name in each:
             reply, code = self._read(name, operation, messages.get(name))
+            if code is None and read is not None:
+                try:
+                    reply = read(reply)
+                except (ProtocolError, LookupError, TypeError, ValueError):
+                    code = "garbage"
             if code is None:
                 replies[name] = reply
-            elif missing == "drop" and self.on_dropout == "continue":
-                self.lost[name] = operation
-                self.ledger.note(f"party {name} was lost at {operation} ({code})")
+            elif missing == "drop":
+                self.lose(name, operation, code)
             else:
                 raise PartyError(name, operation, code) from self._cause(name)
         return replies
+
+    def lose(self, name: str, operation: str, code: str) -> None:
+        """Go on without a party, where that is allowed; else a PartyError.
+
+        Parameters
+        ----------
+        name : str
+        operation : str
+            What it failed at.
+        code : str
+            One of ``PartyError.REASONS``.
+        """
+        if self.on_dropout != "continue":
+            raise PartyError(name, operation, code) from self._cause(name)
+        self.lost[name] = operation
+        self.ledger.note(f"party {name} was lost at {operation} ({code})")
 
     def secure_sum(
         self, operation: str, payload: dict | None = None
@@ -264,7 +295,8 @@ class Federation(ABC):
         -------
         go_on : bool
         """
-        answers = {r["go_on"] for r in self.call(operation, payload).values()}
+        replies = self.call(operation, payload, read=_read_go_on)
+        answers = set(replies.values())
         if len(answers) != 1:
             raise ProtocolError(f"parties disagree on whether to go on in {operation}")
         return answers.pop()
@@ -354,12 +386,11 @@ class Federation(ABC):
             if reply["ok"] is False:
                 code = reply["code"]
                 return None, code if code in PartyError.REASONS else "garbage"
-            payload = reply["payload"]
-            if reply["ok"] is not True or type(payload) is not dict:
+            payload, words = reply["payload"], self._operations[operation]
+            if reply["ok"] is not True or not words.fits(payload):
                 return None, "garbage"
         except (ProtocolError, KeyError, TypeError):
             return None, "garbage"
-        words = self._operations[operation]
         self._record(
             operation, name, COORDINATOR, message, payload, words.kind, words.tells
         )
@@ -373,7 +404,9 @@ class Federation(ABC):
             # a sum that comes back to the parties: they read it, too
             kind = "plaintext aggregate"
         sealed = payload.get("sealed")
-        if isinstance(sealed, dict) and sealed:
+        if isinstance(sealed, dict) and all(
+            isinstance(part, bytes) for part in sealed.values()
+        ):
             # Sealed messages are counted once, from sender to receiver, by _relay.
             message = message[: len(message) - sum(map(len, sealed.values()))]
         self.ledger.record(operation, sender, receiver, message, kind, tells)
@@ -412,6 +445,12 @@ def _as_hidden(value):
     return value
 
 
+def _read_go_on(reply):
+    if type(reply["go_on"]) is not bool:
+        raise ProtocolError("neither yes nor no")
+    return reply["go_on"]
+
+
 def _is_turn(reply, roster):
     """Tell whether a reply is one turn of a conversation."""
     return (
@@ -427,7 +466,7 @@ def _is_turn(reply, roster):
 
 def _hidden_kind(payload):
     for value in payload.values():
-        if isinstance(value, dict) and "hidden" in value:
+        if isinstance(value, dict) and value.get("hidden") in _HIDDEN_KINDS:
             return value["hidden"]
     return None
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from skprivbn.crypto import MaskingBackend
@@ -26,6 +27,13 @@ from skprivbn.federation._wire import decode, encode
 __all__ = ["HostPolicy", "PartyHost"]
 
 logger = logging.getLogger("skprivbn.party")
+
+#: bytes of the first message, which has the terms, and of messages that make keys
+MAX_TERMS_BYTES = 1 << 26
+MAX_KEY_BYTES = 1 << 23
+#: bytes of a message without arguments, and for each party that it is about
+_ENVELOPE_BYTES = 1 << 12
+_PARTY_BYTES = 1 << 10
 
 _REQUEST_TYPES = {
     "session": bytes,
@@ -120,6 +128,8 @@ class PartyHost:
         self._heard = bytes(32)
         self._n_rounds = 0
         self._last_sequence, self._last_digest, self._last_reply = -1, None, None
+        self._last_length = 0
+        self._limits, self._hidden_bytes = {}, 0
         self._closed = False
 
     def close(self) -> None:
@@ -139,12 +149,19 @@ class PartyHost:
         reply : bytes
             ``{"ok": True, "payload": ...}`` or ``{"ok": False, "code": ...}``.
         """
-        digest = hashlib.sha256(message).digest()
-        if digest == self._last_digest:
-            return self._last_reply
+        digest = None
         try:
+            # before anything is computed from it
+            if len(message) > max(self._most_bytes(), self._last_length):
+                raise PartyRefusal("too-large")
+            digest = hashlib.sha256(message).digest()
+            if digest == self._last_digest:
+                return self._last_reply
             request = self._check_request(decode(message))
-            reply = encode({"ok": True, "payload": self._answer(request) or {}})
+            payload = self._answer(request) or {}
+            reply = encode({"ok": True, "payload": payload})
+            if "vector" in payload:
+                self._hidden_bytes = len(reply)
         except Exception as error:
             if self._debug and not isinstance(error, PartyRefusal):
                 raise
@@ -156,7 +173,34 @@ class PartyHost:
             self._forget()
             self._closed = True
         self._last_digest, self._last_reply = digest, reply
+        self._last_length = len(message) if digest is not None else 0
         return reply
+
+    def _most_bytes(self):
+        """Return how long the next message may be, given what is due."""
+        if self._agreement is None:
+            return MAX_TERMS_BYTES
+        if self._conversation is not None:
+            return self._limits.get(self._conversation[0], MAX_KEY_BYTES)
+        roster = self._agreement.roster
+        names = sum(len(name.encode()) for name in roster)
+        due = max((self._limits.get(name, 0) for name in self._expected), default=0)
+        # A total is as long as what this party hid: with every backend, sums are.
+        return (
+            max(due, 4 * names + _PARTY_BYTES * len(roster))
+            + self._hidden_bytes
+            + _ENVELOPE_BYTES
+        )
+
+    def _set_limits(self):
+        """Work out from the terms how long messages of each operation may be."""
+        n_parties, n_features = len(self._agreement.roster), _n_columns(self._block)
+        for name in self._party.operations():
+            method = getattr(self._party, name)
+            told = set(inspect.signature(method).parameters)
+            if told - {"total"} or inspect.isgeneratorfunction(inspect.unwrap(method)):
+                most = self._terms.message_bytes(name, n_features, n_parties)
+                self._limits[name] = _ENVELOPE_BYTES + most
 
     def _check_request(self, request):
         if (
@@ -248,6 +292,7 @@ class PartyHost:
         self._party.min_rows = self._policy.min_rows
         self._party.min_cell_count = self._policy.min_cell_count
         self._party.max_cells_per_row = self._policy.max_cells_per_row
+        self._set_limits()
         self._schedule = self._party.schedule()
         self._expected = _as_names(next(self._schedule, ()))
         return self._rotate()
@@ -356,6 +401,11 @@ class PartyHost:
 
 def _n_rows(block):
     return min((len(values) for values in block.values()), default=0)
+
+
+def _n_columns(block):
+    shape = np.shape(block.get("X", ()))
+    return shape[1] if len(shape) > 1 else 1
 
 
 def _as_names(expected):

@@ -28,6 +28,7 @@ __all__ = [
     "Operation",
     "Party",
     "PartyRefusal",
+    "check_like",
     "check_received",
     "check_received_bounds",
     "operation",
@@ -62,6 +63,9 @@ class Operation:
         unless said otherwise.
     hears, hears_kind : str
         The same for the request.
+    answers : dict of str to type or None
+        What an answer consists of, if it is no hidden vector. A party that answers
+        otherwise has failed. None takes whatever comes.
     peers, peers_kind : str
         For conversations: what peers find in the sealed messages they get.
     exact : bool
@@ -74,6 +78,7 @@ class Operation:
     kind: str = "public"
     hears: str = ""
     hears_kind: str = "public"
+    answers: dict[str, type] | None = None
     peers: str = ""
     peers_kind: str = "share"
     exact: bool = False
@@ -82,6 +87,14 @@ class Operation:
         for kind in (self.kind, self.hears_kind, self.peers_kind):
             if kind not in KINDS:
                 raise ValueError(f"unknown kind of message {kind!r}")
+
+    def fits(self, payload: object) -> bool:
+        """Tell whether an answer has the parts that it must have."""
+        return type(payload) is dict and (
+            self.answers is None
+            or payload.keys() == self.answers.keys()
+            and all(type(payload[k]) is kind for k, kind in self.answers.items())
+        )
 
 
 def operation(tells: str = "", **words: Any) -> Callable:
@@ -157,6 +170,23 @@ def check_received_bounds(bounds: ArrayLike, n_features: int) -> None:
         check_bounds(bounds, n_features)
     except ValueError:
         raise PartyRefusal("refused") from None
+
+
+def check_like(value: object, mine: dict) -> None:
+    """Refuse what a peer sent unless it has the form of what this party sent.
+
+    Parameters
+    ----------
+    value : object
+    mine : dict
+        Arrays and numbers.
+    """
+    if not isinstance(value, dict) or value.keys() != mine.keys():
+        raise PartyRefusal("refused")
+    for key, own in mine.items():
+        if type(value[key]) is not type(own):
+            raise PartyRefusal("refused")
+        check_received(np.asarray(value[key]), np.shape(own))
 
 
 class Party:

@@ -155,6 +155,27 @@ class Terms:
         """
         return 0, 0
 
+    def message_bytes(self, operation: str, n_features: int, n_parties: int) -> int:
+        """Return how long a message to a party may be; a longer one is not read.
+
+        Sums that come back are not counted: they are as long as what a party hid.
+
+        Parameters
+        ----------
+        operation : str
+            What the coordinator tells something in, or a conversation, in which the
+            messages of all peers can come at a time.
+        n_features : int
+            Columns of the party's block.
+        n_parties : int
+
+        Returns
+        -------
+        n_bytes : int
+        """
+        _, in_all = self.memory(n_features)
+        return (1 << 16) + 32 * n_parties * (n_features**2 + in_all)
+
     def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
         """Return the noise on everything that a session releases.
 

@@ -40,7 +40,9 @@ _DTYPES = [
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _EMPTY = [np.zeros(0, dtype) for dtype in _DTYPES]
 
-_TAG_INT, _TAG_FLOAT, _TAG_TEXT, _TAG_BYTES, _TAG_ARRAY, _TAG_LIST, _TAG_DICT = b"ifsbald"
+_TAG_INT, _TAG_FLOAT, _TAG_TEXT, _TAG_BYTES, _TAG_ARRAY, _TAG_LIST, _TAG_DICT = (
+    b"ifsbald"
+)
 _TAGS_CONSTANT = {ord("N"): None, ord("T"): True, ord("F"): False}
 
 

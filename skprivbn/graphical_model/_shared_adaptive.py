@@ -38,6 +38,10 @@ class AdaptiveTerms(CountingTerms):
         """Return the sums of all rounds, each with its hand-over."""
         return 2 * (1 + 2 * self.budget.n_rounds)
 
+    def message_bytes(self, operation, n_features, n_parties):
+        """Return what a model expects of as many cells as may be asked for."""
+        return (1 << 16) + 8 * MAX_CELLS
+
     @property
     def budget(self):
         """How the noise is shared by all releases."""

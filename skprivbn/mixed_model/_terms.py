@@ -160,6 +160,12 @@ class MixedTerms(MomentsTerms):
         n_effects = sum(map(len, self.term_columns))
         return per_row + n_effects**3 + n_features, (n_features + n_effects**2 + 1) ** 2
 
+    def message_bytes(self, operation: str, n_features: int, n_parties: int) -> int:
+        """Return more where clusters are named, or counted among peers."""
+        if operation in ("census", "compare_census"):
+            return n_parties << 24
+        return super().message_bytes(operation, n_features, n_parties)
+
     def survives_losses(self) -> bool:
         """Tell that later sums are about earlier ones."""
         return False

@@ -15,6 +15,7 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import (
     Party,
     PartyRefusal,
+    check_like,
     Terms,
     check_received,
     operation,
@@ -372,6 +373,10 @@ class StartParty(Party):
         received = {self.name: mine}
         if not self._alone:
             received.update((yield dict.fromkeys(self.peers, mine)))
+        if received.keys() != set(self.context.roster):
+            raise PartyRefusal("refused")
+        for message in received.values():
+            check_like(message, mine)
         return received
 
     @operation(tells="sums of its first responsibilities and moments")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.crypto._psi import align_records
+from skprivbn.crypto._psi import MAX_PART_BYTES, align_records
 from skprivbn.crypto.shares import (
     Conversation,
     open_links,
@@ -47,6 +47,12 @@ class ColumnsTerms(Terms):
 
     owners: list[str]
     has_keys: bool
+
+    def message_bytes(self, operation: str, n_features: int, n_parties: int) -> int:
+        """Return more for conversations, whose messages have parts of all records."""
+        if operation == "align":
+            return n_parties**2 * MAX_PART_BYTES
+        return 1 << 30
 
 
 class ColumnsParty(Party):

@@ -87,7 +87,16 @@ class MicroFederation:
         self.roster = tuple(sessions)
         self.fails, self.lost, self.sent = set(fails), set(), []
 
-    def call(self, operation, payload=None, *, to=None, each=None, missing="raise"):
+    def call(
+        self,
+        operation,
+        payload=None,
+        *,
+        to=None,
+        each=None,
+        missing="raise",
+        read=None,
+    ):
         if each is None:
             names = (to,) if isinstance(to, str) else self.roster if to is None else to
             each = {name: dict(payload or {}) for name in names}
@@ -99,8 +108,9 @@ class MicroFederation:
             if name in self.lost:
                 assert missing == "drop"
                 continue
-            replies[name] = self._answer(name, operation, payload)
-            self.sent.append(deepcopy(replies[name]))
+            reply = self._answer(name, operation, payload)
+            self.sent.append(deepcopy(reply))
+            replies[name] = reply if read is None else read(reply)
         return replies
 
     def _answer(self, name, operation, payload):

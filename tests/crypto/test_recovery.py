@@ -308,7 +308,7 @@ class LateVictim(MicroFederation):
         replies = super().call(operation, payload, **options)
         if operation == "statistics":
             self.seed = self.sessions[self.victim]._seed
-            self.late = HiddenVector.from_payload(replies.pop(self.victim)["vector"])
+            self.late = replies.pop(self.victim)
             self.lost.add(self.victim)
         return replies
 

@@ -143,9 +143,8 @@ def _as_evaluator(talk, links, bits, index, sizes):
         talk, links, [peer], bits.reshape(-1, 1).astype(bool), none, xor=True
     )
     message = yield from talk.receive(peer)
-    if (
-        not is_array(message["inputs"], (*bits.shape, 2), np.uint64)
-        or not is_array(message["index"], (*index.shape, 2), np.uint64)
+    if not is_array(message["inputs"], (*bits.shape, 2), np.uint64) or not is_array(
+        message["index"], (*index.shape, 2), np.uint64
     ):
         raise ProtocolError("a garbled circuit has the wrong inputs")
     evaluator = Evaluator(links[peer].garbling, message["tables"])
