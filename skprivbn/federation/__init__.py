@@ -37,6 +37,7 @@ __all__ = [
     "PartyHost",
     "PartyRefusal",
     "Terms",
+    "check_like",
     "check_received",
     "check_received_bounds",
     "declare_noise",

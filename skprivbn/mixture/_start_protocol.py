@@ -15,8 +15,8 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import (
     Party,
     PartyRefusal,
-    check_like,
     Terms,
+    check_like,
     check_received,
     operation,
 )
