@@ -160,6 +160,24 @@ def test_without_noise_the_order_of_columns_plays_no_part():
     assert found[0] == found[1]
 
 
+def first_choice(workload):
+    """Pairs that are chosen in the first round, without noise."""
+    budget, asked = AdaptiveBudget(1.0, 0.0, 5), []
+    holder = exact_holder(rows_of(), [3] * 5, budget.units)
+    chosen = holder.chosen
+    holder.chosen = lambda cliques: asked.append(cliques) or chosen(cliques)
+    measure_adaptively(holder, [3] * 5, budget, None, 10**5, workload=workload)
+    return asked[0]
+
+
+def test_a_workload_says_which_tables_come_first():
+    assert {(0, 1), (1, 2)} <= set(first_choice(None))
+    wanted = first_choice({(3, 4): 1.0})
+    assert all({3, 4} & set(clique) for clique in wanted)
+    heavier = first_choice({(3, 4): 1.0, (0, 1): 100.0})
+    assert heavier[0] == (0, 1)
+
+
 def test_three_columns_that_only_depend_together_are_found():
     rng = np.random.default_rng(0)
     X = rng.integers(2, size=(4000, 5))

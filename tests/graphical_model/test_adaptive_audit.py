@@ -130,6 +130,16 @@ def test_several_holders_after_colluders_took_their_noise_away(delta):
     assert suspect_epsilon(*seen, delta=delta) > 0.05 * EPSILON
 
 
+@pytest.mark.parametrize("delta", [0.0, pytest.param(1e-3, marks=pytest.mark.slow)])
+def test_shares_for_all_parties_do_not_survive_colluders(delta):
+    """The twin: all forty were trusted, and thirty-nine take their noise away."""
+    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS)
+    noise = distribute(budget.noise, n_parties=40, min_honest=40)
+    one, other = exact_answers(budget, Contribution())
+    seen = list(attack(one, other, noise, shares_of(noise, 1)))
+    assert prove_epsilon(*seen, delta=delta) > EPSILON
+
+
 class HonestParties:
     """What is left of a sum after colluders took their answers away."""
 
