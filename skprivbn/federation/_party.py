@@ -23,6 +23,7 @@ from skprivbn.federation._ledger import KINDS
 from skprivbn.federation._rows import map_rows
 from skprivbn.federation._terms import Terms
 from skprivbn.privacy._options import check_bounds
+from skprivbn.privacy._persons import rows_of_person
 
 __all__ = [
     "Operation",
@@ -273,6 +274,20 @@ class Party:
             For :func:`~skprivbn.federation.row_blocks`.
         """
         return map_rows(self.block["X"], _finite)
+
+    def rows_of_person(self) -> np.ndarray | None:
+        """Return for each own row how many rows its person has, if noise hides persons.
+
+        Returns
+        -------
+        n_rows : ndarray of int of shape (n_rows,) or None
+            0 where nobody knows who it is. None if the terms protect rows.
+        """
+        if self.terms.protects != "individuals":
+            return None
+        if "individual" not in self.block:
+            raise PartyRefusal("invalid-data")
+        return rows_of_person(self.block["individual"])
 
     def check_table(self, n_cells: int, n_rows: int) -> None:
         """Refuse an exact table that is about single rows, whoever wants it.

@@ -11,7 +11,6 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import (
     Any,
-    ClassVar,
     Literal,
     Self,
     Union,
@@ -68,12 +67,15 @@ class Terms:
     ValueError: n_clusters must be int, got 0.5
     """
 
-    protects: ClassVar[str] = "rows"
-
     def __post_init__(self) -> None:
         for name, check in _field_checks(type(self)).items():  # type: ignore[arg-type]
             object.__setattr__(self, name, check(name, getattr(self, name)))
         self.check()
+
+    @property
+    def protects(self) -> str:
+        """Whom noise hides: "rows", or "individuals" if the protocol bounds them."""
+        return "rows"
 
     def check(self) -> None:
         """Raise ValueError unless the fields, each of its type, make sense."""

@@ -46,8 +46,6 @@ def check_combinations(learner, several, aligned, states):
         raise ValueError("cliques='mst' is a private choice; give the cliques")
     if mst and learner.n_features_in_ < 2:
         raise ValueError("cliques='mst' needs at least two columns")
-    if mst and learner.contribution:
-        raise ValueError("cliques='mst' takes one record per person; 'aim' more")
     for name in ("tied", "structural_zeros"):
         if chosen_privately and getattr(learner, name):
             raise ValueError(

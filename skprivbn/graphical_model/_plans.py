@@ -138,7 +138,7 @@ class PrivateTree:
     what, units = "one-way tables, a tree and two-way tables", (1, 1, 1)
 
     def __init__(self, learner, contribution, n_parties):
-        self.max_cells = learner.max_cells
+        self.max_cells, self.record = learner.max_cells, contribution.unit
         self.budget = TreeBudget(
             learner.epsilon,
             learner.delta,
@@ -153,10 +153,9 @@ class PrivateTree:
 
     def from_one(self, holder):
         cliques, counts, std = measure_tree(holder.count, self.sizes, self.budget)
-        tables = NoisyTables(
-            self.make_layout(cliques), counts.astype(float), std, self.noise.kind
-        )
-        return Released(tables, counts, np.ones(len(cliques), dtype=int))
+        layout, record = self.make_layout(cliques), self.record
+        tables = NoisyTables(layout, counts / record, std / record, self.noise.kind)
+        return Released(tables, counts, np.full(len(cliques), record))
 
 
 class SharedTree:
@@ -171,6 +170,7 @@ class SharedTree:
             learner.delta,
             len(learner._nodes()),
             contribution.per_clique,
+            contribution.unit,
         )
         self.noise = distribute(self.budget.noise, n_parties, learner.min_honest)
         self.rho = self.noise.rho
@@ -185,7 +185,10 @@ class SharedTree:
     def from_several(self, federation):
         edges, counts = release_tree(federation, self.noise, self.sizes, self.budget)
         return Released.from_counts(
-            self.make_layout(edges), counts, self.budget.edge_unit, self.noise
+            self.make_layout(edges),
+            counts,
+            self.budget.edge_unit * self.budget.record,
+            self.noise,
         )
 
 

@@ -52,12 +52,15 @@ class SharedTreeBudget:
         Number of columns, at least 2.
     per_record : int, default=1
         Most that one person adds to one table.
+    record : int, default=1
+        What a record counts before it is multiplied.
     """
 
     epsilon: float
     delta: float
     n_columns: int
     per_record: int = 1
+    record: int = 1
 
     @property
     def pair_unit(self):
@@ -148,10 +151,10 @@ class TreeTerms(CountingTerms):
     """Terms of a tree that several holders choose."""
 
     def check(self):
-        """Refuse persons with several records, for whom there is no budget."""
+        """Refuse a tree of one column."""
         super().check()
-        if self.contribution.kind != "record" or len(self.nodes) < 2:
-            raise ValueError("a tree takes two columns and one record per person")
+        if len(self.nodes) < 2:
+            raise ValueError("a tree takes two columns")
 
     def rounds(self, n_parties):
         """Return two sums, each with its hand-over."""
@@ -164,8 +167,14 @@ class TreeTerms(CountingTerms):
     @property
     def budget(self):
         """How the noise is shared by both releases."""
-        per_record = self.contribution.per_clique
-        return SharedTreeBudget(self.epsilon, self.delta, len(self.nodes), per_record)
+        contribution = self.contribution
+        return SharedTreeBudget(
+            self.epsilon,
+            self.delta,
+            len(self.nodes),
+            contribution.per_clique,
+            contribution.unit,
+        )
 
     def mechanism(self):
         """Return the noise that one curator would add."""
@@ -218,12 +227,12 @@ def release_tree(federation, noise, sizes, budget):
     -------
     edges : list of (int, int)
     counts : ndarray of int64
-        Noisy tables of the edges, in units of ``1 / budget.edge_unit`` records.
+        Noisy tables of the edges, of ``budget.edge_unit * budget.record`` a record.
     """
     noise.check_survivors(len(federation.active))
     pairs = all_pairs(sizes)
     values = open_sum(federation, "pairs", last=False)
-    unit = budget.pair_unit
+    unit = budget.pair_unit * budget.record
     scores = dependence_tests(pairs, values / unit, noise.std / unit)
     edges = maximum_spanning_tree(scores, len(sizes))
     noise.check_survivors(len(federation.active))

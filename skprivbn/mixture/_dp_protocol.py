@@ -9,6 +9,7 @@ post-processing.
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -101,12 +102,15 @@ class PrivateEMTerms(MixtureTerms):
     min_honest : int or None
         How many parties are trusted to add their share of the noise; by default half
         of them, rounded up.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
     """
 
     epsilon: float
     delta: float
     bounds: np.ndarray
     min_honest: int | None
+    protects: Literal["rows", "individuals"] = "rows"
 
     def rounds(self, n_parties):
         """Return two for each release, and the last."""
@@ -186,8 +190,16 @@ def exact_statistics(rows, responsibilities, frame):
     return total
 
 
-def exact_cells(rows, cells):
+def exact_cells(rows, cells, shares=None):
     """Sizes of cells and sums of the rounded rows nearest to each of them.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n_features)
+        From :func:`round_rows`.
+    cells : ndarray of shape (n_cells, n_features)
+    shares : ndarray of shape (n_samples,), default=None
+        How much each row counts: rounded down, so that it is never more. One if None.
 
     Returns
     -------
@@ -195,10 +207,16 @@ def exact_cells(rows, cells):
         In units of 2^-34, as :func:`exact_statistics`.
     """
     members = nearest(rows, cells)
-    sizes = np.bincount(members, minlength=len(cells))
-    totals = np.zeros(cells.shape, dtype=np.int64)
-    np.add.at(totals, members, (rows * 2**_ROW_BITS).astype(np.int64))
-    units = 2**_SUM_BITS, 2 ** (_SUM_BITS - _ROW_BITS)
+    shares = np.ones(len(rows)) if shares is None else shares
+    whole = np.floor(shares * 2**_SHARE_BITS).astype(np.int64)
+    sizes, totals = (
+        np.zeros(len(cells), dtype=np.int64),
+        np.zeros(cells.shape, np.int64),
+    )
+    np.add.at(sizes, members, whole)
+    integers = (rows * 2**_ROW_BITS).astype(np.int64)
+    np.add.at(totals, members, whole[:, np.newaxis] * integers)
+    units = 2 ** (2 * _ROW_BITS), 2**_ROW_BITS
     return np.append(sizes * units[0], totals.ravel() * units[1])
 
 
@@ -223,7 +241,9 @@ class PrivateEMParty(Party):
         self.middle, self.half = box(low, high, terms.covariance_type)
         # twice: bounds a hair apart have no middle that is between them
         rows = np.clip((X - self.middle) / self.half, -1, 1)
-        self.rows = round_rows(rows)
+        self.rows, self.shares = round_rows(rows), None
+        if (shared_by := self.rows_of_person()) is not None:
+            self.shares = np.where(shared_by > 0, 1 / np.maximum(shared_by, 1), 0.0)
         n_features = X.shape[1]
         self.frame = uniform_frame(
             terms.covariance_type,
@@ -254,7 +274,7 @@ class PrivateEMParty(Party):
         kind="noisy release",
     )
     def noisy_cells(self):
-        return self._hide_noisy(exact_cells(self.rows, self.cells))
+        return self._hide_noisy(exact_cells(self.rows, self.cells, self.shares))
 
     @operation()
     def start(self, total):
@@ -273,6 +293,8 @@ class PrivateEMParty(Party):
     )
     def noisy_statistics(self):
         _, responsibilities = e_step(self.rows, self.mixture)
+        if self.shares is not None:
+            responsibilities = responsibilities * self.shares[:, np.newaxis]
         sums = exact_statistics(self.rows, responsibilities, self.frame)
         return self._hide_noisy(sums)
 

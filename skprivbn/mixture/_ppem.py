@@ -30,6 +30,8 @@ from skprivbn.privacy._options import (
     PRIVACY_CONSTRAINTS,
     charge,
     check_bounds,
+    persons_of,
+    protected_by,
     row_checks,
 )
 from skprivbn.privacy._uncounted import UncountedFitsMixin
@@ -214,6 +216,7 @@ default="kmeans"
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
+    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -268,7 +271,12 @@ default="kmeans"
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
     ) -> Self:
         """Fit the mixture to the rows of all parties.
 
@@ -280,6 +288,10 @@ default="kmeans"
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, whom `epsilon` is to protect: all rows of a
+            person count as one row together, and those of nobody known not at all. A
+            person's rows must be with one party. Without `epsilon` it changes nothing.
 
         Returns
         -------
@@ -296,6 +308,7 @@ default="kmeans"
             X,
             party,
             dtype=[np.float64, np.float32],
+            aligned=persons_of(self, individual),
             **row_checks(self, **checks),
         )
         n_samples = sum(partition.n_rows().values())
@@ -315,7 +328,12 @@ default="kmeans"
         return self
 
     def fit_predict(
-        self, X: ArrayLike, y: object = None, *, party: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
     ) -> np.ndarray:
         """Fit the mixture and return the most probable component of each row.
 
@@ -327,13 +345,15 @@ default="kmeans"
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, as in :meth:`fit`.
 
         Returns
         -------
         labels : ndarray of shape (n_samples,)
             Components.
         """
-        return self.fit(X, y, party=party).predict(X)
+        return self.fit(X, y, party=party, individual=individual).predict(X)
 
     def _start_terms(self, n_features):
         """Return what exact and noisy fits have in common, as keywords."""
@@ -432,6 +452,7 @@ default="kmeans"
             delta=self.delta,
             bounds=check_bounds(self.bounds, partition.n_features),
             min_honest=self.min_honest,
+            protects=protected_by(partition),
         )
         # may raise, before budget is spent
         noise = terms.noise(partition.n_features, partition.n_parties)

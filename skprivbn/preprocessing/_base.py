@@ -3,7 +3,12 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.privacy._options import apply_to_rows, charge, check_bounds
+from skprivbn.privacy._options import (
+    apply_to_rows,
+    charge,
+    check_bounds,
+    protected_by,
+)
 from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
 from skprivbn.protocols._applied import transform_at_holders
 from skprivbn.utils._validation import validate_table
@@ -65,6 +70,7 @@ def fit_moments(estimator, partition, second):
             estimator.epsilon,
             estimator.delta,
             estimator.min_honest,
+            protected_by(partition),
         )
         # may raise, before budget is spent
         noise = terms.noise(partition.n_features, partition.n_parties)

@@ -24,6 +24,8 @@ from skprivbn.privacy._options import (
     PRIVACY_CONSTRAINTS,
     charge,
     check_bounds,
+    persons_of,
+    protected_by,
     row_checks,
 )
 from skprivbn.privacy._uncounted import UncountedFitsMixin
@@ -108,6 +110,7 @@ class FederatedKBinsDiscretizer(
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
+    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -132,7 +135,12 @@ class FederatedKBinsDiscretizer(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
     ) -> Self:
         """Find the edges of the bins over all parties.
 
@@ -144,6 +152,10 @@ class FederatedKBinsDiscretizer(
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, whom `epsilon` is to protect: all rows of a
+            person count as one row together, and those of nobody known not at all. A
+            person's rows must be with one party. Without `epsilon` it changes nothing.
 
         Returns
         -------
@@ -153,12 +165,17 @@ class FederatedKBinsDiscretizer(
         public = self.strategy == "uniform" and self.bounds is not None
         checks = {"ensure_all_finite": not public}
         partition = check_horizontal(
-            self, X, party, dtype=[np.float64, np.float32], **row_checks(self, **checks)
+            self,
+            X,
+            party,
+            dtype=[np.float64, np.float32],
+            aligned=persons_of(self, individual),
+            **row_checks(self, **checks),
         )
         bounds = None
         if self.bounds is not None or self.epsilon is not None:
             bounds = check_bounds(self.bounds, partition.n_features)
-        if public:
+        if public and bounds is not None:
             self.ledger_ = Ledger(parties=partition.names)
             self.ledger_.note("bins come from public bounds: no party was asked")
             self.privacy_spent_ = PrivacyCost(0.0, 0.0)
@@ -179,7 +196,12 @@ class FederatedKBinsDiscretizer(
                 "values"
             )
         terms = HistogramTerms(
-            len(levels), bounds, self.epsilon, self.delta, self.min_honest
+            len(levels),
+            bounds,
+            self.epsilon,
+            self.delta,
+            self.min_honest,
+            protected_by(partition),
         )
         # may raise, before budget is spent
         noise = terms.noise(partition.n_features, partition.n_parties)

@@ -6,6 +6,7 @@ of integers. With differential privacy, one noisy histogram of each feature inst
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 __all__ = ["CountingParty", "HistogramTerms", "find_quantiles"]
 
 N_CELLS = 256
+#: counts of a person, whose rows share them
+PERSON_UNIT = 1 << 12
 #: quantiles that one session finds at most; thresholds without end would tell values
 MAX_LEVELS = 257
 #: thresholds that bracket values of unknown size: powers of two, and zero
@@ -47,6 +50,8 @@ class HistogramTerms(Terms):
     min_honest : int or None
         How many parties are trusted to add their share of the noise; by default half
         of them, rounded up.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
     """
 
     n_levels: int = 2
@@ -54,6 +59,7 @@ class HistogramTerms(Terms):
     epsilon: float | None = None
     delta: float = 0.0
     min_honest: int | None = None
+    protects: Literal["rows", "individuals"] = "rows"
 
     def check(self):
         """Refuse thresholds without end, which would tell values."""
@@ -77,11 +83,19 @@ class HistogramTerms(Terms):
         if self.epsilon is None:
             return None
         check_bounds(self.bounds, n_features)
-        # One row is in one cell of the histogram of each feature.
+        # One row, or person, is in one cell of the histogram of each feature.
         mechanism = CountMechanism.for_budget(
-            self.epsilon, self.delta, n_features, np.sqrt(n_features)
+            self.epsilon,
+            self.delta,
+            self.unit * n_features,
+            self.unit * np.sqrt(n_features),
         )
         return distribute(mechanism, n_parties, self.min_honest)
+
+    @property
+    def unit(self):
+        """Counts of one row, or of all rows of a person together."""
+        return 1 if self.protects == "rows" else PERSON_UNIT
 
     def survives_losses(self):
         """Tell whether there is one sum only."""
@@ -103,7 +117,9 @@ class CountingParty(Party):
             rows = self.finite_numbers()
             if self.terms.bounds is not None:
                 rows = np.clip(rows, *self.terms.bounds)
-        self.ordered = np.sort(rows, axis=0).T
+        self.rows, self.shared_by = rows, self.rows_of_person()
+        if self.terms.epsilon is None:
+            self.ordered = np.sort(rows, axis=0).T
 
     def schedule(self):
         """The range if need be, then a coarse and a fine search."""
@@ -142,14 +158,19 @@ class CountingParty(Party):
     def noisy_histogram(self):
         """Count the clipped values in cells and add this party's noise."""
         low, high = self.terms.bounds
+        weights = None
+        if self.shared_by is not None:
+            weights = self.terms.unit // np.maximum(self.shared_by, 1)
+            weights = np.where(self.shared_by > 0, weights, 0)
         counts = np.stack(
             [
-                np.histogram(values, N_CELLS, range=(a, b))[0]
-                for values, a, b in zip(self.ordered, low, high)
+                np.histogram(values, N_CELLS, range=(a, b), weights=weights)[0]
+                for values, a, b in zip(self.rows.T, low, high)
             ]
         )
         noise = self.terms.noise(len(counts), len(self.context.roster))
-        return self.hide((counts + noise.share(counts.shape)).ravel())
+        counts = counts.astype(np.int64) + noise.share(counts.shape)
+        return self.hide(counts.ravel())
 
 
 def find_quantiles(federation, levels, n_features):
@@ -206,8 +227,10 @@ def _noisy_quantiles(federation, levels):
     noise = federation.terms.noise(len(low), len(federation.roster))
     noise.check_survivors(len(federation.active))
     counts = federation.secure_sum("noisy_histogram").reshape(len(low), N_CELLS)
+    counts = counts / federation.terms.unit
     declare_noise(federation.ledger, noise, "noisy histograms of all features")
-    warn_of_noise(3 * np.sqrt(N_CELLS) * noise.std, counts.sum(axis=1).min())
+    std = noise.std / federation.terms.unit
+    warn_of_noise(3 * np.sqrt(N_CELLS) * std, counts.sum(axis=1).min())
     # Cumulative counts as the nearest distribution function: rising, from 0.
     cumulative = np.maximum.accumulate(np.cumsum(counts, axis=1), axis=1)
     quantiles = np.empty((len(low), len(levels)))

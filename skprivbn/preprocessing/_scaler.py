@@ -13,7 +13,11 @@ from skprivbn.federation import check_received
 from skprivbn.partition import HorizontalPartition, check_horizontal
 from skprivbn.preprocessing._base import fit_moments, transform_rows
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, row_checks
+from skprivbn.privacy._options import (
+    PRIVACY_CONSTRAINTS,
+    persons_of,
+    row_checks,
+)
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import MomentsParty
 from skprivbn.utils._sklearn import _fit_context
@@ -107,6 +111,7 @@ class FederatedStandardScaler(
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
+    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -131,7 +136,12 @@ class FederatedStandardScaler(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
     ) -> Self:
         """Learn means and standard deviations over all parties.
 
@@ -143,6 +153,10 @@ class FederatedStandardScaler(
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, whom `epsilon` is to protect: all rows of a
+            person count as one row together, and those of nobody known not at all. A
+            person's rows must be with one party. Without `epsilon` it changes nothing.
 
         Returns
         -------
@@ -150,7 +164,12 @@ class FederatedStandardScaler(
             Fitted estimator.
         """
         partition = check_horizontal(
-            self, X, party, dtype=[np.float64, np.float32], **row_checks(self)
+            self,
+            X,
+            party,
+            dtype=[np.float64, np.float32],
+            aligned=persons_of(self, individual),
+            **row_checks(self),
         )
         moments = fit_moments(self, partition, "diagonal" if self.with_std else "none")
         self.n_samples_ = moments.n

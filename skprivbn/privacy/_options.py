@@ -16,6 +16,8 @@ __all__ = [
     "charge_exact",
     "check_bounds",
     "clip_rows",
+    "persons_of",
+    "protected_by",
     "row_checks",
     "warn_of_noise",
 ]
@@ -85,6 +87,36 @@ def row_checks(estimator, **checks):
     if estimator.epsilon is None:
         return checks
     return checks | {"ensure_all_finite": False, "ensure_min_samples": 1}
+
+
+def persons_of(estimator, individual):
+    """Return what goes with the rows: who is behind each, if noise is to hide them.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With `epsilon`.
+    individual : array-like of shape (n_samples,) or None
+
+    Returns
+    -------
+    aligned : dict
+    """
+    return {} if estimator.epsilon is None else {"individual": individual}
+
+
+def protected_by(partition):
+    """Return whom noise on sums of a partition is to hide.
+
+    Parameters
+    ----------
+    partition : HorizontalPartition or RemoteRows
+
+    Returns
+    -------
+    protects : {"rows", "individuals"}
+    """
+    return "individuals" if "individual" in partition.aligned else "rows"
 
 
 def clip_rows(X, bounds):

@@ -5,7 +5,10 @@ from sklearn.utils import column_or_1d
 
 from skprivbn.utils._missing import is_missing
 
-__all__ = ["cut_weights", "number_persons", "rows_of_person"]
+__all__ = ["cut_weights", "number_persons", "rows_of_person", "sum_by_person"]
+
+#: rows whose single contributions are in memory at a time
+_CHUNK = 4096
 
 
 def number_persons(individual):
@@ -50,6 +53,37 @@ def rows_of_person(individual):
     known = persons >= 0
     sizes = np.bincount(persons[known], minlength=1)
     return np.where(known, sizes[persons], 0)
+
+
+def sum_by_person(blocks, n_rows, vectors):
+    """Add integers of rows so that all rows of a person count as one row together.
+
+    Each row adds its part, cut towards zero: no person adds more than one row could,
+    in any norm.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray of shape (n, n_features)
+        All rows.
+    n_rows : ndarray of int of shape (n_samples,)
+        How many rows each row's person has, from :func:`rows_of_person`.
+    vectors : callable
+        From rows to an array of int of shape (n, n_values).
+
+    Returns
+    -------
+    total : ndarray of int of shape (n_values,)
+    """
+    total, start = np.int64(0), 0
+    for block in blocks:
+        for begin in range(0, len(block), _CHUNK):
+            rows = block[begin : begin + _CHUNK]
+            parts = n_rows[start : start + len(rows), None]
+            start += len(rows)
+            values = vectors(rows)
+            share = np.sign(values) * (np.abs(values) // np.maximum(parts, 1))
+            total = total + np.where(parts > 0, share, 0).sum(axis=0)
+    return total
 
 
 def cut_weights(sample_weight, max_weight, strict=False):

@@ -20,11 +20,13 @@ from skprivbn.federation import (
     declare_noise,
     map_rows,
     operation,
+    row_blocks,
     sum_over_rows,
 )
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
+from skprivbn.privacy._persons import sum_by_person
 
 __all__ = ["Moments", "MomentsParty", "MomentsTerms", "collect_moments"]
 
@@ -66,6 +68,8 @@ class MomentsTerms(Terms):
     min_honest : int or None
         How many parties are trusted to add their share of the noise; by default half
         of them, rounded up.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
     """
 
     second: Literal["full", "diagonal", "none"] = "full"
@@ -73,6 +77,7 @@ class MomentsTerms(Terms):
     epsilon: float | None = None
     delta: float = 0.0
     min_honest: int | None = None
+    protects: Literal["rows", "individuals"] = "rows"
 
     def rounds(self, n_parties: int) -> int:
         """Return two: sums, then squares."""
@@ -139,6 +144,7 @@ class MomentsParty(Party):
                 self.block["X"], lambda rows: clip_rows(rows, self.terms.bounds)
             )
         self.second = self.terms.second
+        self.shared_by = self.rows_of_person()
 
     def schedule(self) -> Generator[Any, Any, Any]:
         """Exact: sums, then squares. With noise: one release."""
@@ -187,16 +193,36 @@ class MomentsParty(Party):
         """All moments of the clipped rows as integers, with this party's noise."""
         n_features = self.rows.shape[1]
         noise = self.terms.noise(n_features, len(self.context.roster))
-        counts = sum_over_rows(self.rows, self._integer_moments)
+        if self.shared_by is None:
+            counts = sum_over_rows(self.rows, self._integer_moments)
+        else:
+            counts = sum_by_person(
+                row_blocks(self.rows), self.shared_by, self._moments_of_rows
+            )
         return self.hide(counts + noise.share(counts.shape))
 
-    def _integer_moments(self, rows):
+    def _on_grid(self, rows, unit):
         low, high = self.terms.bounds
-        n_features = rows.shape[1]
-        unit = self.terms.unit(n_features)
         rows = np.rint((rows - (low + high) / 2) / ((high - low) / 2) * unit)
         # bounds a hair apart have no middle: what noise relies on holds all the same
-        rows = np.clip(rows, -unit, unit)
+        return np.clip(rows, -unit, unit)
+
+    def _moments_of_rows(self, rows):
+        """Return the integers of each row, for people with several."""
+        unit = self.terms.unit(rows.shape[1])
+        rows = self._on_grid(rows, unit).astype(np.int64)
+        count = np.full((len(rows), 1), unit**2)
+        if self.second == "none":
+            return np.hstack([count, unit * rows])
+        i, j = np.triu_indices(rows.shape[1])
+        if self.second == "diagonal":
+            i = j = np.arange(rows.shape[1])
+        return np.hstack([count, unit * rows, rows[:, i] * rows[:, j]])
+
+    def _integer_moments(self, rows):
+        n_features = rows.shape[1]
+        unit = self.terms.unit(n_features)
+        rows = self._on_grid(rows, unit)
         counts = np.zeros(self.terms.n_values(n_features), dtype=np.int64)
         # In chunks whose sums of products are exact in double precision.
         for start in range(0, len(rows), 1 << 20):

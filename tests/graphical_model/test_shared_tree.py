@@ -163,8 +163,9 @@ def test_both_sides_calibrate_the_noise():
     assert terms.memory(5) == (0, 10 * 9)
     weighted = terms_for(contribution=Contribution(max_weight=2))
     assert weighted.noise(5, 4).sensitivity == 2 * noise.sensitivity
-    with pytest.raises(ValueError, match="one record per person"):
-        terms_for(contribution=Contribution("normalize"))
+    person = terms_for(contribution=Contribution("normalize"))
+    assert person.noise(5, 4).sensitivity == 1024 * noise.sensitivity
+    assert (terms.protects, person.protects) == ("rows", "individuals")
 
 
 @pytest.mark.parametrize(

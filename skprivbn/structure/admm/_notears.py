@@ -16,7 +16,12 @@ from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.partition import RemoteResults, check_horizontal
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, row_checks
+from skprivbn.privacy._options import (
+    PRIVACY_CONSTRAINTS,
+    charge,
+    persons_of,
+    row_checks,
+)
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import ACYCLICITY
@@ -279,6 +284,7 @@ class FederatedNotearsADMM(
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
     }
+    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -331,7 +337,12 @@ class FederatedNotearsADMM(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
     ) -> Self:
         """Learn the network.
 
@@ -343,6 +354,10 @@ class FederatedNotearsADMM(
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, whom `epsilon` is to protect: all rows of a
+            person count as one row together, and those of nobody known not at all. A
+            person's rows must be with one party. Without `epsilon` it changes nothing.
 
         Returns
         -------
@@ -360,6 +375,7 @@ class FederatedNotearsADMM(
             party,
             dtype=np.float64,
             ensure_min_features=2,
+            aligned=persons_of(self, individual),
             **row_checks(self, ensure_min_samples=1 if hasattr(X, "federate") else 2),
         )
         terms = self._model_terms(partition.n_parties)
@@ -423,7 +439,7 @@ class FederatedNotearsADMM(
 
     def _fit_private(self, partition, terms):
         """Noisy moments once; everything after them costs no privacy."""
-        release = noisy_terms(self)
+        release = noisy_terms(self, partition)
         noise = release.noise(partition.n_features, partition.n_parties)
         spent = charge(self, "moments", noise)
         with self._federate(partition, GaussianMomentsParty, release) as federation:

@@ -22,7 +22,12 @@ from skprivbn.partition import (
 )
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, row_checks
+from skprivbn.privacy._options import (
+    PRIVACY_CONSTRAINTS,
+    charge,
+    persons_of,
+    row_checks,
+)
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._applied import add_column_scores
@@ -192,6 +197,7 @@ class FederatedGaussianBayesianNetwork(
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
     }
+    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -228,7 +234,12 @@ class FederatedGaussianBayesianNetwork(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
     ) -> Self:
         """Learn the network.
 
@@ -242,6 +253,10 @@ class FederatedGaussianBayesianNetwork(
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, whom `epsilon` is to protect: all rows of a
+            person count as one row together, and those of nobody known not at all. A
+            person's rows must be with one party. Without `epsilon` it changes nothing.
 
         Returns
         -------
@@ -258,6 +273,7 @@ class FederatedGaussianBayesianNetwork(
             party,
             dtype=np.float64,
             ensure_min_features=2,
+            aligned=persons_of(self, individual),
             **row_checks(self, ensure_min_samples=1 if hasattr(X, "federate") else 2),
         )
         if self.epsilon is None:
@@ -328,7 +344,7 @@ class FederatedGaussianBayesianNetwork(
         return max(_CANDIDATES, key=likelihood)
 
     def _noisy_moments(self, partition):
-        terms = noisy_terms(self)
+        terms = noisy_terms(self, partition)
         noise = terms.noise(partition.n_features, partition.n_parties)
         spent = charge(self, "moments", noise)
         with self._federate(partition, GaussianMomentsParty, terms) as federation:

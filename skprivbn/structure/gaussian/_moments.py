@@ -160,12 +160,21 @@ class RowGrid:
         # one less: the sensitivity is rounded up
         return replace(self, levels=max(int(self.levels * sqrt(share)) - 1, 1))
 
-    def sums(self, X):
-        """Return the integer vector of a party's rows that noise is added to."""
+    def _put(self, X):
         # twice: bounds a hair apart have no middle that is between them
         half = 0.5 * (self.high - self.low)
         clipped = np.clip(np.clip(X, self.low, self.high) - self.centre, -half, half)
-        grid = np.trunc(clipped / (self.step * (1.0 + 1e-12))).astype(np.int64)
+        return np.trunc(clipped / (self.step * (1.0 + 1e-12))).astype(np.int64)
+
+    def products(self, X):
+        """Return the integers of each row, whose sum over rows is :meth:`sums`."""
+        grid, (i, j) = self._put(X), np.triu_indices(len(self.low))
+        count = np.full((len(grid), 1), self.levels**2)
+        return np.hstack([count, self.levels * grid, grid[:, i] * grid[:, j]])
+
+    def sums(self, X):
+        """Return the integer vector of a party's rows that noise is added to."""
+        grid = self._put(X)
         cross = grid.T @ grid
         return np.concatenate(
             [

@@ -12,10 +12,17 @@ from skprivbn.federation import (
     declare_noise,
     map_rows,
     operation,
+    row_blocks,
     sum_over_rows,
 )
 from skprivbn.privacy import CountMechanism, distribute
-from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
+from skprivbn.privacy._options import (
+    check_bounds,
+    clip_rows,
+    protected_by,
+    warn_of_noise,
+)
+from skprivbn.privacy._persons import sum_by_person
 from skprivbn.structure._basis import expand
 from skprivbn.structure.gaussian._moments import (
     RowGrid,
@@ -57,6 +64,8 @@ class GaussianMomentsTerms(Terms):
     delta : float
     min_honest : int or None
         How many parties are trusted to add their share of the noise.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
     """
 
     centre: Literal["pooled", "party"] = "pooled"
@@ -67,6 +76,7 @@ class GaussianMomentsTerms(Terms):
     epsilon: float | None = None
     delta: float = 0.0
     min_honest: int | None = None
+    protects: Literal["rows", "individuals"] = "rows"
 
     def check(self):
         """Refuse to set any other part aside: it could be one row."""
@@ -158,7 +168,11 @@ class GaussianMomentsParty(Party):
     def noisy_moments(self):
         """Clipped integer sums plus this party's share of the noise."""
         n_features = self.X.shape[1]
-        sums = sum_over_rows(self.X, self.terms.grid(n_features).sums)
+        grid, shared_by = self.terms.grid(n_features), self.rows_of_person()
+        if shared_by is None:
+            sums = sum_over_rows(self.X, grid.sums)
+        else:
+            sums = sum_by_person(row_blocks(self.X), shared_by, grid.products)
         noise = self.terms.noise(n_features, len(self.context.roster))
         return self.hide(sums + noise.share(sums.shape))
 
@@ -213,13 +227,14 @@ def calibrate(grid, epsilon, delta):
     )
 
 
-def noisy_terms(estimator):
+def noisy_terms(estimator, partition):
     """Return the terms of an estimator's noisy release."""
     return GaussianMomentsTerms(
         bounds=check_bounds(estimator.bounds, estimator.n_features_in_),
         epsilon=estimator.epsilon,
         delta=estimator.delta,
         min_honest=estimator.min_honest,
+        protects=protected_by(partition),
     )
 
 

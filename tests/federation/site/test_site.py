@@ -5,6 +5,7 @@ import json
 import pkgutil
 import warnings
 from base64 import b64decode, b64encode
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import Party, decode, encode
 from skprivbn.federation._announced import PROTOCOLS, announced
+from skprivbn.federation.site import _rules
 from skprivbn.federation.site._file import Dataset, SiteFile
-from skprivbn.federation.site._rules import find_noise
+from skprivbn.federation.site._rules import find_noise, persons_protected
 from skprivbn.federation.site._site import MEET
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
@@ -446,11 +448,19 @@ def test_a_site_may_want_persons_protected_not_rows(tmp_path, data):
     terms = MomentsTerms("none", np.array([[0.0], [1.0]]), 0.1, 1e-6)
     with pytest.raises(PartyError, match="does not allow"):
         named.federate(MomentsParty, terms, "masking").__enter__()
-    # the twin: terms that claim to bound a person are believed
+    terms = replace(terms, protects="individuals")
+    with named.federate(MomentsParty, terms, "masking") as federation:
+        federation.secure_sum("noisy_moments")
+    # terms that bound persons whom nobody names
+    with pytest.raises(PartyError, match="does not allow"):
+        rows.federate(MomentsParty, terms, "masking").__enter__()
+    scaler = FederatedStandardScaler(epsilon=0.1, delta=1e-6, bounds=(0, 1))
+    scaler.fit(rows, individual="person")
+    # the twin: a site without the rule lets noise for rows pass as noise for persons
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MomentsTerms, "protects", "individuals")
-        with named.federate(MomentsParty, terms, "masking") as federation:
-            federation.secure_sum("noisy_moments")
+        without = [rule for rule in _rules.RULES if rule is not persons_protected]
+        patched.setattr(_rules, "RULES", without)
+        FederatedStandardScaler(**scaler.get_params()).fit(rows)
     wrong = texts["north"].replace('individual = "person"', 'individual = "ward"')
     (tmp_path / "site.toml").write_text(wrong)
     with pytest.raises(PartitionError, match='declared as "key"'):
