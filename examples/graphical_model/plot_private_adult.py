@@ -44,7 +44,7 @@ print(f"records: about {learner.n_samples_:.0f}; spent: {learner.privacy_spent_}
 
 synthetic = learner.sample(len(X), random_state=0)
 shown = ["age", "education", "marital_status", "income"]
-fig, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
+fig, axes = plt.subplots(1, 4, figsize=(12, 4), layout="constrained")
 for ax, name in zip(axes, shown):
     column = names.index(name)
     positions = np.arange(states[column])
@@ -53,9 +53,11 @@ for ax, name in zip(axes, shown):
         (synthetic, "synthetic", 0.2, "#0072B2"),
     ):
         share = np.bincount(rows[:, column], minlength=states[column]) / len(rows)
-        ax.bar(positions + shift, share, width=0.4, color=color, label=label)
-    ax.set(title=name, xlabel="state", xticks=[])
-axes[0].set_ylabel("share of rows")
+        ax.barh(positions + shift, share, height=0.4, color=color, label=label)
+    ax.set_yticks(positions, [str(label) for label in train.categories[name]])
+    ax.set(title=name.replace("_", " "), xlabel="share of rows")
+    ax.invert_yaxis()
+    ax.spines[["top", "right"]].set_visible(False)
 axes[-1].legend(frameon=False)
 
 # %%

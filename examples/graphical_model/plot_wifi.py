@@ -28,7 +28,7 @@ n_points = 12
 X, person = make_wifi_sessions(20_000, n_points, random_state=0)
 days = X.reshape(-1, 144)
 
-colors = ["white", *plt.get_cmap("viridis")(np.linspace(0, 0.95, n_points))]
+colors = ["white", *plt.get_cmap("tab20").colors[:n_points]]
 fig, ax = plt.subplots(figsize=(9, 3), layout="constrained")
 image = ax.imshow(
     days[:40],
@@ -45,7 +45,7 @@ ax.set(
     xticks=range(0, 25, 3),
     title="Access points of forty people",
 )
-fig.colorbar(image, ax=ax, ticks=[1, 4, 8, 12], label="access point")
+fig.colorbar(image, ax=ax, ticks=range(1, n_points + 1), label="access point")
 
 # %%
 # One table of transitions

@@ -39,11 +39,16 @@ STYLES = {
     "best alone": ("#CC79A7", "v-", "best alone"),
 }
 LABELS = {"d": "variables", "K": "parties"}
+MEASURES = {
+    "SHD": "structural Hamming distance",
+    "TPR": "share of true edges found",
+    "FDR": "share of found edges that are false",
+}
 
 
 def draw(axes, x, **wanted):
     """One row of panels: distance, true positives, false discoveries."""
-    for ax, measure in zip(axes, ("SHD", "TPR", "FDR")):
+    for ax, measure in zip(axes, MEASURES):
         for method, (color, style, label) in STYLES.items():
             case = {**wanted, "method": method}
             found = [row for row in rows if case.items() <= row.items()]
@@ -63,7 +68,7 @@ def draw(axes, x, **wanted):
         ticks = sorted({row[x] for row in found})
         ax.set_xticks(ticks, [str(tick) for tick in ticks])
         ax.minorticks_off()
-        ax.set(xlabel=LABELS[x], ylabel=measure)
+        ax.set(xlabel=LABELS[x], ylabel=MEASURES[measure])
     handles = axes[0].get_legend_handles_labels()
     axes[0].figure.legend(*handles, loc="outside lower center", ncols=6)
     print("graphs:", min(row["graphs"] for row in found))

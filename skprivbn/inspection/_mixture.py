@@ -199,13 +199,13 @@ class MixtureDisplay:
             return {}
         X = np.asarray(self.X, dtype=float)
         party = np.zeros(len(X)) if self.party is None else np.asarray(self.party)
-        options = {"s": 12, "linewidths": 0, "alpha": 0.75, **options}
+        options = {"s": 20, "linewidths": 0, "alpha": 0.75, **options}
         alone = self.party is None
         scatters = {}
         for i, name in enumerate(np.unique(party)):
             style = {
                 "color": LINE_PALETTE[0] if alone else PALETTE[i % len(PALETTE)],
-                "marker": MARKERS[i // len(PALETTE) % len(MARKERS)],
+                "marker": MARKERS[i % len(MARKERS)],
             }
             rows = X[party == name]
             label = "rows" if alone else str(name)
