@@ -360,6 +360,18 @@ class AdditiveBackend(BaseEstimator, ABC):
         :class:`~skprivbn.exceptions.PrivacyLeakWarning`.
         """
 
+    def preset_name(self) -> str | None:
+        """Name the parameters, if they are some that a site lets others choose.
+
+        Parameters of keys come from the coordinator, who might like them weak, slow or
+        unusual. A site takes no others than those with a name; its file may name some.
+
+        Returns
+        -------
+        name : str or None
+        """
+        return self.name
+
     def numbers(self, n_parties: int, length: int) -> FixedPoint:
         """Return how values become integers: 64 of 128 bits behind the point.
 

@@ -150,6 +150,11 @@ class CKKSBackend(KeyHolderBackend):
                 f"scale_bits={scale_bits} leaves too much noise to tell integers apart"
             )
 
+    def preset_name(self) -> str | None:
+        """Return the preset, if nothing overrides it."""
+        chosen = (self.poly_modulus_degree, self.coeff_mod_bit_sizes, self.scale_bits)
+        return self.preset if chosen == (None, None, None) else None
+
     def _parameters(self):
         degree, primes, scale_bits = PRESETS[self.preset]
         if self.poly_modulus_degree is not None:

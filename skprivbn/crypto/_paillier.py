@@ -26,6 +26,10 @@ _NUMBERS = FixedPoint(
     hint="rescale the data, or use MaskingBackend",
 )
 _SECURE_KEY_SIZE = 2048
+#: sizes that sites let others choose; to make a larger key takes long
+KEY_SIZES = (2048, 3072, 4096)
+#: threads of one party
+MAX_JOBS = 64
 
 
 class PaillierBackend(KeyHolderBackend):
@@ -63,9 +67,9 @@ class PaillierBackend(KeyHolderBackend):
     hidden_by = "Paillier encryption (phe)"
 
     _parameter_constraints = {
-        "key_size": [Interval(Integral, 256, 16384, closed="both")],
+        "key_size": [Interval(Integral, 256, 8192, closed="both")],
         "insecure_test_key": ["boolean"],
-        "n_jobs": [Integral, None],
+        "n_jobs": [Interval(Integral, -MAX_JOBS, MAX_JOBS, closed="both"), None],
     }
 
     def __init__(
@@ -89,6 +93,10 @@ class PaillierBackend(KeyHolderBackend):
             )
         if self.key_size % 8:
             raise ValueError(f"key_size must be a multiple of 8, got {self.key_size}")
+
+    def preset_name(self) -> str | None:
+        """Return the size of the key, if it is a usual one."""
+        return str(self.key_size) if self.key_size in KEY_SIZES else None
 
     def leaks(self) -> str | None:
         """Say so if the key is a test key."""

@@ -247,6 +247,7 @@ class PartyHost:
         self._check_rows()
         self._party_class, self._terms = self._read_terms(agreement)
         self._backend = self._make_backend(agreement)
+        self._check_units()
         if isinstance(self._backend, MaskingBackend):
             # so few may be left in a sum
             n_needed = self._backend.n_needed(len(agreement.roster))
@@ -255,6 +256,12 @@ class PartyHost:
         self._agreement = agreement
         self._session = PartySession(self.name, agreement, self._identity, self._pins)
         return {"hello": self._session.hello()}
+
+    def _check_units(self):
+        """Refuse terms by which values would be scaled for another backend."""
+        told = getattr(self._terms, "max_sum", None)
+        if None not in (told, self._backend) and told != self._backend.max_sum():
+            raise PartyRefusal("refused")
 
     def _check_rows(self):
         if _n_rows(self._block) < self._policy.min_rows:

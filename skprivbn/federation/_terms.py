@@ -36,7 +36,8 @@ class Terms:
     is a ValueError when terms are made, and a refusal where they arrive.
 
     Fields called ``min_rows``, ``min_parties`` and ``min_cell_count`` are limits: sites
-    raise them to their own.
+    raise them to their own. A field called ``max_sum`` is the largest sum of the
+    backend, by which parties scale what they hide; another number is refused.
 
     Attributes
     ----------

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from skprivbn.crypto._paillier import KEY_SIZES
 from skprivbn.crypto._psi import MAX_PART_BYTES, align_records
 from skprivbn.crypto.shares import (
     Conversation,
@@ -116,8 +117,10 @@ class CountBackend:
 
     @property
     def is_weak(self):
-        """Whether its keys can be broken."""
-        return bool(self.parameters.get("insecure_test_key", False))
+        """Whether its keys can be broken, or are unusual."""
+        size = self.parameters.get("key_size", KEY_SIZES[0])
+        weak = bool(self.parameters.get("insecure_test_key", False))
+        return weak or size not in KEY_SIZES
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,53 @@ def test_ciphertexts_that_parties_do_not_make_are_refused():
     refuses(ts.ckks_vector(session._context, [1.0] * 3), "too many or too few")
 
 
+def made_by_multiplying(how):
+    """Return a session and what a coordinator can make of a party's ciphertext."""
+    backend = CKKSBackend()
+    session = start_sessions(backend, make_contexts(2))["party 0"]
+    # TenSEAL multiplies by factors of the same scale, for which there must be room
+    encrypted = ts.ckks_vector(session._context, [0.5] * 7, 2.0**35)
+    session._context.auto_rescale = how == "another level"
+    product = (encrypted * 2.0).serialize()
+    # a frame of the size of parties', which is another check
+    size, _ = _ckks._frame_sizes(backend._parameters())
+    return session, len(product).to_bytes(4, "little") + product.ljust(size, b"\0")
+
+
+@pytest.mark.parametrize("how", ["another scale", "another level"])
+def test_attack_ciphertext_multiplied_by_the_coordinator(how):
+    session, part = made_by_multiplying(how)
+    with pytest.raises(ProtocolError, match="as parties make"):
+        session._decrypt(part, 7)
+
+
+# TenSEAL takes the scale after a change of level for that before, half of it here
+@pytest.mark.parametrize("how, read", [("another scale", 1), ("another level", 0.5)])
+def test_without_the_look_at_ciphertexts_others_are_read(how, read, monkeypatch):
+    session, part = made_by_multiplying(how)
+
+    def load(part, parameters, context):
+        size = int.from_bytes(part[:4], "little")
+        return ts.ckks_vector_from(context, part[4 : 4 + size])
+
+    monkeypatch.setattr(_ckks, "_load", load)
+    np.testing.assert_allclose(session._decrypt(part, 7), read, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "parameters, name",
+    [
+        ({}, "default"),
+        ({"preset": "fast"}, "fast"),
+        ({"scale_bits": 45}, None),
+        ({"poly_modulus_degree": 8192}, None),
+        ({"coeff_mod_bit_sizes": (36, 36, 37)}, None),
+    ],
+)
+def test_only_presets_have_names(parameters, name):
+    assert CKKSBackend(**parameters).preset_name() == name
+
+
 @pytest.mark.parametrize("preset", list(_ckks.PRESETS))
 def test_server_context_holds_no_key(preset):
     backend = CKKSBackend(preset=preset)

@@ -64,18 +64,18 @@ def limited_memory(n_bytes):
 
 @contextmanager
 def no_hang(seconds, what):
-    """Raise if something takes too long, wherever it is."""
+    """Raise if something takes too much CPU, wherever it is."""
 
     def stop(number, frame):
         raise AssertionError(f"hangs: {what}")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 class Attack:

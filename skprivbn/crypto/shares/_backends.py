@@ -5,7 +5,7 @@ from numbers import Integral
 
 from sklearn.base import BaseEstimator, clone
 
-from skprivbn.crypto._paillier import PaillierBackend
+from skprivbn.crypto._paillier import MAX_JOBS, PaillierBackend
 from skprivbn.crypto.shares._counts import joint_counts
 from skprivbn.crypto.shares._paillier_counts import PackedCounts
 from skprivbn.utils import warn_leak
@@ -83,8 +83,8 @@ class PaillierCounts(BaseEstimator):
 
     name = "paillier"
     _parameter_constraints = {
-        "key_size": [Interval(Integral, 256, None, closed="left")],
-        "n_jobs": [Integral, None],
+        "key_size": [Interval(Integral, 256, 8192, closed="both")],
+        "n_jobs": [Interval(Integral, -MAX_JOBS, MAX_JOBS, closed="both"), None],
         "insecure_test_key": ["boolean"],
     }
 

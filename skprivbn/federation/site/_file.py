@@ -23,7 +23,7 @@ dataset; nothing about them is read off the data::
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -54,6 +54,7 @@ _DATASET_KEYS = {
     "max_parameters_per_row",
     "estimators",
     "backends",
+    "presets",
     "max_exact_fits",
     "max_rounds",
     "budget",
@@ -97,6 +98,10 @@ class Dataset:
     individual : str or None
         Column of keys that names the person behind each row. If given, noisy fits
         must protect persons, all rows of one together.
+    presets : dict of str to list of str
+        Of backends with parameters, those that may be chosen: ``"default"``,
+        ``"fast"`` and ``"large"`` of ``"ckks"``, sizes of keys of ``"paillier"``.
+        Backends that are not named have all of theirs.
     allow_rows : bool
         Whether options of estimators that show single rows to others are allowed.
     """
@@ -115,6 +120,7 @@ class Dataset:
     min_cell_count: int = 5
     max_parameters_per_row: float = 1 / 3
     version: str = "1"
+    presets: dict = field(default_factory=dict)
 
     @property
     def limits(self):
@@ -325,10 +331,22 @@ def _dataset(name, entry, folder):
         budget=budget,
         individual=individual,
         allow_rows=allow_rows,
+        presets=_presets(entry, backends, where),
         min_cell_count=entry.get("min_cell_count", 5),
         max_parameters_per_row=_share(entry, where),
         version=_version(entry, where),
     )
+
+
+def _presets(entry, backends, where):
+    presets = entry.get("presets", {})
+    _check_keys(presets, set(backends), set(), f"{where}: presets")
+    for name, chosen in presets.items():
+        if not isinstance(chosen, list) or not all(isinstance(c, str) for c in chosen):
+            raise PartitionError(
+                f"{where}: presets of {name!r} must be a list of names, got {chosen!r}"
+            )
+    return presets
 
 
 def _share(entry, where):

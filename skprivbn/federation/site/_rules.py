@@ -96,9 +96,17 @@ def known_backend(question):
 
 def strong_keys(question):
     """Parameters of keys come from the coordinator, who would break weak ones."""
-    backend = question.agreement.backend
-    weak = backend is not None and backend["parameters"].get("insecure_test_key")
-    if weak or question.terms.for_tests_only():
+    asked, dataset = question.agreement.backend, question.dataset
+    if question.terms.for_tests_only():
+        raise PartyRefusal("not-allowed")
+    if asked is None:
+        return
+    try:
+        backend = dataset.backends[asked["name"]].load()()
+        name = backend.set_params(**asked["parameters"]).preset_name()
+    except (TypeError, ValueError):
+        raise PartyRefusal("refused") from None
+    if name is None or name not in dataset.presets.get(asked["name"], [name]):
         raise PartyRefusal("not-allowed")
 
 

@@ -5,13 +5,16 @@ import pytest
 
 from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.bayesian_network._collective_protocol import CollectiveParty
-from skprivbn.crypto import MaskingBackend
+from skprivbn.crypto import CKKSBackend, MaskingBackend, PaillierBackend
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
-from skprivbn.federation.site import _host
+from skprivbn.federation import PartyHost
+from skprivbn.federation.site import _host, _rules
 from skprivbn.federation.site._file import Dataset, SiteFile
-from skprivbn.federation.site._rules import RULES
+from skprivbn.federation.site._rules import RULES, strong_keys
 from skprivbn.federation.site._snapshots import RowSketch, Snapshots
 from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.mixture._start_protocol import EMTerms
+from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.protocols import MomentsParty, MomentsTerms
 from skprivbn.structure import PrivateK2StructureLearner
 from tests.federation.site.loopback import LoopbackSession, connect, make_sites
@@ -288,3 +291,65 @@ def test_wrong_rules_are_said(tmp_path, rules, message):
 def test_every_rule_says_what_it_is_for():
     assert all(rule.__doc__ for rule in RULES)
     assert {"min_rows", "min_cell_count"} <= set(Dataset.__dataclass_fields__)
+
+
+def fit_scaler(rows, backend):
+    return FederatedStandardScaler(backend=backend).fit(rows)
+
+
+OTHER_KEYS = [
+    CKKSBackend(scale_bits=45),
+    CKKSBackend(poly_modulus_degree=8192),
+    CKKSBackend(preset="large"),
+    PaillierBackend(key_size=2056),
+]
+
+
+@pytest.mark.parametrize("backend", OTHER_KEYS, ids=str)
+def test_attack_parameters_of_keys_that_the_site_does_not_allow(numbers, backend):
+    open_it, _ = numbers
+    rows = open_it(rules='presets = {ckks = ["default", "fast"]}')
+    with pytest.raises(PartyError) as caught:
+        fit_scaler(rows, backend)
+    assert caught.value.code == "not-allowed"
+
+
+@pytest.mark.parametrize("backend", [*OTHER_KEYS[:1], CKKSBackend("fast")], ids=str)
+def test_without_the_rule_sites_take_any_parameters(numbers, backend, monkeypatch):
+    open_it, _ = numbers
+    others = [rule for rule in RULES if rule is not strong_keys]
+    monkeypatch.setattr(_rules, "RULES", others)
+    fit_scaler(open_it(), backend)
+
+
+def test_presets_of_a_site_file_are_lists_of_names(tmp_path):
+    for wrong in ('{ckks = "default"}', '{"plaintext" = ["x"]}', '["default"]'):
+        text = SITE_FILE.format(rules=f"presets = {wrong}", columns='x = "float"')
+        (tmp_path / "site.toml").write_text(text)
+        with pytest.raises(PartitionError, match="presets"):
+            SiteFile.load(tmp_path / "site.toml")
+
+
+def test_attack_units_for_a_backend_that_is_not_used(numbers, monkeypatch):
+    open_it, _ = numbers
+    told = EMTerms.to_payload
+    monkeypatch.setattr(
+        EMTerms, "to_payload", lambda self: told(self) | {"max_sum": 2.0**70}
+    )
+    with pytest.raises(PartyError) as caught:
+        PPEMGaussianMixture(2, backend="ckks").fit(open_it())
+    assert caught.value.code == "refused"
+
+
+def test_without_the_look_at_units_values_are_scaled_beyond_the_backend(
+    numbers, monkeypatch
+):
+    open_it, _ = numbers
+    told = EMTerms.to_payload
+    monkeypatch.setattr(
+        EMTerms, "to_payload", lambda self: told(self) | {"max_sum": 2.0**70}
+    )
+    monkeypatch.setattr(PartyHost, "_check_units", lambda self: None)
+    with pytest.raises(PartyError) as caught:
+        PPEMGaussianMixture(2, backend="ckks").fit(open_it())
+    assert caught.value.code == "out-of-range"
