@@ -140,7 +140,30 @@ def _pass_round(talk, owner, n_keys, secret, own=None):
     return hidden
 
 
-def align_records(talk, keys):
+def _check_aligned(talk, texts):
+    """Make sure, with each peer, that both have the same keys in the same order.
+
+    A third party passes the points of both on, and could swap some. The two compare
+    digests of their lists without showing them: each multiplies the digest's point by
+    a secret, then what the other has sent. A peer can try one list by it, its own.
+    """
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(len(text.encode()).to_bytes(8, "little") + text.encode())
+    point = _hash_to_point(b"aligned" + talk.session, digest.hexdigest())
+    secrets, expected = {peer: os.urandom(32) for peer in talk.peers}, {}
+    for peer, secret in secrets.items():
+        talk.send(peer, _multiply(secret, [point])[0])
+    for peer, secret in secrets.items():
+        theirs = yield from _receive_points(talk, peer, 1)
+        (expected[peer],) = _multiply(secret, theirs)
+        talk.send(peer, expected[peer])
+    for peer in talk.peers:
+        if (yield from _receive_points(talk, peer, 1)) != [expected[peer]]:
+            raise ProtocolError("a peer has aligned other keys, or in another order")
+
+
+def align_records(talk, keys, check_sizes=None):
     """One party's side: find the own records that all parties have.
 
     With more than two parties each also learns, of the others' pairs, which hidden
@@ -151,6 +174,9 @@ def align_records(talk, keys):
     talk : Conversation
     keys : array-like of shape (n_records,)
         Distinct keys.
+    check_sizes : callable, default=None
+        Called with everybody's number of keys, by name, before the first point is
+        sent; raises if the party had better not take part.
 
     Returns
     -------
@@ -172,6 +198,8 @@ def align_records(talk, keys):
         n_keys[peer] = yield from talk.receive(peer)
         if type(n_keys[peer]) is not int or not 0 <= n_keys[peer] <= MAX_KEYS:
             raise ProtocolError("a peer's list of keys has the wrong length")
+    if check_sizes is not None:
+        check_sizes(n_keys)
 
     def own(part):
         return [_hash_to_point(talk.session, texts[i]) for i in order[part]]
@@ -190,5 +218,7 @@ def align_records(talk, keys):
     hidden = dict(zip(talk.roster, found.values()))
     common = sorted(set.intersection(*(set(points) for points in hidden.values())))
     position = {point: i for i, point in zip(order, hidden[talk.name])}
+    records = np.array([position[point] for point in common], dtype=np.int64)
+    yield from _check_aligned(talk, [texts[i] for i in records])
     yield from talk.finish()
-    return np.array([position[point] for point in common], dtype=np.int64)
+    return records

@@ -82,13 +82,19 @@ class ColumnsParty(Party):
     def align(self):
         """Keep the records that all parties have, in an order that tells nothing."""
         try:
-            records = yield from align_records(self.talk(), self.block["keys"])
+            records = yield from align_records(
+                self.talk(), self.block["keys"], self._check_sizes
+            )
         except ValueError:
             raise PartyRefusal("invalid-data") from None
-        # A peer with the key of one person would else be told of that person.
         if len(records) < max(1, self.min_rows):
             raise PartyRefusal("too-few-rows")
         self.keep(records)
+
+    def _check_sizes(self, n_keys):
+        """Refuse a peer with so few keys that it would be told of single persons."""
+        if min(n_keys.values()) < max(1, self.min_rows):
+            raise PartyRefusal("too-few-rows")
 
 
 @dataclass(frozen=True)

@@ -155,3 +155,62 @@ def test_order_of_points_survives_the_threads():
     one_by_one = [psi._multiply(secret, [point])[0] for point in points]
     assert psi._multiply_all(secret, points) == one_by_one
     assert psi._multiply_all(secret, []) == []
+
+
+def align_with_swapped_points():
+    """Let the second of three parties swap two points of the first one's list."""
+    keys = [f"key {i}" for i in range(5)]
+    names, session = ("a", "b", "c"), os.urandom(16)
+    sides = {
+        name: align_records(Conversation(name, names, session), keys) for name in names
+    }
+
+    def swap(sender, receiver, payload):
+        if (sender, receiver) == ("b", "c") and "messages/0" in payload:
+            points = payload["messages/0"][0]
+            payload["messages/0"][0] = points[32:64] + points[:32] + points[64:]
+
+    found = run_together(sides, swap)
+    return {name: [keys[i] for i in records] for name, records in found.items()}
+
+
+def test_attack_a_party_misaligns_the_rows_of_two_others():
+    with pytest.raises(ProtocolError, match="aligned other keys"):
+        align_with_swapped_points()
+
+
+def test_without_the_comparison_rows_are_misaligned(monkeypatch):
+    monkeypatch.setattr(psi, "_check_aligned", lambda talk, texts: iter(()))
+    found = align_with_swapped_points()
+    assert found["b"] == found["c"]
+    assert sorted(found["a"]) == sorted(found["c"]) and found["a"] != found["c"]
+
+
+def test_the_comparison_tells_nothing_of_the_keys():
+    """Its points are new in every session; a dictionary of lists finds none."""
+    said = [[], []]
+    for messages in said:
+        align([["anna", "bert"]] * 2, messages)
+    points = [{m for *_, m in s if isinstance(m, bytes) and len(m) == 32} for s in said]
+    assert len(points[0]) == 3 and not points[0] & points[1]
+
+
+def test_attack_a_peer_with_one_key_is_refused_before_any_point_leaves():
+    said = []
+
+    def refuse(n_keys):
+        if min(n_keys.values()) < 2:
+            raise ProtocolError("too few keys")
+
+    names = ("a", "b")
+    sides = {
+        name: align_records(Conversation(name, names, b"s"), keys, refuse)
+        for name, keys in zip(names, (["anna", "bert"], ["anna"]))
+    }
+    with pytest.raises(ProtocolError, match="too few"):
+        run_together(sides, lambda *message: said.extend(messages_of(message[-1])))
+    assert said == [2, 1]
+
+
+def test_without_the_refusal_it_learns_who_is_there():
+    assert align([["anna", "bert"], ["anna"]])[1] == ["anna"]
