@@ -14,6 +14,7 @@ from skprivbn.crypto import (
     AdditiveBackend,
     HiddenVector,
     MaskingBackend,
+    PartyMaskingBackend,
     resolve_backend,
 )
 from skprivbn.exceptions import PartyError, ProtocolError
@@ -25,7 +26,7 @@ from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.utils._progress import Progress
 
-__all__ = ["Federation", "InProcessFederation"]
+__all__ = ["Federation", "InProcessFederation", "check_same"]
 
 #: what a party answers in a conversation
 _TURN: dict = {"sealed": dict, "done": bool}
@@ -135,6 +136,11 @@ class Federation(ABC):
     def active(self) -> tuple[str, ...]:
         """Names of the parties still taking part."""
         return tuple(name for name in self.roster if name not in self.lost)
+
+    @property
+    def coordinator_reads(self) -> bool:
+        """Whether the coordinator reads sums as soon as they are hidden."""
+        return self.backend is not None and self.backend.sum_known_to == COORDINATOR
 
     @property
     def first(self) -> str:
@@ -264,16 +270,19 @@ class Federation(ABC):
             The sum, where the coordinator may know it; else a ciphertext. Either can
             be handed to the parties, who verify and read it with ``reveal``.
             Operations declared with ``exact=True`` are summed in integers under masks
-            whatever the backend and revealed to the coordinator.
+            whatever the backend and revealed to the coordinator, those with
+            ``parties_only=True`` never are.
         """
         backend = self.backend
         if backend is None:
             name = self.party_class.__name__
             raise ValueError(f"a federation of {name} was opened without a backend")
-        if self._operations[operation].exact and backend.sum_known_to != COORDINATOR:
-            backend = MaskingBackend()
-        total = backend.secure_sum(self, operation, payload)
         words = self._operations[operation]
+        if words.exact and not self.coordinator_reads:
+            backend = MaskingBackend()
+        elif words.parties_only and self.coordinator_reads:
+            backend = PartyMaskingBackend()
+        total = backend.secure_sum(self, operation, payload)
         what = f"sum over parties of: {words.tells}"
         kind = "plaintext aggregate" if words.kind == "public" else words.kind
         if backend.sum_known_to == COORDINATOR:
@@ -300,6 +309,27 @@ class Federation(ABC):
         if len(answers) != 1:
             raise ProtocolError(f"parties disagree on whether to go on in {operation}")
         return answers.pop()
+
+    def unanimous(
+        self, operation: str, payload: dict | None = None, *, rtol: float = 0.0
+    ) -> dict:
+        """Ask all parties for what they know alike, and compare their answers.
+
+        One party alone could make the result up.
+
+        Parameters
+        ----------
+        operation : str
+        payload : dict, default=None
+        rtol : float, default=0.0
+            By how much numbers may differ, relative to the largest: parties that
+            compute the same on different machines do not round the same.
+
+        Returns
+        -------
+        reply : dict
+        """
+        return check_same(self.call(operation, payload), operation, rtol)
 
     def converse(
         self,
@@ -462,6 +492,47 @@ def _is_turn(reply, roster):
             for receiver, sealed in reply["sealed"].items()
         )
     )
+
+
+def check_same(replies: dict[str, dict], operation: str, rtol: float = 0.0) -> dict:
+    """Return what all parties answered, a ProtocolError if they did not all.
+
+    Parameters
+    ----------
+    replies : dict of str to dict
+    operation : str
+    rtol : float, default=0.0
+        By how much numbers may differ, relative to the largest.
+
+    Returns
+    -------
+    reply : dict
+    """
+    first, *others = replies.values()
+    for other in others:
+        if not _is_same(first, other, rtol):
+            raise ProtocolError(f"parties disagree on the result of {operation}")
+    return first
+
+
+def _is_same(one, other, rtol):
+    """Tell whether two answers are the same, numbers up to `rtol`."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(
+            _is_same(value, other[key], rtol) for key, value in one.items()
+        )
+    if isinstance(one, list):
+        return len(one) == len(other) and all(
+            _is_same(*pair, rtol) for pair in zip(one, other)
+        )
+    if isinstance(one, float | np.ndarray):
+        if np.shape(one) != np.shape(other):
+            return False
+        largest = np.max(np.abs(one), initial=0.0)
+        return bool(np.all(np.abs(np.subtract(one, other)) <= rtol * largest))
+    return one == other
 
 
 def _hidden_kind(payload):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skprivbn.crypto import MaskingBackend
+from skprivbn.crypto import MaskingBackend, PartyMaskingBackend
 from skprivbn.crypto._authentication import open_sums
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
@@ -122,7 +122,7 @@ class PartyHost:
     def _forget(self):
         self._agreement = self._session = self._party = None
         self._party_class = self._terms = None
-        self._backend = self._sums = self._exact_sums = None
+        self._backend = self._sums = self._exact_sums = self._covered_sums = None
         self._schedule, self._expected = None, ()
         self._conversation = None
         self._heard = bytes(32)
@@ -300,6 +300,7 @@ class PartyHost:
         self._party.min_cell_count = self._policy.min_cell_count
         self._party.max_cells_per_row = self._policy.max_cells_per_row
         self._set_limits()
+        self._party.coordinator_reads = self._coordinator_reads()
         self._schedule = self._party.schedule()
         self._expected = _as_names(next(self._schedule, ()))
         return self._rotate()
@@ -309,8 +310,9 @@ class PartyHost:
 
     def _rotate(self):
         """Make fresh keys for the secure sums, in a conversation with the peers."""
-        exact = any(words.exact for words in self._party.operations().values())
-        if self._backend is None and not exact:
+        operations = self._party.operations().values()
+        masked = any(words.exact or words.parties_only for words in operations)
+        if self._backend is None and not masked:
             return {"sealed": {}, "done": True}
         return self._begin("session.keys", open_sums(self._backend, self._session))
 
@@ -347,22 +349,30 @@ class PartyHost:
             # one, gets masks that do not cancel.
             told = self._heard + encode({name: payload})
             self._heard = hashlib.sha256(told).digest()
-        sums = self._exact() if words.exact else self._sums
-        self._party.expect_sum(f"{name} {self._heard.hex()}", sums)
+        self._party.expect_sum(f"{name} {self._heard.hex()}", self._sums_for(words))
         result = method(**payload)
         if inspect.isgenerator(result):
             return self._begin(name, result)
         self._advance(name)
         return result
 
-    def _exact(self):
-        """Return the session for sums whose result leaves the key holders."""
-        if self._backend is not None and self._backend.sum_known_to != "parties":
-            return self._sums
-        if self._exact_sums is None:
-            setup = MaskingBackend().setup(self._session)
-            self._exact_sums = _result_without_messages(setup)
-        return self._exact_sums
+    def _coordinator_reads(self):
+        return self._backend is not None and self._backend.sum_known_to != "parties"
+
+    def _sums_for(self, words):
+        """Return the session for the sums of an operation."""
+        if words.exact and not self._coordinator_reads():
+            if self._exact_sums is None:
+                self._exact_sums = self._masked_sums(MaskingBackend())
+            return self._exact_sums
+        if words.parties_only and self._coordinator_reads():
+            if self._covered_sums is None:
+                self._covered_sums = self._masked_sums(PartyMaskingBackend())
+            return self._covered_sums
+        return self._sums
+
+    def _masked_sums(self, backend):
+        return _result_without_messages(backend.setup(self._session))
 
     def _advance(self, name):
         try:

@@ -73,6 +73,11 @@ class Operation:
         The secure sum of the answers is a result: it is summed in integers under
         masks, whatever the backend, and the coordinator may know it. A decryption
         by CKKS key holders must not leave them at full precision.
+    parties_only : bool
+        The secure sum of the answers is for the parties, whatever the backend: numbers
+        of rows, for instance, that they look at before they release anything. Where
+        the coordinator reads sums, it is summed under masks of which one is known to
+        all parties and stays on.
     """
 
     tells: str = ""
@@ -83,6 +88,7 @@ class Operation:
     peers: str = ""
     peers_kind: str = "share"
     exact: bool = False
+    parties_only: bool = False
 
     def __post_init__(self):
         for kind in (self.kind, self.hears_kind, self.peers_kind):
@@ -213,12 +219,15 @@ class Party:
         Smallest count of an exact table that is told, set by the host.
     max_cells_per_row : float
         Most cells of an exact table for each of its rows, set by the host.
+    coordinator_reads : bool
+        Whether the coordinator reads sums as soon as they are hidden, set by the host.
     """
 
     terms: Any = Terms
     min_rows: int = 1
     min_cell_count: int = 0
     max_cells_per_row: float = inf
+    coordinator_reads: bool = False
 
     def __init__(
         self, block: dict[str, ArrayLike], terms: Terms, context: PartyContext

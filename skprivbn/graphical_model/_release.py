@@ -290,11 +290,8 @@ def release_tables(federation, noise):
     return values
 
 
-def open_sum(federation, operation, payload=None, last=True):
-    """Sum noisy tables and read the sum, if need be through a key holder.
-
-    All key holders hear of a sum that is not the last: the next one is bound to what
-    they were told.
+def open_sum(federation, operation, payload=None):
+    """Sum noisy tables and read the sum, if need be through the key holders.
 
     Returns
     -------
@@ -302,7 +299,5 @@ def open_sum(federation, operation, payload=None, last=True):
     """
     total = federation.secure_sum(operation, payload)
     if isinstance(total, dict):
-        readers = federation.first if last else None
-        reply = federation.call("release", {"total": total}, to=readers)
-        total = reply[federation.first]["tables"]
+        total = federation.unanimous("release", {"total": total})["tables"]
     return np.rint(total).astype(np.int64)

@@ -168,7 +168,7 @@ class SeveralHolders:
 
     def _ask(self, name, payload=None):
         self.noise.check_survivors(len(self.federation.active))
-        return open_sum(self.federation, name, payload, last=False)
+        return open_sum(self.federation, name, payload)
 
 
 def _pack(cliques):

@@ -231,7 +231,7 @@ def release_tree(federation, noise, sizes, budget):
     """
     noise.check_survivors(len(federation.active))
     pairs = all_pairs(sizes)
-    values = open_sum(federation, "pairs", last=False)
+    values = open_sum(federation, "pairs")
     unit = budget.pair_unit * budget.record
     scores = dependence_tests(pairs, values / unit, noise.std / unit)
     edges = maximum_spanning_tree(scores, len(sizes))

@@ -33,6 +33,7 @@ from skprivbn.mixture._start_protocol import (
     SMALL,
     EMTerms,
     StartParty,
+    check_sizes,
     given_or,
     small_component_message,
     start,
@@ -74,23 +75,29 @@ class EMParty(StartParty):
     def prepare(self):
         super().prepare()
         self.best = None
-        self.running = False
-        self.status = GO_ON
 
     def schedule(self):
         yield from self._survey_operations()
         for _ in range(len(self.terms.seeds)):
             yield from self._start_operations()
+            if self.status == SMALL:
+                return
+            first = "component_sizes" if self._counts_first else "statistics"
             while self.running:
-                chosen = yield "statistics", "finish"
-                if chosen == "statistics":
+                if (yield first, "finish") == "finish":
+                    break
+                if self._counts_first:
+                    yield "check_sizes"
+                    if self.status != SMALL:
+                        yield "statistics"
+                if self.status != SMALL:
                     yield "update"
-                    if self.running and self.status in (SMALL, ILL_DEFINED):
-                        # No mixture to go back to: nothing more is told, whatever
-                        # the coordinator thinks of small components.
-                        return
-                    if self.terms.tell_bounds and self.status != SMALL:
-                        yield "bound"
+                if self.running and self.status in (SMALL, ILL_DEFINED):
+                    # No mixture to go back to: nothing more is told, whatever
+                    # the coordinator thinks of small components.
+                    return
+                if self.terms.tell_bounds and self.status != SMALL:
+                    yield "bound"
         yield "outline"
         yield "release"
 
@@ -98,16 +105,26 @@ class EMParty(StartParty):
         self.run = _Run(mixture)
         if responsibilities is not None:
             self.run.responsibilities.append(responsibilities)
-        self.running = True
+        self.running, self.status = True, GO_ON
+        self.responsibilities_of = None
         if self.terms.max_iter == 0:
             self._end_run()
 
+    def next_responsibilities(self):
+        """Do the E-step, once for every mixture."""
+        if not self.running:
+            return super().next_responsibilities()
+        run = self.run
+        if self.responsibilities_of is not run.mixture:
+            likelihoods, responsibilities = e_step(self.rows, run.mixture)
+            run.responsibilities.append(responsibilities)
+            run.own_log_likelihoods.append(float(likelihoods.sum()))
+            self.responsibilities_of = run.mixture
+        return run.responsibilities[-1]
+
     @operation(tells="sums of responsibilities and moments, log-likelihood of its rows")
     def statistics(self):
-        run = self.run
-        likelihoods, responsibilities = e_step(self.rows, run.mixture)
-        run.responsibilities.append(responsibilities)
-        run.own_log_likelihoods.append(float(likelihoods.sum()))
+        run, responsibilities = self.run, self.next_responsibilities()
         # The first mixture may lie anywhere; the survey's frame fits the rows.
         self.frame = self._survey_frame() if run.n_iter == 0 else frame_of(run.mixture)
         moments = local_statistics(self.rows, responsibilities, self.frame)
@@ -127,11 +144,11 @@ class EMParty(StartParty):
         bound = vector[-1] / self._log_likelihood_unit / self.n_rows
         # A warm start goes on from the bound of the fit before.
         change = bound - (run.bound if run.bounds else terms.lower_bound)
-        run.bounds.append(bound)
         counts, means, covariances = maximise(vector[:-1], self.frame, terms.reg_covar)
         if self._too_small(counts):
-            self.status = self._step_back()
+            self.status = self.step_back()
             return {"status": self.status}
+        run.bounds.append(bound)
         if terms.covariance_update == "paper":
             covariances = moments_about_old_means(
                 terms.covariance_type,
@@ -152,12 +169,15 @@ class EMParty(StartParty):
             self._end_run()
         return {"status": self.status}
 
-    def _step_back(self):
+    @property
+    def _shows_no_rows(self):
+        return self.running or super()._shows_no_rows
+
+    def step_back(self):
         """Return to the mixture before a component got too small, if there is one."""
-        run = self.run
-        if run.n_iter > 1:
-            for values in (run.bounds, run.own_log_likelihoods, run.responsibilities):
-                values.pop()
+        if self.running and self.run.n_iter > 0:
+            self.run.own_log_likelihoods.pop()
+            self.run.responsibilities.pop()
             self._end_run()
         return SMALL
 
@@ -255,8 +275,10 @@ def run_em(federation, progress):
             progress.begin_iteration()
             if terms.rotate_keys:
                 federation.rotate_keys()
-            total = federation.secure_sum("statistics")
-            status = unanimous(federation.call("update", {"total": total}))
+            status = check_sizes(federation)
+            if status != SMALL:
+                total = federation.secure_sum("statistics")
+                status = unanimous(federation.call("update", {"total": total}))
             n_iter, n_sums = n_iter + 1, n_sums + 1
             if status == ILL_DEFINED:
                 raise IllDefinedCovarianceError

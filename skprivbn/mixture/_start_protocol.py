@@ -3,6 +3,9 @@
 A survey finds how many rows there are, around where and how far apart, so that sums
 fit the backend. Then each party gives its rows first responsibilities, in one of
 several ways, and an M-step over all parties makes a mixture of them.
+
+Where the coordinator reads sums, the parties first add up among themselves how many
+rows each cluster or component describes, and tell nothing of those with too few.
 """
 
 from abc import abstractmethod
@@ -155,7 +158,7 @@ class EMTerms(MixtureTerms):
 
     def rounds(self, n_parties):
         """Return those of the survey, and of each start with its iterations."""
-        return 8 + len(self.seeds) * (2 * MAX_LLOYD_ROUNDS + 4 + 3 * self.max_iter + 1)
+        return 8 + len(self.seeds) * (3 * MAX_LLOYD_ROUNDS + 6 + 5 * self.max_iter + 1)
 
 
 class StartParty(Party):
@@ -166,7 +169,7 @@ class StartParty(Party):
     def prepare(self):
         self.X = self.finite_numbers()
         check_given(self.terms, self.X.shape[1])
-        self.n_runs = 0
+        self.n_runs, self.running, self.status = 0, False, GO_ON
 
     def _survey_operations(self):
         yield "magnitudes"
@@ -184,6 +187,8 @@ class StartParty(Party):
             yield "share_centroids"
             yield "assign"
             for _ in range(MAX_LLOYD_ROUNDS):
+                if self._counts_first:
+                    yield "cluster_sizes"
                 yield "cluster_sums"
                 yield "move_centres"
                 if self.settled:
@@ -193,6 +198,11 @@ class StartParty(Party):
             yield "assign"
         elif start in ("k-means++", "random_from_data"):
             yield "choose_rows"
+        if self._counts_first:
+            yield "component_sizes"
+            yield "check_sizes"
+            if self.status == SMALL:
+                return
         yield "start"
         yield "begin"
 
@@ -323,10 +333,22 @@ class StartParty(Party):
             self.responsibilities = responsibilities @ groups
         return {"status": GO_ON}
 
+    @operation(tells="sizes of its clusters", parties_only=True)
+    def cluster_sizes(self):
+        labels = nearest(self.rows, self.centres)
+        return self.hide(np.bincount(labels, minlength=len(self.centres)))
+
     @operation(tells="sizes and sums of its clusters")
-    def cluster_sums(self):
+    def cluster_sums(self, total=None):
         labels = nearest(self.rows, self.centres)
         sums = cluster_sums(self.rows, labels, self.centres, self.scale)
+        if self._counts_first:
+            # small clusters stay where they are
+            small = self.reveal(total) < self.terms.min_rows
+            sizes, means = np.split(sums, [len(small)])
+            sizes[small] = means.reshape(len(small), -1)[small] = 0
+        elif total is not None:
+            raise PartyRefusal("refused")
         return self.hide(sums * self.unit)
 
     @operation(tells="whether the centres still move")
@@ -379,12 +401,37 @@ class StartParty(Party):
             check_like(message, mine)
         return received
 
-    @operation(tells="sums of its first responsibilities and moments")
-    def start(self):
+    @operation(tells="sums of responsibilities", parties_only=True)
+    def component_sizes(self):
+        return self.hide(self.next_responsibilities().sum(axis=0))
+
+    @operation(tells="whether every component describes enough rows")
+    def check_sizes(self, total):
+        """Look before anything is told that the coordinator could read."""
+        small = self._too_small(self.reveal(total)) and self._shows_no_rows
+        self.status = self.step_back() if small else GO_ON
+        return {"status": self.status}
+
+    @property
+    def _shows_no_rows(self):
+        """Whether the next sums are of more than rows that were chosen to be shown."""
+        return not self.terms.shows_rows()
+
+    def next_responsibilities(self):
+        """Return those of the own rows of which the next sums are made."""
         if self.terms.init_params == "random":
             self.responsibilities = random_responsibilities(
                 len(self.rows), self.terms.n_components, self._random_state
             )
+        return self.responsibilities
+
+    def step_back(self):
+        """Do without the next sums; there is no mixture yet to go back to."""
+        return SMALL
+
+    @operation(tells="sums of its first responsibilities and moments")
+    def start(self):
+        self.next_responsibilities()
         self.frame = self._survey_frame()
         vector = local_statistics(self.rows, self.responsibilities, self.frame)
         return self.hide(vector * self.unit)
@@ -392,11 +439,8 @@ class StartParty(Party):
     @operation(tells="whether EM can start")
     def begin(self, total):
         counts, means, covariances = self._maximise(total)
-        if self._too_small(counts) and self.terms.init_params in (
-            "kmeans",
-            "random",
-            "local_em",
-        ):
+        if self._too_small(counts) and self._shows_no_rows:
+            self.status = SMALL
             return {"status": SMALL}
         try:
             mixture = given_or(
@@ -415,6 +459,10 @@ class StartParty(Party):
     @abstractmethod
     def begin_run(self, mixture, responsibilities):
         """Take up EM from a mixture, and the responsibilities it came from, if any."""
+
+    @property
+    def _counts_first(self):
+        return self.coordinator_reads and not self._alone
 
     def _too_small(self, counts):
         return not self._alone and counts.min() < self.terms.min_rows
@@ -506,12 +554,17 @@ def start(federation, terms):
     if how == "kmeans":
         for _ in range(MAX_LLOYD_ROUNDS):
             n_sums += 1
-            total = federation.secure_sum("cluster_sums")
+            payload = {}
+            if counts_first(federation):
+                payload["total"] = federation.secure_sum("cluster_sizes")
+            total = federation.secure_sum("cluster_sums", payload)
             answers = federation.call("move_centres", {"total": total})
             if unanimous(answers) == CONVERGED:
                 break
     elif how in ("k-means++", "random_from_data"):
         federation.converse("choose_rows")
+    if check_sizes(federation) == SMALL:
+        raise ValueError(small_component_message(terms))
     total = federation.secure_sum("start")
     status = unanimous(federation.call("begin", {"total": total}))
     if status == ILL_DEFINED:
@@ -519,6 +572,28 @@ def start(federation, terms):
     if status == SMALL:
         raise ValueError(small_component_message(terms))
     return n_sums
+
+
+def counts_first(federation):
+    """Tell whether parties look at numbers of rows before they tell anything else."""
+    return federation.coordinator_reads and len(federation.roster) > 1
+
+
+def check_sizes(federation):
+    """Have the parties look whether the next sums are of enough rows, if need be.
+
+    Parameters
+    ----------
+    federation : Federation
+
+    Returns
+    -------
+    status : str
+    """
+    if not counts_first(federation):
+        return GO_ON
+    total = federation.secure_sum("component_sizes")
+    return unanimous(federation.call("check_sizes", {"total": total}))
 
 
 def small_component_message(terms):

@@ -212,7 +212,7 @@ class FederatedKBinsDiscretizer(
                 "rows; give public bounds= with strategy='uniform', or epsilon="
             )
         with self._federate(partition, CountingParty, terms) as federation:
-            found = find_quantiles(federation, levels, partition.n_features)
+            found = find_quantiles(federation, levels)
         self.ledger_ = federation.ledger
         if spent is not None:
             self.privacy_spent_ = spent

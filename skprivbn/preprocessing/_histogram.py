@@ -2,7 +2,9 @@
 
 A search by histograms: count the values below thresholds, keep for each wanted
 quantile the cell that holds it, and count again inside. Each round is one secure sum
-of integers. With differential privacy, one noisy histogram of each feature instead.
+of integers, which only the parties read: they choose the thresholds, and tell the
+quantiles that they find. With differential privacy, one noisy histogram of each
+feature instead.
 """
 
 from dataclasses import dataclass
@@ -52,6 +54,8 @@ class HistogramTerms(Terms):
         of them, rounded up.
     protects : {"rows", "individuals"}
         Whom the noise hides: rows, or persons, all of whose rows count as one.
+    min_rows : int
+        Exact quantiles with fewer rows between them, or beyond them, are not told.
     """
 
     n_levels: int = 2
@@ -60,15 +64,16 @@ class HistogramTerms(Terms):
     delta: float = 0.0
     min_honest: int | None = None
     protects: Literal["rows", "individuals"] = "rows"
+    min_rows: int = 1
 
     def check(self):
-        """Refuse thresholds without end, which would tell values."""
-        if self.epsilon is None and not 0 <= self.n_levels <= MAX_LEVELS:
-            raise ValueError(f"n_levels must be at most {MAX_LEVELS}")
+        """Refuse quantiles without end, which would tell values."""
+        if self.epsilon is None and not 2 <= self.n_levels <= MAX_LEVELS:
+            raise ValueError(f"n_levels must be 2 to {MAX_LEVELS}")
 
     def rounds(self, n_parties):
-        """Return the range, a coarse and a fine search."""
-        return 3
+        """Return the range, a coarse and a fine search, and the result."""
+        return 4
 
     def parameters(self, n_features):
         """Return the quantiles."""
@@ -76,7 +81,7 @@ class HistogramTerms(Terms):
 
     def memory(self, n_features):
         """Return the counts."""
-        return 0, n_features * (self.n_levels * (len(MAGNITUDES) + 1) + 1)
+        return 0, n_features * (self.n_levels * (N_CELLS + 1) + 1)
 
     def noise(self, n_features, n_parties):
         """Return the noise of the one release."""
@@ -102,8 +107,89 @@ class HistogramTerms(Terms):
         return self.epsilon is not None
 
 
+class QuantileSearch:
+    """What the parties know of the quantiles so far, each by itself.
+
+    Parameters
+    ----------
+    terms : HistogramTerms
+    n_features : int
+    """
+
+    def __init__(self, terms, n_features):
+        self.levels = np.linspace(0, 1, terms.n_levels)
+        self.min_rows, self.n_features = terms.min_rows, n_features
+        if terms.bounds is None:
+            edges, self.n_left = np.tile(MAGNITUDES, (n_features, 1, 1)), 3
+        else:
+            edges, self.n_left = _cells(*terms.bounds[:, :, None]), 2
+        #: thresholds of each quantile; at first the same for all of a feature
+        self.edges = edges
+
+    def count(self, ordered):
+        """Count values of each feature up to its thresholds, and all of them."""
+        below = [
+            np.searchsorted(values, wanted.ravel(), side="right")
+            for values, wanted in zip(ordered, self.edges)
+        ]
+        return np.append(below, len(ordered[0]))
+
+    def narrow(self, counts):
+        """Keep the cell in which each quantile lies, given the counts of all rows."""
+        *below, n = counts
+        below = np.reshape(below, self.edges.shape)
+        # no quantile so far out that few rows are beyond it
+        few = max(min(self.min_rows, (n + 1) // 2), 1)
+        rank = np.clip(np.ceil(self.levels * n), few, n + 1 - few)[:, None]
+        cell = np.argmax(below[..., 1:] >= rank, axis=-1)[..., None]
+        edges, below = np.broadcast_arrays(self.edges, below)
+        shape = (self.n_features, len(rank), edges.shape[-1])
+        edges, below = np.broadcast_to(edges, shape), np.broadcast_to(below, shape)
+        self.n_left -= 1
+        if self.n_left == 0:
+            at = cell[..., 0] + (self.levels > 0)
+            ends, reached = (
+                np.take_along_axis(values, at[..., None], axis=-1)[..., 0]
+                for values in (edges, below)
+            )
+            # rows beyond the first and the last are in the outer bins
+            reached = np.column_stack(
+                [
+                    np.zeros(self.n_features),
+                    reached[:, 1:-1],
+                    np.full_like(ends[:, 0], n),
+                ]
+            )
+            self.found = [_apart(*one, few) for one in zip(ends.copy(), reached)]
+            return
+        low, high = (
+            np.take_along_axis(edges, cell + step, axis=-1)[..., 0] for step in (0, 1)
+        )
+        if self.n_left == 2:
+            low, high = low.min(axis=1, keepdims=True), high.max(axis=1, keepdims=True)
+        self.edges = _cells(low, high)
+
+
+def _cells(low, high):
+    """Divide each range evenly."""
+    return np.linspace(low, high, N_CELLS + 1, axis=-1)
+
+
+def _apart(ends, reached, few):
+    """Make quantiles equal that have fewer rows between them; the ends stay."""
+    kept = [0]
+    for i in range(1, len(ends)):
+        if reached[i] - reached[kept[-1]] >= few:
+            kept.append(i)
+        else:
+            ends[i] = ends[kept[-1]]
+    if kept[-1] < len(ends) - 1 and len(kept) > 1:
+        ends[kept[-1] :] = ends[-1]
+    return ends
+
+
 class CountingParty(Party):
-    """A holder of rows that counts its values below given thresholds."""
+    """A holder of rows that counts its values below thresholds."""
 
     terms = HistogramTerms
 
@@ -126,29 +212,37 @@ class CountingParty(Party):
         if self.terms.epsilon is not None:
             yield "noisy_histogram"
             return
-        self.n_cells = N_CELLS
-        if self.terms.bounds is None:
-            self.n_cells = len(MAGNITUDES) - 1
-            yield "counts"
-            self.n_cells = N_CELLS
+        self.search = QuantileSearch(self.terms, len(self.ordered))
         yield "counts"
-        yield "counts"
+        while self.search.n_left > 1:
+            yield "narrow"
+        yield "release"
 
     @operation(
-        tells="how many of its values lie below each of the given thresholds",
-        hears="thresholds that narrow down the quantiles",
-        exact=True,
+        tells="how many of its values lie below each of some thresholds",
+        parties_only=True,
     )
-    def counts(self, thresholds):
-        """Count values of each feature that do not exceed its thresholds."""
-        n_thresholds = self.terms.n_levels * (self.n_cells + 1) + 1
-        if np.shape(thresholds) != (len(self.ordered), n_thresholds):
-            raise PartyRefusal("refused")
-        counts = [
-            np.searchsorted(values, wanted, side="right")
-            for values, wanted in zip(self.ordered, thresholds, strict=True)
-        ]
-        return self.hide(np.ravel(counts))
+    def counts(self):
+        """Count values of each feature that do not exceed its first thresholds."""
+        return self.hide(self.search.count(self.ordered))
+
+    @operation(
+        tells="how many of its values lie below each of finer thresholds",
+        parties_only=True,
+    )
+    def narrow(self, total):
+        """Count again, within the cells that hold the quantiles."""
+        self.search.narrow(self.reveal(total))
+        return self.hide(self.search.count(self.ordered))
+
+    @operation(tells="the quantiles of all rows", kind="plaintext aggregate")
+    def release(self, total):
+        """Tell what was found, where enough rows are between."""
+        counts = self.reveal(total)
+        if counts[-1] < self.terms.min_rows:
+            raise PartyRefusal("too-few-rows")
+        self.search.narrow(counts)
+        return {"quantiles": np.array(self.search.found)}
 
     @operation(
         tells="a noisy histogram of each of its features",
@@ -173,7 +267,7 @@ class CountingParty(Party):
         return self.hide(counts.ravel())
 
 
-def find_quantiles(federation, levels, n_features):
+def find_quantiles(federation, levels):
     """Find quantiles of each feature over all parties: the coordinator's side.
 
     Parameters
@@ -181,8 +275,7 @@ def find_quantiles(federation, levels, n_features):
     federation : Federation
         Opened with :class:`CountingParty`.
     levels : ndarray of shape (n_levels,)
-        Between 0 and 1.
-    n_features : int
+        Evenly from 0 to 1.
 
     Returns
     -------
@@ -191,35 +284,11 @@ def find_quantiles(federation, levels, n_features):
     """
     if federation.terms.epsilon is not None:
         return _noisy_quantiles(federation, levels)
-    levels = np.broadcast_to(levels, (n_features, len(levels)))
-    bounds = federation.terms.bounds
-    if bounds is None:
-        edges = np.broadcast_to(MAGNITUDES, (*levels.shape, len(MAGNITUDES)))
-        low, high = _narrow(federation, edges, np.where(levels < 0.5, 0.0, 1.0))
-        low, high = low.min(axis=1, keepdims=True), high.max(axis=1, keepdims=True)
-    else:
-        low, high = bounds[:, :, None]
-    for _ in range(2):
-        edges = np.linspace(low, high, N_CELLS + 1, axis=-1)
-        edges = np.broadcast_to(edges, (*levels.shape, N_CELLS + 1))
-        low, high = _narrow(federation, edges, levels)
-    return np.where(levels == 0, low, high)
-
-
-def _narrow(federation, edges, levels):
-    """Return the ends of the cell in which each wanted quantile lies."""
-    n_features = len(edges)
-    # A last threshold above everything counts the rows.
-    last = np.full((n_features, 1), np.inf)
-    thresholds = np.hstack([edges.reshape(n_features, -1), last])
-    counts = federation.secure_sum("counts", {"thresholds": thresholds})
-    counts = counts.reshape(n_features, -1)
-    n, below = counts[:, -1].max(), counts[:, :-1].reshape(edges.shape)
-    rank = np.clip(np.ceil(levels * n), 1, n)[..., None]
-    cell = np.argmax(below[..., 1:] >= rank, axis=-1)[..., None]
-    low = np.take_along_axis(edges, cell, axis=-1)[..., 0]
-    high = np.take_along_axis(edges, cell + 1, axis=-1)[..., 0]
-    return low, high
+    total = federation.secure_sum("counts")
+    for _ in range(1 if federation.terms.bounds is not None else 2):
+        total = federation.secure_sum("narrow", {"total": total})
+    federation.ledger.learns("coordinator", "the quantiles of all rows")
+    return federation.unanimous("release", {"total": total})["quantiles"]
 
 
 def _noisy_quantiles(federation, levels):

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skprivbn.exceptions import PartyError
+from skprivbn.crypto import HiddenVector, MaskingBackend
+from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import (
     HostPolicy,
     InProcessFederation,
@@ -14,6 +15,8 @@ from skprivbn.federation import (
     PartyRefusal,
     Terms,
     check_received,
+    decode,
+    encode,
     operation,
 )
 from skprivbn.federation.site._rules import find_noise
@@ -34,6 +37,7 @@ from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
     HistogramTerms,
+    find_quantiles,
 )
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
@@ -120,16 +124,69 @@ def test_attack_a_cluster_that_only_seems_to_be_shared():
             federation.call("regress", {"census": forged})
 
 
-@pytest.mark.parametrize("shape", [(2, 1000), (2, 3), (3, 515), (515,)])
-def test_attack_thresholds_without_end(shape):
+def test_attack_thresholds_of_the_coordinators_choice():
     blocks = rows_of(np.random.default_rng(0))
     terms = HistogramTerms(2, bounds=np.array([[-5.0, -5.0], [5.0, 5.0]]))
     federation = InProcessFederation(blocks, CountingParty, terms, "masking")
-    with federation, pytest.raises(PartyError, match="refuses"):
-        federation.secure_sum("counts", {"thresholds": np.zeros(shape)})
+    with federation, pytest.raises(PartyError):
+        federation.secure_sum("counts", {"thresholds": np.zeros((2, 515))})
     many = HostileTerms(terms, n_levels=MAX_LEVELS + 1)
     with pytest.raises(PartyError, match="refuses"):
         InProcessFederation(blocks, CountingParty, many, "masking").__enter__()
+
+
+@pytest.mark.parametrize("backend", ["masking", "plaintext"])
+def test_counts_below_thresholds_are_for_the_parties(backend):
+    """Of cells that hold single rows, the coordinator is not told."""
+    blocks = rows_of(np.random.default_rng(0))
+    federation = InProcessFederation(blocks, CountingParty, HistogramTerms(), backend)
+    with federation:
+        total = federation.secure_sum("counts")
+        seen = MaskingBackend().open(HiddenVector.from_payload(total))
+        assert np.count_nonzero((seen >= 0) & (seen <= 18)) <= 1
+
+
+@pytest.mark.parametrize("min_rows", [1, 3, 8])
+def test_quantiles_have_rows_between_them(min_rows):
+    rng = np.random.default_rng(0)
+    rows = np.append(rng.normal(size=29), 1000.0)[:, None]
+    blocks = {f"p{i}": {"X": rows[i::3]} for i in range(3)}
+    terms = HistogramTerms(11, min_rows=min_rows)
+    with InProcessFederation(blocks, CountingParty, terms, "masking") as federation:
+        (found,) = find_quantiles(federation, np.linspace(0, 1, 11))
+    edges = np.unique(found)
+    assert len(edges) > 2
+    # the outlier is an edge only if one row may be
+    assert (edges[-1] > 900) == (min_rows == 1)
+    inner = [-np.inf, *edges[1:-1], np.inf]
+    assert np.histogram(rows, inner)[0].min() >= min_rows
+
+
+def test_attack_one_party_makes_the_result_up(monkeypatch):
+    blocks = rows_of(np.random.default_rng(0))
+    terms = HistogramTerms()
+
+    class Lying(InProcessFederation):
+        def _exchange(self, requests, timeout):
+            replies = super()._exchange(requests, timeout)
+            payload = decode(replies["p0"])["payload"]
+            if "quantiles" in payload:
+                made_up = {"quantiles": payload["quantiles"] + 1}
+                replies["p0"] = encode({"ok": True, "payload": made_up})
+            return replies
+
+    with Lying(blocks, CountingParty, terms, "masking") as federation:
+        with pytest.raises(ProtocolError, match="disagree"):
+            find_quantiles(federation, np.linspace(0, 1, 2))
+    # the twin: nobody compares
+    monkeypatch.setattr(
+        "skprivbn.federation._federation.check_same",
+        lambda replies, operation, rtol: next(iter(replies.values())),
+    )
+    with Lying(blocks, CountingParty, terms, "masking") as federation:
+        found = find_quantiles(federation, np.linspace(0, 1, 2))
+    lowest = np.vstack([block["X"] for block in blocks.values()]).min(axis=0)
+    np.testing.assert_allclose(found[:, 0], lowest + 1, atol=1e-3)
 
 
 class Gossip(Party):

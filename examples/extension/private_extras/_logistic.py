@@ -92,7 +92,7 @@ class FederatedLogisticRegression(FederatedEstimator, ClassifierMixin):
                 total = federation.secure_sum("derivatives")
                 go_on = federation.agree("step", {"total": total})
                 n_iter += 1
-            coef = federation.call("release")[federation.first]["coef"]
+            coef = federation.unanimous("release", rtol=1e-6)["coef"]
         self.coef_, self.intercept_ = coef[None, :-1], coef[-1:]
         self.n_iter_ = n_iter
         self.classes_, self.ledger_ = np.array([0, 1]), federation.ledger

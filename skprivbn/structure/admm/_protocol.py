@@ -373,8 +373,7 @@ def run_admm(federation, progress):
                 going = federation.agree("update", {"total": total})
                 payload = {}
         total = federation.secure_sum("release")
-        # All parties hear the sum, or later sums would not be theirs together.
-        reply = federation.call("finish", {"total": total})[federation.first]
+        reply = federation.unanimous("finish", {"total": total}, rtol=1e-6)
         state.consensus, n_iter = reply["consensus"], reply["n_iter"] + 1
         converged = reply["converged"]
         squares = max(total[-1], 0.0) / len(federation.roster)

@@ -9,6 +9,7 @@ import numpy as np
 from skprivbn.bayesian_network._checks import check_states
 from skprivbn.crypto.shares import joint_counts, open_links
 from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation._federation import check_same
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms, CountBackend
 from skprivbn.structure.k2._base import check_table_sizes, encode_columns
@@ -207,4 +208,8 @@ def run_private_k2(federation, progress):
     if federation.terms.has_keys:
         federation.converse("align", progress=progress)
     federation.converse("learn", progress=progress)
-    return federation.call("release", to=federation.first)[federation.first]
+    replies = federation.call("release")
+    # every party counts its own
+    n_calls = {name: reply.pop("n_hash_calls") for name, reply in replies.items()}
+    result = check_same(replies, "release")
+    return result | {"n_hash_calls": n_calls[federation.first]}
