@@ -5,19 +5,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
 from sklearn.base import clone
 
 from skprivbn.crypto import (
     AdditiveBackend,
-    HiddenVector,
     MaskingBackend,
     PartyMaskingBackend,
     resolve_backend,
 )
 from skprivbn.exceptions import PartyError, ProtocolError
+from skprivbn.federation._answers import OpenSum, as_hidden, check_same, read_go_on
 from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import COORDINATOR, Ledger
 from skprivbn.federation._party import Operation
@@ -26,7 +25,7 @@ from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.utils._progress import Progress
 
-__all__ = ["Federation", "InProcessFederation", "check_same"]
+__all__ = ["Federation", "InProcessFederation"]
 
 #: what a party answers in a conversation
 _TURN: dict = {"sealed": dict, "done": bool}
@@ -304,7 +303,7 @@ class Federation(ABC):
         -------
         go_on : bool
         """
-        replies = self.call(operation, payload, read=_read_go_on)
+        replies = self.call(operation, payload, read=read_go_on)
         answers = set(replies.values())
         if len(answers) != 1:
             raise ProtocolError(f"parties disagree on whether to go on in {operation}")
@@ -391,7 +390,7 @@ class Federation(ABC):
                 "session": self._session,
                 "sequence": self._sequences[name],
                 "operation": operation,
-                "payload": {k: _as_hidden(value) for k, value in payload.items()},
+                "payload": {k: as_hidden(value) for k, value in payload.items()},
             }
         )
         self._sequences[name] += 1
@@ -442,45 +441,6 @@ class Federation(ABC):
         self.ledger.record(operation, sender, receiver, message, kind, tells)
 
 
-class OpenSum(np.ndarray):
-    """A sum that the coordinator can read, and as what it travels back to the parties.
-
-    An array like any other; what is computed from it is a plain array.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_values,)
-    hidden : HiddenVector
-        The sum with its tag, which parties verify.
-    """
-
-    hidden: HiddenVector | None
-
-    def __new__(cls, values: np.ndarray, hidden: HiddenVector | None = None) -> Self:
-        total = np.asarray(values).view(cls)
-        total.hidden = hidden
-        return total
-
-    def __array_finalize__(self, source):
-        self.hidden = None
-
-    def __array_wrap__(self, array, context=None, return_scalar=False):
-        return array[()] if return_scalar else np.asarray(array)
-
-
-def _as_hidden(value):
-    """Return what is sent of an argument: of a sum, what the parties can verify."""
-    if isinstance(value, OpenSum) and value.hidden is not None:
-        return value.hidden.to_payload()
-    return value
-
-
-def _read_go_on(reply):
-    if type(reply["go_on"]) is not bool:
-        raise ProtocolError("neither yes nor no")
-    return reply["go_on"]
-
-
 def _is_turn(reply, roster):
     """Tell whether a reply is one turn of a conversation."""
     return (
@@ -492,47 +452,6 @@ def _is_turn(reply, roster):
             for receiver, sealed in reply["sealed"].items()
         )
     )
-
-
-def check_same(replies: dict[str, dict], operation: str, rtol: float = 0.0) -> dict:
-    """Return what all parties answered, a ProtocolError if they did not all.
-
-    Parameters
-    ----------
-    replies : dict of str to dict
-    operation : str
-    rtol : float, default=0.0
-        By how much numbers may differ, relative to the largest.
-
-    Returns
-    -------
-    reply : dict
-    """
-    first, *others = replies.values()
-    for other in others:
-        if not _is_same(first, other, rtol):
-            raise ProtocolError(f"parties disagree on the result of {operation}")
-    return first
-
-
-def _is_same(one, other, rtol):
-    """Tell whether two answers are the same, numbers up to `rtol`."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(
-            _is_same(value, other[key], rtol) for key, value in one.items()
-        )
-    if isinstance(one, list):
-        return len(one) == len(other) and all(
-            _is_same(*pair, rtol) for pair in zip(one, other)
-        )
-    if isinstance(one, float | np.ndarray):
-        if np.shape(one) != np.shape(other):
-            return False
-        largest = np.max(np.abs(one), initial=0.0)
-        return bool(np.all(np.abs(np.subtract(one, other)) <= rtol * largest))
-    return one == other
 
 
 def _hidden_kind(payload):

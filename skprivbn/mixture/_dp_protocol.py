@@ -28,7 +28,7 @@ from skprivbn.mixture._gaussian_steps import (
     uniform_frame,
 )
 from skprivbn.mixture._seeding import merge_centroids, nearest
-from skprivbn.mixture._start_protocol import MixtureTerms, check_given
+from skprivbn.mixture._terms import MixtureTerms, check_given
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import check_bounds, clip_rows
 

@@ -31,15 +31,14 @@ from skprivbn.mixture._start_protocol import (
     GO_ON,
     ILL_DEFINED,
     SMALL,
-    EMTerms,
     StartParty,
     check_sizes,
-    given_or,
     small_component_message,
     start,
     survey,
     unanimous,
 )
+from skprivbn.mixture._terms import EMTerms, given_or
 
 __all__ = ["EMParty", "Outcome", "run_em"]
 

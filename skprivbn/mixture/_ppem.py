@@ -23,7 +23,8 @@ from skprivbn.mixture._em_protocol import EMParty, run_em
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._progress import Progress
 from skprivbn.mixture._ranges import check_precision
-from skprivbn.mixture._start_protocol import EMTerms, Given, small_component_message
+from skprivbn.mixture._start_protocol import small_component_message
+from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import check_horizontal
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import (

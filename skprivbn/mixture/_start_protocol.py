@@ -9,8 +9,6 @@ rows each cluster or component describes, and tell nothing of those with too few
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -18,15 +16,11 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import (
     Party,
     PartyRefusal,
-    Terms,
     check_like,
-    check_received,
     operation,
 )
 from skprivbn.mixture._gaussian_steps import (
     IllDefinedCovarianceError,
-    Mixture,
-    covariance_shape,
     local_statistics,
     maximise,
     uniform_frame,
@@ -42,123 +36,22 @@ from skprivbn.mixture._seeding import (
     one_hot,
     random_responsibilities,
 )
+from skprivbn.mixture._terms import (
+    MAX_LLOYD_ROUNDS,
+    EMTerms,
+    check_given,
+    given_or,
+)
 
-__all__ = [
-    "EMTerms",
-    "Given",
-    "MixtureTerms",
-    "StartParty",
-    "check_given",
-    "start",
-    "survey",
-]
+__all__ = ["StartParty", "start", "survey"]
 
 GO_ON, CONVERGED = "go on", "converged"
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
 
-MAX_LLOYD_ROUNDS = 10
 # The number of rows is summed before it is known: room for so many.
 _MAX_ROWS = 2.0**35
 # The centre needs few digits; fewer than a ciphertext's noise could change.
 _CENTRE_GRID = 2.0**-20
-
-
-@dataclass(frozen=True)
-class Given:
-    """What the start has from the user, or from the fit before."""
-
-    weights: np.ndarray | None = None
-    means: np.ndarray | None = None
-    precisions: np.ndarray | None = None
-    covariances: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class MixtureTerms(Terms):
-    """What every fit of a mixture says: its shape, and how EM starts.
-
-    Parameters
-    ----------
-    n_components : int
-    covariance_type : {"full", "tied", "diag", "spherical"}
-    reg_covar : float
-    max_iter : int
-        Most iterations of each start.
-    init_params : str
-        As the estimator's; ``"given"`` if the whole start is.
-    seeds : list of int
-        One for each start.
-    given : Given
-    """
-
-    n_components: int
-    covariance_type: Literal["full", "tied", "diag", "spherical"]
-    reg_covar: float
-    max_iter: int
-    init_params: Literal[
-        "given", "kmeans", "k-means++", "local_em", "random", "random_from_data"
-    ]
-    seeds: list[int]
-    given: Given
-
-    def check(self):
-        """Refuse numbers that are none; half an iteration would be half paid for."""
-        if self.n_components < 1 or self.max_iter < 0 or not self.seeds:
-            raise ValueError(
-                "n_components and n_init must be positive, max_iter not negative"
-            )
-
-    def parameters(self, n_features):
-        """Return those of the mixture."""
-        n, d = self.n_components, n_features
-        covariances = {
-            "full": n * d * (d + 1) // 2,
-            "tied": d * (d + 1) // 2,
-            "diag": n * d,
-            "spherical": n,
-        }
-        return n * (1 + d) + covariances[self.covariance_type]
-
-    def memory(self, n_features):
-        """Return responsibilities, and the mixture."""
-        return self.n_components, self.n_components * n_features**2
-
-    def shows_rows(self):
-        """Tell whether all parties get to see the rows that the start is made of."""
-        return self.init_params in ("k-means++", "random_from_data")
-
-
-@dataclass(frozen=True)
-class EMTerms(MixtureTerms):
-    """Terms of exact EM.
-
-    Parameters
-    ----------
-    lower_bound : float
-        Of the fit before, from which a warm start goes on.
-    tol : float
-    covariance_update : {"exact", "paper"}
-    rotate_keys : bool
-        Whether every iteration has keys of its own.
-    min_rows : int
-        Components of fewer rows are not told.
-    max_sum : float
-        Largest sum of the backend.
-    tell_bounds : bool
-        Whether the coordinator is told the log-likelihood of each iteration.
-    """
-
-    lower_bound: float
-    tol: float
-    covariance_update: Literal["exact", "paper"]
-    rotate_keys: bool
-    min_rows: int
-    max_sum: float
-    tell_bounds: bool
-
-    def rounds(self, n_parties):
-        """Return those of the survey, and of each start with its iterations."""
-        return 8 + len(self.seeds) * (3 * MAX_LLOYD_ROUNDS + 6 + 5 * self.max_iter + 1)
 
 
 class StartParty(Party):
@@ -362,7 +255,8 @@ class StartParty(Party):
         return {"status": CONVERGED if self.settled else GO_ON}
 
     @operation(
-        peers="rows of the other parties, chosen as first means",
+        peers="rows of the other parties, chosen as first means; their exact numbers "
+        "of rows and, with k-means++, sums of squared distances from rows chosen",
         peers_kind="raw rows",
     )
     def choose_rows(self):
@@ -479,36 +373,6 @@ class StartParty(Party):
         return maximise(
             self.reveal(total) / self.unit, self.frame, self.terms.reg_covar
         )
-
-
-def check_given(terms, n_features):
-    """Refuse a start whose arrays have other shapes than those of a mixture.
-
-    Weights for every row of a party, for instance, could pick out one of them.
-    """
-    n_components = terms.n_components
-    covariances = covariance_shape(terms.covariance_type, n_components, n_features)
-    shapes = {
-        "weights": (n_components,),
-        "means": (n_components, n_features),
-        "precisions": covariances,
-        "covariances": covariances,
-    }
-    for name, shape in shapes.items():
-        if (value := getattr(terms.given, name)) is not None:
-            check_received(value, shape)
-
-
-def given_or(terms, weights, means, covariances, middle):
-    """Make the first mixture, relative to `middle`; what the user gave goes first."""
-    kind, given = terms.covariance_type, terms.given
-    weights = weights if given.weights is None else given.weights
-    means = means if given.means is None else given.means - middle
-    if given.precisions is not None:
-        return Mixture.from_precisions(kind, weights, means, given.precisions)
-    if given.covariances is not None:
-        covariances = given.covariances
-    return Mixture.from_covariances(kind, weights, means, covariances)
 
 
 def survey(federation):

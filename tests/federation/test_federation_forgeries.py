@@ -18,7 +18,7 @@ from skprivbn.crypto import (
 from skprivbn.crypto._numbers import encode_fixed_point, limbs_from_bytes
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation
-from skprivbn.federation._federation import OpenSum
+from skprivbn.federation._answers import OpenSum
 from tests.federation.protocol import MeanParty, MeanTerms
 
 BACKENDS = {

@@ -31,7 +31,7 @@ from skprivbn.mixture._dp_protocol import (
     sensitivities,
 )
 from skprivbn.mixture._em_protocol import EMParty
-from skprivbn.mixture._start_protocol import Given
+from skprivbn.mixture._terms import Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,

@@ -21,7 +21,7 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     uniform_frame,
 )
-from skprivbn.mixture._start_protocol import Given
+from skprivbn.mixture._terms import Given
 from skprivbn.partition import HorizontalPartition
 from skprivbn.privacy import PrivacyAccountant
 

@@ -9,7 +9,7 @@ import numpy as np
 from skprivbn.bayesian_network._checks import check_states
 from skprivbn.crypto.shares import joint_counts, open_links
 from skprivbn.federation import PartyRefusal, operation
-from skprivbn.federation._federation import check_same
+from skprivbn.federation._answers import check_same
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms, CountBackend
 from skprivbn.structure.k2._base import check_table_sizes, encode_columns

@@ -12,7 +12,7 @@ from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em_protocol import EMParty
-from skprivbn.mixture._start_protocol import EMTerms, Given
+from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.protocols import ModelParty, ModelTerms
 from skprivbn.structure import PrivateK2StructureLearner

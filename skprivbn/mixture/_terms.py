@@ -1,0 +1,141 @@
+"""Public parameters of a mixture's fit, the same at every party."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from skprivbn.federation import Terms, check_received
+from skprivbn.mixture._gaussian_steps import Mixture, covariance_shape
+
+__all__ = ["EMTerms", "Given", "MixtureTerms", "check_given", "given_or"]
+
+MAX_LLOYD_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the start has from the user, or from the fit before."""
+
+    weights: np.ndarray | None = None
+    means: np.ndarray | None = None
+    precisions: np.ndarray | None = None
+    covariances: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class MixtureTerms(Terms):
+    """What every fit of a mixture says: its shape, and how EM starts.
+
+    Parameters
+    ----------
+    n_components : int
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    reg_covar : float
+    max_iter : int
+        Most iterations of each start.
+    init_params : str
+        As the estimator's; ``"given"`` if the whole start is.
+    seeds : list of int
+        One for each start.
+    given : Given
+    """
+
+    n_components: int
+    covariance_type: Literal["full", "tied", "diag", "spherical"]
+    reg_covar: float
+    max_iter: int
+    init_params: Literal[
+        "given", "kmeans", "k-means++", "local_em", "random", "random_from_data"
+    ]
+    seeds: list[int]
+    given: Given
+
+    def check(self):
+        """Refuse numbers that are none; half an iteration would be half paid for."""
+        if self.n_components < 1 or self.max_iter < 0 or not self.seeds:
+            raise ValueError(
+                "n_components and n_init must be positive, max_iter not negative"
+            )
+
+    def parameters(self, n_features):
+        """Return those of the mixture."""
+        n, d = self.n_components, n_features
+        covariances = {
+            "full": n * d * (d + 1) // 2,
+            "tied": d * (d + 1) // 2,
+            "diag": n * d,
+            "spherical": n,
+        }
+        return n * (1 + d) + covariances[self.covariance_type]
+
+    def memory(self, n_features):
+        """Return responsibilities, and the mixture."""
+        return self.n_components, self.n_components * n_features**2
+
+    def shows_rows(self):
+        """Tell whether all parties get to see the rows that the start is made of."""
+        return self.init_params in ("k-means++", "random_from_data")
+
+
+@dataclass(frozen=True)
+class EMTerms(MixtureTerms):
+    """Terms of exact EM.
+
+    Parameters
+    ----------
+    lower_bound : float
+        Of the fit before, from which a warm start goes on.
+    tol : float
+    covariance_update : {"exact", "paper"}
+    rotate_keys : bool
+        Whether every iteration has keys of its own.
+    min_rows : int
+        Components of fewer rows are not told.
+    max_sum : float
+        Largest sum of the backend.
+    tell_bounds : bool
+        Whether the coordinator is told the log-likelihood of each iteration.
+    """
+
+    lower_bound: float
+    tol: float
+    covariance_update: Literal["exact", "paper"]
+    rotate_keys: bool
+    min_rows: int
+    max_sum: float
+    tell_bounds: bool
+
+    def rounds(self, n_parties):
+        """Return those of the survey, and of each start with its iterations."""
+        return 8 + len(self.seeds) * (3 * MAX_LLOYD_ROUNDS + 6 + 5 * self.max_iter + 1)
+
+
+def check_given(terms, n_features):
+    """Refuse a start whose arrays have other shapes than those of a mixture.
+
+    Weights for every row of a party, for instance, could pick out one of them.
+    """
+    n_components = terms.n_components
+    covariances = covariance_shape(terms.covariance_type, n_components, n_features)
+    shapes = {
+        "weights": (n_components,),
+        "means": (n_components, n_features),
+        "precisions": covariances,
+        "covariances": covariances,
+    }
+    for name, shape in shapes.items():
+        if (value := getattr(terms.given, name)) is not None:
+            check_received(value, shape)
+
+
+def given_or(terms, weights, means, covariances, middle):
+    """Make the first mixture, relative to `middle`; what the user gave goes first."""
+    kind, given = terms.covariance_type, terms.given
+    weights = weights if given.weights is None else given.weights
+    means = means if given.means is None else given.means - middle
+    if given.precisions is not None:
+        return Mixture.from_precisions(kind, weights, means, given.precisions)
+    if given.covariances is not None:
+        covariances = given.covariances
+    return Mixture.from_covariances(kind, weights, means, covariances)
