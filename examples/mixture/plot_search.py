@@ -45,8 +45,9 @@ print(search.best_params_)
 # %%
 # How much encryption?
 # --------------------
-# Fewer bits are shorter, faster and less precise. The scores show that every one of these
-# parameter sets is precise enough; sets below 128-bit security raise an error instead.
+# Fewer bits are shorter, faster and less precise. The scores show that every one of
+# these parameter sets is precise enough; sets below 128-bit security raise an error
+# instead.
 
 encryption = GridSearchCV(
     PPEMGaussianMixture(3, covariance_type="spherical", random_state=0),
