@@ -83,6 +83,7 @@ OTHER_TYPES = {
     "intercept_std_": "as `coef_`",
     "link": "a target that is counted has others than a class",
     "method": "names of methods",
+    "missing": "a network with tables can complete rows by EM",
     "n_samples_": "an estimate under noise",
     "network_": "networks of different kinds",
 }

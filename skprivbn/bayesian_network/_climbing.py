@@ -33,13 +33,18 @@ def climb(scores, start=None, *, rules=None, tabu_length=0):
     rules = EdgeRules.free(scores.n_variables) if rules is None else rules
     walk = _Walk(scores, rules, rules.required if start is None else start)
     best, highest, n_down = walk.graph.copy(), walk.total, 0
-    frozen = []
+    frozen, seen = [], set()
     while True:
         gain, kind, i, j = walk.best_change(frozen)
         uphill = gain > scores.tolerance
         if not uphill and (n_down >= tabu_length or gain == -np.inf):
             return best, highest
         walk.change(kind, i, j)
+        # where gains depend on the way, it may lead in a circle
+        now = hash(walk.graph.tobytes())
+        if not tabu_length and now in seen:
+            return best, highest
+        seen.add(now)
         if tabu_length:
             frozen = [*frozen, (i, j), (j, i)][-2 * tabu_length :]
         # a step may be uphill and still end below the best

@@ -28,6 +28,7 @@ from skprivbn.bayesian_network._labels import (
     feature_names,
     sorted_states,
 )
+from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.utils import import_optional
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._frozen import FrozenMapping
@@ -190,10 +191,7 @@ class BayesianNetwork(DiscreteQueries):
                 raise ValueError(
                     f"the counts of node {node!r} must be finite and not negative"
                 )
-            table = table + alpha
-            total = table.sum(axis=-1, keepdims=True)
-            uniform = np.full_like(table, 1 / table.shape[-1])
-            cpts[node] = np.divide(table, total, out=uniform, where=total > 0)
+            cpts[node] = smoothed(table, alpha)
         return cls(nodes, states, parents, cpts)
 
     @classmethod

@@ -23,17 +23,16 @@ def add_parents(scores, node, candidates, max_parents, start=()):
     score : float or int
         Of the node with these parents.
     """
-    parents, best = list(start), None
+    parents = list(start)
     while True:
         fits = scores.fits(node, parents)
         left = [v for v in candidates if v not in parents and fits[v]]
         if len(parents) >= max_parents:
             left = []
         scores.fetch([(node, parents, left)])
-        if best is None:
-            best = scores.score(node, parents)
+        best = scores.score(node, parents)
         found = scores.added(node, parents, left).tolist() if left else []
         winner = max(range(len(left)), key=found.__getitem__, default=None)
         if winner is None or found[winner] <= best + scores.tolerance:
             return parents, best
-        parents, best = [*parents, left[winner]], found[winner]
+        parents.append(left[winner])

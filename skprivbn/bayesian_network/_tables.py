@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["Tables", "count_rows"]
+__all__ = ["Tables", "count_rows", "smoothed"]
 
 MAX_CELLS = 1 << 16
 
@@ -115,3 +115,23 @@ def count_rows(codes, variables, n_states, weights=None):
         rows = cells[weights == weight]
         counts += weight * np.bincount(rows, minlength=prod(shape))
     return counts.reshape(shape)
+
+
+def smoothed(counts, alpha):
+    """Return probabilities along the last axis; without any count they are uniform.
+
+    Parameters
+    ----------
+    counts : ndarray
+        Not negative.
+    alpha : float
+        Pseudo-count added to every cell.
+
+    Returns
+    -------
+    probabilities : ndarray
+    """
+    counts = counts + alpha
+    total = counts.sum(axis=-1, keepdims=True)
+    uniform = np.full_like(counts, 1 / counts.shape[-1])
+    return np.divide(counts, total, out=uniform, where=total > 0)

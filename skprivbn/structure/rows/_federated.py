@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
@@ -28,6 +29,7 @@ from skprivbn.protocols._applied import add_scores
 from skprivbn.structure.k2._base import check_found, check_table_sizes
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
 from skprivbn.structure.rows._edges import edge_rules
+from skprivbn.structure.rows._em import FamiliesEM, run_em
 from skprivbn.structure.rows._protocol import (
     RowTablesParty,
     RowTablesTerms,
@@ -36,8 +38,8 @@ from skprivbn.structure.rows._protocol import (
 )
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import SEARCHES, search
-from skprivbn.structure.rows._tables import AskedTables
-from skprivbn.utils import column_names
+from skprivbn.structure.rows._tables import MAX_CELLS, AskedTables
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
@@ -100,6 +102,16 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         None takes the categories of a dataframe, and lets each party tell the labels
         of other columns. Cross-validation needs them: a label that is missing in one
         part of the rows would be unknown to the network learnt there.
+    missing : {"error", "skip", "em"}, default="error"
+        What to do with missing entries (NaN or None) in `fit`. "skip" leaves a row out
+        of the tables that need a missing entry, which biases them unless entries are
+        missing whatever the values of the others. "em" does so to find the graph, and
+        learns its probabilities by expectation maximisation from all rows, which
+        assumes only that what is missing does not depend on the missing values.
+    max_iter : int, default=100
+        Most steps of "em".
+    tol : float, default=1e-5
+        "em" stops when the mean log-likelihood of a row rises by less.
     min_cell_count : int, default=0
         Cells of a table with fewer rows of a party count as empty there, because small
         cells expose people. What comes out then differs from pooled rows.
@@ -123,6 +135,10 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         Sum of the scores of all families.
     tables_ : list of tuple of str
         Columns of every table that became known.
+    n_iter_ : int
+        Steps of "em", 0 without.
+    converged_ : bool
+        Whether "em" ended before `max_iter`.
     n_samples_ : int
         Rows of all parties.
     ledger_ : Ledger
@@ -173,6 +189,9 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         "n_restarts": [Interval(Integral, 0, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "states": [Mapping, list, tuple, None],
+        "missing": [StrOptions({"error", "skip", "em"})],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
         "backend": BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
@@ -195,6 +214,9 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         n_restarts: int = 0,
         alpha: float = 1.0,
         states: Mapping | Sequence | None = None,
+        missing: Literal["error", "skip", "em"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-5,
         min_cell_count: int = 0,
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
@@ -212,6 +234,9 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         self.n_restarts = n_restarts
         self.alpha = alpha
         self.states = states
+        self.missing = missing
+        self.max_iter = max_iter
+        self.tol = tol
         self.min_cell_count = min_cell_count
         self.backend = backend
         self.random_state = random_state
@@ -219,6 +244,7 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
+        tags.input_tags.allow_nan = self.missing != "error"
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -242,7 +268,11 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         self : object
             Fitted estimator.
         """
-        partition = check_horizontal(self, X, party, dtype=None)
+        self._check_options()
+        finite = True if self.missing == "error" else "allow-nan"
+        partition = check_horizontal(
+            self, X, party, dtype=None, ensure_all_finite=finite
+        )
         names = column_names(self)
         known = self._known_parents(names)
         rules = self._rules(names)
@@ -255,14 +285,21 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
             states=declared,
             max_parents=max(map(len, known.values())) if known else self.max_parents,
             min_cell_count=self.min_cell_count,
-            missing="error",
+            missing=self.missing,
+            alpha=float(self.alpha),
         )
         with self._federate(partition, RowTablesParty, terms) as federation:
+            terms = federation.terms
             states, self.n_samples_ = agree_on_states(federation)
+            # sites may have raised the count below which cells are hidden
+            whole = terms.min_cell_count <= 1 and self.missing == "error"
+            at_hand = isinstance(partition, HorizontalPartition)
             tables = AskedTables(
                 [len(labels) for labels in states],
                 sum_tables(federation),
-                consistent=self.min_cell_count <= 1,
+                consistent=whole,
+                # sites answer for no table with more cells than rows
+                max_cells=MAX_CELLS if at_hand else self.n_samples_,
             )
             scores = TableScores(
                 tables, self.n_samples_, self.criterion, self.equivalent_sample_size
@@ -278,15 +315,17 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
                 n_restarts=self.n_restarts,
                 random_state=check_random_state(self.random_state),
             )
-            scores.fetch([(v, found, []) for v, found in parents.items()])
             tables.fetch((parents[v], [v]) for v in range(len(names)))
             counts = [tables.family(parents[v], v) for v in range(len(names))]
-        total = sum(scores.score(v, found) for v, found in parents.items())
-        self.log_score_ = total / (1 << FRACTION_BITS)
+            total = sum(scores.score(v, found) for v, found in parents.items())
+            self.log_score_ = total / (1 << FRACTION_BITS)
+            self.n_iter_, self.converged_ = 0, True
+            if self.missing == "em":
+                counts = self._expectation_maximisation(federation, parents, tables)
         self._set_network(names, states, parents, counts)
         self.tables_ = [tuple(names[v] for v in key) for key in tables.asked]
         self.ledger_ = federation.ledger
-        self._describe()
+        self._describe(terms.min_cell_count)
         return self
 
     def _set_network(self, names, states, parents, counts):
@@ -298,6 +337,33 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         )
         self.adjacency_matrix_ = np.array(self.network_.adjacency_matrix)
         self.cpdag_ = self.network_.to_cpdag()
+
+    def _expectation_maximisation(self, federation, parents, tables):
+        """Return expected counts of the families found."""
+        parents = [parents[v] for v in range(len(parents))]
+        em = FamiliesEM(parents, tables.n_states)
+        result = run_em(federation, em, self.n_samples_, self.max_iter, self.tol)
+        self.n_iter_, self.converged_ = result.n_iter, result.converged
+        if not result.converged:
+            warn_user(
+                f"EM did not converge in {self.max_iter} steps: raise max_iter or tol",
+                ConvergenceWarning,
+            )
+        return result.counts
+
+    def _check_options(self):
+        incomplete = self.missing != "error" or self.min_cell_count > 1
+        if incomplete and (self.tabu_length or self.n_restarts):
+            raise ValueError(
+                "tabu_length and n_restarts compare whole graphs, which tables of "
+                "different rows do not allow: leave them out with missing= or "
+                "min_cell_count="
+            )
+        if self.missing == "em" and self.min_cell_count > 1:
+            raise ValueError(
+                "min_cell_count is about counts of rows, and missing='em' adds up "
+                "fractions of rows: choose one"
+            )
 
     def _known_parents(self, names):
         """Return the parents that are given, if they are."""
@@ -325,7 +391,7 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
     def _add_scores(self, X, sample_weight):
         return add_scores(self, X, sample_weight, dtype=None, ensure_all_finite=False)
 
-    def _describe(self):
+    def _describe(self, min_cell_count):
         """Say in the ledger which tables became known."""
         sizes = Counter(map(len, self.tables_))
         what = ", ".join(f"{n} of {size} columns" for size, n in sorted(sizes.items()))
@@ -334,9 +400,9 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         else:
             what += ", listed in tables_"
         self.ledger_.learns(COORDINATOR, f"contingency tables of all rows: {what}")
-        if self.min_cell_count > 1:
+        if min_cell_count > 1:
             self.ledger_.note(
-                f"cells with fewer than {self.min_cell_count} rows of a party count as "
+                f"cells with fewer than {min_cell_count} rows of a party count as "
                 "empty there; tables that overlap may still tell what was left out"
             )
 

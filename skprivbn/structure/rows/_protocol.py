@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_states
+from skprivbn.bayesian_network._checks import check_parents, check_states
+from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.structure.k2._base import MAX_STATES, check_found
+from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._tables import (
     MAX_CELLS,
     ROUND_CELLS,
@@ -36,15 +38,19 @@ class RowTablesTerms(Terms):
         A table has at most one variable more.
     min_cell_count : int
         Cells with fewer rows of a party count as empty there.
-    missing : {"error", "skip"}
-        Whether entries may be missing; rows are left out of tables that need them.
+    missing : {"error", "skip", "em"}
+        Whether entries may be missing. Rows are left out of tables that need them;
+        probabilities may then be learnt by EM.
+    alpha : float
+        Pseudo-count of every cell, for EM.
     """
 
     names: list[str]
     states: list[list[Any] | None]
     max_parents: int
     min_cell_count: int
-    missing: Literal["error", "skip"]
+    missing: Literal["error", "skip", "em"]
+    alpha: float = 1.0
 
     def check(self):
         """Refuse names and labels that are none."""
@@ -57,6 +63,18 @@ class RowTablesTerms(Terms):
                 check_states(name, labels)
         if self.max_parents < 0 or self.min_cell_count < 0:
             raise ValueError("max_parents, min_cell_count: at least 0")
+        if self.missing == "em" and self.min_cell_count > 1:
+            raise ValueError("min_cell_count: EM adds up fractions of rows")
+        if not 0 <= self.alpha < np.inf:
+            raise ValueError("alpha: a number of at least 0")
+
+    def parameters(self, n_features):
+        """Return none: tables are checked when it is known which they are."""
+        return 0
+
+    def shows_small_cells(self):
+        """Tell whether fractions of rows are added up, which EM does."""
+        return self.missing == "em" and self.min_cell_count <= 1
 
     def memory(self, n_features):
         """Return a code and an indicator per label, and the tables of a round."""
@@ -77,12 +95,16 @@ class RowTablesParty(Party):
         self.codes, self.answered = None, set()
 
     def schedule(self):
-        """Labels, if they are not public; the number of rows; tables."""
+        """Labels, if they are not public; the number of rows; tables; EM."""
         if None in self.terms.states:
             yield "labels"
         yield "size"
+        yield "accept"
+        may = ("tables", "begin") if self.terms.missing == "em" else ("tables",)
+        while (yield may) == "tables":
+            pass
         while True:
-            yield "tables"
+            yield "expect"
 
     @operation(tells="the labels that occur in columns without declared states")
     def labels(self):
@@ -118,6 +140,11 @@ class RowTablesParty(Party):
         self.indicators = one_hot(self.codes, self.n_states)
         return self.hide(np.array([len(self.codes)]))
 
+    @operation(hears="the number of all rows", hears_kind="plaintext aggregate")
+    def accept(self, total):
+        """Hear how many rows tables are about, from a sum that nobody has made up."""
+        self.n_samples = int(round(self.reveal(total)[0]))
+
     @operation(
         tells="contingency tables of its rows",
         hears="which columns to count together",
@@ -132,6 +159,48 @@ class RowTablesParty(Party):
         counts = np.concatenate(parts)
         counts[counts < self.terms.min_cell_count] = 0
         return self.hide(counts)
+
+    @operation(
+        tells="tables of families, of those of its rows that have all entries",
+        hears="the parents of every column",
+        exact=True,
+    )
+    def begin(self, parents):
+        """Count what EM starts from."""
+        self.em = FamiliesEM(self._check_parents(parents), self.n_states)
+        return self.hide(self.em.complete_counts(self.codes))
+
+    @operation(
+        tells="expected tables of families and log-likelihood of its rows, by the "
+        "probabilities that the last sums give",
+        hears="the last sums",
+        hears_kind="plaintext aggregate",
+        exact=True,
+    )
+    def expect(self, total):
+        """One step of EM, from sums that nobody has made up."""
+        cpts = self.em.maximise(self.reveal(total), self.terms.alpha)
+        return self.hide(self.em.expected(cpts, self.codes))
+
+    def _check_parents(self, parents):
+        """Return the parents of every column, if they may be asked for."""
+        n_columns = len(self.n_states)
+        adjacency = np.zeros((n_columns, n_columns), dtype=bool)
+        try:
+            if len(parents) != n_columns:
+                raise ValueError
+            for child, found in enumerate(parents):
+                check_parents(child, found, range(n_columns))
+                adjacency[list(found), child] = True
+            check_dag(adjacency)
+        except (IndexError, TypeError, ValueError):
+            raise PartyRefusal("refused") from None
+        for child, found in enumerate(parents):
+            n_cells = prod(self.n_states[v] for v in (*found, child))
+            if len(found) > self.terms.max_parents or n_cells > MAX_CELLS:
+                raise PartyRefusal("refused")
+            self.check_table(n_cells, self.n_samples)
+        return [list(found) for found in parents]
 
     def _check_asked(self, asked):
         """Return bases and candidates; refuse what would show single rows."""
@@ -155,6 +224,7 @@ class RowTablesParty(Party):
             # the same table with other cells hidden, or other noise, would tell more
             if key in self.answered:
                 raise PartyRefusal("refused")
+            self.check_table(size, self.n_samples)
             self.answered.add(key)
             families.append(family)
             n_cells += size
@@ -197,8 +267,9 @@ def agree_on_states(federation):
                 "its states"
             )
         states.append(labels)
-    (n_samples,) = federation.secure_sum("size", {"states": states})
-    return states, int(round(n_samples))
+    total = federation.secure_sum("size", {"states": states})
+    federation.call("accept", {"total": total})
+    return states, int(round(total[0]))
 
 
 def sum_tables(federation):

@@ -40,12 +40,7 @@ class TableScores(LocalScores):
         """Ask for all tables that scores need, in as few rounds as they take."""
         requests = [([child, *parents], found) for child, parents, found in asked]
         if not self.tables.consistent:
-            smaller = (
-                ([u for u in parents if u != v], [child])
-                for child, parents, _ in asked
-                for v in (None, *parents)
-            )
-            requests = chain(requests, smaller)
+            requests = chain(requests, ((parents, [v]) for v, parents, _ in asked))
         self.tables.fetch(requests)
 
     def score(self, child, parents, within=None):
@@ -54,42 +49,64 @@ class TableScores(LocalScores):
         if key not in self._known:
             table = self.tables([child, *parents], within)
             before = sum(v < child for v in parents)
-            self._known[key] = int(self._scores([table], before)[0])
+            self._known[key] = int(self._scores(table[np.newaxis], before + 1)[0])
         return self._known[key]
 
     def removed(self, child, parents):
         """Return the scores without each of the parents."""
         family = [child, *parents]
-        return np.array(
-            [self.score(child, [u for u in parents if u != v], family) for v in parents]
-        )
+        if self.tables.consistent:
+            return np.array(
+                [
+                    self.score(child, [u for u in parents if u != v], family)
+                    for v in parents
+                ]
+            )
+        table = self.tables(family)[np.newaxis]
+        now = self.score(child, parents)
+        return np.array([now - self._gains(table, family, v)[0] for v in parents])
 
     def added(self, child, parents, candidates):
         """Return the scores with each of some candidates as one more parent."""
         self.fetch([(child, parents, candidates)])
         known, groups = self._known, {}
+        consistent = self.tables.consistent
+        if not consistent:
+            now, known = self.score(child, parents), {}
         keys = [(child, tuple(sorted((*parents, v)))) for v in candidates]
-        for key in keys:
+        for v, key in zip(candidates, keys):
             if key not in known:
-                table = self.tables([child, *key[1]])
+                family = [child, *key[1]]
+                table = self.tables(family)
                 # tables that look alike are scored together
-                before = sum(u < child for u in key[1])
-                groups.setdefault((before, table.shape), []).append((key, table))
-        for (before, _), group in groups.items():
-            found = self._scores([table for _, table in group], before)
-            known.update(zip((key for key, _ in group), found.tolist()))
+                axes = [1 + sum(u < w for u in family) for w in (child, v)]
+                like = axes[0], None if consistent else axes[1], table.shape
+                groups.setdefault(like, []).append((key, table, family, v))
+        for group in groups.values():
+            found, tables, (family, *_), (v, *_) = zip(*group)
+            tables = np.stack(tables)
+            if consistent:
+                scores = self._scores(tables, 1 + sum(u < child for u in family))
+            else:
+                scores = now + self._gains(tables, family, v)
+            known.update(zip(found, scores.tolist()))
         return np.array([known[key] for key in keys])
 
+    def _gains(self, tables, family, v):
+        """Return what one of the parents gains, compared on the same rows.
+
+        Tables that lack rows, each of them others, do not compare with each other.
+        """
+        child = family[0]
+        axis, summed = (1 + sum(u < w for u in family) for w in (child, v))
+        smaller = tables.sum(axis=summed, dtype=np.int64)
+        return self._scores(tables, axis) - self._scores(smaller, axis - (v < child))
+
     def _scores(self, tables, axis):
-        """Score tables of one shape; their child is at the given axis."""
-        counts = np.stack(tables)
-        if not self.tables.consistent:
-            # as if the rows that a table lacks were like those that it has
-            total = counts.sum(axis=tuple(range(1, counts.ndim)), keepdims=True)
-            counts = counts * (self.n_samples / np.maximum(total, 1))
-        n_states = counts.shape[axis + 1]
-        n_before = int(np.prod(counts.shape[1 : axis + 1]))
-        counts = counts.reshape(len(tables), n_before, n_states, -1)
+        """Score stacked tables of one shape; their child is at the given axis."""
+        n_states = tables.shape[axis]
+        n_before = int(np.prod(tables.shape[1:axis]))
+        counts = tables.reshape(len(tables), n_before, n_states, -1)
         totals = counts.sum(axis=2, dtype=None if counts.dtype.kind == "f" else int)
         n_configurations = totals[0].size
         if counts.dtype.kind != "f" and self.n_samples < _MAX_LOOKUP:

@@ -31,10 +31,13 @@ class AskedTables:
     consistent : bool, default=True
         Whether tables agree on the variables that they have in common. Then those that
         follow from a larger one by summation are not asked for.
+    max_cells : int, default=65536
+        Cells of the largest table.
     """
 
-    def __init__(self, n_states, count, consistent=True):
+    def __init__(self, n_states, count, consistent=True, max_cells=MAX_CELLS):
         self.n_states, self.consistent = list(n_states), consistent
+        self.max_cells = min(max_cells, MAX_CELLS)
         self._count, self._kept, self._larger = count, {}, {}
 
     @classmethod
@@ -57,7 +60,7 @@ class AskedTables:
     def fits(self, variables):
         """Tell which further variables leave a table that is not too large."""
         n_cells = prod(self.n_states[v] for v in variables)
-        return n_cells * np.array(self.n_states) <= MAX_CELLS
+        return n_cells * np.array(self.n_states) <= self.max_cells
 
     def fetch(self, requests):
         """Count the tables of bases with each of some candidates.

@@ -65,6 +65,27 @@ def test_tables_as_large_as_the_rows_are_refused():
             session.secure_sum("tables", {"asked": np.array([[0, 1]])})
 
 
+def test_sites_answer_for_no_table_with_more_cells_than_rows():
+    states = [list(range(10))] * 3
+    for limit in (1.0, np.inf):
+        with federation(states=states) as session:
+            agree_on_states(session)
+            for host in session._hosts.values():
+                host._party.max_cells_per_row = limit
+            if limit == 1.0:
+                with pytest.raises(PartyError, match="more cells"):
+                    sum_tables(session)([([0], [1])])
+            else:
+                assert sum_tables(session)([([0], [1])]).sum() == 90
+
+
+def test_a_number_of_rows_that_is_made_up_is_refused():
+    with federation() as session:
+        session.secure_sum("size", {"states": [[0, 1]] * 3})
+        with pytest.raises(PartyError):
+            session.call("accept", {"total": np.array([1e9])})
+
+
 def test_states_that_were_declared_cannot_be_replaced():
     with federation() as session:
         total = session.secure_sum("size", {"states": [[0], [0], [0]]})
@@ -104,3 +125,11 @@ def test_sites_give_the_network_of_the_same_rows_in_process(tmp_path):
     assert remote.network_.nodes == ("ward", "died")
     assert remote.n_samples_ == len(data[0])
     assert np.isfinite(remote.score(rows))
+    texts = site_files()
+    texts["west"] = texts["west"].replace("min_cell_count = 1", "min_cell_count = 5")
+    rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward", "died"])
+    strict = FederatedBayesianNetwork("ges").fit(rows)
+    # as one of the site files asks for, whatever the estimator says
+    assert any("fewer than 5 rows" in note for note in strict.ledger_.notes)
+    with pytest.raises(ValueError, match="fractions of rows"):
+        FederatedBayesianNetwork("ges", missing="em").fit(rows)
