@@ -1,12 +1,13 @@
 """The ledger: every message of a fit, and in plain words who learnt what from it."""
 
 import hashlib
+import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import Any
 
-from skprivbn.privacy import DistributedNoise
+from skprivbn.privacy import DistributedNoise, zcdp_epsilon
 
 __all__ = [
     "COORDINATOR",
@@ -69,6 +70,37 @@ class _Knowledge:
     what: str
     kind: str
     epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class Release:
+    """Something that noise covers.
+
+    Attributes
+    ----------
+    what : str
+        In plain words.
+    noise : DistributedNoise or CountMechanism
+        On each number.
+    protects : {"rows", "individuals"}
+        Whom it hides.
+    epsilon, delta, rho : float
+        What all of it costs; `rho` is None for Laplace noise.
+    """
+
+    what: str
+    noise: Any
+    protects: str
+    epsilon: float
+    delta: float
+    rho: float | None
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return the epsilon that holds at another delta."""
+        known = [self.epsilon] if delta >= self.delta else [math.inf]
+        if self.rho is not None:
+            known.append(zcdp_epsilon(self.rho, delta))
+        return min(known)
 
 
 class LedgerTable:
@@ -138,6 +170,8 @@ class Ledger:
         Number of round trips between the coordinator and the parties.
     transcript_hash : str
         SHA-256 over all messages, as hexadecimal digits.
+    releases : list of Release
+        What noise covers, with the noise itself, which is public.
 
     Examples
     --------
@@ -155,6 +189,7 @@ class Ledger:
     notes: list = field(default_factory=list)
     n_rounds: int = 0
     transcript_hash: str = hashlib.sha256(b"").hexdigest()
+    releases: list = field(default_factory=list, repr=False)
     _knowledge: list = field(default_factory=list, repr=False)
 
     def record(
@@ -237,6 +272,7 @@ class Ledger:
         self.transcript_hash = hashlib.sha256(joined).hexdigest()
         for text in other.notes:
             self.note(text)
+        self.releases += other.releases
         self._knowledge += [f for f in other._knowledge if f not in self._knowledge]
 
     @property
@@ -318,7 +354,9 @@ class Ledger:
         )
 
 
-def declare_noise(ledger: Ledger, noise: DistributedNoise, what: str) -> None:
+def declare_noise(
+    ledger: Ledger, noise: DistributedNoise, what: str, protects: str = "rows"
+) -> None:
     """Enter a release under noise that the parties made together.
 
     Parameters
@@ -327,7 +365,11 @@ def declare_noise(ledger: Ledger, noise: DistributedNoise, what: str) -> None:
     noise : DistributedNoise
     what : str
         What was released, in plain words.
+    protects : {"rows", "individuals"}, default="rows"
+        Whom the noise hides.
     """
+    cost = noise.epsilon, noise.delta, noise.rho
+    ledger.releases.append(Release(what, noise, protects, *cost))
     ledger.learns(COORDINATOR, what, "noisy release", epsilon=noise.epsilon)
     table = ", ".join(f"{epsilon:.3g}" for epsilon in noise.epsilon_with_colluders())
     ledger.note(f"epsilon against 0, 1, 2, ... colluding parties: {table}")

@@ -13,6 +13,7 @@ from sklearn.callback import CallbackSupportMixin
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
+from skprivbn.federation._ledger import Release
 from skprivbn.graphical_model._bins import check_bins
 from skprivbn.graphical_model._combinations import check_combinations
 from skprivbn.graphical_model._counting import Contribution, resolve_cliques
@@ -515,7 +516,12 @@ class DPCGMLearner(
             plan.units,
         )
         epsilon = None if plan.noise is None else self.epsilon
-        ledger = single_holder_ledger(partition.names, epsilon)
+        release = None
+        if epsilon is not None:
+            protects = "individuals" if self.contribution else "rows"
+            cost = epsilon, self.delta, plan.rho
+            release = Release(plan.what, plan.noise, protects, *cost)
+        ledger = single_holder_ledger(partition.names, epsilon, release)
         return plan.from_one(holder), ledger
 
     def _ask_parties(self, plan, partition, states):

@@ -59,8 +59,20 @@ class OneHolder:
         return counts if self.noise is None else self.noise.release(counts)
 
 
-def single_holder_ledger(parties, epsilon=None):
-    """Ledger of a fit without messages: what the result tells whoever sees it."""
+def single_holder_ledger(parties, epsilon=None, release=None):
+    """Ledger of a fit without messages: what the result tells whoever sees it.
+
+    Parameters
+    ----------
+    parties : tuple of str
+    epsilon : float, default=None
+    release : Release, default=None
+        What noise covers.
+
+    Returns
+    -------
+    ledger : Ledger
+    """
     ledger = Ledger(parties=parties)
     ledger.note("one holder: no message is sent, the noise is drawn by OpenDP")
     if epsilon is None:
@@ -72,4 +84,6 @@ def single_holder_ledger(parties, epsilon=None):
             "noisy release",
             epsilon=epsilon,
         )
+    if release is not None:
+        ledger.releases.append(release)
     return ledger

@@ -24,6 +24,7 @@ from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.graphical_model._release import MAX_CELLS
 from skprivbn.partition import RemoteResults
+from skprivbn.privacy._uncounted import note_exact_score
 from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
@@ -118,7 +119,8 @@ class RandomFieldQueries:
         """Return the mean log-probability per row.
 
         The score is an exact function of the rows. If they are private themselves,
-        use :func:`skprivbn.privacy.private_score`.
+        use :func:`skprivbn.privacy.private_score`; with a limited accountant, a warning
+        says so once.
 
         Parameters
         ----------
@@ -137,6 +139,7 @@ class RandomFieldQueries:
         if hasattr(X, "federate"):
             total, n_rows = add_scores(self, X, sample_weight, **_CHECKS)
             return total / n_rows
+        note_exact_score(self)
         return float(np.average(self._row_scores(X), weights=sample_weight))
 
     def predict_proba(self, X: TableLike) -> list[np.ndarray] | RemoteResults:

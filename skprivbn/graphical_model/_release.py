@@ -286,7 +286,12 @@ def release_tables(federation, noise):
     """
     noise.check_survivors(len(federation.active))
     values = open_sum(federation, "tables")
-    declare_noise(federation.ledger, noise, "contingency tables of all rows")
+    declare_noise(
+        federation.ledger,
+        noise,
+        "contingency tables of all rows",
+        federation.terms.protects,
+    )
     return values
 
 

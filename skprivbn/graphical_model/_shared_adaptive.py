@@ -151,6 +151,7 @@ class SeveralHolders:
             federation.ledger,
             noise,
             "one-way tables; in rounds, distances of tables to a model, and tables",
+            federation.terms.protects,
         )
 
     def one_way(self):

@@ -241,5 +241,6 @@ def release_tree(federation, noise, sizes, budget):
         federation.ledger,
         noise,
         "contingency tables of all pairs of columns, and those of a tree again",
+        federation.terms.protects,
     )
     return edges, counts

@@ -1,5 +1,6 @@
 """Pictures of networks, of what parties sent, and of what privacy costs."""
 
+from skprivbn.inspection._audit_display import AuditDisplay
 from skprivbn.inspection._curves import ConvergenceDisplay, PrivacyUtilityDisplay
 from skprivbn.inspection._dag_display import DAGDisplay
 from skprivbn.inspection._ledger_display import LedgerDisplay
@@ -10,6 +11,7 @@ from skprivbn.inspection._privacy_report import privacy_report
 from skprivbn.inspection._table_errors import ExpectedErrorDisplay
 
 __all__ = [
+    "AuditDisplay",
     "ConvergenceDisplay",
     "DAGDisplay",
     "ExpectedErrorDisplay",

@@ -104,6 +104,18 @@ class Record:
         return self.cost is not None and self.cost.epsilon < float("inf")
 
     @property
+    def releases(self):
+        """What noise covers; ledgers of older versions do not say."""
+        return getattr(self.ledger, "releases", [])
+
+    @property
+    def protects_persons(self):
+        """Whether all noise hides persons, whatever the number of their rows."""
+        return bool(self.releases) and all(
+            release.protects == "individuals" for release in self.releases
+        )
+
+    @property
     def tells_exact_values(self):
         """Whether somebody read values that the noise does not cover."""
         return any(fact.kind in READABLE for fact in self.facts)

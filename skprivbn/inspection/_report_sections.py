@@ -13,6 +13,7 @@ from skprivbn.inspection._report_words import (
     KIND_WORDS,
     LIMITS,
     NOTE_TOPICS,
+    PERSON_LIMIT,
     READABLE,
     STRENGTH,
     glossary_of,
@@ -223,6 +224,7 @@ def privacy_budget(record):
             ("Spent so far", f"epsilon = {spent.epsilon:g}, {n_releases} release(s)"),
             ("Left", f"epsilon = {left.epsilon:g}"),
         ]
+    parts = [_release(release) for release in record.releases]
     # The best test between two neighbours, at even odds, succeeds no more often.
     chance = min(expit(epsilon) + delta * expit(-epsilon), 1.0)
     # Rounded up, so that "at most" stays true.
@@ -234,7 +236,35 @@ def privacy_budget(record):
         "time."
     )
     chart = scale(chance, label=f"Chance of guessing right: at most {percent:g} %")
-    return section(*heading, facts_table(rows), *notes, tag("p", words), chart)
+    return section(*heading, facts_table(rows), *parts, *notes, tag("p", words), chart)
+
+
+def _release(release):
+    """Say by which noise something is covered, whom it hides, and how well."""
+    noise = release.noise
+    mechanism = {
+        "laplace": f"discrete Laplace, scale {noise.scale:.4g}",
+        "gaussian": f"discrete Gaussian, sigma {noise.scale:.4g}",
+    }[noise.kind]
+    unit = {
+        "rows": "one row, added or removed",
+        "individuals": "one person with all their rows, added or removed",
+    }[release.protects]
+    rows = [
+        ("Released with noise", release.what),
+        ("Noise on every number", mechanism),
+        ("One of them changes these by at most", f"{noise.sensitivity:.4g}"),
+        ("What is hidden", unit),
+        *(
+            (f"Epsilon at delta = {delta:g}", f"{release.epsilon_at(delta):.3g}")
+            for delta in (1e-9, 1e-6, 1e-3)
+        ),
+        (
+            "Taken to be public",
+            "names of columns and parties, bounds or states, and all parameters",
+        ),
+    ]
+    return facts_table(rows)
 
 
 def accuracy(record):
@@ -261,7 +291,8 @@ def accuracy(record):
 
 def limits(record):
     """Say what the page does not promise."""
-    items = [DP_LIMITS[record.has_noise], *LIMITS]
+    of_persons = record.has_noise and record.protects_persons
+    items = [PERSON_LIMIT if of_persons else DP_LIMITS[record.has_noise], *LIMITS]
     if record.is_simulation:
         words = (
             "All parties lived in one program, which could read everything. For real "

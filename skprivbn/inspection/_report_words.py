@@ -96,6 +96,14 @@ LIMITS = (
     ),
 )
 
+#: in place of the first of the next, where `individual` was given
+PERSON_LIMIT = (
+    "The noise protects one person.",
+    "All rows of a person count as one, if they are with one party and carry one name. "
+    "A household is protected less. Facts about the group as a whole are not hidden: "
+    "finding them is the purpose.",
+)
+
 DP_LIMITS = {
     True: (
         "The noise protects one row.",

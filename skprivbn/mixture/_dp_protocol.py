@@ -459,7 +459,12 @@ def run_private_em(federation, progress):
     """
     terms = federation.terms
     noise = terms.noise(terms.bounds.shape[1], len(federation.roster))
-    declare_noise(federation.ledger, noise, "the mixture and the sums of all rounds")
+    declare_noise(
+        federation.ledger,
+        noise,
+        "the mixture and the sums of all rounds",
+        federation.terms.protects,
+    )
     progress.begin_run(0)
     if terms.uses_cells:
         total = federation.secure_sum("noisy_cells")

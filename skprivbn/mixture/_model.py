@@ -17,6 +17,7 @@ from skprivbn.mixture._gaussian_steps import (
     weighted_log_density,
 )
 from skprivbn.partition import RemoteResults
+from skprivbn.privacy._uncounted import note_exact_score
 from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import validate_table
@@ -154,6 +155,7 @@ class FittedMixtureMixin(DensityMixin):
         if hasattr(X, "federate"):
             total, n_samples = self._log_likelihood(X, sample_weight)
             return total / n_samples
+        note_exact_score(self)
         return float(np.average(self.score_samples(X), weights=sample_weight))
 
     def bic(self, X: TableLike) -> float:
@@ -192,6 +194,7 @@ class FittedMixtureMixin(DensityMixin):
         if hasattr(X, "federate"):
             check_is_fitted(self)
             return add_scores(self, X, sample_weight, **_CHECKS)
+        note_exact_score(self)
         likelihoods = self.score_samples(X)
         return float(likelihoods.sum()), len(likelihoods)
 

@@ -297,7 +297,12 @@ def _noisy_quantiles(federation, levels):
     noise.check_survivors(len(federation.active))
     counts = federation.secure_sum("noisy_histogram").reshape(len(low), N_CELLS)
     counts = counts / federation.terms.unit
-    declare_noise(federation.ledger, noise, "noisy histograms of all features")
+    declare_noise(
+        federation.ledger,
+        noise,
+        "noisy histograms of all features",
+        federation.terms.protects,
+    )
     std = noise.std / federation.terms.unit
     warn_of_noise(3 * np.sqrt(N_CELLS) * std, counts.sum(axis=1).min())
     # Cumulative counts as the nearest distribution function: rising, from 0.

@@ -309,7 +309,10 @@ def _collect_noisy(federation, second):
     noise.check_survivors(len(federation.active))
     values = federation.secure_sum("noisy_moments") / unit**2
     declare_noise(
-        federation.ledger, noise, "noisy count, sums and products of all rows"
+        federation.ledger,
+        noise,
+        "noisy count, sums and products of all rows",
+        federation.terms.protects,
     )
     warn_of_noise(3 * noise.std / unit**2, values[0])
     n = max(values[0], 1.0)

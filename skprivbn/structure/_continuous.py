@@ -10,6 +10,7 @@ from sklearn.utils.validation import (
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.partition import RemoteResults
+from skprivbn.privacy._uncounted import note_exact_score
 from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._saved_version import SavedVersionMixin
@@ -124,6 +125,7 @@ class NetworkMixin(SavedVersionMixin):
         if hasattr(X, "federate"):
             total, n_rows = self._add_scores(X, sample_weight)
             return total / n_rows
+        note_exact_score(self)
         return float(np.average(self._row_scores(X), weights=sample_weight))
 
     def sample(

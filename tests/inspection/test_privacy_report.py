@@ -161,6 +161,27 @@ def test_noise_and_its_absence_are_told_apart(model):
         assert "may tell about a person" in page.text("limits")
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_every_release_is_said_with_its_noise_and_whom_it_hides():
+    X, person = np.zeros((40, 2)), np.arange(40) // 4
+    options = {"epsilon": 1.0, "delta": 1e-6, "bounds": (0, 1)}
+    rows = FederatedStandardScaler(**options).fit(X, party=person % 3)
+    budget = read(rows).text("budget")
+    assert "discrete Gaussian, sigma" in budget
+    assert "one row, added or removed" in budget
+    assert "Epsilon at delta = 1e-06 1 " in budget
+    (release,) = rows.ledger_.releases
+    # less delta, more epsilon
+    assert release.epsilon_at(1e-9) > release.epsilon_at(1e-6) == 1.0
+    persons = FederatedStandardScaler(**options)
+    persons.fit(X, party=person % 3, individual=person)
+    page = read(persons)
+    assert "one person with all their rows" in page.text("budget")
+    assert "The noise protects one person" in page.text("limits")
+    field = DPCGMLearner("mst", states=[2, 2], epsilon=1.0).fit(X.astype(int))
+    assert "discrete Laplace, scale" in read(field).text("budget")
+
+
 def test_to_a_file(tmp_path):
     model = fitted(Ledger(parties=("Zürich", "Łódź")))
     assert privacy_report(model, tmp_path / "report.html") is None
@@ -265,7 +286,8 @@ def test_budget_of_the_accountant():
 
 def test_epsilon_left_with_colluders():
     class Noise:
-        epsilon = 1.0
+        kind, scale, sensitivity = "laplace", 1.0, 1
+        epsilon, delta, rho = 1.0, 0.0, None
 
         def epsilon_with_colluders(self):
             return [1.0, 2.5, 4.6e8, np.inf]

@@ -52,8 +52,8 @@ def test_a_sound_estimator_passes_and_a_broken_one_is_caught():
     )
     assert found.epsilon <= 1.0
     assert found.n_failed == (0, 0)
-    # four probabilities, and whether the fit raises
-    assert len(found.bounds) == 5
+    # four probabilities, all of them together, and whether the fit raises
+    assert len(found.bounds) == 6
     found = audit_estimator(
         TenthOfTheNoise(), ROWS, ONE_MORE, confidence=0.9, **options
     )
@@ -71,6 +71,21 @@ def test_audits_charge_nobody():
     model = NoisyHistogram(accountant=accountant)
     found = audit_estimator(model, ROWS, ONE_MORE, n_trials=4)
     assert found.n_trials == 4 and accountant.history == ()
+
+
+class ManyNoisyCounts(NoisyHistogram):
+    """Claims for one of its counts what holds for each, and not for all."""
+
+    def fit(self, X, y=None):
+        noise = np.random.default_rng().laplace(0, 1 / self.epsilon, 20)
+        self.counts_ = np.count_nonzero(X == 3) + noise
+        return self
+
+
+def test_many_numbers_tell_more_together():
+    found = audit_estimator(ManyNoisyCounts(), ROWS, ONE_MORE, n_trials=400)
+    together = found.bounds.pop("all numbers together")
+    assert together > 1.0 >= max(found.bounds.values())
 
 
 def test_many_numbers_share_the_error():

@@ -249,6 +249,7 @@ def collect_noisy_moments(federation):
         federation.ledger,
         noise,
         "moments of all rows, clipped to the bounds, with noise",
+        federation.terms.protects,
     )
     moments = terms.grid(n_features).read(total, noise.std)
     d = len(moments.mean)
