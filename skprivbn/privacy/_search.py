@@ -43,6 +43,7 @@ from skprivbn.privacy._scores import (
     weight_sum,
 )
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
+from skprivbn.privacy._trials import best_of_trials, cost_of_trials
 from skprivbn.utils import tell_progress
 from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import (
@@ -102,9 +103,14 @@ class PrivateSearchCV(
     accountant : PrivacyAccountant, default=None
         Is charged. Candidates whose own `accountant` is None charge it too. None means
         the estimator's accountant, if it has one.
-    method : {"noisy_scores", "report_noisy_max"}, default="noisy_scores"
+    method : {"noisy_scores", "report_noisy_max", "random_trials"}, \
+            default="noisy_scores"
         Release all scores with noise and take the best; or release only which
-        candidate wins, with noise that does not grow with their number.
+        candidate wins, with noise that does not grow with their number. With
+        "random_trials" the fits of candidates that lose cost nothing either: a secret
+        number of candidates, drawn at random, are tried, and the best costs twice what
+        one fit or score costs [1]_. For one holder, and ``delta=0``; whoever sees how
+        long it takes guesses how many there were.
     scoring : callable, default=None
         ``scoring(estimator, X, y)`` returns one number per row. None means the
         log-likelihood.
@@ -118,6 +124,9 @@ class PrivateSearchCV(
     max_weight : int, default=1
         Public bound of the weight of a row in the scores, or of all rows of one
         `individual` together: those of individuals with more count less.
+    n_trials : float, default=None
+        For "random_trials": how many are expected. None means as many as there are
+        candidates.
     refit : bool, default=True
         Fit the best candidate on all rows, at its cost.
     n_jobs : int, default=None
@@ -155,6 +164,11 @@ class PrivateSearchCV(
     --------
     private_score : Noisy score of one fitted model.
 
+    References
+    ----------
+    .. [1] N. Papernot, T. Steinke (2022). Hyperparameter tuning with Renyi differential
+       privacy. ICLR.
+
     Examples
     --------
     The mixtures here are not private themselves, hence the warning:
@@ -182,10 +196,11 @@ class PrivateSearchCV(
         "epsilon": [Interval(Real, 0, None, closed="neither")],
         "delta": [Interval(Real, 0, 1, closed="left")],
         "accountant": [PrivacyAccountant, None],
-        "method": [StrOptions({"noisy_scores", "report_noisy_max"})],
+        "method": [StrOptions({"noisy_scores", "report_noisy_max", "random_trials"})],
         "scoring": [callable, None],
         "cv": [Interval(RealNotInt, 0, 1, closed="neither"), "cv_object"],
         "max_weight": [Interval(Integral, 1, None, closed="left")],
+        "n_trials": [Interval(Real, 1, None, closed="left"), None],
         "refit": ["boolean"],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
@@ -204,6 +219,7 @@ class PrivateSearchCV(
         scoring: Callable | None = None,
         cv: Any = 0.25,
         max_weight: int = 1,
+        n_trials: float | None = None,
         refit: bool = True,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -218,6 +234,7 @@ class PrivateSearchCV(
         self.scoring = scoring
         self.cv = cv
         self.max_weight = max_weight
+        self.n_trials = n_trials
         self.refit = refit
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -252,10 +269,19 @@ class PrivateSearchCV(
         persons = check_individual(params.get("individual"), n_rows)
         weights = check_weights(params.get("sample_weight"), n_rows, self.max_weight)
         weights = bounded_weights(weights, persons, self.max_weight)
+        if self.method == "random_trials" and params.get("party") is not None:
+            raise ValueError(
+                "method='random_trials' keeps its trials secret, and several parties "
+                "would all see them: use another method with party="
+            )
         fit_params, split_params = self._route(X, params)
         splits = private_splits(self.cv, X, y, persons, **split_params)
 
         shared = find_accountant(self.estimator, self.accountant, candidates)
+        data = X, y, weights, fit_params
+        if self.method == "random_trials":
+            costs = self._choose_by_trials(candidates, data, splits, choice, shared)
+            return self._finish(candidates, costs, X, y, fit_params, shared)
         cost = self.epsilon, self.delta, choice.rho
         what = f"choice among {len(candidates)} candidates"
         costs = [check_accountant(shared, *cost, what).spend(*cost, what)]
@@ -263,7 +289,7 @@ class PrivateSearchCV(
         fits = [
             delayed(_fit_and_sum)(
                 make_candidate(self.estimator, candidate, shared),
-                (X, y, weights, fit_params),
+                data,
                 (train, test),
                 choice.bounds,
                 self.scoring,
@@ -281,14 +307,44 @@ class PrivateSearchCV(
         self.cv_results_ = parameter_table(candidates) | scores
         if "mean_test_score" in scores:
             self.best_score_ = float(scores["mean_test_score"][self.best_index_])
-        self.best_params_ = candidates[self.best_index_]
         self.n_splits_ = len(splits)
+        costs += fit_costs
+        return self._finish(candidates, costs, X, y, fit_params, shared)
+
+    def _finish(self, candidates, costs, X, y, fit_params, shared):
+        """Fit the winner on all rows, and add up what everything cost."""
+        self.best_params_ = candidates[self.best_index_]
         if self.refit:
             best = make_candidate(self.estimator, self.best_params_, shared)
             self.best_estimator_ = _fit(best, X, y, fit_params)
             costs.append(cost_of_fit(self.best_estimator_))
-        self.privacy_spent_ = sum_of_costs([*costs, *fit_costs])
+        self.privacy_spent_ = sum_of_costs(costs)
         return self
+
+    def _choose_by_trials(self, candidates, data, splits, choice, shared):
+        """Set the winner of a secret number of trials; return their cost."""
+        ((train, test),) = splits
+        cost = cost_of_trials(self.estimator, candidates, self.epsilon)
+        what = f"the best of random trials of {len(candidates)} candidates"
+        if math.isinf(cost.epsilon):
+            warn_of_exact_fits(self.estimator, shared)
+        else:
+            check_accountant(shared, *cost, None, what).spend(*cost, None, what)
+        weight = weight_sum(data[2][test])
+
+        def run(model):
+            split = train, test
+            total, _ = _fit_and_sum(model, data, split, choice.bounds, self.scoring)
+            return model, choice.scores.release([total], weight)[0][0]
+
+        expected = len(candidates) if self.n_trials is None else self.n_trials
+        index, score = best_of_trials(self.estimator, candidates, expected, run)
+        self.best_index_, self.best_score_ = index, float(score)
+        rank = np.full(len(candidates), 2, dtype=np.int32)
+        rank[index] = 1
+        self.cv_results_ = parameter_table(candidates) | {"rank_test_score": rank}
+        self.n_splits_ = 1
+        return [cost]
 
     def _warn_if_exact(self, costs, accountant):
         if any(math.isinf(cost.epsilon) for cost in costs):
@@ -302,11 +358,25 @@ class PrivateSearchCV(
                     "method='report_noisy_max' uses Laplace noise: set delta=0"
                 )
             return NoisyMax(self.epsilon, bounds, self.max_weight)
+        if self.method == "random_trials":
+            self._check_trials()
+            n_candidates = 1
         return NoisyRanking(
             NoisyScores.for_budget(
                 self.epsilon, self.delta, bounds, n_candidates, self.max_weight
             )
         )
+
+    def _check_trials(self):
+        if self.delta > 0:
+            raise ValueError(
+                "method='random_trials' is accounted for with pure epsilon: set delta=0"
+            )
+        if isinstance(self.cv, Integral) or not isinstance(self.cv, Real):
+            raise ValueError(
+                "method='random_trials' holds out rows once: set cv to a fraction, as "
+                "0.25"
+            )
 
     def _check_rows(self, n_rows, y):
         if n_rows < 2:
