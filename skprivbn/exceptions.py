@@ -71,9 +71,16 @@ class PartyError(RuntimeError):
         "garbage": "its answer could not be decoded",
         "refused": "it refuses this operation now (out of turn, or not allowed there)",
         "not-allowed": "its site file does not allow this estimator or backend",
+        "not-ready": "its site file or the policy of its kit cannot be used: people "
+        "there find out why with 'site-policy --check', or in skprivbn_errors.log",
+        "not-valid-now": "a certificate is not valid at its time: it has expired, or "
+        "the site's clock is wrong",
         "unknown-peer": "its site file does not name all of these sites as its peers, "
         "or a certificate is not the one it names",
-        "unknown-dataset": "it has no such dataset, or not with these columns",
+        "unknown-dataset": "it has no such dataset, or not with these columns, or not "
+        "for this researcher",
+        "pending": "a person there has to approve the question first, and has not yet",
+        "denied": "a person there has denied the question",
         "invalid-data": "its data do not fit what the estimator needs",
         "too-few-rows": "it holds fewer rows than its minimum",
         "too-few-parties": "the roster is smaller than its minimum",

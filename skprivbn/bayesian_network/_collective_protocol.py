@@ -77,7 +77,7 @@ class CollectiveTerms(ColumnsTerms):
             if values is not None and len(values) != len(self.owners):
                 raise ValueError("names, states, parents: one for each column")
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return none: tables are checked when it is known which they are."""
         return 0
 

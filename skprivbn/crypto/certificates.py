@@ -15,7 +15,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from skprivbn.crypto.sealing import _framed
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["check_voucher", "fingerprint", "vouch"]
+__all__ = ["NotValidNowError", "check_voucher", "fingerprint", "name_of", "vouch"]
+
+
+class NotValidNowError(ProtocolError):
+    """A certificate has expired or is not valid yet, or a clock is wrong."""
+
 
 _LABEL = b"skprivbn site identity"
 _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=32)
@@ -50,7 +55,7 @@ def vouch(certificate, private_key, identity, job):
     return {"certificate": certificate, "identity": identity, "signature": signature}
 
 
-def check_voucher(voucher, root, name, job, now):
+def check_voucher(voucher, root, name, job, now, holder="site"):
     """Return the identity that a voucher is for, or raise ProtocolError.
 
     Parameters
@@ -60,11 +65,13 @@ def check_voucher(voucher, root, name, job, now):
     root : bytes
         Certificate of the project's root, in PEM format, from the own startup kit.
     name : str
-        The site that the voucher must be of.
+        The site, or person, that the voucher must be of.
     job : str
         What it must be for.
     now : datetime
         With time zone; certificates must be valid at this time.
+    holder : {"site", "person"}, default="site"
+        Who may hold such a certificate.
 
     Returns
     -------
@@ -80,17 +87,32 @@ def check_voucher(voucher, root, name, job, now):
     except (ValueError, TypeError, InvalidSignature):
         raise ProtocolError("a certificate was not issued by the root") from None
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-        raise ProtocolError("a certificate is not valid now")
+        raise NotValidNowError("a certificate is not valid now")
     if _common_name(certificate) != name:
         raise ProtocolError("a certificate is another site's")
-    if (holder := _kind(certificate)) != "site":
-        raise ProtocolError(f"a certificate is a {holder}'s, not a site's")
+    if (found := _kind(certificate)) != holder:
+        raise ProtocolError(f"a certificate is a {found}'s, not a {holder}'s")
     _check_signature(
         certificate.public_key(),
         voucher["signature"],
         _framed(_LABEL, job.encode(), name.encode(), voucher["identity"]),
     )
     return voucher["identity"]
+
+
+def name_of(certificate):
+    """Return the common name in a certificate.
+
+    Parameters
+    ----------
+    certificate : bytes
+        In PEM format.
+
+    Returns
+    -------
+    name : str
+    """
+    return _common_name(_load(certificate))
 
 
 def fingerprint(certificate):

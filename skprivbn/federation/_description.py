@@ -119,7 +119,7 @@ class DescriptionTerms(Terms):
         cells = n_features * max(N_CELLS * max(len(self.levels), 1), len(MAGNITUDES))
         return 2 * n_features, cells + sum(self.column_sizes()) + tables
 
-    def parameters(self, n_features: int) -> int:
+    def n_parameters(self, n_features: int) -> int:
         """Return how many numbers are told."""
         told = sum(len(labels or []) for labels in self.states)
         told += sum(prod(shape) for shape in self.table_shapes())

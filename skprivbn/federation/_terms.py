@@ -197,7 +197,7 @@ class Terms:
             None means that the protocol releases exact results.
         """
 
-    def parameters(self, n_features: int) -> int:
+    def n_parameters(self, n_features: int) -> int:
         """Return how many exact numbers about the rows a session tells.
 
         A site compares them with its rows: as many numbers as rows are the rows.

@@ -148,7 +148,7 @@ class MixedTerms(MomentsTerms):
         each = (tables if self.drawn else 1) + 2
         return survey + 2 * MAX_REGRESSIONS + each * self.max_iter + release
 
-    def parameters(self, n_features: int) -> int:
+    def n_parameters(self, n_features: int) -> int:
         """Return coefficients, variances of effects, and effects of public labels."""
         n_effects = sum(map(len, self.term_columns))
         n_labels = sum(map(len, self.clusters or []))

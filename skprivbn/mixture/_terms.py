@@ -58,7 +58,7 @@ class MixtureTerms(Terms):
                 "n_components and n_init must be positive, max_iter not negative"
             )
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return those of the mixture."""
         n, d = self.n_components, n_features
         covariances = {

@@ -75,7 +75,7 @@ class HistogramTerms(Terms):
         """Return the range, a coarse and a fine search, and the result."""
         return 4
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return the quantiles."""
         return self.n_levels * n_features
 

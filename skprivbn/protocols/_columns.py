@@ -145,7 +145,7 @@ class ScoreTerms(ColumnsTerms):
         """Return the one model."""
         return [self.model]
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return the one score."""
         return 1
 

@@ -62,7 +62,7 @@ class ModelTerms(Terms):
         """Return the one model."""
         return [self.model]
 
-    def parameters(self, n_features: int) -> int:
+    def n_parameters(self, n_features: int) -> int:
         """Return the one score."""
         return 1
 

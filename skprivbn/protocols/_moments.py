@@ -87,7 +87,7 @@ class MomentsTerms(Terms):
         """Return the moments."""
         return 0, n_features**2
 
-    def parameters(self, n_features: int) -> int:
+    def n_parameters(self, n_features: int) -> int:
         """Return the length of the sums."""
         return self.n_values(n_features)
 

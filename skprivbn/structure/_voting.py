@@ -50,7 +50,7 @@ class VotingTerms(Terms):
         """Return two: the vote, the moments."""
         return 2
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return the votes, and the moments that weights are made of."""
         return 1 + n_features + n_features * (n_features + 1) // 2
 

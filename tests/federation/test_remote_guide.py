@@ -34,7 +34,12 @@ from skprivbn.structure import (
     PrivateK2StructureLearner,
     VotingStructureLearner,
 )
-from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.flare.hospitals import (
+    make_rows,
+    own_columns,
+    site_files,
+    write_tables,
+)
 from tests.federation.site.loopback import connect, make_sites
 
 pytestmark = [
@@ -123,7 +128,7 @@ def test_estimators_do_what_the_table_says(federation, estimator, names, beside,
     if kind == "rows":
         handle = federation.rows(names)
     else:
-        handle = federation.columns(["smoker", "asthma", "cough"])
+        handle = own_columns(federation, ["smoker", "asthma", "cough"])
     if kind in said["fit"]:
         model.fit(handle, **beside)
     else:

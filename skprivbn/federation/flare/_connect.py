@@ -1,24 +1,38 @@
 """The coordinator's side on NVIDIA FLARE: one job per session, one relay per round."""
 
 import json
+import math
 import tempfile
+import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
+from sklearn.base import clone
+
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation._federation import Federation
+from skprivbn.federation._ledger import LedgerTable
 from skprivbn.federation._remote import RemoteColumns, RemoteRows
 from skprivbn.federation._terms import Terms
-from skprivbn.federation._wire import decode, encode
-from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR
-from skprivbn.federation.site._site import INTRODUCE, JOIN, LEAVE, MEET, MESSAGE
+from skprivbn.federation._wire import encode
+from skprivbn.federation.flare._fit import (
+    Considered,
+    DryFit,
+    FlareFit,
+    read_payload,
+    write_job,
+)
+from skprivbn.federation.flare._patience import Heartbeat, within
+from skprivbn.federation.flare._researcher import Researcher
+from skprivbn.federation.site._site import INTRODUCE, MEET
 from skprivbn.utils import import_optional
 
 __all__ = ["FlareFederation"]
@@ -26,6 +40,8 @@ __all__ = ["FlareFederation"]
 _COMMAND = "skprivbn"
 #: seconds that the server gets to pass an answer on
 _RELAY_TIME = 10.0
+#: seconds after which a site, which tells the server every ten that it is there, is not
+_SILENT_AFTER = 25.0
 _ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED")
 
 
@@ -48,6 +64,15 @@ class FlareFederation:
         Seconds that a site may take for one answer.
     purpose : str, default=""
         What the fits are for, for the sites' audit logs.
+    researcher : Researcher, default=None
+        Who asks.
+    approved_within : float, default=0.0
+        Seconds that a fit waits for people at the sites to approve it.
+
+    Attributes
+    ----------
+    datasets : list of str
+        Names of the datasets that this researcher may use at every site.
     """
 
     def __init__(
@@ -58,22 +83,29 @@ class FlareFederation:
         sites: Sequence[str],
         timeout: float,
         purpose: str = "",
+        researcher: Researcher | None = None,
+        approved_within: float = 0.0,
     ) -> None:
         self._session = session
         self.job_id, self.dataset, self.sites = job_id, dataset, tuple(sites)
         self.timeout, self.purpose = timeout, purpose
-        self._schemas, self._limits = {}, {}
+        self._researcher, self.approved_within = researcher, approved_within
+        self.datasets: list[str] = []
+        self._schemas, self._limits, self._rules = {}, {}, {}
+        self._is_dry = False
+        self._lock, self._heartbeat = threading.Lock(), None
 
     @classmethod
     def connect(
         cls,
         kit: str | PathLike,
-        dataset: str,
+        dataset: str | None = None,
         *,
         sites: Sequence[str] | None = None,
         timeout: float = 120.0,
         ready_within: float = 60.0,
         purpose: str = "",
+        approved_within: float = 0.0,
     ) -> Self:
         """Open a session with the sites of a project.
 
@@ -81,8 +113,9 @@ class FlareFederation:
         ----------
         kit : path-like
             Folder of an admin's startup kit.
-        dataset : str
-            Name of a dataset in the site files.
+        dataset : str, default=None
+            Name of a dataset in the site files. Without, the session only tells which
+            there are: see the attribute ``datasets``.
         sites : sequence of str, default=None
             Which sites; all that are connected if None.
         timeout : float, default=120.0
@@ -92,6 +125,9 @@ class FlareFederation:
         purpose : str, default=""
             What the fits are for, in plain words; sites write it into their audit
             logs.
+        approved_within : float, default=0.0
+            Seconds that a fit waits for people at the sites to approve it, where site
+            files want that.
 
         Returns
         -------
@@ -105,28 +141,49 @@ class FlareFederation:
             raise FileNotFoundError(
                 f"{kit} is not an admin's startup kit: no startup/fed_admin.json"
             ) from None
+        deadline = time.monotonic() + ready_within
+
+        def log_in():
+            username = admin["admin"]["username"]
+            return api.new_secure_session(username, str(kit), timeout=ready_within)
+
         try:
-            session = api.new_secure_session(admin["admin"]["username"], str(kit))
+            session = within(ready_within, "the login at the server", log_in)
         except Exception as error:
             raise ConnectionError(
                 f"no session with the server of {kit} ({type(error).__name__}): is it "
                 "running, and was this kit issued by its project?"
             ) from error
-        federation = cls(session, None, dataset, (), timeout, purpose)
+        federation = cls(
+            session,
+            None,
+            dataset or "",
+            (),
+            timeout,
+            purpose,
+            Researcher.from_kit(kit),
+            approved_within,
+        )
         try:
-            federation._begin(sites, ready_within)
+            # beyond the deadline, what is under way may end and say who is missing
+            within(
+                max(deadline - time.monotonic(), 0.0) + _RELAY_TIME,
+                "to open a session with the sites",
+                lambda: federation._begin(sites, deadline),
+            )
         except BaseException:
-            federation.close()
+            within(_RELAY_TIME, "to end the session", federation.close)
             raise
         return federation
 
-    def _begin(self, sites, ready_within):
-        deadline = time.monotonic() + ready_within
+    def _begin(self, sites, deadline):
+        self._session.set_timeout(_RELAY_TIME)
         self.sites = self._wait_for_sites(sites, deadline)
         with tempfile.TemporaryDirectory() as folder:
             write_job(Path(folder), self.sites)
             self.job_id = self._session.submit_job(folder)
         self._introduce(deadline)
+        self._heartbeat = Heartbeat(self._say_here)
 
     def _wait_for_sites(self, sites, deadline):
         while True:
@@ -140,7 +197,8 @@ class FlareFederation:
 
     def _introduce(self, deadline):
         """Wait until every site answers; have them check each other's certificates."""
-        message = encode({"dataset": self.dataset})
+        voucher = self._researcher.voucher(self.job_id)
+        message = encode({"dataset": self.dataset, "researcher": voucher})
         found, waiting = {}, list(self.sites)
         while waiting:
             # Before a site has started the job, a call takes its whole timeout.
@@ -156,15 +214,10 @@ class FlareFederation:
                     ) from None
                 time.sleep(0.2)
             for name, reply in replies.items():
-                found[name] = _payload(name, "introduce", reply)
+                found[name] = read_payload(name, "introduce", reply)
             waiting = [name for name in self.sites if name not in found]
             if waiting and time.monotonic() > deadline:
-                if not found:
-                    raise ConnectionError(
-                        f"no site of {list(self.sites)} has started the job in time: "
-                        "the engine starts it only when all of them are there"
-                    )
-                raise PartyError(waiting[0], "introduce", "timeout")
+                raise self._blame(waiting, bool(found))
         mine = version("skprivbn")
         for name, introduction in found.items():
             if introduction["version"] != mine:
@@ -176,12 +229,92 @@ class FlareFederation:
         meeting = encode({"vouchers": vouchers})
         replies = self._relay(MEET, dict.fromkeys(self.sites, meeting), self.timeout)
         for name in self.sites:
-            _payload(name, "meet", replies.get(name))
+            read_payload(name, "meet", replies.get(name))
         self._schemas = {name: found[name]["columns"] for name in self.sites}
+        self.datasets = sorted(
+            set.intersection(*(set(told["datasets"]) for told in found.values()))
+        )
+        self._rules = {name: found[name]["rules"] for name in self.sites}
         self._limits = {
-            rule: max(found[name]["limits"][rule] for name in self.sites)
+            rule: max(found[name]["limits"].get(rule, 0) for name in self.sites)
             for rule in ("min_rows", "min_parties", "min_cell_count")
         }
+
+    def rules(self) -> LedgerTable:
+        """Return what the sites allow for the dataset, side by side.
+
+        Returns
+        -------
+        table : LedgerTable
+        """
+        first = self._rules[self.sites[0]]
+        rows = []
+        for rule in first:
+            said = [self._rules[name].get(rule) for name in self.sites]
+            words = [", ".join(v) if isinstance(v, list) else str(v) for v in said]
+            rows.append((rule, *words))
+        return LedgerTable(["rule", *self.sites], rows)
+
+    def dry_run(self, estimator: Any, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Ask sites what they would say to a fit, without fitting.
+
+        Rules that depend on the number of rows are left out, as the answer would tell
+        it. Of an estimator that opens several sessions, the first is asked about.
+
+        Parameters
+        ----------
+        estimator : estimator
+        X : RemoteRows or RemoteColumns
+        y, **fit_params :
+            Of its ``fit``.
+
+        Returns
+        -------
+        report : DryRun
+            Prints who would accept, what it would cost, and what would leave at most.
+        """
+        given = {} if y is None else {"y": y}
+        self._is_dry = True
+        try:
+            clone(estimator).fit(X, **given, **fit_params)
+        except Considered as done:
+            return done.report
+        finally:
+            self._is_dry = False
+        raise ValueError("the estimator did not ask the sites anything")
+
+    def _blame(self, waiting, is_running):
+        """Return an error that names the sites which are not there."""
+        heard = {
+            client.name: client.last_connect_time
+            for client in self._session.get_connected_client_list()
+        }
+        last = max(heard.values(), default=0.0)
+        silent = [
+            name
+            for name in waiting
+            if last - heard.get(name, -math.inf) > _SILENT_AFTER
+        ]
+        if silent:
+            return ConnectionError(
+                f"the server has not heard of the sites {silent} for a while: are they "
+                "running, is their network up, are their clocks right? The engine "
+                "starts a job only when all sites are there"
+            )
+        if is_running:
+            return PartyError(waiting[0], "introduce", "timeout")
+        return ConnectionError(
+            f"all sites of {list(self.sites)} are connected, but the job has not "
+            "started in time: is another one running, or ready_within too short?"
+        )
+
+    def _say_here(self):
+        # whoever talks, is there
+        if self._lock.acquire(blocking=False):
+            try:
+                self._session.do_app_command(self.job_id, _COMMAND, {"here": True})
+            finally:
+                self._lock.release()
 
     def rows(self, columns: Sequence[str] | None = None) -> RemoteRows:
         """Return a handle on the rows of all sites.
@@ -270,8 +403,17 @@ class FlareFederation:
         """
         terms = terms.raised_to(self._limits)
         options = {"timeout": self.timeout, **options}
-        return _FlareFit(
-            self._relay, data, roster, party_class, terms, backend, **options
+        fit = DryFit if self._is_dry else FlareFit
+        return fit(
+            self._relay,
+            partial(self._researcher.sign, self.job_id),
+            self.approved_within,
+            data,
+            roster,
+            party_class,
+            terms,
+            backend,
+            **options,
         )
 
     def _relay(self, topic, messages, timeout):
@@ -284,9 +426,10 @@ class FlareFederation:
             "bodies": [b64encode(body).decode() for body in bodies],
             "sites": {name: bodies.index(body) for name, body in messages.items()},
         }
-        self._session.set_timeout(timeout + _RELAY_TIME)
         try:
-            answer = self._session.do_app_command(self.job_id, _COMMAND, data)
+            with self._lock:
+                self._session.set_timeout(timeout + _RELAY_TIME)
+                answer = self._session.do_app_command(self.job_id, _COMMAND, data)
         except Exception as error:
             if type(error).__name__ == "AuthorizationError":
                 raise PermissionError(
@@ -305,6 +448,8 @@ class FlareFederation:
         if self._session is None:
             return
         session, self._session = self._session, None
+        if self._heartbeat is not None:
+            self._heartbeat.end()
         if self.job_id is not None:
             try:
                 session.do_app_command(self.job_id, _COMMAND, {"end": True})
@@ -322,74 +467,3 @@ class FlareFederation:
 
     def __repr__(self):
         return f"FlareFederation({self.dataset!r} at {', '.join(self.sites)})"
-
-
-class _FlareFit(Federation):
-    """The sites of one fit."""
-
-    authentication = (
-        "sites were authenticated by their certificates; whoever issued these "
-        "(nvflare provision) could impersonate sites unless they made their own keys; "
-        "the server, too, sees what the coordinator sees"
-    )
-
-    def __init__(self, relay, data, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.data = data
-        self._carry = relay
-        self._joined = False
-
-    def _exchange(self, requests, timeout):
-        topic, self._joined = (MESSAGE if self._joined else JOIN), True
-        return self._carry(topic, requests, timeout)
-
-    def _close(self):
-        message = encode({})
-        with suppress(ConnectionError):
-            self._carry(LEAVE, dict.fromkeys(self.roster, message), 1.0)
-
-
-def _payload(name, operation, reply):
-    """Return what a site answered to a control message, or raise what is wrong."""
-    if reply is None:
-        raise PartyError(name, operation, "timeout")
-    try:
-        answer = decode(reply)
-        if answer["ok"] is True:
-            return answer["payload"]
-        code = answer["code"]
-    except (ProtocolError, KeyError, TypeError):
-        code = "garbage"
-    raise PartyError(name, operation, code if code in PartyError.REASONS else "garbage")
-
-
-def write_job(folder, sites):
-    """Write a job that names our two classes, and nothing else.
-
-    Parameters
-    ----------
-    folder : Path
-    sites : sequence of str
-    """
-    meta = {
-        "name": "skprivbn",
-        "resource_spec": {},
-        "min_clients": len(sites),
-        "mandatory_clients": list(sites),
-        "deploy_map": {"app": ["server", *sites]},
-    }
-    server = {
-        "format_version": 2,
-        "workflows": [{"id": "relay", "path": CONTROLLER}],
-        "components": [],
-    }
-    client = {
-        "format_version": 2,
-        "executors": [{"tasks": ["skprivbn"], "executor": {"path": EXECUTOR}}],
-        "components": [],
-    }
-    config = folder / "app" / "config"
-    config.mkdir(parents=True)
-    (folder / "meta.json").write_text(json.dumps(meta))
-    (config / "config_fed_server.json").write_text(json.dumps(server))
-    (config / "config_fed_client.json").write_text(json.dumps(client))

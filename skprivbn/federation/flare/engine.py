@@ -21,6 +21,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from skprivbn.federation._wire import encode
 from skprivbn.federation.flare._policy import SITE_FILE, check_kit
+from skprivbn.federation.site._errors import ERROR_LOG, ErrorLog
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import TOPICS, Site
 
@@ -30,8 +31,9 @@ logger = logging.getLogger("skprivbn.flare")
 
 #: command of the admin session that asks the server to relay messages
 COMMAND = "skprivbn"
-#: a job whose coordinator is silent for so long (seconds) ends
-MAX_SILENCE = 3600.0
+#: a job whose coordinator is silent for so long (seconds) ends; one that is alive but
+#: asks nothing says so more often
+MAX_SILENCE = 240.0
 #: sites that are asked at the same time
 MAX_SITES = 64
 
@@ -74,12 +76,19 @@ class PartyExecutor(Executor):
                 str(meta.get(JobMetaKey.SUBMITTER_NAME.value, "unknown")),
             )
         except Exception as error:
-            logger.error("the site file cannot be used: %s", type(error).__name__)
+            # logs stay here, but a message may quote a cell: all of it is in a file
+            # that only the owner can read
+            ErrorLog(root / "local" / ERROR_LOG).write("start of a job", error)
+            logger.error(
+                "the site file cannot be used (%s): see local/%s",
+                type(error).__name__,
+                ERROR_LOG,
+            )
             return None
 
     def _answer(self, topic, request, fl_ctx):
         if self._site is None:
-            message = encode({"ok": False, "code": "not-allowed"})
+            message = encode({"ok": False, "code": "not-ready"})
         else:
             message = self._site.answer(topic, request["message"])
         reply = make_reply(ReturnCode.OK)
@@ -99,6 +108,7 @@ class RelayController(Controller):
         self._ended = threading.Event()
         self._senders = ThreadPoolExecutor(MAX_SITES)
         self._last_heard = time.monotonic()
+        self._n_relayed = 0
 
     def start_controller(self, fl_ctx):
         """Listen to the coordinator."""
@@ -112,7 +122,8 @@ class RelayController(Controller):
     def control_flow(self, abort_signal, fl_ctx):
         """Keep the job alive until the coordinator ends it or falls silent."""
         while not self._ended.wait(0.2) and not abort_signal.triggered:
-            if time.monotonic() - self._last_heard > MAX_SILENCE:
+            silent = time.monotonic() - self._last_heard > MAX_SILENCE
+            if silent and not self._n_relayed:
                 logger.warning("the coordinator was silent for too long")
                 return
 
@@ -120,7 +131,16 @@ class RelayController(Controller):
         self._last_heard = time.monotonic()
         if data.get("end"):
             self._ended.set()
+        if "sites" not in data:
             return {}
+        self._n_relayed += 1
+        try:
+            return self._ask(data, fl_ctx)
+        finally:
+            self._n_relayed -= 1
+            self._last_heard = time.monotonic()
+
+    def _ask(self, data, fl_ctx):
         groups = {}
         for site, number in data["sites"].items():
             groups.setdefault(number, []).append(site)
@@ -141,7 +161,6 @@ class RelayController(Controller):
         answers = {}
         for replies in self._senders.map(ask, groups):
             answers |= replies or {}
-        self._last_heard = time.monotonic()
         return {
             "replies": {
                 site: b64encode(reply["message"]).decode()

@@ -55,6 +55,11 @@ class Account:
             self._check(others)
             self._write([*others, self._entry(self._session)])
 
+    def check(self):
+        """Refuse like :meth:`reserve` would; nothing is set aside."""
+        with self._reserved.locked():
+            self._check(self._read()[0])
+
     def charge(self):
         """Take what was reserved, for good."""
         with self._reserved.locked():

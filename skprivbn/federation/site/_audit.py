@@ -146,12 +146,12 @@ class QuestionLog:
     """
 
     def __init__(self, log, who, job):
-        self._log, self._who, self._job = log, who, job
+        self._log, self.who, self._job = log, who, job
         self._open = None
 
     def note(self, event, **details):
         """Write down anything else that happened in the job."""
-        self._log.write({"event": event, "who": self._who, "job": self._job, **details})
+        self._log.write({"event": event, "who": self.who, "job": self._job, **details})
 
     def begin(self, question):
         """Write down a question that the site has accepted, before data are read."""

@@ -4,12 +4,18 @@ Tracebacks quote values. They go to a file of the site's own, not to the loggers
 process, which an engine may ship elsewhere.
 """
 
+import logging
 import os
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["ErrorLog"]
+__all__ = ["ERROR_LOG", "ErrorLog"]
+
+#: name of the file, beside the audit log
+ERROR_LOG = "skprivbn_errors.log"
+
+logger = logging.getLogger("skprivbn.site")
 
 #: bytes after which the file is put aside, and how many are kept
 MAX_BYTES, N_KEPT = 1 << 20, 3
@@ -43,9 +49,13 @@ class ErrorLog:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             with open(os.open(self.path, flags, 0o600), "a", encoding="utf-8") as file:
                 file.write(f"{now} {asked}\n{text}\n")
-        except OSError:
-            # a full disk must not change what the coordinator is told
-            pass
+        except OSError as problem:
+            # A full disk must not change what the coordinator is told. The text of
+            # such an error names a file and no cell.
+            reason = (
+                error.__cause__ if isinstance(error.__cause__, OSError) else problem
+            )
+            logger.error("cannot write %s: %s", self.path, reason)
 
     def _rotate(self):
         if not self.path.exists() or self.path.stat().st_size < MAX_BYTES:

@@ -60,6 +60,8 @@ _DATASET_KEYS = {
     "budget",
     "individual",
     "allow_rows",
+    "researchers",
+    "approve",
 }
 
 
@@ -85,6 +87,11 @@ class Dataset:
         A model fitted without noise has at most so many parameters for each row.
     version : str
         Of the data. A new one, if enough rows have changed, allows exact fits anew.
+    researchers : tuple of str or None
+        Who may use it, by the names in their certificates; None is everybody to whom
+        the root of the project issued a person's certificate.
+    approve : {"always", "ask"}
+        Whether every question has to be approved by a person at the site.
     estimators : dict of str to Announced
         Estimators that may be fitted and applied to it, by name.
     backends : dict of str to Announced
@@ -121,6 +128,31 @@ class Dataset:
     max_parameters_per_row: float = 1 / 3
     version: str = "1"
     presets: dict = field(default_factory=dict)
+    researchers: tuple | None = None
+    approve: str = "always"
+
+    def is_for(self, researcher):
+        """Tell whether somebody, named as in a certificate, may use it."""
+        return self.researchers is None or researcher in self.researchers
+
+    @property
+    def rules(self):
+        """What researchers are told of it, by the names of the site file."""
+        epsilon = None if self.budget is None else self.budget[0]
+        return {
+            "version": self.version,
+            "estimators": sorted(self.estimators),
+            "backends": sorted(self.backends),
+            "min_rows": self.min_rows,
+            "min_cell_count": self.min_cell_count,
+            "max_parameters_per_row": self.max_parameters_per_row,
+            "max_exact_fits": self.max_exact_fits,
+            "max_rounds": self.max_rounds,
+            "budget": epsilon,
+            "individual": self.individual,
+            "allow_rows": self.allow_rows,
+            "approve": self.approve,
+        }
 
     @property
     def limits(self):
@@ -335,6 +367,8 @@ def _dataset(name, entry, folder):
         min_cell_count=entry.get("min_cell_count", 5),
         max_parameters_per_row=_share(entry, where),
         version=_version(entry, where),
+        researchers=_researchers(entry, where),
+        approve=_approve(entry, where),
     )
 
 
@@ -347,6 +381,27 @@ def _presets(entry, backends, where):
                 f"{where}: presets of {name!r} must be a list of names, got {chosen!r}"
             )
     return presets
+
+
+def _researchers(entry, where):
+    names = entry.get("researchers")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(n, str) for n in names)
+    ):
+        raise PartitionError(
+            f"{where}: researchers must be a list of names in certificates, got "
+            f"{names!r}"
+        )
+    return None if names is None else tuple(names)
+
+
+def _approve(entry, where):
+    approve = entry.get("approve", "always")
+    if approve not in ("always", "ask"):
+        raise PartitionError(
+            f'{where}: approve must be "always" or "ask", got {approve!r}'
+        )
+    return approve
 
 
 def _share(entry, where):

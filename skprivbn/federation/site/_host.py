@@ -17,7 +17,9 @@ from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode
 from skprivbn.federation.site._account import Account
-from skprivbn.federation.site._errors import ErrorLog
+from skprivbn.federation.site._approvals import APPROVALS, Approvals
+from skprivbn.federation.site._audit import describe
+from skprivbn.federation.site._errors import ERROR_LOG, ErrorLog
 from skprivbn.federation.site._results import check_room, write_results
 from skprivbn.federation.site._rules import (
     MAX_PER_ROW,
@@ -35,8 +37,6 @@ __all__ = ["SiteHost"]
 
 #: an exact table with more is about single rows
 MAX_CELLS_PER_ROW = 1.0
-#: beside the audit log: why something failed
-ERROR_LOG = "skprivbn_errors.log"
 
 _DATA_TYPES = {
     "dataset": str,
@@ -68,6 +68,10 @@ class SiteHost(PartyHost):
         self._site_file, self._log = site_file, log
         self._dataset = None
         self._errors = ErrorLog(site_file.audit_log.with_name(ERROR_LOG))
+        self._approvals = Approvals(site_file.audit_log.with_name(APPROVALS))
+        #: sessions that were charged: what was signed once is not asked twice
+        self._used = set()
+        self.researcher = None
         self._question = self._account = None
         self._is_charged = False
         self.asked, self.details = "", {}
@@ -121,16 +125,54 @@ class SiteHost(PartyHost):
     def _join(self, agreement):
         """Check the rules of the site and reserve what is asked; data are not read."""
         self._question = None
-        received, agreement = agreement, Agreement(agreement)
+        question = self._accept(Agreement(agreement))
+        self._question, self._policy = question, self._find_policy(question)
+        account = self._find_account(question)
+        if account is not None:
+            with recording():
+                account.reserve()
+        self._account = account
+        greeting = super()._join(agreement)
+        with recording():
+            self._log.begin(question)
+        return greeting
+
+    def consider(self, message):
+        """Say whether a session would be accepted, and what it would cost.
+
+        Parameters
+        ----------
+        message : bytes
+            Of a request to join.
+
+        Returns
+        -------
+        answer : dict
+            With ``epsilon``, None if something exact would leave.
+        """
+        self.asked = "dry run"
+        question = self._accept(Agreement(decode(message)["payload"]["agreement"]))
+        account = self._find_account(question, is_dry=True)
+        if account is not None:
+            with recording():
+                account.check()
+        with recording():
+            self._log.note("considered", **describe(question))
+        return {"epsilon": None if question.noise is None else question.noise.epsilon}
+
+    def _accept(self, agreement):
+        """Return a question that the rules of the site allow, whatever its data."""
         if self._pins is None or set(agreement.roster) - set(self._pins):
             raise PartyRefusal("not-authentic")
+        if agreement.session in self._used:
+            raise PartyRefusal("refused")
         columns, self._dataset = self._find_data(agreement.data)
         self.details = {"dataset": self._dataset.name, "protocol": agreement.protocol}
         party_class, terms = self._read_terms(agreement)
         steps = agreement.data["steps"]
         check_models(self._dataset, steps, "transform")
         self._steps, n_features = rebuild_steps(steps, len(columns))
-        self._question = question = Question(
+        question = Question(
             self._site_file,
             self._dataset,
             columns,
@@ -140,15 +182,9 @@ class SiteHost(PartyHost):
             n_features,
         )
         check_question(question)
-        self._policy = self._find_policy(question)
         if question.is_kept:
             check_room(self._site_file.results)
-        else:
-            self._reserve(question)
-        greeting = super()._join(received)
-        with recording():
-            self._log.begin(question)
-        return greeting
+        return question
 
     def _find_policy(self, question):
         # Where answers cost nothing, or next to nothing, the coordinator does not get
@@ -164,16 +200,17 @@ class SiteHost(PartyHost):
             max_cells_per_row=MAX_CELLS_PER_ROW,
         )
 
-    def _reserve(self, question):
-        agreement = question.agreement
-        account = Account(
-            question.dataset, question.noise, agreement.session, agreement.protocol
-        )
+    def _find_account(self, question, is_dry=False):
+        """Return what a question would be charged to, if anything leaves."""
+        if question.is_kept:
+            return None
+        dataset, agreement = question.dataset, question.agreement
         with recording():
             if question.is_exact and not question.recovers:
-                Snapshots(question.dataset).check(agreement.roster)
-            account.reserve()
-        self._account = account
+                Snapshots(dataset).check(agreement.roster)
+            if dataset.approve == "ask" and not is_dry:
+                self._approvals.check(question, self.researcher)
+        return Account(dataset, question.noise, agreement.session, agreement.protocol)
 
     def _check_rows(self):
         """Do nothing when the session is joined: there are no rows yet."""
@@ -185,8 +222,11 @@ class SiteHost(PartyHost):
             with recording():
                 if question.is_exact and not question.recovers:
                     self._hold_roster(question.agreement.roster)
+                if question.dataset.approve == "ask":
+                    self._approvals.use(question, self.researcher)
                 self._account.charge()
             self._is_charged = True
+            self._used.add(question.agreement.session)
         try:
             block = read_block(
                 question.dataset, question.columns, question.agreement.data
@@ -257,7 +297,9 @@ class SiteHost(PartyHost):
             raise ProtocolError("malformed description of data")
         dataset = self._site_file.datasets.get(data["dataset"])
         columns = data["X"].get(self.name)
-        if dataset is None or not isinstance(columns, list) or not columns:
+        if dataset is None or not dataset.is_for(self.researcher):
+            raise PartyRefusal("unknown-dataset")
+        if not isinstance(columns, list) or not columns:
             raise PartyRefusal("unknown-dataset")
         named = [*columns, *data["aligned"].values()]
         if not all(isinstance(c, str) and c in dataset.columns for c in named):

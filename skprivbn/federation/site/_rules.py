@@ -202,7 +202,7 @@ def check_rows(question, n_rows):
     n_rows : int
     """
     if question.is_exact:
-        n_parameters = question.terms.parameters(question.n_features)
+        n_parameters = question.terms.n_parameters(question.n_features)
         if n_parameters > question.dataset.max_parameters_per_row * n_rows:
             raise PartyRefusal("too-detailed")
 

@@ -9,8 +9,14 @@ import threading
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from skprivbn.crypto.certificates import check_voucher, fingerprint, vouch
-from skprivbn.crypto.sealing import Identity
+from skprivbn.crypto.certificates import (
+    NotValidNowError,
+    check_voucher,
+    fingerprint,
+    name_of,
+    vouch,
+)
+from skprivbn.crypto.sealing import Identity, check_signature
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._host import _public_code
 from skprivbn.federation._party import PartyRefusal
@@ -19,15 +25,28 @@ from skprivbn.federation.site._audit import AuditLog, QuestionLog
 from skprivbn.federation.site._host import SiteHost
 from skprivbn.federation.site._state import recording
 
-__all__ = ["INTRODUCE", "JOIN", "LEAVE", "MEET", "MESSAGE", "TOPICS", "Site"]
+__all__ = [
+    "CONSIDER",
+    "INTRODUCE",
+    "JOIN",
+    "LEAVE",
+    "MEET",
+    "MESSAGE",
+    "QUESTION",
+    "TOPICS",
+    "Site",
+]
 
 INTRODUCE = "skprivbn.introduce"
 MEET = "skprivbn.meet"
 JOIN = "skprivbn.join"
 MESSAGE = "skprivbn.message"
 LEAVE = "skprivbn.leave"
+CONSIDER = "skprivbn.consider"
 #: everything a site listens to
-TOPICS = (INTRODUCE, MEET, JOIN, MESSAGE, LEAVE)
+TOPICS = (INTRODUCE, MEET, JOIN, MESSAGE, LEAVE, CONSIDER)
+#: what researchers sign, beside a job and a request
+QUESTION = b"skprivbn question"
 
 
 def server_names(kit):
@@ -60,7 +79,7 @@ class Site:
     job : str
         Identifier of the job.
     coordinator : str
-        Who submitted it, for the log.
+        Who submitted it, as the engine says; the log has who signs the questions.
     """
 
     def __init__(self, name, site_file, kit, job, coordinator):
@@ -79,6 +98,7 @@ class Site:
         log = AuditLog(site_file.audit_log)
         self._log = QuestionLog(log, coordinator, job)
         self._host = SiteHost(name, site_file, identity, self._log)
+        self._researcher = None
         # An engine may deliver from several threads; a party does one thing at a time.
         self._lock = threading.Lock()
 
@@ -110,25 +130,55 @@ class Site:
         self._host.close()
 
     def _answer(self, topic, message):
-        if topic in (JOIN, MESSAGE):
-            if topic == JOIN:
-                self._host.close()
+        if topic == MESSAGE:
             return self._host.handle(message)
+        if topic in (JOIN, CONSIDER):
+            request = self._signed(**decode(message))
+            if topic == CONSIDER:
+                return encode({"ok": True, "payload": self._host.consider(request)})
+            self._host.close()
+            return self._host.handle(request)
         control = {INTRODUCE: self._introduce, MEET: self._meet, LEAVE: self._leave}
         answer = control[topic](**decode(message))
         return encode({"ok": True, "payload": answer})
 
-    def _introduce(self, dataset):
-        """Tell the public schema of a dataset and the voucher for this session."""
-        found = self._site_file.datasets.get(dataset)
-        if found is None:
-            raise PartyRefusal("unknown-dataset")
-        return {
-            "version": version("skprivbn"),
-            "columns": found.columns,
-            "limits": found.limits | {"min_parties": self._site_file.min_parties},
-            "voucher": self._voucher,
+    def _signed(self, request, signature):
+        """Return a request that the researcher of this job has signed."""
+        if self._researcher is None:
+            raise PartyRefusal("not-authentic")
+        asked = QUESTION, self._job.encode(), request
+        check_signature(self._researcher, signature, *asked)
+        return request
+
+    def _introduce(self, dataset, researcher):
+        """Tell a researcher what may be asked, and the voucher for this session."""
+        name = name_of(researcher["certificate"])
+        identity = self._check(researcher, name, "person")
+        if self._researcher not in (None, identity):
+            raise PartyRefusal("not-authentic")
+        self._researcher = identity
+        self._log.who = self._host.researcher = name
+        datasets = {
+            key: found
+            for key, found in self._site_file.datasets.items()
+            if found.is_for(name)
         }
+        if dataset and dataset not in datasets:
+            raise PartyRefusal("unknown-dataset")
+        told = {
+            "version": version("skprivbn"),
+            "datasets": sorted(datasets),
+            "voucher": self._voucher,
+            "columns": {},
+            "limits": {},
+            "rules": {},
+        }
+        if dataset:
+            found, min_parties = datasets[dataset], self._site_file.min_parties
+            told["columns"] = found.columns
+            told["limits"] = found.limits | {"min_parties": min_parties}
+            told["rules"] = found.rules
+        return told
 
     def _meet(self, vouchers):
         """Check the certificates of all sites and pin their identities."""
@@ -149,13 +199,18 @@ class Site:
         peers = self._site_file.peers
         if name in self._servers or name not in {*peers, self.name}:
             raise PartyRefusal("unknown-peer")
-        identity = check_voucher(
-            voucher, self._root, name, self._job, datetime.now(UTC)
-        )
+        identity = self._check(voucher, name, "site")
         pinned = peers.get(name)
         if pinned is not None and fingerprint(voucher["certificate"]) != pinned:
             raise PartyRefusal("unknown-peer")
         return identity
+
+    def _check(self, voucher, name, holder):
+        now = datetime.now(UTC)
+        try:
+            return check_voucher(voucher, self._root, name, self._job, now, holder)
+        except NotValidNowError:
+            raise PartyRefusal("not-valid-now") from None
 
     def _leave(self):
         """End the fit: forget its keys, keep the peers' identities."""

@@ -101,7 +101,7 @@ class ADMMTerms(Terms):
         """Return two a round, and those before and after."""
         return 2 * self.max_iter + 6
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return those of the consensus."""
         return self.problem.size
 

@@ -87,7 +87,7 @@ class GaussianMomentsTerms(Terms):
         """Return two: moments, then those of basis functions."""
         return 2
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return the moments."""
         return 1 + n_features + n_features * (n_features + 1) // 2
 

@@ -47,7 +47,7 @@ class K2Terms(ColumnsTerms):
         """Return align, learn, release."""
         return 3
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return none: tables are checked when it is known which they are."""
         return 0
 

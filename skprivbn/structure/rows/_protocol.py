@@ -68,7 +68,7 @@ class RowTablesTerms(Terms):
         if not 0 <= self.alpha < np.inf:
             raise ValueError("alpha: a number of at least 0")
 
-    def parameters(self, n_features):
+    def n_parameters(self, n_features):
         """Return none: tables are checked when it is known which they are."""
         return 0
 

@@ -96,8 +96,20 @@ def write_tables(folder, X, ward, party, people):
             ]
             lines.append(",".join(cells))
         (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / "stays.csv").write_text("\n".join(lines) + "\n")
+        for table in ("stays.csv", "people.csv"):
+            (folder / name / table).write_text("\n".join(lines) + "\n")
         (folder / name / "broken.csv").write_text(f"a\n1.0\n{MARKER}\n")
+
+
+def own_columns(federation, columns, **options):
+    """Return a handle on columns that not all hospitals have.
+
+    They are those of another file: of one, all exact questions are asked by the same
+    roster of sites.
+    """
+    handle = federation.columns(columns, **options)
+    handle.dataset = "people"
+    return handle
 
 
 def site_files(max_exact_fits=100, budget="", path=None):
@@ -106,8 +118,10 @@ def site_files(max_exact_fits=100, budget="", path=None):
     for name in NAMES:
         own = "\n".join(f'{column} = ["0", "1"]' for column in OWN[name])
         text = SITE_FILE.format(max_exact_fits=max_exact_fits, budget=budget, own=own)
+        icu = text[text.index("[datasets.icu]") : text.index("[datasets.broken]")]
+        text += icu.replace("icu", "people").replace("stays.csv", "people.csv")
         if path is not None:
-            for table in ("stays.csv", "broken.csv"):
+            for table in ("stays.csv", "broken.csv", "people.csv"):
                 text = text.replace(table, str(path / name / table))
         texts[name] = text
     return texts

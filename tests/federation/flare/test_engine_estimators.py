@@ -31,6 +31,7 @@ from tests.federation.flare.hospitals import (
     NAMES,
     make_rows,
     outcome,
+    own_columns,
     site_files,
     write_tables,
 )
@@ -121,7 +122,7 @@ def test_votes(session):
 
 
 def test_collective_network(session):
-    columns = session.columns(list(PEOPLE))
+    columns = own_columns(session, list(PEOPLE))
     table = np.column_stack(list(PEOPLE.values()))
     split = VerticalPartition(
         {"north": table[:, :2], "south": table[:, 2:]}, columns.columns
@@ -139,7 +140,7 @@ def test_collective_network(session):
 
 
 def test_gaussian_network_of_columns(session):
-    columns = session.columns(list(PEOPLE), key="person")
+    columns = own_columns(session, list(PEOPLE), key="person")
     table = np.column_stack(list(PEOPLE.values()))
     model = FederatedGaussianBayesianNetwork("bic").fit(columns)
     local = FederatedGaussianBayesianNetwork("bic").fit(

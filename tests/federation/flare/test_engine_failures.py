@@ -12,7 +12,7 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.flare import FlareFederation, LocalFederation
-from skprivbn.federation.flare._connect import write_job
+from skprivbn.federation.flare._fit import write_job
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import FederatedPCA
@@ -194,7 +194,7 @@ def test_a_site_with_loosened_policy_loads_no_data(hospitals):
     strict = path.read_text()
     path.write_text(strict.replace('"allow_log_streaming": false', '"x": false'))
     try:
-        with pytest.raises(PartyError, match="'south'.*does not allow"):
+        with pytest.raises(PartyError, match="'south'.*policy of its kit"):
             hospitals.connect("icu")
     finally:
         path.write_text(strict)

@@ -15,7 +15,7 @@ from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import FederatedPCA
 from skprivbn.structure import FederatedNotearsADMM, PrivateK2StructureLearner
-from tests.federation.flare.hospitals import MARKER
+from tests.federation.flare.hospitals import MARKER, own_columns
 
 
 def test_estimators_on_a_real_federation(hospitals, hospital_data):
@@ -76,7 +76,7 @@ def check_notears_admm(federation, hospital_data):
 
 def check_private_k2(federation, hospital_data):
     people = hospital_data[3]
-    columns = federation.columns(list(people))
+    columns = own_columns(federation, list(people))
     remote = PrivateK2StructureLearner(max_parents=1).fit(columns)
     local = PrivateK2StructureLearner(
         parties={"north": [0, 1], "south": [2]}, max_parents=1

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from skprivbn.federation.flare import FlareFederation
+from skprivbn.federation.flare._researcher import Researcher
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import Site
 
@@ -100,13 +101,21 @@ def make_sites(folder, site_files, authority=None, job=JOB):
         path = folder / name / "site.toml"
         path.write_text(text)
         sites[name] = Site(name, SiteFile.load(path), kit, job, "scientist")
+        sites[name].authority = authority
     return sites
 
 
-def connect(sites, dataset, transport=LoopbackSession):
+def connect(sites, dataset, transport=LoopbackSession, who="scientist", **options):
     """Open a session with sites, as ``FlareFederation.connect`` does."""
     session = transport(sites)
-    federation = FlareFederation(session, JOB, dataset, list(sites), timeout=60.0)
+    authority = next(iter(sites.values())).authority
+    person = Researcher(*authority.issue(who, role="lead"))
+    # a coordinator begins a job of its own
+    for site in sites.values():
+        site._researcher = None
+    federation = FlareFederation(
+        session, JOB, dataset, list(sites), 60.0, researcher=person, **options
+    )
     federation._introduce(deadline=float("inf"))
     return federation
 

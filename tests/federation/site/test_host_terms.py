@@ -117,14 +117,16 @@ def test_results_that_stay_answer_no_question(tmp_path):
 
 
 def test_refusals_of_noisy_fits_are_limited(tmp_path, monkeypatch):
-    # at whatever epsilon: each says whether somebody has a label that is not named
+    # at whatever epsilon: each says something about the data without noise
     monkeypatch.setattr("skprivbn.federation.site._account.MAX_REFUSALS", 2)
     write_tables(tmp_path, *make_rows())
     texts = site_files(budget="budget = {epsilon = 1.0}")
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward"])
-    codes = []
-    for states in [(0, 1), (0,), (0, 1), (0,), (0, 1)]:
-        model = DPCGMLearner(epsilon=1e-3, cliques=[(0,)], states=[states])
+    path, codes = tmp_path / "north" / "stays.csv", []
+    whole = path.read_text()
+    for is_damaged in [False, True, False, True, False]:
+        path.write_text("ward,ward\n" if is_damaged else whole)
+        model = DPCGMLearner(epsilon=1e-3, cliques=[(0,)], states=[(0, 1)])
         try:
             codes.append(model.fit(rows) and None)
         except PartyError as error:
