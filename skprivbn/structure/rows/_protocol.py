@@ -76,6 +76,10 @@ class RowTablesTerms(Terms):
         """Tell whether fractions of rows are added up, which EM does."""
         return self.missing == "em" and self.min_cell_count <= 1
 
+    def parameters(self, n_features):
+        """Return none: tables are checked when it is known which they are."""
+        return 0
+
     def memory(self, n_features):
         """Return a code and an indicator per label, and the tables of a round."""
         n_labels = sum(len(labels or [0] * MAX_STATES) for labels in self.states)
@@ -221,6 +225,7 @@ class RowTablesParty(Party):
             key, size = frozenset(family), prod(self.n_states[v] for v in family)
             if not family or len(key) < len(family) or size > MAX_CELLS:
                 raise PartyRefusal("refused")
+            self.check_table(size, len(self.codes))
             # the same table with other cells hidden, or other noise, would tell more
             if key in self.answered:
                 raise PartyRefusal("refused")
