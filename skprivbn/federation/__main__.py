@@ -11,6 +11,7 @@ from skprivbn.federation.flare._policy import (
     kit_kind,
     write_policy,
 )
+from skprivbn.federation.flare._status import approvals_of, describe_kit, list_jobs
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._check import check_data
@@ -42,14 +43,61 @@ def main(arguments=None):
     )
     audit.add_argument("file", type=Path, help="local/skprivbn_audit.jsonl of a kit")
     audit.add_argument("--last", type=int, help="print only so many records")
+    status = commands.add_parser(
+        "status",
+        help="say what runs and what waits, at a site or (admin) everywhere",
+    )
+    status.add_argument("kit", type=Path)
+    abort = commands.add_parser("abort", help="end a job that status lists")
+    abort.add_argument("kit", type=Path, help="an admin's")
+    abort.add_argument("job")
+    pending = commands.add_parser(
+        "pending", help="print the questions that wait for a person at the site"
+    )
+    pending.add_argument("kit", type=Path)
+    for word in ("approve", "deny"):
+        answer = commands.add_parser(word, help=f"{word} a question that waits")
+        answer.add_argument("kit", type=Path)
+        answer.add_argument("question", help="its number, as pending prints it")
     options = parser.parse_args(arguments)
+    run = {
+        "site-policy": lambda: _site_policy(options.kit, options.check),
+        "audit": lambda: _audit(options.file, options.last),
+        "status": lambda: _say(describe_kit(options.kit)),
+        "abort": lambda: _say(_abort(options.kit, options.job)),
+        "pending": lambda: _say(_pending(options.kit)),
+        "approve": lambda: _answer(options.kit, options.question, "approved"),
+        "deny": lambda: _answer(options.kit, options.question, "denied"),
+    }
     try:
-        if options.command == "audit":
-            return _audit(options.file, options.last)
-        return _site_policy(options.kit, options.check)
+        return run[options.command]()
     except (PartitionError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _say(lines):
+    print("\n".join(lines))
+    return 0
+
+
+def _abort(kit, job):
+    list_jobs(kit, abort=job)
+    return [f"job {job} was told to end"]
+
+
+def _pending(kit):
+    waiting = approvals_of(kit).waiting()
+    lines = []
+    for number, question in waiting.items():
+        lines.append(f"question {number}")
+        lines.append(format_record(question))
+    return lines or ["no question waits"]
+
+
+def _answer(kit, question, status):
+    approvals_of(kit).answer(question, status)
+    return _say([f"question {question} is {status}"])
 
 
 def _audit(path, n_last):

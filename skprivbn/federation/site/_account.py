@@ -10,6 +10,7 @@ that was not paid for.
 import math
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.federation._party import PartyRefusal
@@ -18,7 +19,7 @@ from skprivbn.federation.site._state import StateFile
 from skprivbn.privacy import PrivacyAccountant, Spend
 from skprivbn.privacy._budget_file import BudgetFile
 
-__all__ = ["Account"]
+__all__ = ["Account", "spent_so_far"]
 
 #: noisy fits on one version of the data that may end in a refusal. What is refused
 #: tells one bit without noise, at an epsilon as small as the coordinator likes
@@ -132,6 +133,28 @@ class Account:
         record = BudgetFile(path, math.inf, 0.0)
         record.create()
         return record
+
+
+def spent_so_far(dataset):
+    """Return the exact fits and the epsilon that the declared version has cost.
+
+    Parameters
+    ----------
+    dataset : Dataset
+
+    Returns
+    -------
+    n_exact : int
+    epsilon : float
+    """
+    n_exact, epsilon = 0, 0.0
+    path = Path(f"{dataset.state_file}.{dataset.version}.exact.json")
+    if path.exists():
+        n_exact = _n(BudgetFile(path, math.inf, 0.0))
+    path = Path(f"{dataset.state_file}.budget.json")
+    if dataset.budget is not None and path.exists():
+        epsilon = PrivacyAccountant(*dataset.budget, budget_file=path).spent().epsilon
+    return n_exact, epsilon
 
 
 def _now():

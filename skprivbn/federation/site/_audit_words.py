@@ -40,6 +40,9 @@ def _headline(record):
         return f"question {asked} ended: {record.get('outcome')}"
     if event == "refused":
         return f"{who} asked for {about}: refused, {record.get('outcome')}"
+    if event in ("waiting", "considered"):
+        verb = "asks" if event == "waiting" else "asked in a dry run"
+        return f"{who} {verb} for {about}"
     if event == "asked":
         return f"{who} asked for {about}: accepted as question {asked}"
     return f"{who}: {event}"
@@ -60,7 +63,10 @@ def _details(record):
     if record.get("rows") is not None:
         yield "rows", record["rows"]
     for what, times in record.get("left", {}).items():
-        yield "left", f"{what}, {_times(times)}"
+        if record.get("event") == "waiting":
+            yield "may leave", what
+        else:
+            yield "left", f"{what}, {_times(times)}"
     if record.get("event") == "ended" and not record.get("left"):
         yield "left", "nothing"
     yield "kept here", record.get("results")

@@ -1,0 +1,142 @@
+"""What the owner of a kit wants to know now: who is there, what runs, what waits."""
+
+import json
+import os
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from cryptography import x509
+
+from skprivbn.exceptions import PartitionError
+from skprivbn.federation.flare._patience import within
+from skprivbn.federation.flare._policy import SITE_FILE
+from skprivbn.federation.site._account import spent_so_far
+from skprivbn.federation.site._approvals import APPROVALS, Approvals
+from skprivbn.federation.site._audit import read_audit
+from skprivbn.federation.site._audit_words import format_record
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.utils import import_optional
+
+__all__ = ["approvals_of", "describe_kit", "list_jobs"]
+
+#: days before a certificate ends at which to say so
+SOON = 30
+#: seconds for the server to answer
+PATIENCE = 30.0
+
+
+def describe_kit(kit):
+    """Return lines on the state of a kit, its owner's side only.
+
+    Parameters
+    ----------
+    kit : Path
+        Of a site, of the server or of an admin. An admin's is asked at the server.
+
+    Returns
+    -------
+    lines : list of str
+    """
+    startup = kit / "startup"
+    if not startup.is_dir():
+        raise PartitionError(f"{kit} is not a startup kit: it has no folder startup")
+    lines = [f"skprivbn {version('skprivbn')}", _certificate(startup)]
+    if (startup / "fed_admin.json").exists():
+        return lines + _ask_server(kit)
+    lines.append(_process(kit))
+    if (kit / "local" / SITE_FILE).exists():
+        lines += _site(kit)
+    return lines
+
+
+def _certificate(startup):
+    (path, *_) = sorted(startup.glob("*.crt"))
+    ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    left = (ends - datetime.now(UTC)).days
+    advice = "" if left > SOON else ": have it renewed"
+    return f"certificate {path.name} is valid for {left} more days{advice}"
+
+
+def _process(kit):
+    try:
+        number = int((kit / "pid.fl").read_text())
+        os.kill(number, 0)
+    except (OSError, ValueError):
+        return "not running"
+    return f"running as process {number}"
+
+
+def _site(kit):
+    site_file = SiteFile.load(kit / "local" / SITE_FILE)
+    lines = []
+    for name, dataset in site_file.datasets.items():
+        n_exact, spent = spent_so_far(dataset)
+        budget = "no noisy fits"
+        if dataset.budget is not None:
+            budget = f"epsilon {spent:.3g} of {dataset.budget[0]:g} spent"
+        lines.append(
+            f"dataset {name}, version {dataset.version}: {n_exact} of "
+            f"{dataset.max_exact_fits} exact fits used, {budget}"
+        )
+    waiting = approvals_of(kit).waiting()
+    lines.append(f"{len(waiting)} questions wait for approval")
+    if site_file.audit_log.exists():
+        records, problems, _ = read_audit(site_file.audit_log)
+        lines += [f"audit log: {problem}" for problem in problems]
+        lines += ["last record:", *map(format_record, records[-1:])]
+    return lines
+
+
+def approvals_of(kit):
+    """Return the questions that wait, or have waited, at the site of a kit."""
+    site_file = SiteFile.load(Path(kit) / "local" / SITE_FILE)
+    return Approvals(site_file.audit_log.with_name(APPROVALS))
+
+
+def _ask_server(kit):
+    info, jobs = list_jobs(kit)
+    lines = [f"server: {info.server_info.status}"]
+    for client in info.client_info:
+        heard = datetime.fromtimestamp(client.last_connect_time, UTC)
+        lines.append(f"site {client.name}: heard of at {heard:%Y-%m-%d %H:%M:%S} UTC")
+    lines += [
+        f"job {job['job_id']} of {job.get('submitter_name', 'somebody')}: "
+        f"{job.get('status')}"
+        for job in jobs
+    ]
+    return lines
+
+
+def list_jobs(kit, abort=None):
+    """Ask the server who is connected and which jobs have not ended.
+
+    Parameters
+    ----------
+    kit : Path
+        Of an admin.
+    abort : str, default=None
+        A job to end first.
+
+    Returns
+    -------
+    info : SystemInfo
+    jobs : list of dict
+    """
+    api = import_optional("nvflare.fuel.flare_api.flare_api", "status")
+    admin = json.loads((kit / "startup" / "fed_admin.json").read_text())
+
+    def ask():
+        user = admin["admin"]["username"]
+        session = api.new_secure_session(user, str(kit.resolve()), timeout=PATIENCE)
+        try:
+            if abort is not None:
+                session.abort_job(abort)
+            jobs = session.list_jobs(detailed=True)
+            return session.get_system_info(), [
+                job for job in jobs if not str(job.get("status")).startswith("FINISHED")
+            ]
+        finally:
+            session.close()
+
+    return within(2 * PATIENCE, "the question to the server", ask)

@@ -1,0 +1,236 @@
+"""Who may ask: researchers by certificate, dry runs, and people who decide."""
+
+import threading
+
+import pytest
+
+from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.federation import decode, encode
+from skprivbn.federation.__main__ import main
+from skprivbn.federation.flare._researcher import Researcher
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._site import JOIN, Site
+from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.privacy import PrivacyAccountant
+from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.site.loopback import (
+    LoopbackSession,
+    audit,
+    connect,
+    make_sites,
+)
+
+BUDGET = "budget = {epsilon = 9.0, delta = 1e-5}"
+
+
+def start(tmp_path, rule="", only=None):
+    write_tables(tmp_path, *make_rows())
+    texts = site_files(budget=BUDGET)
+    for name in [only] if only else texts:
+        texts[name] = texts[name].replace("min_rows", f"{rule}\nmin_rows", 1)
+    return make_sites(tmp_path, texts)
+
+
+def scaler(epsilon=0.5):
+    account = PrivacyAccountant(epsilon=99.0, delta=1e-3)
+    return FederatedStandardScaler(
+        epsilon=epsilon, delta=1e-6, bounds=(-5, 15), accountant=account
+    )
+
+
+def test_only_named_researchers_see_and_use_a_dataset(tmp_path):
+    sites = start(tmp_path, 'researchers = ["ann@example.org"]')
+    federation = connect(sites, "icu", who="ann@example.org")
+    assert federation.datasets == ["broken", "icu", "people"]
+    FederatedStandardScaler().fit(federation.rows(["a"]))
+    assert audit(tmp_path, "north")[-2]["who"] == "ann@example.org"
+    with pytest.raises(PartyError) as caught:
+        connect(sites, "icu", who="bob@example.org")
+    assert caught.value.code == "unknown-dataset"
+    bob = connect(sites, "", who="bob@example.org")
+    assert bob.datasets == ["broken", "people"]
+    # he asks all the same
+    ann = connect(sites, "icu", who="ann@example.org").rows(["a"])
+    bob = connect(sites, "people", who="bob@example.org")
+    ann._connection = bob
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(ann)
+    assert caught.value.code == "unknown-dataset"
+
+
+@pytest.mark.parametrize("role", [None, "lead"])
+def test_a_researcher_is_a_person_of_the_projects(tmp_path, role):
+    sites = start(tmp_path)
+    authority = sites["north"].authority
+    if role is None:  # a site, or the server, which has a certificate like a site's
+        person = Researcher(*authority.issue("south"))
+    else:
+        person = Researcher(*type(authority)().issue("ann@example.org", role=role))
+    federation = connect(sites, "icu")
+    federation._researcher = person
+    for site in sites.values():
+        site._researcher = None
+    with pytest.raises(PartyError) as caught:
+        federation._introduce(deadline=float("inf"))
+    assert caught.value.code == "not-authentic"
+
+
+class Server(LoopbackSession):
+    """A relay that asks for epsilon 5 where the researcher asked for 0.5."""
+
+    def do_app_command(self, job_id, command, data):
+        if data["topic"] == JOIN:
+            from base64 import b64decode, b64encode
+
+            bodies = []
+            for body in data["bodies"]:
+                message = decode(b64decode(body))
+                request = decode(message["request"])
+                request["payload"]["agreement"]["settings"]["epsilon"] = 5.0
+                message["request"] = encode(request)
+                bodies.append(b64encode(encode(message)).decode())
+            data["bodies"] = bodies
+        return super().do_app_command(job_id, command, data)
+
+
+def test_the_server_cannot_ask_in_a_researchers_name(tmp_path, monkeypatch):
+    sites = start(tmp_path)
+    rows = connect(sites, "icu", Server).rows(["a"])
+    with pytest.raises(PartyError) as caught:
+        scaler().fit(rows)
+    assert caught.value.code == "not-authentic"
+    # the twin: questions that nobody has signed are answered
+    monkeypatch.setattr(Site, "_signed", lambda self, request, signature: request)
+    scaler().fit(rows)
+    asked = [e for e in audit(tmp_path, "north") if e["event"] == "asked"]
+    assert [entry["epsilon"] for entry in asked] == [5.0]
+
+
+def test_a_question_that_was_answered_is_not_asked_again(tmp_path):
+    sites = start(tmp_path)
+    federation = connect(sites, "icu")
+    signed = []
+    relay = federation._relay
+
+    def keep(topic, messages, timeout):
+        if topic == JOIN:
+            signed.append(messages)
+        return relay(topic, messages, timeout)
+
+    federation._relay = keep
+    scaler().fit(federation.rows(["a"]))
+    (messages,) = signed
+    assert decode(relay(JOIN, messages, 1.0)["north"])["code"] == "refused"
+
+
+def test_a_dry_run_says_who_would_accept_and_what_would_leave(tmp_path):
+    sites = start(tmp_path, 'backends = ["ckks"]', only="west")
+    federation = connect(sites, "icu")
+    rows = federation.rows(["a", "b"])
+    report = federation.dry_run(scaler(), rows)
+    assert report.answers == {
+        "north": "accepted",
+        "south": "accepted",
+        "west": "not-allowed",
+    }
+    assert not report.is_accepted
+    assert report.epsilon == pytest.approx(0.5)
+    assert "west: its site file does not allow" in str(report)
+    assert "noisy" in str(report.what_leaves())
+    assert "<table>" in report._repr_html_()
+    exact = FederatedStandardScaler(backend="ckks")
+    report = federation.dry_run(exact, rows)
+    assert report.is_accepted
+    assert report.epsilon is None
+    # nothing was charged or set aside
+    assert not list(tmp_path.glob("*/*.exact.json")) or not any(
+        '"what"' in path.read_text() for path in tmp_path.glob("*/*.exact.json")
+    )
+    assert audit(tmp_path, "north")[-1]["event"] == "considered"
+    assert "min_cell_count" in str(federation.rules())
+
+
+def kit_of(tmp_path, name):
+    """Make the folder of a site look like its kit."""
+    local = tmp_path / name / "local"
+    local.mkdir()
+    text = (tmp_path / name / "site.toml").read_text()
+    text = text.replace('"stays.csv"', '"../stays.csv"')
+    text = text.replace(
+        "min_parties", 'audit_log = "../skprivbn_audit.jsonl"\nmin_parties', 1
+    )
+    (local / "skprivbn_site.toml").write_text(text)
+    return tmp_path / name
+
+
+def test_a_person_at_the_site_decides(tmp_path, capsys):
+    sites = start(tmp_path, 'approve = "ask"', only="west")
+    kit = kit_of(tmp_path, "west")
+    rows = connect(sites, "icu", who="ann@example.org").rows(["a"])
+    model = scaler()
+    with pytest.raises(PartyError, match="'west'.*has to approve"):
+        model.fit(rows)
+    assert main(["pending", str(kit)]) == 0
+    printed = capsys.readouterr().out
+    assert "ann@example.org asks for" in printed
+    assert "epsilon 0.5" in printed
+    assert "may leave" in printed
+    number = printed.split()[1]
+    assert main(["deny", str(kit), number]) == 0
+    with pytest.raises(PartyError, match="'west'.*has denied"):
+        model.fit(rows)
+    assert main(["approve", str(kit), number]) == 0
+    model.fit(rows)
+    # once
+    with pytest.raises(PartyError, match="'west'.*has to approve"):
+        model.fit(rows)
+    assert main(["approve", str(kit), "nothing"]) == 2
+    assert "no question 'nothing' waits" in capsys.readouterr().err
+
+
+def test_a_fit_waits_for_the_answer(tmp_path, capsys):
+    sites = start(tmp_path, 'approve = "ask"', only="west")
+    kit = kit_of(tmp_path, "west")
+    federation = connect(sites, "icu", approved_within=30.0)
+    rows = federation.rows(["a"])
+
+    def approve():
+        from skprivbn.federation.flare._status import approvals_of
+
+        while not (waiting := approvals_of(kit).waiting()):
+            pass
+        approvals_of(kit).answer(*waiting, "approved")
+
+    person = threading.Thread(target=approve)
+    person.start()
+    assert scaler().fit(rows).n_features_in_ == 1
+    person.join()
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ('researchers = "ann"', "researchers must be a list"),
+        ('approve = "never"', "approve must be"),
+    ],
+)
+def test_wrong_entries_are_said(tmp_path, rule, message):
+    path = tmp_path / "site.toml"
+    text = site_files()["north"].replace("min_rows", f"{rule}\nmin_rows", 1)
+    path.write_text(text)
+    with pytest.raises(PartitionError, match=message):
+        SiteFile.load(path)
+
+
+def test_status_of_a_site(tmp_path, capsys):
+    sites = start(tmp_path)
+    kit = kit_of(tmp_path, "north")
+    scaler().fit(connect(sites, "icu").rows(["a"]))
+    assert main(["status", str(kit)]) == 0
+    printed = capsys.readouterr().out
+    assert "not running" in printed
+    # counted at the budget's delta, which is larger than the fit's
+    assert "epsilon 0.474 of 9 spent" in printed
+    assert "0 questions wait" in printed
+    assert "more days" in printed
+    assert main(["status", str(tmp_path)]) == 2
