@@ -15,7 +15,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from skprivbn.crypto.sealing import _framed
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["NotValidNowError", "check_voucher", "fingerprint", "name_of", "vouch"]
+__all__ = [
+    "NotValidNowError",
+    "check_voucher",
+    "fingerprint",
+    "name_of",
+    "valid_until",
+    "vouch",
+]
 
 
 class NotValidNowError(ProtocolError):
@@ -113,6 +120,11 @@ def name_of(certificate):
     name : str
     """
     return _common_name(_load(certificate))
+
+
+def valid_until(certificate):
+    """Return the time, with time zone, at which a certificate in PEM format ends."""
+    return _load(certificate).not_valid_after_utc
 
 
 def fingerprint(certificate):

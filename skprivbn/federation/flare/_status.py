@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from cryptography import x509
-
+from skprivbn.crypto.certificates import valid_until
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.flare._patience import within
 from skprivbn.federation.flare._policy import SITE_FILE
@@ -52,8 +51,7 @@ def describe_kit(kit):
 
 def _certificate(startup):
     (path, *_) = sorted(startup.glob("*.crt"))
-    ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
-    left = (ends - datetime.now(UTC)).days
+    left = (valid_until(path.read_bytes()) - datetime.now(UTC)).days
     advice = "" if left > SOON else ": have it renewed"
     return f"certificate {path.name} is valid for {left} more days{advice}"
 
