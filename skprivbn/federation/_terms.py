@@ -68,6 +68,12 @@ class Terms:
     ValueError: n_clusters must be int, got 0.5
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in cls.__dict__.get("__annotations__", ()):
+            if callable(getattr(Terms, name, None)):
+                raise TypeError(f"a field of {cls.__name__} hides the method {name}")
+
     def __post_init__(self) -> None:
         for name, check in _field_checks(type(self)).items():  # type: ignore[arg-type]
             object.__setattr__(self, name, check(name, getattr(self, name)))

@@ -67,7 +67,8 @@ class AuditDisplay:
         self : object
         """
         bounds = self.result.bounds
-        self.names_ = sorted(bounds, key=bounds.get, reverse=True)[:n_most][::-1]
+        names = sorted(bounds, key=lambda name: bounds[name], reverse=True)
+        self.names_ = names[:n_most][::-1]
         place, n_shown = range(len(self.names_)), len(self.names_)
         figsize = (6, 1.4 + 0.26 * n_shown)
         self.figure_, self.ax_ = get_axes(ax, "AuditDisplay", figsize)

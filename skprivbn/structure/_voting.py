@@ -39,12 +39,12 @@ class VotingTerms(Terms):
     ----------
     learner : list of str
         Module and class.
-    parameters : dict
+    options : dict
         Of its constructor.
     """
 
     learner: list[str]
-    parameters: dict[str, Any]
+    options: dict[str, Any]
 
     def rounds(self, n_parties):
         """Return two: the vote, the moments."""
@@ -56,7 +56,7 @@ class VotingTerms(Terms):
 
     def memory(self, n_features):
         """Return what a learner keeps, at most: a network for every variable."""
-        n_hidden = self.parameters.get("n_hidden", 1)
+        n_hidden = self.options.get("n_hidden", 1)
         return n_hidden * n_features, n_hidden * n_features**2
 
 
@@ -77,7 +77,7 @@ class VotingParty(Party):
             raise PartyRefusal("refused")
         if not issubclass(learner, BaseEstimator):
             raise PartyRefusal("refused")
-        self.learner = learner(**self.terms.parameters)
+        self.learner = learner(**self.terms.options)
 
     def schedule(self):
         """One vote, then the moments for the parameters."""
