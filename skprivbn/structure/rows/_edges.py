@@ -5,7 +5,7 @@ import numpy as np
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._local_scores import EdgeRules
 
-__all__ = ["edge_rules"]
+__all__ = ["edge_rules", "position"]
 
 
 def edge_rules(names, max_parents, required=None, forbidden=None, tiers=None):
@@ -58,7 +58,7 @@ def _pairs(edges, names, what):
     for edge in edges or ():
         if isinstance(edge, str) or len(edge) != 2:
             raise ValueError(f"{what} must hold pairs (parent, child), got {edge!r}")
-        i, j = (_position(v, names, what) for v in edge)
+        i, j = (position(v, names, what) for v in edge)
         if i == j:
             raise ValueError(f"{what} joins {names[i]!r} with itself")
         found.append((i, j))
@@ -70,7 +70,7 @@ def _ranks(tiers, names):
     for number, tier in enumerate(tiers):
         members = [tier] if isinstance(tier, str) else tier
         for v in members:
-            place = _position(v, names, "tiers")
+            place = position(v, names, "tiers")
             if rank[place] >= 0:
                 raise ValueError(f"tiers has {names[place]!r} twice")
             rank[place] = number
@@ -80,7 +80,8 @@ def _ranks(tiers, names):
     return rank
 
 
-def _position(column, names, what):
+def position(column, names, what):
+    """Return the position of a column that is named, or given by it."""
     if isinstance(column, str) and column in names:
         return list(names).index(column)
     if isinstance(column, int | np.integer) and 0 <= column < len(names):

@@ -1,4 +1,4 @@
-"""Discrete networks from rows of several parties."""
+"""Networks of discrete and continuous columns, from rows of several parties."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
-from skprivbn.bayesian_network import BayesianNetwork
+from skprivbn.bayesian_network import (
+    BayesianNetwork,
+    ConditionalGaussianBayesianNetwork,
+)
 from skprivbn.bayesian_network._checks import (
     check_ordering,
     check_parents,
@@ -21,6 +24,7 @@ from skprivbn.bayesian_network._checks import (
 )
 from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
 from skprivbn.bayesian_network._labels import encode, is_missing
+from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.partition import HorizontalPartition, check_horizontal
@@ -28,12 +32,14 @@ from skprivbn.protocols import ModelParty
 from skprivbn.protocols._applied import add_scores
 from skprivbn.structure.k2._base import check_found, check_table_sizes
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
-from skprivbn.structure.rows._edges import edge_rules
+from skprivbn.structure.rows._edges import edge_rules, position
 from skprivbn.structure.rows._em import FamiliesEM, run_em
+from skprivbn.structure.rows._mixed import AskedMoments, MixedScores
 from skprivbn.structure.rows._protocol import (
     RowTablesParty,
     RowTablesTerms,
     agree_on_states,
+    sum_moments,
     sum_tables,
 )
 from skprivbn.structure.rows._scores import TableScores
@@ -96,7 +102,13 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         For "hill_climbing" and "ges": how often a quarter of the edges is removed at
         random from the best graph, to climb again from there.
     alpha : float, default=1.0
-        Pseudo-count of every cell of a table; 0 gives maximum likelihood.
+        Pseudo-count of every cell of a table; 0 gives maximum likelihood. Variances
+        of continuous columns get so many rows with the variance of all.
+    continuous : sequence of str or int, default=None
+        Columns of numbers, by name or position, whose nodes are linear in their
+        continuous parents, with coefficients and variance for every configuration of
+        their discrete parents. Discrete columns then have discrete parents only. Needs
+        ``criterion="bic"`` and another `method` than "ges".
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         None takes the categories of a dataframe, and lets each party tell the labels
@@ -123,8 +135,9 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
 
     Attributes
     ----------
-    network_ : BayesianNetwork
-        Structure, and probabilities (count + alpha) / (total + states * alpha).
+    network_ : BayesianNetwork or ConditionalGaussianBayesianNetwork
+        Structure, and probabilities (count + alpha) / (total + states * alpha). The
+        latter with `continuous` columns.
     parents_ : dict of str to list of str
         Parents of every column; with "k2" in the order in which they were found.
     adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
@@ -188,6 +201,7 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         "tabu_length": [Interval(Integral, 0, None, closed="left")],
         "n_restarts": [Interval(Integral, 0, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="left")],
+        "continuous": ["array-like", None],
         "states": [Mapping, list, tuple, None],
         "missing": [StrOptions({"error", "skip", "em"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -213,6 +227,7 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         tabu_length: int = 0,
         n_restarts: int = 0,
         alpha: float = 1.0,
+        continuous: ArrayLike | None = None,
         states: Mapping | Sequence | None = None,
         missing: Literal["error", "skip", "em"] = "error",
         max_iter: int = 100,
@@ -233,6 +248,7 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         self.tabu_length = tabu_length
         self.n_restarts = n_restarts
         self.alpha = alpha
+        self.continuous = continuous
         self.states = states
         self.missing = missing
         self.max_iter = max_iter
@@ -274,36 +290,44 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
             self, X, party, dtype=None, ensure_all_finite=finite
         )
         names = column_names(self)
-        known = self._known_parents(names)
-        rules = self._rules(names)
+        continuous = self._continuous_columns(names)
+        known = self._known_parents(names, continuous)
+        rules = self._rules(names, continuous)
         ordering = check_ordering(self.ordering, names)
-        declared = known_states(self.states, names, partition.categories)
-        declared = declared or [None] * len(names)
-        check_values(partition, names, declared)
         terms = RowTablesTerms(
             names=names,
-            states=declared,
+            states=self._declared_states(partition, names, continuous),
+            continuous=continuous,
             max_parents=max(map(len, known.values())) if known else self.max_parents,
             min_cell_count=self.min_cell_count,
             missing=self.missing,
             alpha=float(self.alpha),
         )
+        check_values(partition, names, terms.states, continuous)
         with self._federate(partition, RowTablesParty, terms) as federation:
-            terms = federation.terms
-            states, self.n_samples_ = agree_on_states(federation)
             # sites may have raised the count below which cells are hidden
-            whole = terms.min_cell_count <= 1 and self.missing == "error"
+            terms = federation.terms
+            states, self.n_samples_, scale = agree_on_states(federation)
+            # and answer for no table with more cells than rows
             at_hand = isinstance(partition, HorizontalPartition)
+            max_cells = MAX_CELLS if at_hand else min(MAX_CELLS, self.n_samples_)
             tables = AskedTables(
                 [len(labels) for labels in states],
                 sum_tables(federation),
-                consistent=whole,
-                # sites answer for no table with more cells than rows
-                max_cells=MAX_CELLS if at_hand else self.n_samples_,
+                consistent=terms.min_cell_count <= 1 and self.missing == "error",
+                max_cells=max_cells,
             )
             scores = TableScores(
                 tables, self.n_samples_, self.criterion, self.equivalent_sample_size
             )
+            moments = None
+            if continuous:
+                moments = AskedMoments(
+                    tables.n_states, len(continuous), sum_moments(federation)
+                )
+                scores = MixedScores(
+                    scores, moments, continuous, scale, float(self.alpha), max_cells
+                )
             if known is None and self.method == "k2":
                 check_table_sizes(tables.n_states, ordering, self.max_parents)
             parents = known or search(
@@ -315,26 +339,46 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
                 n_restarts=self.n_restarts,
                 random_state=check_random_state(self.random_state),
             )
-            tables.fetch((parents[v], [v]) for v in range(len(names)))
-            counts = [tables.family(parents[v], v) for v in range(len(names))]
-            total = sum(scores.score(v, found) for v, found in parents.items())
-            self.log_score_ = total / (1 << FRACTION_BITS)
-            self.n_iter_, self.converged_ = 0, True
-            if self.missing == "em":
-                counts = self._expectation_maximisation(federation, parents, tables)
-        self._set_network(names, states, parents, counts)
+            self._learn_probabilities(
+                federation, names, states, parents, scores, tables
+            )
         self.tables_ = [tuple(names[v] for v in key) for key in tables.asked]
         self.ledger_ = federation.ledger
-        self._describe(terms.min_cell_count)
+        self._describe(terms.min_cell_count, moments)
         return self
 
-    def _set_network(self, names, states, parents, counts):
+    def _learn_probabilities(self, federation, names, states, parents, scores, tables):
+        """Set the network with the parents found."""
+        discrete = [
+            v for v in range(len(names)) if v not in federation.terms.continuous
+        ]
+        scores.fetch([(v, parents[v], []) for v in federation.terms.continuous])
+        tables.fetch((parents[v], [v]) for v in discrete)
+        counts = {names[v]: tables.family(parents[v], v) for v in discrete}
+        total = sum(scores.score(v, found) for v, found in parents.items())
+        self.log_score_ = total / (1 << FRACTION_BITS)
+        self.n_iter_, self.converged_ = 0, True
+        if self.missing == "em":
+            counts = self._expectation_maximisation(federation, parents, tables)
         self.parents_ = {
             name: [names[u] for u in parents[v]] for v, name in enumerate(names)
         }
-        self.network_ = BayesianNetwork.from_counts(
-            names, states, self.parents_, counts, alpha=self.alpha
-        )
+        if len(discrete) == len(names):
+            self.network_ = BayesianNetwork.from_counts(
+                names, states, self.parents_, counts, alpha=self.alpha
+            )
+        else:
+            fitted = {
+                names[v]: scores.parameters(v, parents[v])
+                for v in federation.terms.continuous
+            }
+            self.network_ = ConditionalGaussianBayesianNetwork(
+                names,
+                {names[v]: states[v] for v in discrete},
+                self.parents_,
+                {node: smoothed(table, self.alpha) for node, table in counts.items()},
+                *({node: found[k] for node, found in fitted.items()} for k in range(3)),
+            )
         self.adjacency_matrix_ = np.array(self.network_.adjacency_matrix)
         self.cpdag_ = self.network_.to_cpdag()
 
@@ -365,7 +409,39 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
                 "fractions of rows: choose one"
             )
 
-    def _known_parents(self, names):
+    def _continuous_columns(self, names):
+        """Return the positions of continuous columns."""
+        found = [] if self.continuous is None else list(self.continuous)
+        places = sorted({position(v, names, "continuous") for v in found})
+        if places and self.criterion != "bic":
+            raise ValueError(
+                f"continuous columns need criterion='bic', got {self.criterion!r}"
+            )
+        if places and self.method == "ges":
+            raise ValueError(
+                "method='ges' takes graphs for equal that differ in directions, which "
+                "continuous columns limit: use 'hill_climbing' or 'k2'"
+            )
+        if places and self.missing != "error":
+            raise ValueError(
+                f"missing={self.missing!r} is for discrete columns: leave out "
+                "continuous=, or rows with gaps"
+            )
+        return places
+
+    def _declared_states(self, partition, names, continuous):
+        """Return the labels that are known before the data, of every column."""
+        states = self.states
+        if continuous and states is not None:
+            if not isinstance(states, Mapping):
+                states = dict(zip(names, states))
+            states = {name: states.get(name) for name in names}
+            states |= {names[v]: None for v in continuous}
+        declared = known_states(states, names, partition.categories)
+        declared = declared or [None] * len(names)
+        return [[0] if v in continuous else d for v, d in enumerate(declared)]
+
+    def _known_parents(self, names, continuous):
         """Return the parents that are given, if they are."""
         if self.structure is None:
             return None
@@ -374,24 +450,64 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
                 raise ValueError(f"structure= has all edges: leave out {option}=")
         given = per_node(self.structure, names, "structure", default=())
         place = {name: v for v, name in enumerate(names)}
-        return {
+        known = {
             place[node]: [place[u] for u in check_parents(node, parents, names)]
             for node, parents in given.items()
         }
+        for v, parents in known.items():
+            if v not in continuous and set(parents) & set(continuous):
+                raise ValueError(
+                    f"structure= gives the discrete column {names[v]!r} a continuous "
+                    "parent, which conditional Gaussian networks do not have"
+                )
+        return known
 
-    def _rules(self, names):
+    def _rules(self, names, continuous):
+        discrete = [v for v in range(len(names)) if v not in continuous]
         return edge_rules(
             names,
             self.max_parents,
             self.required_edges,
-            self.forbidden_edges,
+            [
+                *(self.forbidden_edges or ()),
+                *((u, v) for u in continuous for v in discrete),
+            ],
             self.tiers,
         )
 
     def _add_scores(self, X, sample_weight):
         return add_scores(self, X, sample_weight, dtype=None, ensure_all_finite=False)
 
-    def _describe(self, min_cell_count):
+    def _public_model(self):
+        if isinstance(self.network_, BayesianNetwork):
+            return super()._public_model()
+        network = self.network_
+        fields = ("states", "parents", "cpts", "intercepts", "weights", "variances")
+        return {"nodes": list(network.nodes)} | {
+            name: {
+                node: list(value) if name in ("states", "parents") else value
+                for node, value in getattr(network, name).items()
+            }
+            for name in fields
+        }
+
+    @classmethod
+    def _public_model_memory(cls, model, n_features):
+        states = model["states"]
+        labels = states.values() if isinstance(states, dict) else states
+        return sum(map(len, labels)) + n_features, 0
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        if "variances" not in model:
+            return super()._from_public_model(model, n_features)
+        estimator = cls()
+        estimator.network_ = ConditionalGaussianBayesianNetwork(**model)
+        if len(estimator.network_.nodes) != n_features:
+            raise ValueError("the network is about other columns")
+        return estimator
+
+    def _describe(self, min_cell_count, moments):
         """Say in the ledger which tables became known."""
         sizes = Counter(map(len, self.tables_))
         what = ", ".join(f"{n} of {size} columns" for size, n in sorted(sizes.items()))
@@ -399,7 +515,18 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
             what = "; ".join(" x ".join(table) for table in self.tables_)
         else:
             what += ", listed in tables_"
-        self.ledger_.learns(COORDINATOR, f"contingency tables of all rows: {what}")
+        if self.tables_:
+            self.ledger_.learns(COORDINATOR, f"contingency tables of all rows: {what}")
+        if moments is not None:
+            names = column_names(self)
+            given = "; ".join(
+                " x ".join(names[v] for v in key) or "all rows" for key in moments.asked
+            )
+            self.ledger_.learns(
+                COORDINATOR,
+                "count, sums and products of continuous columns for every "
+                f"configuration of: {given}",
+            )
         if min_cell_count > 1:
             self.ledger_.note(
                 f"cells with fewer than {min_cell_count} rows of a party count as "
@@ -407,13 +534,28 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
             )
 
 
-def check_values(partition, names, declared):
+def check_values(partition, names, declared, continuous):
     """Say what is wrong with rows at hand; remote parties only refuse."""
     if not isinstance(partition, HorizontalPartition):
         return
     for block in partition._blocks.values():
-        for name, labels, column in zip(names, declared, block["X"].T):
-            if labels is None:
+        for v, (name, labels, column) in enumerate(zip(names, declared, block["X"].T)):
+            if v in continuous:
+                check_numbers(name, column)
+            elif labels is None:
                 check_found(name, {x for x in column.tolist() if not is_missing(x)})
             else:
                 encode(column[:, None], [name], {name: labels})
+
+
+def check_numbers(name, column):
+    """Raise unless a continuous column holds finite numbers."""
+    try:
+        finite = np.isfinite(column.astype(np.float64)).all()
+    except (TypeError, ValueError):
+        finite = False
+    if not finite:
+        raise ValueError(
+            f"column {name!r} is said to be continuous and holds what is no finite "
+            "number"
+        )

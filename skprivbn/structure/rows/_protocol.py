@@ -14,6 +14,7 @@ from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.structure.k2._base import MAX_STATES, check_found
 from skprivbn.structure.rows._em import FamiliesEM
+from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments
 from skprivbn.structure.rows._tables import (
     MAX_CELLS,
     ROUND_CELLS,
@@ -21,7 +22,13 @@ from skprivbn.structure.rows._tables import (
     one_hot,
 )
 
-__all__ = ["RowTablesParty", "RowTablesTerms", "agree_on_states", "sum_tables"]
+__all__ = [
+    "RowTablesParty",
+    "RowTablesTerms",
+    "agree_on_states",
+    "sum_moments",
+    "sum_tables",
+]
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,10 @@ class RowTablesTerms(Terms):
     names : list of str
         Names of the columns.
     states : list of (list or None)
-        Labels of every column; None where parties are to tell theirs.
+        Labels of every column; None where parties are to tell theirs. Continuous
+        columns have one that does not matter.
+    continuous : list of int
+        Positions of continuous columns.
     max_parents : int
         A table has at most one variable more.
     min_cell_count : int
@@ -47,6 +57,7 @@ class RowTablesTerms(Terms):
 
     names: list[str]
     states: list[list[Any] | None]
+    continuous: list[int]
     max_parents: int
     min_cell_count: int
     missing: Literal["error", "skip", "em"]
@@ -58,6 +69,12 @@ class RowTablesTerms(Terms):
             raise ValueError("names: a column is named twice")
         if len(self.states) != len(self.names):
             raise ValueError("states: one list for each column")
+        if not set(self.continuous) <= set(range(len(self.names))):
+            raise ValueError("continuous: positions of columns")
+        if any(self.states[v] != [0] for v in self.continuous):
+            raise ValueError("states: those of continuous columns do not matter")
+        if self.continuous and self.missing != "error":
+            raise ValueError("missing: continuous columns must be complete")
         for name, labels in zip(self.names, self.states):
             if labels is not None:
                 check_states(name, labels)
@@ -83,7 +100,8 @@ class RowTablesTerms(Terms):
     def memory(self, n_features):
         """Return a code and an indicator per label, and the tables of a round."""
         n_labels = sum(len(labels or [0] * MAX_STATES) for labels in self.states)
-        return n_features + n_labels, 2 * ROUND_CELLS
+        n_products = n_moments(len(self.continuous))
+        return n_features + n_labels + n_products, 2 * ROUND_CELLS
 
 
 class RowTablesParty(Party):
@@ -104,8 +122,9 @@ class RowTablesParty(Party):
             yield "labels"
         yield "size"
         yield "accept"
-        may = ("tables", "begin") if self.terms.missing == "em" else ("tables",)
-        while (yield may) == "tables":
+        asked = ("tables", "moments") if self.terms.continuous else ("tables",)
+        may = (*asked, "begin") if self.terms.missing == "em" else asked
+        while (yield may) in asked:
             pass
         while True:
             yield "expect"
@@ -124,10 +143,16 @@ class RowTablesParty(Party):
                 raise PartyRefusal("invalid-data") from None
         return {"labels": found}
 
-    @operation(tells="its number of rows", hears="labels of all columns", exact=True)
+    @operation(
+        tells="its number of rows, sums and absolute sums of continuous columns",
+        hears="labels of all columns",
+        exact=True,
+    )
     def size(self, states):
         """Turn labels into codes and count the rows."""
         names, terms = self.terms.names, self.terms
+        rest = [v for v in range(len(names)) if v not in terms.continuous]
+        self.codes = np.zeros(self.X.shape, dtype=np.intp)
         try:
             labels = {
                 name: check_states(name, declared if declared is not None else told)
@@ -135,19 +160,29 @@ class RowTablesParty(Party):
                     names, terms.states, states, strict=True
                 )
             }
-            self.codes = encode(self.X, names, labels)
+            discrete = [names[v] for v in rest]
+            if rest:
+                self.codes[:, rest] = encode(self.X[:, rest], discrete, labels)
+            self.values = self.X[:, terms.continuous].astype(np.float64)
         except (TypeError, ValueError):
             raise PartyRefusal("invalid-data") from None
-        if terms.missing == "error" and (self.codes == MISSING).any():
+        gaps = terms.missing == "error" and (self.codes == MISSING).any()
+        if gaps or not np.isfinite(self.values).all():
             raise PartyRefusal("invalid-data")
         self.n_states = [len(labels[name]) for name in names]
         self.indicators = one_hot(self.codes, self.n_states)
-        return self.hide(np.array([len(self.codes)]))
+        return self.hide(Scale.sums(self.values))
 
-    @operation(hears="the number of all rows", hears_kind="plaintext aggregate")
+    @operation(
+        hears="the number of all rows, sums and absolute sums of continuous columns",
+        hears_kind="plaintext aggregate",
+    )
     def accept(self, total):
         """Hear how many rows tables are about, from a sum that nobody has made up."""
-        self.n_samples = int(round(self.reveal(total)[0]))
+        sums = self.reveal(total)
+        self.n_samples = int(round(sums[0]))
+        if self.terms.continuous:
+            self.values = Scale.from_sums(sums).apply(self.values)
 
     @operation(
         tells="contingency tables of its rows",
@@ -163,6 +198,50 @@ class RowTablesParty(Party):
         counts = np.concatenate(parts)
         counts[counts < self.terms.min_cell_count] = 0
         return self.hide(counts)
+
+    @operation(
+        tells="count, sums and products of continuous columns for configurations of "
+        "discrete ones",
+        hears="which discrete columns make up configurations",
+        exact=True,
+    )
+    def moments(self, asked):
+        """Sum up continuous columns by configurations not asked for before."""
+        parts = []
+        for given in self._check_given(asked):
+            part = configuration_moments(self.codes, self.values, self.n_states, given)
+            part[part[:, 0] < self.terms.min_cell_count] = 0.0
+            parts.append(part.ravel())
+        return self.hide(np.concatenate(parts))
+
+    def _check_given(self, asked):
+        """Return sets of discrete columns; refuse what would show single rows."""
+        n_columns, per_cell = len(self.n_states), n_moments(len(self.terms.continuous))
+        if (
+            not isinstance(asked, np.ndarray)
+            or asked.ndim != 2
+            or asked.dtype.kind != "i"
+            or asked.shape[1] > self.terms.max_parents
+            or not len(asked)
+            or (asked.size and (asked.min() < -1 or asked.max() >= n_columns))
+        ):
+            raise PartyRefusal("refused")
+        found, n_numbers = [], 0
+        for row in asked.tolist():
+            given = [v for v in row if v >= 0]
+            size = per_cell * prod(self.n_states[v] for v in given)
+            key = "moments", frozenset(given)
+            if len(set(given)) < len(given) or set(given) & set(self.terms.continuous):
+                raise PartyRefusal("refused")
+            if size > MAX_CELLS or key in self.answered:
+                raise PartyRefusal("refused")
+            self.check_table(size, self.n_samples)
+            self.answered.add(key)
+            found.append(given)
+            n_numbers += size
+        if n_numbers > 2 * ROUND_CELLS:
+            raise PartyRefusal("refused")
+        return found
 
     @operation(
         tells="tables of families, of those of its rows that have all entries",
@@ -256,6 +335,8 @@ def agree_on_states(federation):
     -------
     states : list of list
     n_samples : int
+    scale : Scale
+        Of the continuous columns.
     """
     terms, told = federation.terms, []
     if None in terms.states:
@@ -274,7 +355,7 @@ def agree_on_states(federation):
         states.append(labels)
     total = federation.secure_sum("size", {"states": states})
     federation.call("accept", {"total": total})
-    return states, int(round(total[0]))
+    return states, int(round(total[0])), Scale.from_sums(total)
 
 
 def sum_tables(federation):
@@ -292,12 +373,36 @@ def sum_tables(federation):
     """
 
     def count(requests):
-        width = max(len(base) for base, _ in requests) + 1
         families = [[*base, v] for base, candidates in requests for v in candidates]
-        asked = np.full((len(families), width), -1, dtype=np.int32)
-        for row, family in zip(asked, families):
-            row[: len(family)] = family
-        total = federation.secure_sum("tables", {"asked": asked})
+        total = federation.secure_sum("tables", {"asked": _side_by_side(families)})
         return np.rint(total).astype(np.int64)
 
     return count
+
+
+def sum_moments(federation):
+    """Return a function that sums moments of all parties' rows, for a search.
+
+    Parameters
+    ----------
+    federation : Federation
+        After :func:`agree_on_states`.
+
+    Returns
+    -------
+    count : callable
+        As ``AskedMoments`` wants it.
+    """
+
+    def count(asked):
+        return federation.secure_sum("moments", {"asked": _side_by_side(asked)})
+
+    return count
+
+
+def _side_by_side(sets):
+    """Return sets of columns as rows of an array, filled up with -1."""
+    asked = np.full((len(sets), max(map(len, sets))), -1, dtype=np.int32)
+    for row, variables in zip(asked, sets):
+        row[: len(variables)] = variables
+    return asked

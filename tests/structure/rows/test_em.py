@@ -205,7 +205,7 @@ def federation():
     rng = np.random.default_rng(0)
     rows = {name: rng.integers(2, size=(20, 2)).astype(float) for name in "nsw"}
     rows["n"][:5, 0] = np.nan
-    terms = RowTablesTerms(["a", "b"], [[0, 1], [0, 1]], 1, 0, "em", 1.0)
+    terms = RowTablesTerms(["a", "b"], [[0, 1], [0, 1]], [], 1, 0, "em", 1.0)
     blocks = {name: {"X": X} for name, X in rows.items()}
     return InProcessFederation(blocks, RowTablesParty, terms, "masking")
 

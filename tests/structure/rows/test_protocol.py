@@ -16,6 +16,7 @@ from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
 
 TERMS = {"names": ["a", "b", "c"], "states": [[0, 1]] * 3, "max_parents": 1}
+TERMS |= {"continuous": []}
 TERMS |= {"min_cell_count": 0, "missing": "error"}
 
 

@@ -1,0 +1,319 @@
+"""Continuous columns beside discrete ones: moments per configuration, and scores.
+
+Count, sums and products of all continuous columns, for every configuration of some
+discrete ones, are all that regressions given these need to know of the rows.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from skprivbn.bayesian_network._local_scores import LocalScores
+from skprivbn.structure.k2._scores import FRACTION_BITS
+from skprivbn.structure.rows._tables import ROUND_CELLS
+
+__all__ = [
+    "AskedMoments",
+    "MixedScores",
+    "Scale",
+    "configuration_moments",
+    "n_moments",
+]
+
+#: scores of regressions are rounded to so many fractional bits: of directions that
+#: score alike, rounding errors of sums must not choose one
+_SCORE_BITS = 10
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where continuous columns are, and how large.
+
+    Parameters
+    ----------
+    mean, unit : ndarray of shape (n_continuous,)
+    """
+
+    mean: np.ndarray
+    unit: np.ndarray
+
+    @classmethod
+    def from_sums(cls, sums):
+        """Read number of rows, sums and absolute sums of all rows."""
+        total, absolute = np.split(np.asarray(sums[1:], dtype=float), 2)
+        typical = np.where(absolute > 0, absolute / sums[0], 1.0)
+        # a power of two costs no digit; deviations may be far below the size
+        return cls(total / sums[0], np.exp2(np.round(np.log2(typical)) - 8))
+
+    @staticmethod
+    def sums(values):
+        """Return what :meth:`from_sums` reads, of own rows."""
+        return np.concatenate(
+            [[len(values)], values.sum(axis=0), np.abs(values).sum(axis=0)]
+        )
+
+    def apply(self, values):
+        """Return columns about the mean, in units."""
+        return (values - self.mean) / self.unit
+
+
+def n_moments(n_continuous):
+    """Return how many numbers there are for one configuration."""
+    return (n_continuous + 1) * (n_continuous + 2) // 2
+
+
+def configuration_moments(codes, values, n_states, given):
+    """Return count, sums and products of columns for every configuration.
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n_rows, n_variables)
+    values : ndarray of float of shape (n_rows, n_continuous)
+        Scaled.
+    n_states : sequence of int
+    given : sequence of int
+        Discrete variables, one axis each.
+
+    Returns
+    -------
+    moments : ndarray of shape (n_configurations, n_moments)
+    """
+    cells = np.zeros(len(codes), dtype=np.int64)
+    for v in given:
+        cells = cells * n_states[v] + codes[:, v]
+    size = prod(n_states[v] for v in given)
+    rows = np.hstack([np.ones((len(values), 1)), values])
+    columns = [
+        np.bincount(cells, weights=rows[:, i] * rows[:, j], minlength=size)
+        for i, j in zip(*np.triu_indices(rows.shape[1]))
+    ]
+    return np.stack(columns, axis=1)
+
+
+class AskedMoments:
+    """Moments of all parties' rows, asked for by a search and kept.
+
+    Parameters
+    ----------
+    n_states : sequence of int
+        Number of states of every variable.
+    n_continuous : int
+    count : callable
+        Takes a list of tuples of variables and returns one flat array.
+    """
+
+    def __init__(self, n_states, n_continuous, count):
+        self.n_states, self.size = list(n_states), n_continuous + 1
+        self._count, self._kept = count, {}
+
+    @property
+    def asked(self):
+        """Sets of variables whose moments were asked for, in the order of asking."""
+        return list(self._kept)
+
+    def n_numbers(self, given):
+        """Return how many numbers moments are."""
+        return prod(self.n_states[v] for v in given) * n_moments(self.size - 1)
+
+    def fetch(self, asked):
+        """Ask for moments given each of some sets of variables."""
+        wanted = {tuple(sorted(given)) for given in asked} - self._kept.keys()
+        batch, n_numbers = [], 0
+        for given in sorted(wanted, key=lambda given: (len(given), given)):
+            if batch and n_numbers + self.n_numbers(given) > ROUND_CELLS:
+                self._receive(batch)
+                batch, n_numbers = [], 0
+            batch.append(given)
+            n_numbers += self.n_numbers(given)
+        if batch:
+            self._receive(batch)
+
+    def _receive(self, batch):
+        ends = np.cumsum([self.n_numbers(given) for given in batch])
+        parts = np.split(self._count(batch), ends[:-1])
+        upper = np.triu_indices(self.size)
+        for given, part in zip(batch, parts):
+            part = part.reshape(-1, len(upper[0]))
+            full = np.zeros((len(part), self.size, self.size))
+            full[:, *upper] = full.swapaxes(1, 2)[:, *upper] = part
+            shape = [self.n_states[v] for v in given]
+            self._kept[given] = full.reshape(*shape, self.size, self.size)
+
+    def __call__(self, given):
+        """Return moments with one axis for each variable, in ascending order."""
+        given = tuple(sorted(given))
+        self.fetch([given])
+        return self._kept[given]
+
+
+def regressions(moments, target, others, weight, overall):
+    """Regress a column on others, for every configuration.
+
+    Parameters
+    ----------
+    moments : ndarray of shape (..., n_continuous + 1, n_continuous + 1)
+    target : int
+    others : sequence of int
+        Positions among the continuous columns.
+    weight : float
+        So many rows with the variance `overall` are added to every configuration.
+    overall : float
+
+    Returns
+    -------
+    coefficients : ndarray of shape (..., 1 + n_others)
+    variances : ndarray
+    log_likelihood : float
+        Of all rows, under these.
+    """
+    chosen, target = [0, *(1 + v for v in others)], 1 + target
+    square = moments[..., chosen, :][..., chosen]
+    cross, counts = moments[..., chosen, target], moments[..., 0, 0]
+    # a configuration with few rows leaves directions open: they stay at zero
+    inverse = np.linalg.pinv(square, rcond=1e-10, hermitian=True)
+    coefficients = np.einsum("...ij,...j->...i", inverse, cross)
+    explained = np.einsum("...i,...i->...", coefficients, cross)
+    left = np.maximum(moments[..., target, target] - explained, 0.0)
+    spread = (left + weight * overall) / np.maximum(counts + weight, 1e-300)
+    variances = np.maximum(spread, 1e-9 * overall)
+    density = counts * np.log(2 * np.pi * variances) + left / variances
+    return coefficients, variances, -0.5 * density.sum()
+
+
+class MixedScores(LocalScores):
+    """Scores of discrete nodes by their tables, of continuous ones by regressions.
+
+    Gains are compared on the same moments, in case that small cells were left out.
+
+    Parameters
+    ----------
+    tables : TableScores
+    moments : AskedMoments
+    continuous : sequence of int
+        Which variables are continuous.
+    scale : Scale
+    alpha : float
+        Pseudo-rows of every configuration, with the variance of all rows.
+    max_numbers : int
+        Of the moments given one set of variables.
+    """
+
+    def __init__(self, tables, moments, continuous, scale, alpha, max_numbers):
+        self.tables, self.moments, self.scale = tables, moments, scale
+        self.place = {v: i for i, v in enumerate(continuous)}
+        self.n_samples, self.alpha = tables.n_samples, alpha
+        self.n_variables, self.max_numbers = tables.n_variables, max_numbers
+        self.overall = None
+
+    def _split(self, parents):
+        discrete = [v for v in parents if v not in self.place]
+        return discrete, [self.place[v] for v in parents if v in self.place]
+
+    def fits(self, child, parents):
+        """Tell which further parents a node may have."""
+        numbers = np.isin(np.arange(self.n_variables), list(self.place))
+        if child not in self.place:
+            return self.tables.fits(child, parents) & ~numbers
+        now = self.moments.n_numbers(self._split(parents)[0])
+        return numbers | (now * np.array(self.moments.n_states) <= self.max_numbers)
+
+    def fetch(self, asked):
+        """Ask for tables and moments that scores need."""
+        self.tables.fetch(
+            [question for question in asked if question[0] not in self.place]
+        )
+        wanted = []
+        for child, parents, candidates in asked:
+            if child in self.place:
+                given, _ = self._split(parents)
+                further = [v for v in candidates if v not in self.place]
+                wanted += [given, *([*given, v] for v in further)]
+        self.moments.fetch(wanted)
+
+    def _regression_score(self, child, moments, others):
+        """Score a continuous node on given moments."""
+        j = self.place[child]
+        _, _, fit = regressions(moments, j, others, self.alpha, self._overall(j))
+        n_lines = prod(moments.shape[:-2])
+        penalty = 0.5 * np.log(self.n_samples) * n_lines * (len(others) + 2)
+        value = fit - penalty - self.n_samples * np.log(self.scale.unit[j])
+        rounded = np.rint(value * (1 << _SCORE_BITS))
+        return int(rounded) << (FRACTION_BITS - _SCORE_BITS)
+
+    def _overall(self, j):
+        """Return the variance of a continuous column over all rows."""
+        if self.overall is None:
+            whole = self.moments(())
+            mean = whole[0, 1:] / whole[0, 0]
+            self.overall = np.diag(whole)[1:] / whole[0, 0] - mean**2
+        return self.overall[j]
+
+    def score(self, child, parents):
+        """Return the score of a node with some parents."""
+        if child not in self.place:
+            return self.tables.score(child, parents)
+        given, others = self._split(parents)
+        return self._regression_score(child, self.moments(given), others)
+
+    def added(self, child, parents, candidates):
+        """Return the scores with each of some candidates as one more parent."""
+        if child not in self.place:
+            return self.tables.added(child, parents, candidates)
+        given, others = self._split(parents)
+        now, found = self.score(child, parents), []
+        for v in candidates:
+            if v in self.place:
+                wide = [*others, self.place[v]]
+                found.append(self._regression_score(child, self.moments(given), wide))
+            else:
+                found.append(now + self._gain(child, [*given, v], others, v))
+        return np.array(found)
+
+    def removed(self, child, parents):
+        """Return the scores without each of the parents."""
+        if child not in self.place:
+            return self.tables.removed(child, parents)
+        given, others = self._split(parents)
+        now, found = self.score(child, parents), []
+        for v in parents:
+            if v in self.place:
+                fewer = [u for u in others if u != self.place[v]]
+                found.append(self._regression_score(child, self.moments(given), fewer))
+            else:
+                found.append(now - self._gain(child, given, others, v))
+        return np.array(found)
+
+    def _gain(self, child, given, others, v):
+        """Return what one discrete parent gains."""
+        moments = self.moments(given)
+        smaller = moments.sum(axis=sorted(given).index(v))
+        with_it = self._regression_score(child, moments, others)
+        return with_it - self._regression_score(child, smaller, others)
+
+    def parameters(self, child, parents):
+        """Return intercepts, weights and variances of a continuous node.
+
+        One axis for each discrete parent, in the order of the parents.
+        """
+        given, others = self._split(parents)
+        j, moments = self.place[child], self.moments(given)
+        overall = self._overall(j)
+        # configurations without rows are like all rows together
+        whole = moments.sum(axis=tuple(range(len(given))), keepdims=True)
+        empty = moments[..., :1, :1] == 0
+        moments = np.where(empty, whole, moments)
+        coefficients, variances, _ = regressions(
+            moments, j, others, self.alpha, overall
+        )
+        mean, unit = self.scale.mean, self.scale.unit
+        weights = coefficients[..., 1:] * unit[j] / unit[others]
+        intercepts = mean[j] + unit[j] * coefficients[..., 0] - weights @ mean[others]
+        variances = variances * unit[j] ** 2
+        axes = [sorted(given).index(v) for v in given]
+        last = len(given)
+        return (
+            intercepts.transpose(axes),
+            weights.transpose([*axes, last]),
+            variances.transpose(axes),
+        )
