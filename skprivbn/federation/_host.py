@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -339,10 +340,8 @@ class PartyHost:
         if shows_rows and not self._policy.allow_rows:
             raise PartyRefusal("refused")
         method = getattr(self._party, name)
-        try:
-            inspect.signature(method).bind(**payload)
-        except TypeError:
-            raise ProtocolError("the payload does not fit the operation") from None
+        if not _takes(type(self._party), name, frozenset(payload)):
+            raise ProtocolError("the payload does not fit the operation")
         if payload:
             # Sums are bound to everything that was told before. A coordinator that
             # tells parties different things, so that it knows the answers of all but
@@ -418,6 +417,17 @@ class PartyHost:
 
 def _n_rows(block):
     return min((len(values) for values in block.values()), default=0)
+
+
+@lru_cache(maxsize=1024)
+def _takes(party_class, name, arguments):
+    """Tell whether an operation can be called with these arguments."""
+    try:
+        signature = inspect.signature(getattr(party_class, name))
+        signature.bind(None, **dict.fromkeys(arguments))
+    except TypeError:
+        return False
+    return True
 
 
 def _n_columns(block):

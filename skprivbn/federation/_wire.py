@@ -104,41 +104,55 @@ def decode(message: bytes, most_bytes: int = MAX_MESSAGE_BYTES) -> object:
 def _write(value, parts, depth):
     if depth > MAX_DEPTH:
         raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None:
-        parts.append(b"N")
-    elif isinstance(value, bool):
-        parts.append(b"T" if value else b"F")
-    elif isinstance(value, int):
+    kind = type(value)
+    if kind is str:
+        parts.append(b"s" + _sized(value.encode()))
+    elif kind is int:
         if not -(2**63) <= value < 2**63:
             raise ProtocolError("an integer does not fit in 64 bits")
         parts.append(b"i" + _INT.pack(value))
-    elif isinstance(value, float):
+    elif kind is float:
         parts.append(b"f" + _FLOAT.pack(value))
-    elif isinstance(value, str):
-        parts.append(b"s" + _sized(value.encode()))
-    elif isinstance(value, bytes | bytearray | memoryview):
+    elif value is None:
+        parts.append(b"N")
+    elif kind is bool:
+        parts.append(b"T" if value else b"F")
+    elif kind is dict:
+        _write_mapping(value, parts, depth)
+    elif kind is bytes:
         # apart from its length: to join them would copy what may be long
-        data = bytes(value)
-        parts += [b"b" + _LENGTH.pack(len(data)), data]
-    elif isinstance(value, np.ndarray):
-        _write_array(value, parts)
-    elif isinstance(value, list | tuple):
+        parts += [b"b" + _LENGTH.pack(len(value)), value]
+    elif kind is list or kind is tuple:
         if len(value) > MAX_VALUES:
             raise ProtocolError(f"a list of {len(value)} values is too long to be sent")
         parts.append(b"l" + _LENGTH.pack(len(value)))
         for item in value:
             _write(item, parts, depth + 1)
-    elif isinstance(value, dict):
-        parts.append(b"d" + _LENGTH.pack(len(value)))
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise ProtocolError(f"keys must be text, got {type(key).__name__}")
-            parts.append(_sized(key.encode()))
-            _write(item, parts, depth + 1)
+    elif isinstance(value, np.ndarray):
+        _write_array(value, parts)
     else:
-        raise ProtocolError(f"a {type(value).__name__} cannot be sent")
+        _write(_plain(value), parts, depth)
+
+
+def _plain(value):
+    """Return the value of a plain type that one of another type stands for."""
+    if isinstance(value, np.generic):
+        return value.item()
+    for kind in (bool, int, float, str, list, tuple, dict):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise ProtocolError(f"a {type(value).__name__} cannot be sent")
+
+
+def _write_mapping(mapping, parts, depth):
+    parts.append(b"d" + _LENGTH.pack(len(mapping)))
+    for key, item in mapping.items():
+        if not isinstance(key, str):
+            raise ProtocolError(f"keys must be text, got {type(key).__name__}")
+        parts.append(_sized(key.encode()))
+        _write(item, parts, depth + 1)
 
 
 def _sized(data):
