@@ -304,18 +304,30 @@ class PartyHost:
         self._party.coordinator_reads = self._coordinator_reads()
         self._schedule = self._party.schedule()
         self._expected = _as_names(next(self._schedule, ()))
-        return self._rotate()
+        return self._make_keys("session.keys")
 
     def _load(self):
         """Get the block ready, now that all parties have signed the agreement."""
 
     def _rotate(self):
-        """Make fresh keys for the secure sums, in a conversation with the peers."""
+        """Make fresh keys, where the schedule has it."""
+        if self._party is None or "session.rotate" not in self._expected:
+            raise PartyRefusal("refused")
+        return self._make_keys("session.rotate")
+
+    def _make_keys(self, name):
+        """Make keys for the secure sums, in a conversation with the peers."""
         operations = self._party.operations().values()
         masked = any(words.exact or words.parties_only for words in operations)
         if self._backend is None and not masked:
-            return {"sealed": {}, "done": True}
-        return self._begin("session.keys", open_sums(self._backend, self._session))
+            return self._keys_made(name, None)
+        return self._begin(name, open_sums(self._backend, self._session))
+
+    def _keys_made(self, name, sums):
+        self._sums = sums
+        if name == "session.rotate":
+            self._advance(name)
+        return {"sealed": {}, "done": True}
 
     def _control_backend(self, step, **payload):
         if self._sums is None:
@@ -401,10 +413,9 @@ class PartyHost:
             outgoing = generator.send(received)
         except StopIteration as stop:
             self._conversation = None
-            if name == "session.keys":
-                self._sums = stop.value
-            else:
-                self._advance(name)
+            if name in ("session.keys", "session.rotate"):
+                return self._keys_made(name, stop.value)
+            self._advance(name)
             return {"sealed": {}, "done": True}
         return {
             "sealed": {

@@ -248,6 +248,7 @@ class Party:
 
         A generator, advanced after each operation and sent the name of the one that
         was chosen; when it returns, nothing more is accepted. It bounds the rounds.
+        New keys of the sums are such a step, too: ``"session.rotate"``.
         A party with one operation, which is asked once, need not define it.
         """
         (only,) = self.operations()

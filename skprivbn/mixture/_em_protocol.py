@@ -83,8 +83,11 @@ class EMParty(StartParty):
                 return
             first = "component_sizes" if self._counts_first else "statistics"
             while self.running:
-                if (yield first, "finish") == "finish":
+                begins = "session.rotate" if self.terms.rotate_keys else first
+                if (yield begins, "finish") == "finish":
                     break
+                if self.terms.rotate_keys:
+                    yield first
                 if self._counts_first:
                     yield "check_sizes"
                     if self.status != SMALL:

@@ -24,7 +24,14 @@ class MeanParty(Party):
 
     def schedule(self):
         for _ in range(self.terms.max_rounds):
-            chosen = yield "moments", "talk", "fail", "release", "scale"
+            chosen = yield (
+                "moments",
+                "talk",
+                "fail",
+                "release",
+                "scale",
+                "session.rotate",
+            )
             if chosen == "release":
                 return
             if chosen == "moments":

@@ -213,3 +213,22 @@ def test_transcripts_hold_no_pair_secret():
     key = hosts["a"]._session.pair_key("b", b"masking")
     reply = hosts["a"].handle(request("moments", 2))
     assert key not in reply and hashlib.sha256(key).digest() not in reply
+
+
+def test_attack_new_keys_out_of_turn_are_refused():
+    """Keys change where the schedule says so, not between a vector and its total."""
+    hosts = started()
+    assert ask(hosts["a"], "moments", 2)["ok"]
+    assert ask(hosts["a"], "session.rotate", 3)["code"] == "refused"
+    fresh = host()
+    join(fresh)
+    assert ask(fresh, "session.rotate", 1)["code"] == "refused"
+
+
+def test_without_the_schedule_new_keys_come_at_any_time(monkeypatch):
+    monkeypatch.setattr(
+        PartyHost, "_rotate", lambda self: self._make_keys("session.rotate")
+    )
+    hosts = started()
+    assert ask(hosts["a"], "moments", 2)["ok"]
+    assert ask(hosts["a"], "session.rotate", 3)["ok"]
