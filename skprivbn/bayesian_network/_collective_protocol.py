@@ -178,6 +178,9 @@ class CollectiveParty(ColumnsParty):
             self.parents = [list(map(int, found)) for found in model["parents"]]
             self._score_rows(model["counts"])
             self.cut = model["cut"]
+            # tables with and without a few rows would tell these
+            if self.cut is not None and not self.terms.shows_rows():
+                raise PartyRefusal("refused")
             if self.cut is not None:
                 # as in the paper: rows that do not fit go to the centre instead
                 fitting = self.codes[self.log_likelihood > self.cut]
