@@ -194,8 +194,8 @@ class FederatedNotearsADMM(
     h_tol : float, default=1e-5
         Measure of cycles that counts as none.
     backend : str or AdditiveBackend, default="masking"
-        How sums are hidden. Under masking the coordinator solves the common problem;
-        under key-holder backends every party does.
+        How sums are hidden. Every party solves the common problem from sums that it
+        has verified; under masking the coordinator knows them, too.
     random_state : int, RandomState instance or None, default=None
         First weights of networks.
     epsilon : float, default=None
