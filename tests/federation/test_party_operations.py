@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 
@@ -19,8 +20,7 @@ PAGE = (ROOT / "doc" / "operations.rst").read_text(encoding="utf-8")
 def protocols(monkeypatch):
     """Return the party classes of all announced estimators, and of the example's."""
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "extension"))
-    import private_extras
-
+    private_extras = import_module("private_extras")
     estimators = [one.load() for one in announced(PROTOCOLS, "skprivbn").values()]
     estimators += [
         member
