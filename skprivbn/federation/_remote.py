@@ -172,6 +172,12 @@ class RemoteRows(DescribeMixin, _RemoteData):
                     f"column {column!r} holds keys, which name people: they cannot be "
                     f"{key}. Have the sites declare its categories"
                 )
+            if "cluster" in key and not isinstance(self.schema[column], list):
+                raise PartitionError(
+                    f"column {column!r} holds numbers of type {self.schema[column]!r}, "
+                    f"and cannot be {key}: names of clusters are told, and would be "
+                    "its values. Have the sites declare its categories"
+                )
             if column in self.read:
                 raise PartitionError(
                     f"column {column!r} is part of X and cannot be {key}, too"

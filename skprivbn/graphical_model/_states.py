@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from skprivbn.bayesian_network._checks import check_states, per_node
 from skprivbn.bayesian_network._labels import sorted_states
+from skprivbn.exceptions import PartitionError
 from skprivbn.graphical_model._bins import bin_labels
+from skprivbn.partition import RemoteRows
 from skprivbn.utils import warn_leak
 
 __all__ = [
@@ -41,10 +43,11 @@ def public_states(states, nodes, partition, bins):
     Parameters
     ----------
     states : mapping, sequence or None
-        What the user gives.
+        What the user gives. A mapping may leave out columns whose categories are
+        declared.
     nodes : sequence of str
     partition : HorizontalPartition or RemoteRows
-        Its categories are taken if the user gives nothing.
+        Its categories are taken for columns that the user gives nothing for.
     bins : dict of str to tuple
         Edges of continuous columns.
 
@@ -52,18 +55,28 @@ def public_states(states, nodes, partition, bins):
     -------
     states : dict of str to tuple, or None
     """
-    rest = [node for node in nodes if node not in bins]
-    if states is None and not set(rest) <= set(partition.categories):
-        return None
-    if states is None and rest:
+    if states is not None and not isinstance(states, Mapping):
+        return check_domain(states, bins, nodes)
+    given, declared = dict(states or {}), partition.categories
+    rest = [node for node in nodes if node not in bins and node not in given]
+    unknown = [node for node in rest if node not in declared]
+    is_remote = isinstance(partition, RemoteRows)
+    if unknown and is_remote:
+        raise PartitionError(
+            f"the sites do not declare the categories of columns {unknown}: give "
+            "states= or bins= for them, or choose other columns"
+        )
+    if unknown:
+        return None if states is None else check_domain(states, bins, nodes)
+    if rest and not is_remote:
         warn_leak(
             "the categories of the columns are taken to be public. Those that pandas "
             "makes of the values that occur (astype('category')) are not: which values "
             "occur is then released exactly, outside the privacy guarantee. Pass "
             "states= with the publicly known states"
         )
-        states = {node: partition.categories[node] for node in rest}
-    return check_domain(states, bins, nodes)
+    given |= {node: declared[node] for node in rest}
+    return check_domain(given, bins, nodes)
 
 
 def check_domain(states, bins, nodes):
