@@ -18,6 +18,7 @@ from skprivbn.federation import (
     declare_noise,
     operation,
 )
+from skprivbn.federation._rows import RowSource
 from skprivbn.graphical_model._bins import bin_labels, check_bins, to_labels
 from skprivbn.graphical_model._counting import (
     Contribution,
@@ -231,15 +232,34 @@ class CountingParty(Party):
 
     def count(self, layout):
         """Count own rows; those that do not fit the public parameters are refused."""
-        terms = self.terms
+        contribution = self.terms.contribution
+        return sum(
+            count_tables(codes, layout, contribution, persons, weight)
+            for codes, persons, weight in self._parts()
+        )
+
+    def _parts(self):
+        """Yield codes, persons and weights: in blocks, if rows are counted alone."""
+        X = self.block["X"]
+        if isinstance(X, RowSource) and self.terms.contribution.kind == "record":
+            start = 0
+            for rows in X.blocks():
+                part = slice(start, start + len(rows))
+                beside = {k: v[part] for k, v in self.block.items() if k != "X"}
+                yield self._check({"X": rows, **beside})
+                start += len(rows)
+            return
         if self.rows is None:
-            options = terms.contribution, terms.missing, terms.bins
-            try:
-                self.rows = check_rows(self.block, terms.nodes, terms.labels, *options)
-            except ValueError as error:
-                raise PartyRefusal("invalid-data") from error
-        codes, persons, weight = self.rows
-        return count_tables(codes, layout, terms.contribution, persons, weight)
+            self.rows = self._check(self.block | {"X": np.asarray(X)})
+        yield self.rows
+
+    def _check(self, block):
+        terms = self.terms
+        options = terms.contribution, terms.missing, terms.bins
+        try:
+            return check_rows(block, terms.nodes, terms.labels, *options)
+        except ValueError as error:
+            raise PartyRefusal("invalid-data") from error
 
     def hide_noisy(self, counts):
         """Add a fresh share of the noise to integers and hide them."""

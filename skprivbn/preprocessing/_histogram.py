@@ -18,7 +18,9 @@ from skprivbn.federation import (
     Terms,
     check_received_bounds,
     declare_noise,
+    map_rows,
     operation,
+    sum_over_rows,
 )
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
@@ -130,9 +132,9 @@ class QuantileSearch:
         """Count values of each feature up to its thresholds, and all of them."""
         below = [
             np.searchsorted(values, wanted.ravel(), side="right")
-            for values, wanted in zip(ordered, self.edges)
+            for values, wanted in zip(ordered.T, self.edges)
         ]
-        return np.append(below, len(ordered[0]))
+        return np.append(below, len(ordered))
 
     def narrow(self, counts):
         """Keep the cell in which each quantile lies, given the counts of all rows."""
@@ -198,21 +200,23 @@ class CountingParty(Party):
         if self.terms.bounds is not None:
             check_received_bounds(self.terms.bounds, np.shape(self.block["X"])[1])
         if self.terms.epsilon is not None:
-            rows = clip_rows(self.block["X"], self.terms.bounds)
+            rows = map_rows(
+                self.block["X"], lambda rows: clip_rows(rows, self.terms.bounds)
+            )
         else:
-            rows = self.finite_numbers()
+            rows = self.finite_rows()
             if self.terms.bounds is not None:
-                rows = np.clip(rows, *self.terms.bounds)
+                rows = map_rows(rows, lambda rows: np.clip(rows, *self.terms.bounds))
         self.rows, self.shared_by = rows, self.rows_of_person()
         if self.terms.epsilon is None:
-            self.ordered = np.sort(rows, axis=0).T
+            self.ordered = map_rows(rows, lambda rows: np.sort(rows, axis=0))
 
     def schedule(self):
         """The range if need be, then a coarse and a fine search."""
         if self.terms.epsilon is not None:
             yield "noisy_histogram"
             return
-        self.search = QuantileSearch(self.terms, len(self.ordered))
+        self.search = QuantileSearch(self.terms, self.ordered.shape[1])
         yield "counts"
         while self.search.n_left > 1:
             yield "narrow"
@@ -224,7 +228,7 @@ class CountingParty(Party):
     )
     def counts(self):
         """Count values of each feature that do not exceed its first thresholds."""
-        return self.hide(self.search.count(self.ordered))
+        return self.hide(sum_over_rows(self.ordered, self.search.count))
 
     @operation(
         tells="how many of its values lie below each of finer thresholds",
@@ -233,7 +237,7 @@ class CountingParty(Party):
     def narrow(self, total):
         """Count again, within the cells that hold the quantiles."""
         self.search.narrow(self.reveal(total))
-        return self.hide(self.search.count(self.ordered))
+        return self.hide(sum_over_rows(self.ordered, self.search.count))
 
     @operation(tells="the quantiles of all rows", kind="plaintext aggregate")
     def release(self, total):
@@ -252,16 +256,21 @@ class CountingParty(Party):
     def noisy_histogram(self):
         """Count the clipped values in cells and add this party's noise."""
         low, high = self.terms.bounds
-        weights = None
+        rows, weights = self.rows, None
         if self.shared_by is not None:
+            rows = np.asarray(rows)
             weights = self.terms.unit // np.maximum(self.shared_by, 1)
             weights = np.where(self.shared_by > 0, weights, 0)
-        counts = np.stack(
-            [
-                np.histogram(values, N_CELLS, range=(a, b), weights=weights)[0]
-                for values, a, b in zip(self.rows.T, low, high)
-            ]
-        )
+
+        def histograms(rows):
+            return np.stack(
+                [
+                    np.histogram(values, N_CELLS, range=(a, b), weights=weights)[0]
+                    for values, a, b in zip(rows.T, low, high)
+                ]
+            )
+
+        counts = sum_over_rows(rows, histograms)
         noise = self.terms.noise(len(counts), len(self.context.roster))
         counts = counts.astype(np.int64) + noise.share(counts.shape)
         return self.hide(counts.ravel())
