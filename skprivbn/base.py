@@ -1,23 +1,38 @@
 """What every federated estimator shares."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.federation import check_received
-from skprivbn.partition import check_horizontal
-from skprivbn.protocols._applied import add_scores, open_federation
+from skprivbn.partition import check_horizontal, is_held
+from skprivbn.privacy._uncounted import UncountedFitsMixin, note_exact_score
+from skprivbn.protocols._applied import (
+    add_scores,
+    open_federation,
+    predict_at_sites,
+    transform_at_holders,
+)
+from skprivbn.utils import tell_progress
 from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import validate_table
 
-__all__ = ["BACKEND_CONSTRAINT", "FederatedEstimator", "FederatedMixin"]
+__all__ = [
+    "BACKEND_CONSTRAINT",
+    "FederatedEstimator",
+    "PrivateEstimator",
+    "RowsMixin",
+    "by_holders",
+]
 
 BACKEND_CONSTRAINT = [StrOptions(set(BACKENDS)), AdditiveBackend]
 
@@ -32,8 +47,6 @@ class BackendMixin(SavedVersionMixin):
     """
 
     _backends: Mapping[str, type] = BACKENDS
-    #: whether the backend adds vectors of rows, not counts of columns
-    _adds_rows = False
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also those of a backend (``backend__preset``).
@@ -59,57 +72,111 @@ class BackendMixin(SavedVersionMixin):
         return super().set_params(**params)  # type: ignore[misc]
 
 
-class FederatedMixin(BackendMixin):
-    """Routes `party` through scikit-learn and opens federations.
+def by_holders(method: Callable) -> Callable:
+    """Let parties apply a method to rows that stay with them.
 
-    Mix into estimators with ``fit(X, y=None, *, party=None)``. The class attribute
-    below requests `party` by default, so that pipelines and searches hand it over
-    without ``set_fit_request``.
+    What sites predict, they keep; what they transform is used from there.
+
+    Parameters
+    ----------
+    method : callable
+        ``predict``, ``predict_proba`` or ``transform``, for rows that are here. What
+        goes beside rows are keyword arguments; of remote rows, names of columns.
+
+    Returns
+    -------
+    method : callable
     """
 
-    __metadata_request__fit = {"party": True}
-    _adds_rows = True
+    @wraps(method)
+    def apply(self, X, **beside):
+        check_is_fitted(self)
+        if not is_held(X):
+            return method(self, X, **beside)
+        if method.__name__ == "transform":
+            return transform_at_holders(self, X)
+        return predict_at_sites(self, X, method.__name__, aligned=beside)
 
-    def _check_noise_fits(self, noise, unit=1.0):
-        """Raise if noise, in a unit, may be more than the backend can add.
+    return apply
 
-        To be called before budget is spent: a party whose noise is too large by
-        chance would refuse to go on.
-        """
-        most = resolve_backend(self.backend).max_sum()
-        # exceeded with a probability of e^-40
-        if 40 * noise.scale * unit > most:
-            raise ValueError(
-                f"noise for epsilon={noise.epsilon:g} has the scale "
-                f"{noise.scale * unit:.3g}, and so may exceed the largest sum of the "
-                f"backend, {most:.3g}; use a larger epsilon or backend='masking'"
-            )
 
-    def _federate(self, partition, party_class, terms, *, min_rows=1, **options):
-        """Open a federation for one fit; warn of what its roster cannot hide.
+class RowsMixin(SavedVersionMixin):
+    """What a fitted estimator does with rows, be they here or with their holders.
+
+    Attributes
+    ----------
+    _row_checks : dict
+        What rows must be: options of scikit-learn's ``check_array``.
+    _fit_checks : dict
+        The same for fits only, such as ``ensure_min_samples``.
+    """
+
+    _row_checks: ClassVar[dict] = {"dtype": np.float64}
+    _fit_checks: ClassVar[dict] = {}
+    #: options of `tell_progress`: a fit in steps, which `_learn` then gets to tell of
+    _steps: ClassVar[dict | None] = None
+    #: whether its backend adds vectors of rows, not counts of columns
+    _adds_rows = False
+
+    @property
+    def _uses_y(self):
+        """Whether `y` goes with the rows."""
+        return isinstance(self, ClassifierMixin | RegressorMixin)
+
+    def _learn_watched(self, X, y, *checked):
+        """Learn, and tell whoever watches of every step, if there are steps."""
+        if self._steps is None:
+            self._learn(*checked)
+        else:
+            with tell_progress(self, X, y, **self._steps) as progress:
+                self._learn(*checked, progress)
+        return self
+
+    @available_if(lambda self: hasattr(self, "_row_scores"))
+    def score(
+        self, X: TableLike, y: ArrayLike | None = None, sample_weight: Any = None
+    ) -> float:
+        """Return the mean score of rows: their log-likelihood, unless said otherwise.
+
+        It is an exact function of the rows. If they are private themselves, use
+        :func:`skprivbn.privacy.private_score`; with a limited accountant, a warning
+        says so once.
 
         Parameters
         ----------
-        partition : HorizontalPartition or VerticalPartition
-        party_class : type
-        terms : Terms
-            Public parameters of the protocol.
-        min_rows : int, default=1
-        **options
-            ``backend`` to override ``self.backend``, and those of ``Federation``.
+        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
+                RemoteRows
+            Of rows that parties hold, only the sum of all scores becomes known.
+        y : array-like of shape (n_samples,), default=None
+            What goes with each row, where that is used; the name of a column if X is
+            remote.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of rows that are here.
 
         Returns
         -------
-        federation : Federation
-            To be used as a context manager.
+        score : float
         """
-        backend = options.pop("backend", self.backend)
-        return open_federation(
-            partition, party_class, terms, backend, min_rows=min_rows, **options
-        )
+        if y is not None and not is_held(X):
+            y = np.asarray(y)
+        return self._mean_score(X, sample_weight, y=y if self._uses_y else None)
+
+    def _mean_score(self, X, sample_weight=None, **beside):
+        check_is_fitted(self)
+        beside = {name: value for name, value in beside.items() if value is not None}
+        if is_held(X):
+            total, n_rows = self._add_scores(X, sample_weight, **beside)
+            return total / n_rows
+        note_exact_score(self)
+        scores = self._row_scores(X, **beside)
+        return float(np.average(scores, weights=sample_weight))
+
+    def _add_scores(self, X, sample_weight=None, **beside):
+        """Return the sum of the scores of rows that parties hold, and their number."""
+        return add_scores(self, X, sample_weight, aligned=beside)
 
 
-class FederatedEstimator(FederatedMixin, BaseEstimator):
+class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
     """An estimator that learns from rows of several parties, but for what it learns.
 
     A subclass names its party classes in `protocols` and defines :meth:`_learn`. Input,
@@ -153,10 +220,13 @@ class FederatedEstimator(FederatedMixin, BaseEstimator):
     array([2., 4.])
     """
 
+    # pipelines and searches hand `party` over without set_fit_request
+    __metadata_request__fit = {"party": True}
     protocols: tuple[type, ...] = ()
+    _adds_rows = True
     _parameter_constraints: dict = {"backend": BACKEND_CONSTRAINT}
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self,
         X: TableLike,
@@ -172,7 +242,8 @@ class FederatedEstimator(FederatedMixin, BaseEstimator):
                 RemoteRows
             The rows of all parties.
         y : array-like of shape (n_samples,), default=None
-            What goes with each row; the name of a column if X is remote.
+            What goes with each row, where that is used; the name of a column if X is
+            remote.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
 
@@ -181,9 +252,19 @@ class FederatedEstimator(FederatedMixin, BaseEstimator):
         self : object
             Fitted estimator.
         """
-        partition = check_horizontal(self, X, party, dtype=np.float64, aligned={"y": y})
-        self._learn(partition)
-        return self
+        partition = self._check_rows(X, party, y=y if self._uses_y else None)
+        return self._learn_watched(X, y, partition)
+
+    def _check_rows(self, X, party=None, **beside):
+        """Return the rows of each party, or say what is wrong with them."""
+        checks = self._row_checks | self._fit_checks
+        if is_held(X):
+            # there may be many parties with one row each
+            checks.pop("ensure_min_samples", None)
+        if getattr(self, "epsilon", None) is not None:
+            # an error would tell that there is such a row, which no noise hides
+            checks |= {"ensure_all_finite": False, "ensure_min_samples": 1}
+        return check_horizontal(self, X, party, aligned=beside, **checks)
 
     @abstractmethod
     def _learn(self, partition):
@@ -194,6 +275,38 @@ class FederatedEstimator(FederatedMixin, BaseEstimator):
         partition : HorizontalPartition or RemoteRows
             Checked; to be handed to :meth:`_federate`.
         """
+
+    def _federate(self, partition, party_class, terms):
+        """Open a federation for one fit; warn of what its roster cannot hide.
+
+        Parameters
+        ----------
+        partition : HorizontalPartition or RemoteRows
+        party_class : type
+        terms : Terms
+            Public parameters of the protocol.
+
+        Returns
+        -------
+        federation : Federation
+            To be used as a context manager.
+        """
+        return open_federation(partition, party_class, terms, self.backend)
+
+    def _check_noise_fits(self, noise, unit=1.0):
+        """Raise if noise, in a unit, may be more than the backend can add.
+
+        To be called before budget is spent: a party whose noise is too large by
+        chance would refuse to go on.
+        """
+        most = resolve_backend(self.backend).max_sum()
+        # exceeded with a probability of e^-40
+        if 40 * noise.scale * unit > most:
+            raise ValueError(
+                f"noise for epsilon={noise.epsilon:g} has the scale "
+                f"{noise.scale * unit:.3g}, and so may exceed the largest sum of the "
+                f"backend, {most:.3g}; use a larger epsilon or backend='masking'"
+            )
 
     @classmethod
     def _learnt_shapes(cls, n_features):
@@ -223,31 +336,41 @@ class FederatedEstimator(FederatedMixin, BaseEstimator):
             setattr(estimator, name, check_received(model[name], shape))
         return estimator
 
-    def score(
-        self, X: TableLike, y: ArrayLike | None = None, sample_weight: Any = None
-    ) -> float:
-        """Return the mean score of rows, wherever they are.
+
+class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
+    """A federated estimator with `epsilon`, whose noise hides rows or persons."""
+
+    __metadata_request__fit = {"individual": True}
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike | None = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from the rows of all parties.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), HorizontalPartition or \
                 RemoteRows
-            Of rows that parties hold, only the sum of all scores becomes known.
-        y : array-like of shape (n_samples,), default=None
-            What goes with each row; the name of a column if X is remote.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of rows that are here.
+            The rows of all parties.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, whom `epsilon` is to protect: all rows of a
+            person count as one row together, and those of nobody known not at all. A
+            person's rows must be with one party. Without `epsilon` it changes nothing.
 
         Returns
         -------
-        score : float
+        self : object
+            Fitted estimator.
         """
-        if hasattr(X, "federate"):
-            total, n_rows = add_scores(
-                self, X, sample_weight, dtype=np.float64, aligned={"y": y}
-            )
-            return total / n_rows
-        beside = {} if y is None else {"y": np.asarray(y)}
-        X = validate_table(self, X, reset=False)
-        scores = self._row_scores(X, **beside)
-        return float(np.average(scores, weights=sample_weight))
+        persons = None if self.epsilon is None else individual
+        return self._learn_watched(X, y, self._check_rows(X, party, individual=persons))

@@ -1,7 +1,6 @@
 """One Bayesian network from columns that different sites hold."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Self
 
@@ -174,6 +173,7 @@ class CollectiveBayesianNetwork(
     """
 
     protocols = (CollectiveParty, ColumnScoreParty, ModelParty)
+    _steps = {"step": "turn", "every": 100}
     _parameter_constraints = {
         "parties": PARTIES_CONSTRAINT,
         "disclosure": [StrOptions({"private_counts", "rows"})],
@@ -256,11 +256,13 @@ class CollectiveBayesianNetwork(
         self : object
             Fitted estimator.
         """
-        partition = check_vertical(self, X, self.parties)
+        return self._learn_watched(X, y, check_vertical(self, X, self.parties))
+
+    def _learn(self, partition, progress):
         terms = self._terms(partition)
         _check_values(partition, terms.states)
         self._warn(partition)
-        with self._federate(X, partition, terms) as (federation, progress):
+        with partition.federate(CollectiveParty, terms) as federation:
             local = learn_locally(federation)
             adjacency, cross, removed, cuts = local.adjacency, {}, [], {}
             n_sent = 0
@@ -282,7 +284,7 @@ class CollectiveBayesianNetwork(
         self.cross_edges_ = self._model.named(edges)
         self.removed_edges_ = self._model.named(removed)
         self.n_samples_, self._n_sent = local.n_samples, n_sent
-        return self._finish(federation)
+        self._finish(federation)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: TableLike, y: object = None) -> Self:
@@ -313,7 +315,10 @@ class CollectiveBayesianNetwork(
         terms = self._terms(partition, model)
         _check_values(partition, model.states)
         self._warn(partition)
-        with self._federate(X, partition, terms) as (federation, progress):
+        with (
+            tell_progress(self, X, **self._steps) as progress,
+            partition.federate(CollectiveParty, terms) as federation,
+        ):
             fitting = self.disclosure == "rows" and self.selection == "low_likelihood"
             local = learn_locally(federation, model.site_models(with_cuts=fitting))
             cross, n_sent = {}, 0
@@ -325,15 +330,8 @@ class CollectiveBayesianNetwork(
         model.add(local.counts, cross)
         self.n_samples_ += local.n_samples
         self._n_sent += n_sent
-        return self._finish(federation)
-
-    @contextmanager
-    def _federate(self, X, partition, terms):
-        with (
-            tell_progress(self, X, step="turn", every=100) as progress,
-            partition.federate(CollectiveParty, terms) as federation,
-        ):
-            yield federation, progress
+        self._finish(federation)
+        return self
 
     def _finish(self, federation):
         self.communicated_fraction_ = self._n_sent / self.n_samples_
@@ -341,7 +339,6 @@ class CollectiveBayesianNetwork(
         self.network_ = self._model.network(self.alpha)
         self.adjacency_matrix_ = self.network_.adjacency_matrix
         self.local_networks_ = self._model.local_networks(self.alpha)
-        return self
 
     def _terms(self, partition, model=None):
         """Public parameters of the session, the same at every site."""

@@ -7,33 +7,31 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import BackendMixin
+from skprivbn.base import BackendMixin, RowsMixin, by_holders
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto.shares import COUNT_BACKENDS
 from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
-from skprivbn.protocols._applied import add_column_scores, add_scores, predict_at_sites
+from skprivbn.protocols._applied import add_column_scores
 from skprivbn.utils._sklearn import StrOptions
-from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table
 
 __all__ = ["COUNT_BACKEND_CONSTRAINT", "DiscreteNetworkMixin"]
 
 COUNT_BACKEND_CONSTRAINT = [StrOptions(set(COUNT_BACKENDS)), *COUNT_BACKENDS.values()]
 
-#: what rows of a partition have to be
-_CHECKS = {"dtype": None, "ensure_all_finite": False}
-
 
 def _has_parameters(estimator):
     return getattr(estimator, "fit_parameters", True)
 
 
-class DiscreteNetworkMixin(BackendMixin):
+class DiscreteNetworkMixin(BackendMixin, RowsMixin):
     """Likelihood, completion and sampling through the fitted `network_`."""
 
     network_: Any
 
+    _row_checks = {"dtype": None, "ensure_all_finite": False}
     # how columns are counted together, where several parties hold them
     _backends = COUNT_BACKENDS
 
@@ -71,12 +69,13 @@ class DiscreteNetworkMixin(BackendMixin):
             raise ValueError("the network is about other columns")
         return estimator
 
+    @available_if(_has_parameters)
     def _row_scores(self, X):
         return self.score_samples(X)
 
-    def _add_scores(self, X, sample_weight):
+    def _add_scores(self, X, sample_weight=None, **beside):
         if not isinstance(X, VerticalPartition | RemoteColumns):
-            return add_scores(self, X, sample_weight, **_CHECKS)
+            return super()._add_scores(X, sample_weight, **beside)
         return add_column_scores(self, X, sample_weight, ColumnScoreParty)
 
     @available_if(_has_parameters)
@@ -96,32 +95,7 @@ class DiscreteNetworkMixin(BackendMixin):
         return self.network_.log_likelihood(X)
 
     @available_if(_has_parameters)
-    def score(
-        self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
-    ) -> float:
-        """Return the mean log-likelihood per row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Values of the states; NaN or None where missing. Those of a partition, by
-            rows or by columns, are added up without showing them.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        score : float
-        """
-        if hasattr(X, "federate"):
-            check_is_fitted(self)
-            total, n_rows = self._add_scores(X, sample_weight)
-            return total / n_rows
-        return float(np.average(self._row_scores(X), weights=sample_weight))
-
-    @available_if(_has_parameters)
+    @by_holders
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return X with every missing entry replaced by its most probable value.
 
@@ -135,13 +109,11 @@ class DiscreteNetworkMixin(BackendMixin):
         -------
         X_completed : ndarray of shape (n_samples, n_features) or RemoteResults
         """
-        if hasattr(X, "federate"):
-            check_is_fitted(self)
-            return predict_at_sites(self, X, "predict", **_CHECKS)
         X = self._table(X)
         return self.network_.predict(X)
 
     @available_if(_has_parameters)
+    @by_holders
     def predict_proba(self, X: TableLike) -> list[np.ndarray] | RemoteResults:
         """Return the distribution of every entry, given the observed ones of its row.
 
@@ -155,9 +127,6 @@ class DiscreteNetworkMixin(BackendMixin):
         probabilities : list of ndarray of shape (n_samples, n_states) or RemoteResults
             One array per column. An entry that is observed is certain.
         """
-        if hasattr(X, "federate"):
-            check_is_fitted(self)
-            return predict_at_sites(self, X, "predict_proba", **_CHECKS)
         X = self._table(X)
         return self.network_.predict_proba(X)
 

@@ -17,7 +17,7 @@ __all__ = ["RemoteColumns", "RemoteResults", "RemoteRows", "name_results"]
 KEY_ROLES = ("keys", "individual")
 
 
-class _RemoteData:
+class RemoteData:
     """What remote rows and remote columns share: they are not here.
 
     Attributes
@@ -96,7 +96,7 @@ class _RemoteData:
         )
 
 
-class RemoteRows(DescribeMixin, _RemoteData):
+class RemoteRows(DescribeMixin, RemoteData):
     """Rows at several sites, over the same features.
 
     Made by ``federation.rows()``. Can be passed as `X` to every estimator that takes
@@ -341,7 +341,7 @@ class RemoteResults:
         return f"RemoteResults({self.file!r} at {', '.join(self.names)})"
 
 
-class RemoteColumns(_RemoteData):
+class RemoteColumns(RemoteData):
     """Columns at several sites, about the same records.
 
     Made by ``federation.columns()``. Can be passed as `X` to every estimator that

@@ -7,10 +7,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.callback import CallbackSupportMixin
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
 from skprivbn.federation._ledger import Release
@@ -40,7 +39,7 @@ from skprivbn.graphical_model._states import (
     public_states,
     states_from_data,
 )
-from skprivbn.partition import check_horizontal
+from skprivbn.partition import is_held
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.protocols import ModelParty
@@ -55,9 +54,7 @@ class DPCGMLearner(
     CallbackSupportMixin,
     RandomFieldQueries,
     SpendingMixin,
-    FederatedMixin,
-    DensityMixin,
-    BaseEstimator,
+    FederatedEstimator,
 ):
     """Markov random field learnt from contingency tables with private noise.
 
@@ -268,6 +265,7 @@ class DPCGMLearner(
     PrivacyCost(epsilon=1.0, delta=0.0)
     """
 
+    _steps = {"step": "step"}
     protocols = (TablesParty, TreeParty, AdaptiveParty, ModelParty)
     _parameter_constraints = {
         "cliques": [StrOptions({"aim", "mst", "chain", "tree"}), list, tuple],
@@ -394,33 +392,33 @@ class DPCGMLearner(
             Fitted estimator.
         """
         aligned = {"individual": individual, "sample_weight": sample_weight}
-        partition = check_horizontal(
-            self, X, party, dtype=None, ensure_all_finite=False, aligned=aligned
-        )
-        several = party is not None or hasattr(X, "federate")
+        partition = self._check_rows(X, party, **aligned)
+        several = party is not None or is_held(X)
         states = public_states(
             self.states, self._nodes(), partition, self._checked_bins()
         )
         check_combinations(self, several, aligned, states)
-        with tell_progress(self, X, y, step="step") as progress:
-            if self.method == "psgd":
-                return self._fit_gradients(partition, states, progress)
-            n_parties = partition.n_parties if several else None
-            plan = plan_release(self, self._contribution(), n_parties)
-            if several:
-                self._check_noise_fits(plan.noise)
-            # Mistakes that show without the rows must not cost budget; and before it
-            # is spent, nothing looks at the values of the rows.
-            if states is not None:
-                self._check_states(states, plan.check)
-            spent = self._charge(plan, states)
-            if states is None:
-                states = self._read_states(partition, plan.check)
-            ask = self._ask_parties if several else self._ask_holder
-            released, ledger = ask(plan, partition, states)
-            self._learn(released, states, progress)
+        return self._learn_watched(X, y, partition, states, several)
+
+    def _learn(self, partition, states, several, progress):
+        if self.method == "psgd":
+            self._fit_gradients(partition, states, progress)
+            return
+        n_parties = partition.n_parties if several else None
+        plan = plan_release(self, self._contribution(), n_parties)
+        if several:
+            self._check_noise_fits(plan.noise)
+        # Mistakes that show without the rows must not cost budget; and before it is
+        # spent, nothing looks at the values of the rows.
+        if states is not None:
+            self._check_states(states, plan.check)
+        spent = self._charge(plan, states)
+        if states is None:
+            states = self._read_states(partition, plan.check)
+        ask = self._ask_parties if several else self._ask_holder
+        released, ledger = ask(plan, partition, states)
+        self._keep(released, states, progress)
         self.noise_, self.privacy_spent_, self.ledger_ = plan.noise, spent, ledger
-        return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_marginals(
@@ -463,8 +461,8 @@ class DPCGMLearner(
             noisy_tables, std, noise, nodes, make_layout, self.cliques, self.tied
         )
         units = np.ones(len(tables.layout.shapes), dtype=int)
-        with tell_progress(self, None, step="step") as progress:
-            self._learn(Released(tables, tables.values, units), states, progress)
+        with tell_progress(self, None, **self._steps) as progress:
+            self._keep(Released(tables, tables.values, units), states, progress)
         self.noise_, self.privacy_spent_ = None, PrivacyCost(0.0, 0.0)
         self.ledger_ = Ledger(parties=())
         return self
@@ -561,9 +559,8 @@ class DPCGMLearner(
         self._set_model(layout, theta, states)
         self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent
         self.ledger_ = single_holder_ledger(partition.names, self.epsilon)
-        return self
 
-    def _learn(self, released, states, progress):
+    def _keep(self, released, states, progress):
         """Learn a field from released tables, and keep both."""
         tables = released.tables
         layout, self.n_samples_ = tables.layout, tables.n_records()

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skprivbn.base import RowsMixin, by_holders
 from skprivbn.bayesian_network._labels import label_dtype
 from skprivbn.federation import PartyRefusal
 from skprivbn.graphical_model._bins import (
@@ -24,22 +26,19 @@ from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.graphical_model._release import MAX_CELLS
 from skprivbn.partition import RemoteResults
-from skprivbn.privacy._uncounted import note_exact_score
-from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names
-from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["RandomFieldQueries"]
 
-#: what rows of a partition have to be
-_CHECKS = {"dtype": None, "ensure_all_finite": False}
 
-
-class RandomFieldQueries:
+class RandomFieldQueries(RowsMixin, DensityMixin):
     """Methods of estimators that keep a fitted MarkovRandomField in `network_`."""
 
     network_: Any
     bins_: Any
+
+    _row_checks = {"dtype": None, "ensure_all_finite": False}
 
     def _nodes(self):
         return column_names(self)
@@ -51,7 +50,7 @@ class RandomFieldQueries:
 
     def _rows(self, X):
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
+        rows = validate_data(self, X, reset=False, **self._row_checks)
         return to_labels(rows, self.network_.nodes, self._edges)
 
     def _public_model(self):
@@ -113,35 +112,7 @@ class RandomFieldQueries:
         rows = self._rows(X)
         return self.network_.log_likelihood(rows)
 
-    def score(
-        self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
-    ) -> float:
-        """Return the mean log-probability per row.
-
-        The score is an exact function of the rows. If they are private themselves,
-        use :func:`skprivbn.privacy.private_score`; with a limited accountant, a warning
-        says so once.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Labels; those of a partition are summed under masks.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights.
-
-        Returns
-        -------
-        score : float
-        """
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            total, n_rows = add_scores(self, X, sample_weight, **_CHECKS)
-            return total / n_rows
-        note_exact_score(self)
-        return float(np.average(self._row_scores(X), weights=sample_weight))
-
+    @by_holders
     def predict_proba(self, X: TableLike) -> list[np.ndarray] | RemoteResults:
         """Return the distribution of every entry given the observed ones of its row.
 
@@ -155,12 +126,10 @@ class RandomFieldQueries:
         probabilities : list of ndarray of shape (n_samples, n_states) or RemoteResults
             One array per column.
         """
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            return predict_at_sites(self, X, "predict_proba", **_CHECKS)
         rows = self._rows(X)
         return self.network_.predict_proba(rows)
 
+    @by_holders
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return X with each missing entry replaced by its most probable state.
 
@@ -173,9 +142,6 @@ class RandomFieldQueries:
         -------
         completed : ndarray of shape (n_samples, n_features) or RemoteResults
         """
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            return predict_at_sites(self, X, "predict", **_CHECKS)
         completed = self.network_.predict(self._rows(X))
         return fill_in(X, completed, self.network_.nodes, self._edges)
 

@@ -1,15 +1,15 @@
 """What classifier and regressor have in common: the fit over parties."""
 
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from numpy.typing import ArrayLike
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.crypto import resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model._checks import (
@@ -23,14 +23,15 @@ from skprivbn.mixed_model._checks import (
 from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._estimates import estimate, estimate_linear
 from skprivbn.mixed_model._linear_protocol import LinearParty, run_linear
-from skprivbn.mixed_model._model import FLOATS, FittedGLMMMixin
+from skprivbn.mixed_model._model import FittedGLMMMixin
 from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
 from skprivbn.mixed_model._survey import cluster_keys, take_survey
 from skprivbn.mixed_model._terms import MixedTerms
-from skprivbn.partition import check_horizontal
+from skprivbn.partition import is_held
 from skprivbn.protocols import ModelParty
-from skprivbn.utils import column_names, tell_progress, warn_leak, warn_user
-from skprivbn.utils._sklearn import Interval, Options, StrOptions
+from skprivbn.utils import column_names, warn_leak, warn_user
+from skprivbn.utils._sklearn import Interval, Options, StrOptions, _fit_context
+from skprivbn.utils._typing import TableLike, WeightsLike
 
 __all__ = ["BaseGLMM"]
 
@@ -40,8 +41,11 @@ _DEFAULT_NODES = 25
 _WIDE, _FEW_ROWS, _MANY_NODES = 4.0, 20, 75
 
 
-class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstimator):
+class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
     """Parameters, checks and the fit; subclasses say what the target is."""
+
+    #: as in the terms: classes, numbers, counts or proportions
+    _target: Any
 
     #: what parties run
     protocols: tuple = (GLMMParty, ModelParty)
@@ -74,35 +78,79 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
         "verbose": ["verbose"],
     }
 
-    def _fit(self, X, y, cluster, party, aligned, family, target):
-        """Fit over parties and keep what is learnt.
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
+        party: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+    ) -> Self:
+        """Estimate fixed effects and the variances of the random effects.
 
         Parameters
         ----------
-        X, y, cluster, party :
-            As given to ``fit``.
-        aligned : dict
-            Offset and weights.
-        family : Family
-        target : {"classes", "numbers", "counts", "proportions"}
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            A partition carries `y` and `cluster` beside its rows.
+        y : array-like of shape (n_samples,)
+            Two classes; or numbers, counts or proportions, as `family` says.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
+            Category of each row's random effects; a frame where there are several.
+            None fits a plain regression.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor, such as the logarithm of an exposure.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts (classes, counts), its precision (numbers) or
+            its number of trials (proportions).
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
         """
-        partition, factors = self._check_rows(X, y, cluster, party, aligned)
+        if is_held(X) and isinstance(cluster, list) and cluster:
+            # names of columns of remote rows
+            clusters, names = dict(zip(cluster_keys(len(cluster)), cluster)), cluster
+        else:
+            clusters, names = split_clusters(cluster)
+        if not is_held(X):
+            y = self._check_target(y, sample_weight)
+            if cluster is not None:
+                check_clusters(clusters, self.clusters)
+        check_weights(sample_weight)
+        beside = {"y": y, **clusters, "offset": offset, "sample_weight": sample_weight}
+        partition = self._check_rows(X, party, **beside)
+        if "y" not in partition.aligned:
+            raise PartitionError(
+                "the partition has no y: HorizontalPartition(rows, y=..., cluster=...)"
+            )
+        keys = [key for key in cluster_keys(8) if key in partition.aligned]
+        return self._learn_watched(X, y, partition, list(names or keys))
+
+    @property
+    def _steps(self):
+        return {"step": "iteration", "max_steps": self._max_iter}
+
+    @property
+    def _max_iter(self):
+        return self.max_iter or _MAX_ITER[getattr(self, "method", "quadrature")]
+
+    def _learn(self, partition, factors, progress):
         if not factors:
             warn_user(
                 "no cluster was given: this is a plain regression; pass cluster= to "
                 "say which rows share a random effect"
             )
-        terms = self._make_terms(factors, family, target)
-        linear = family.name == "gaussian"
+        terms = self._make_terms(factors)
+        linear = terms.family == "gaussian"
         party_class = LinearParty if linear else GLMMParty
-        n_features = self.n_features_in_
-        with (
-            tell_progress(
-                self, X, y, step="iteration", max_steps=terms.max_iter
-            ) as progress,
-            self._federate(partition, party_class, terms) as federation,
-        ):
-            survey = take_survey(federation, n_features)
+        with self._federate(partition, party_class, terms) as federation:
+            survey = take_survey(federation, self.n_features_in_)
             self._check_classes(survey)
             survey = self._check_survey(survey, federation, linear)
             if linear:
@@ -119,29 +167,9 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
         self._warn_of_estimates(estimates, survey, collinear, terms.drawn)
         self._warn_of_nodes(estimates, survey, terms)
         self._keep(estimates, survey, factors, federation.ledger)
-        return survey
 
-    def _check_rows(self, X, y, cluster, party, aligned):
-        """Return the partition, and the names of the factors."""
-        if isinstance(cluster, list) and cluster and hasattr(X, "federate"):
-            # names of columns of remote rows
-            clusters, names = dict(zip(cluster_keys(len(cluster)), cluster)), cluster
-        else:
-            clusters, names = split_clusters(cluster)
-        if not hasattr(X, "federate") and cluster is not None:
-            check_clusters(clusters, self.clusters)
-        check_weights(aligned["sample_weight"])
-        aligned = {"y": y, **clusters, **aligned}
-        partition = check_horizontal(self, X, party, dtype=FLOATS, aligned=aligned)
-        if "y" not in partition.aligned:
-            raise PartitionError(
-                "the partition has no y: HorizontalPartition(rows, y=..., cluster=...)"
-            )
-        keys = [key for key in cluster_keys(8) if key in partition.aligned]
-        return partition, list(names or keys)
-
-    def _make_terms(self, factors, family, target):
-        terms = []
+    def _make_terms(self, factors):
+        family, terms = self._family, []
         if factors:
             terms = random_terms(
                 self.slopes,
@@ -167,7 +195,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
             numbers = check_random_state(self.random_state)
             seed = int(numbers.randint(np.iinfo(np.int32).max))
         return MixedTerms(
-            target=target,
+            target=self._target,
             family=family.name,
             link=family.link,
             reml=getattr(self, "reml", False),
@@ -183,7 +211,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedMixin, BaseEstima
             n_burn_in=getattr(self, "n_burn_in", 0),
             n_draws=getattr(self, "n_draws", 2),
             seed=seed,
-            max_iter=self.max_iter or _MAX_ITER[method],
+            max_iter=self._max_iter,
             tol=self.tol,
             min_parties=self.min_parties,
             min_rows=self.min_rows,

@@ -1,23 +1,19 @@
 """Two classes, with random effects, over rows of several parties."""
 
 from numbers import Integral
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model._base import BaseGLMM
 from skprivbn.mixed_model._checks import check_classes
 from skprivbn.mixed_model._families import Family, family_of
-from skprivbn.mixed_model._model import FLOATS
-from skprivbn.partition import RemoteResults
-from skprivbn.protocols._applied import add_scores
-from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.partition import RemoteResults, is_held
+from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 __all__ = ["PrivateGLMM", "PrivateGLMMClassifier"]
@@ -248,46 +244,10 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
     def _family(self) -> Family:
         return family_of("binomial", self.link)
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self,
-        X: TableLike,
-        y: ArrayLike | None = None,
-        *,
-        cluster: ArrayLike | None = None,
-        party: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-        sample_weight: WeightsLike | None = None,
-    ) -> Self:
-        """Estimate fixed effects and the variances of the random effects.
+    _target = "classes"
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            A partition carries `y` and `cluster` beside its rows.
-        y : array-like of shape (n_samples,)
-            Two classes.
-        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
-            Category of each row's random effects; a frame where there are several.
-            None fits a plain regression.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-        offset : array-like of shape (n_samples,), default=None
-            Known part of the predictor, such as the logarithm of an exposure.
-        sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        if not hasattr(X, "federate"):
-            y = check_classes(self, y)
-        aligned = {"offset": offset, "sample_weight": sample_weight}
-        survey = self._fit(X, y, cluster, party, aligned, self._family, "classes")
-        self.classes_ = np.asarray(survey.classes)
-        return self
+    def _check_target(self, y, sample_weight):
+        return check_classes(self, y)
 
     def _check_classes(self, survey):
         n_classes = len(survey.classes)
@@ -296,6 +256,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
                 f"y has {n_classes} class{'es' if n_classes != 1 else ''}, "
                 f"{survey.classes[:5]}: {type(self).__name__} needs two"
             )
+        self.classes_ = np.asarray(survey.classes)
 
     def _keep_fixed(self, fixed, errors):
         self.intercept_, self.coef_ = fixed[:1], fixed[None, 1:]
@@ -350,7 +311,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         -------
         probabilities : ndarray of shape (n_samples, 2) or RemoteResults
         """
-        if hasattr(X, "federate"):
+        if is_held(X):
             return self._predict_at_sites(X, cluster, "predict_proba")
         second = self._family.mean(self._predictor(X, cluster, offset))
         return np.column_stack([1 - second, second])
@@ -403,7 +364,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         -------
         y : ndarray of shape (n_samples,) or RemoteResults
         """
-        if hasattr(X, "federate"):
+        if is_held(X):
             return self._predict_at_sites(X, cluster, "predict")
         second = self._family.mean(self._predictor(X, cluster, offset))
         return self.classes_[(second > 0.5).astype(int)]
@@ -434,17 +395,9 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         -------
         score : float
         """
-        if hasattr(X, "federate"):
-            check_is_fitted(self)
-            if y is None and "y" not in X.aligned:
-                raise PartitionError("the partition has no y to compare with")
-            aligned = {"y": y, "cluster": cluster}
-            hits, n_rows = add_scores(
-                self, X, sample_weight, dtype=FLOATS, aligned=aligned
-            )
-            return hits / n_rows
-        predicted = self.predict(X, cluster=cluster)
-        return accuracy_score(y, predicted, sample_weight=sample_weight)
+        if is_held(X) and y is None and "y" not in X.aligned:
+            raise PartitionError("the partition has no y to compare with")
+        return self._mean_score(X, sample_weight, y=y, cluster=cluster)
 
     def _row_scores(self, X, y, cluster=None):
         return (self.predict(X, cluster=cluster) == y).astype(float)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skprivbn.base import RowsMixin
 from skprivbn.federation import Ledger, check_received
 from skprivbn.mixed_model._checks import check_same_kind, split_clusters
 from skprivbn.mixed_model._families import Family, family_of
@@ -14,12 +15,10 @@ from skprivbn.protocols._applied import predict_at_sites
 from skprivbn.utils import column_names
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["FLOATS", "FittedGLMMMixin"]
-
-FLOATS = [np.float64, np.float32]
+__all__ = ["FittedGLMMMixin"]
 
 
-class FittedGLMMMixin:
+class FittedGLMMMixin(RowsMixin):
     """Methods of estimators that keep effects in `coef_` and `random_effects_`."""
 
     arrangement: str
@@ -38,6 +37,7 @@ class FittedGLMMMixin:
     random_effects_: Any
     singular_: bool
 
+    _row_checks = {"dtype": [np.float64, np.float32]}
     __metadata_request__predict = {"cluster": True, "offset": True}
     __metadata_request__score = {"cluster": True}
 
@@ -48,7 +48,7 @@ class FittedGLMMMixin:
     def _predictor(self, X, cluster, offset):
         """Return intercept + X coef + offset + what the clusters add."""
         check_is_fitted(self)
-        X = validate_table(self, X, reset=False, dtype=FLOATS)
+        X = validate_table(self, X, reset=False, **self._row_checks)
         eta = X @ np.ravel(self.coef_) + np.ravel(self.intercept_)[0]
         if offset is not None:
             eta = eta + one_per_row("offset", offset, len(X)).astype(float)
@@ -103,7 +103,7 @@ class FittedGLMMMixin:
             aligned = {
                 f"cluster_{i}" if i else "cluster": name for i, name in enumerate(names)
             }
-        return predict_at_sites(self, X, method, dtype=FLOATS, aligned=aligned)
+        return predict_at_sites(self, X, method, aligned=aligned)
 
     def _public_effects(self):
         if len(self.factors_) > 1 or np.ndim(self.random_effects_) > 1:

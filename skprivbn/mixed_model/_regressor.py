@@ -1,6 +1,6 @@
 """Numbers, counts and proportions, with random effects, over rows of parties."""
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,9 +14,9 @@ from skprivbn.mixed_model._checks import check_numbers
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._linear_protocol import LinearParty
 from skprivbn.mixed_model._protocol import GLMMParty
-from skprivbn.partition import RemoteResults
+from skprivbn.partition import RemoteResults, is_held
 from skprivbn.protocols import ModelParty
-from skprivbn.utils._sklearn import StrOptions, _fit_context
+from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import TableLike, WeightsLike
 
 __all__ = ["PrivateGLMMRegressor"]
@@ -220,46 +220,12 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     def _family(self) -> Family:
         return family_of(self.family, self.link)
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self,
-        X: TableLike,
-        y: ArrayLike | None = None,
-        *,
-        cluster: ArrayLike | None = None,
-        party: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-        sample_weight: WeightsLike | None = None,
-    ) -> Self:
-        """Estimate fixed effects and the variances of the random effects.
+    @property
+    def _target(self) -> str:
+        return _TARGETS[self.family]
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            A partition carries `y` and `cluster` beside its rows.
-        y : array-like of shape (n_samples,)
-            Numbers, counts or proportions, as `family` says.
-        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
-            Category of each row's random effects; a frame where there are several.
-            None fits a plain regression.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-        offset : array-like of shape (n_samples,), default=None
-            Known part of the predictor, such as the logarithm of an exposure.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Precision of each row (gaussian), how often it counts (poisson), or its
-            number of trials (binomial).
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        if not hasattr(X, "federate"):
-            y = check_numbers(self, y, self.family, sample_weight)
-        aligned = {"offset": offset, "sample_weight": sample_weight}
-        self._fit(X, y, cluster, party, aligned, self._family, _TARGETS[self.family])
-        return self
+    def _check_target(self, y, sample_weight):
+        return check_numbers(self, y, self.family, sample_weight)
 
     def _keep_fixed(self, fixed, errors):
         self.intercept_, self.coef_ = float(fixed[0]), fixed[1:]
@@ -290,7 +256,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         -------
         y : ndarray of shape (n_samples,) or RemoteResults
         """
-        if hasattr(X, "federate"):
+        if is_held(X):
             return self._predict_at_sites(X, cluster, "predict")
         return self._family.mean(self._predictor(X, cluster, offset))
 
@@ -319,7 +285,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         -------
         score : float
         """
-        if hasattr(X, "federate"):
+        if is_held(X):
             raise PartitionError(
                 "score needs rows that are here, as it is no sum over rows: let every "
                 "holder call it on its own"

@@ -450,7 +450,7 @@ def run_private_em(federation, progress):
     ----------
     federation : Federation
         Of :class:`PrivateEMParty`.
-    progress : object
+    progress : Progress
         Told of every iteration.
 
     Returns
@@ -459,22 +459,16 @@ def run_private_em(federation, progress):
     """
     terms = federation.terms
     noise = terms.noise(terms.bounds.shape[1], len(federation.roster))
-    declare_noise(
-        federation.ledger,
-        noise,
-        "the mixture and the sums of all rounds",
-        federation.terms.protects,
-    )
-    progress.begin_run(0)
-    if terms.uses_cells:
-        total = federation.secure_sum("noisy_cells")
-        federation.call("start", {"total": total})
-    for n_iter in range(1, terms.max_iter + 1):
-        progress.begin_iteration()
-        total = federation.secure_sum("noisy_statistics")
-        federation.call("update", {"total": total})
-        progress.end_iteration(n_iter, lambda: None)
-    progress.end_run(False)
+    what = "the mixture and the sums of all rounds"
+    declare_noise(federation.ledger, noise, what, terms.protects)
+    with progress.part("em-iteration", terms.max_iter) as iterations:
+        if terms.uses_cells:
+            total = federation.secure_sum("noisy_cells")
+            federation.call("start", {"total": total})
+        for _ in range(terms.max_iter):
+            with iterations.step():
+                total = federation.secure_sum("noisy_statistics")
+                federation.call("update", {"total": total})
     first, *others = federation.call("hand_over").values()
     if any(not np.array_equal(first[key], o[key]) for o in others for key in first):
         raise ProtocolError("the parties disagree on the mixture")

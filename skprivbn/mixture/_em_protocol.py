@@ -258,8 +258,8 @@ def run_em(federation, progress):
     ----------
     federation : Federation
         Of :class:`EMParty`.
-    progress : object
-        Told of every iteration; see ``PPEMGaussianMixture``.
+    progress : Progress
+        Told of every start and its iterations.
 
     Returns
     -------
@@ -269,40 +269,34 @@ def run_em(federation, progress):
     terms = federation.terms
     survey(federation)
     runs, n_sums = [], 0
-    for number in range(len(terms.seeds)):
-        progress.begin_run(number)
-        n_sums += start(federation, terms)
-        status, n_iter = GO_ON, 0
-        while status == GO_ON and n_iter < terms.max_iter:
-            progress.begin_iteration()
-            if terms.rotate_keys:
-                federation.rotate_keys()
-            status = check_sizes(federation)
-            if status != SMALL:
-                total = federation.secure_sum("statistics")
-                status = unanimous(federation.call("update", {"total": total}))
-            n_iter, n_sums = n_iter + 1, n_sums + 1
-            if status == ILL_DEFINED:
-                raise IllDefinedCovarianceError
-            if status == SMALL:
-                n_iter -= 1
-                if n_iter == 0:
-                    raise ValueError(small_component_message(terms))
-                break
-            stop = progress.end_iteration(n_iter, lambda: _bound(federation, terms))
-            if stop and status == GO_ON and n_iter < terms.max_iter:
-                federation.call("finish")
-                break
-        progress.end_run(status == CONVERGED)
+    for _ in terms.seeds:
+        with progress.part("em-iteration", terms.max_iter) as iterations:
+            n_sums += start(federation, terms)
+            status, n_iter = GO_ON, 0
+            while status == GO_ON and n_iter < terms.max_iter:
+                with iterations.step() as tell:
+                    if terms.rotate_keys:
+                        federation.rotate_keys()
+                    status = check_sizes(federation)
+                    if status != SMALL:
+                        total = federation.secure_sum("statistics")
+                        status = unanimous(federation.call("update", {"total": total}))
+                    n_sums += 1
+                    if status == ILL_DEFINED:
+                        raise IllDefinedCovarianceError
+                    if status == SMALL:
+                        if n_iter == 0:
+                            raise ValueError(small_component_message(terms))
+                        break
+                    n_iter += 1
+                    if terms.tell_bounds:
+                        log_likelihood, n_rows = federation.secure_sum("bound")
+                        tell(log_likelihood=log_likelihood / n_rows)
+                if iterations.stop and status == GO_ON and n_iter < terms.max_iter:
+                    federation.call("finish")
+                    break
         runs.append((n_iter, status))
     return _release(federation, terms, runs, n_sums)
-
-
-def _bound(federation, terms):
-    if not terms.tell_bounds:
-        return None
-    log_likelihood, n_rows = federation.secure_sum("bound")
-    return float(log_likelihood / n_rows)
 
 
 def _release(federation, terms, runs, n_sums):

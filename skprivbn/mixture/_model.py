@@ -8,6 +8,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skprivbn.base import RowsMixin, by_holders
 from skprivbn.federation import check_received
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
@@ -16,20 +17,18 @@ from skprivbn.mixture._gaussian_steps import (
     log_likelihood,
     weighted_log_density,
 )
-from skprivbn.partition import RemoteResults
+from skprivbn.partition import RemoteResults, is_held
 from skprivbn.privacy._uncounted import note_exact_score
-from skprivbn.protocols._applied import add_scores, predict_at_sites
-from skprivbn.utils._typing import TableLike, WeightsLike
+from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
 __all__ = ["FittedMixtureMixin"]
 
-#: what rows have to be
-_CHECKS = {"dtype": [np.float64, np.float32]}
 
-
-class FittedMixtureMixin(DensityMixin):
+class FittedMixtureMixin(RowsMixin, DensityMixin):
     """Methods of a fitted mixture, those of scikit-learn's ``GaussianMixture``."""
+
+    _row_checks = {"dtype": [np.float64, np.float32]}
 
     def _mixture(self):
         return Mixture(
@@ -42,7 +41,7 @@ class FittedMixtureMixin(DensityMixin):
 
     def _check(self, X):
         check_is_fitted(self)
-        X = validate_table(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = validate_table(self, X, reset=False, **self._row_checks)
         return X.astype(np.float64, copy=False)
 
     def _public_model(self):
@@ -84,6 +83,7 @@ class FittedMixtureMixin(DensityMixin):
     def _row_scores(self, X):
         return self.score_samples(X)
 
+    @by_holders
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return the most probable component of each row.
 
@@ -97,10 +97,9 @@ class FittedMixtureMixin(DensityMixin):
         labels : ndarray of shape (n_samples,) or RemoteResults
             Components.
         """
-        if hasattr(X, "federate"):
-            return predict_at_sites(self, X, "predict", **_CHECKS)
         return weighted_log_density(self._check(X), self._mixture()).argmax(axis=1)
 
+    @by_holders
     def predict_proba(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Return the probability of each component, for each row.
 
@@ -114,8 +113,6 @@ class FittedMixtureMixin(DensityMixin):
         responsibilities : ndarray of shape (n_samples, n_components) or RemoteResults
             Probabilities.
         """
-        if hasattr(X, "federate"):
-            return predict_at_sites(self, X, "predict_proba", **_CHECKS)
         return e_step(self._check(X), self._mixture())[1]
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
@@ -132,31 +129,6 @@ class FittedMixtureMixin(DensityMixin):
             Log-likelihoods.
         """
         return log_likelihood(self._check(X), self._mixture())
-
-    def score(
-        self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
-    ) -> float:
-        """Return the mean log-likelihood of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Rows; those of a partition are summed under masks.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, if they are an array.
-
-        Returns
-        -------
-        score : float
-            Mean log-likelihood.
-        """
-        if hasattr(X, "federate"):
-            total, n_samples = self._log_likelihood(X, sample_weight)
-            return total / n_samples
-        note_exact_score(self)
-        return float(np.average(self.score_samples(X), weights=sample_weight))
 
     def bic(self, X: TableLike) -> float:
         """Return the Bayesian information criterion; lower is better.
@@ -190,10 +162,10 @@ class FittedMixtureMixin(DensityMixin):
         total, _ = self._log_likelihood(X)
         return -2 * total + 2 * self._n_parameters()
 
-    def _log_likelihood(self, X, sample_weight=None):
-        if hasattr(X, "federate"):
+    def _log_likelihood(self, X):
+        if is_held(X):
             check_is_fitted(self)
-            return add_scores(self, X, sample_weight, **_CHECKS)
+            return self._add_scores(X)
         note_exact_score(self)
         likelihoods = self.score_samples(X)
         return float(likelihoods.sum()), len(likelihoods)

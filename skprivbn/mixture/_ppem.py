@@ -2,16 +2,14 @@
 
 import math
 from numbers import Integral, Real
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixture._dp_protocol import (
     INTEGER_UNIT,
@@ -21,21 +19,16 @@ from skprivbn.mixture._dp_protocol import (
 )
 from skprivbn.mixture._em_protocol import EMParty, run_em
 from skprivbn.mixture._model import FittedMixtureMixin
-from skprivbn.mixture._progress import Progress
 from skprivbn.mixture._ranges import check_precision
 from skprivbn.mixture._start_protocol import small_component_message
 from skprivbn.mixture._terms import EMTerms, Given
-from skprivbn.partition import check_horizontal
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import (
     PRIVACY_CONSTRAINTS,
     charge,
     check_bounds,
-    persons_of,
     protected_by,
-    row_checks,
 )
-from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import (
@@ -44,23 +37,15 @@ from skprivbn.utils._sklearn import (
     _check_means,
     _check_precisions,
     _check_weights,
-    _fit_context,
-    open_callbacks,
 )
-from skprivbn.utils._typing import RandomStateLike, TableLike
+from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["PPEMGaussianMixture"]
 
 _STARTS = {"kmeans", "k-means++", "random", "random_from_data", "local_em"}
 
 
-class PPEMGaussianMixture(
-    UncountedFitsMixin,
-    CallbackSupportMixin,
-    FederatedMixin,
-    FittedMixtureMixin,
-    BaseEstimator,
-):
+class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstimator):
     """Gaussian mixture by privacy-preserving expectation maximisation.
 
     Every party does the E-step on its own rows and encrypts the sums that the M-step
@@ -110,8 +95,8 @@ default="kmeans"
     warm_start : bool, default=False
         Start from the last fit.
     verbose : int, default=0
-        1 prints the iterations, 2 also times and the change of the log-likelihood
-        (which is then summed exactly in every iteration, as a result).
+        1 prints the iterations, 2 also the log-likelihood, which is then summed
+        exactly in every iteration, as a result.
     verbose_interval : int, default=10
         Iterations between two prints.
     covariance_update : {"exact", "paper"}, default="exact"
@@ -196,6 +181,7 @@ default="kmeans"
     """
 
     protocols = (EMParty, PrivateEMParty, ModelParty)
+    _fit_checks = {"ensure_min_samples": 2}
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
@@ -217,7 +203,6 @@ default="kmeans"
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
-    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -270,63 +255,21 @@ default="kmeans"
         self.accountant = accountant
         self.min_honest = min_honest
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self,
-        X: TableLike,
-        y: object = None,
-        *,
-        party: ArrayLike | None = None,
-        individual: ArrayLike | None = None,
-    ) -> Self:
-        """Fit the mixture to the rows of all parties.
+    @property
+    def _steps(self):
+        return {"step": "start", "max_steps": self.n_init}
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-        individual : array-like of shape (n_samples,), default=None
-            The person behind each row, whom `epsilon` is to protect: all rows of a
-            person count as one row together, and those of nobody known not at all. A
-            person's rows must be with one party. Without `epsilon` it changes nothing.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        callback_context = open_callbacks(self, max_subtasks=self.n_init)
-        callback_context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        checks: dict[str, Any] = (
-            {} if hasattr(X, "federate") else {"ensure_min_samples": 2}
-        )
-        partition = check_horizontal(
-            self,
-            X,
-            party,
-            dtype=[np.float64, np.float32],
-            aligned=persons_of(self, individual),
-            **row_checks(self, **checks),
-        )
+    def _learn(self, partition, progress):
         n_samples = sum(partition.n_rows().values())
         if self.epsilon is None and n_samples < self.n_components:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
                 f"{self.n_components}, n_samples = {n_samples}"
             )
-        progress = Progress(self, callback_context)
         if self.epsilon is None:
             self._fit_exactly(partition, progress)
         else:
             self._fit_privately(partition, progress)
-        callback_context.call_on_fit_task_end(
-            estimator=self, X=X, y=y, reconstruction_attributes={}
-        )
-        return self
 
     def fit_predict(
         self,

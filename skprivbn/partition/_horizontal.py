@@ -20,7 +20,7 @@ from skprivbn.partition._labels import (
     find_columns,
     names_of,
 )
-from skprivbn.partition._local import LocalPartition
+from skprivbn.partition._local import LocalPartition, is_held
 from skprivbn.utils import warn_user
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._missing import is_missing
@@ -453,7 +453,7 @@ def check_horizontal(
             finite=checks.get("ensure_all_finite", True) is True,
         )
         return check_features(estimator, rows, reset)
-    if hasattr(X, "federate"):
+    if is_held(X):
         if not isinstance(X, HorizontalPartition | RemoteRows):
             raise PartitionError(
                 f"X is a {type(X).__name__}; "

@@ -5,8 +5,24 @@ from typing import Any
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import HostPolicy, InProcessFederation, Terms
+from skprivbn.federation._remote import RemoteData
 
-__all__ = ["LocalPartition"]
+__all__ = ["LocalPartition", "is_held"]
+
+
+def is_held(X: Any) -> bool:
+    """Tell whether data stay with their holders: a partition, or a handle on one.
+
+    Parameters
+    ----------
+    X : object
+        As given to an estimator.
+
+    Returns
+    -------
+    held : bool
+    """
+    return isinstance(X, LocalPartition | RemoteData)
 
 
 class LocalPartition:

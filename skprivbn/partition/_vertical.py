@@ -19,7 +19,7 @@ from skprivbn.partition._labels import (
     find_columns,
     names_of,
 )
-from skprivbn.partition._local import LocalPartition
+from skprivbn.partition._local import LocalPartition, is_held
 from skprivbn.utils import column_names
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
@@ -276,7 +276,7 @@ def check_vertical(
     -------
     partition : VerticalPartition
     """
-    if hasattr(X, "federate"):
+    if is_held(X):
         if not isinstance(X, VerticalPartition | RemoteColumns):
             raise PartitionError(
                 f"X is a {type(X).__name__}; {type(estimator).__name__} needs "

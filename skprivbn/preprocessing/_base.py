@@ -1,8 +1,12 @@
 """What the federated transformers share."""
 
-import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from typing import Any
 
+import numpy as np
+from sklearn.base import TransformerMixin
+
+from skprivbn.base import PrivateEstimator, by_holders
+from skprivbn.partition import HorizontalPartition
 from skprivbn.privacy._options import (
     apply_to_rows,
     charge,
@@ -10,42 +14,50 @@ from skprivbn.privacy._options import (
     protected_by,
 )
 from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
-from skprivbn.protocols._applied import transform_at_holders
+from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["fit_moments", "transform_rows"]
+__all__ = ["FederatedTransformer", "fit_moments"]
 
 
-def transform_rows(transformer, X):
-    """Apply a fitted transformer to rows, wherever they are.
+class FederatedTransformer(TransformerMixin, PrivateEstimator):
+    """Rows of numbers, which stay as precise as they are.
 
-    After a fit with noise, or with nothing but public bounds, no row is refused:
-    what follows may be private, and an error would tell that there is such a row.
-
-    Parameters
-    ----------
-    transformer : estimator
-        With `_transform`, from an array of finite rows to another.
-    X : array-like of shape (n_samples, n_features) or HorizontalPartition
-
-    Returns
-    -------
-    X_new : ndarray of shape (n_samples, n_features_out) or HorizontalPartition
+    After a fit with noise, or with nothing but public bounds, no row is refused: what
+    follows may be private, and an error would tell that there is such a row.
     """
-    check_is_fitted(transformer)
-    if hasattr(X, "federate"):
-        return transform_at_holders(transformer, X)
-    total = hasattr(transformer, "privacy_spent_")
-    X = validate_table(
-        transformer,
-        X,
-        reset=False,
-        dtype=[np.float64, np.float32],
-        ensure_all_finite=not total,
-    )
-    return (
-        apply_to_rows(transformer._transform, X) if total else transformer._transform(X)
-    )
+
+    _fit_checks: Any = {"ensure_all_finite": True}
+
+    @property
+    def _row_checks(self):
+        finite = not hasattr(self, "privacy_spent_")
+        return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
+
+    @by_holders
+    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
+        """Transform rows, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Sites transform remote rows whenever these are used.
+
+        Returns
+        -------
+        X_new : ndarray of shape (n_samples, n_features_out) or HorizontalPartition
+            After a fit with `epsilon`, or to public edges of bins, rows with missing
+            entries are missing.
+        """
+        X = validate_table(self, X, reset=False, **self._row_checks)
+        if hasattr(self, "privacy_spent_"):
+            return apply_to_rows(self._transform, X)
+        return self._transform(X)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
 
 def fit_moments(estimator, partition, second):

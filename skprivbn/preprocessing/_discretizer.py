@@ -1,18 +1,16 @@
 """Cut numeric features of several parties into the same bins."""
 
 from numbers import Integral
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.partition import HorizontalPartition, check_horizontal
-from skprivbn.preprocessing._base import transform_rows
+from skprivbn.preprocessing._base import FederatedTransformer
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
@@ -24,25 +22,15 @@ from skprivbn.privacy._options import (
     PRIVACY_CONSTRAINTS,
     charge,
     check_bounds,
-    persons_of,
     protected_by,
-    row_checks,
 )
-from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.utils import warn_leak
-from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
-from skprivbn.utils._typing import TableLike
+from skprivbn.utils._sklearn import Interval, StrOptions
 
 __all__ = ["FederatedKBinsDiscretizer"]
 
 
-class FederatedKBinsDiscretizer(
-    UncountedFitsMixin,
-    FederatedMixin,
-    OneToOneFeatureMixin,
-    TransformerMixin,
-    BaseEstimator,
-):
+class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
     """Bin features into intervals that all parties share.
 
     With ``strategy="uniform"`` and public `bounds`, nothing is asked of the parties.
@@ -110,7 +98,6 @@ class FederatedKBinsDiscretizer(
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
-    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -133,49 +120,19 @@ class FederatedKBinsDiscretizer(
         self.accountant = accountant
         self.min_honest = min_honest
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self,
-        X: TableLike,
-        y: object = None,
-        *,
-        party: ArrayLike | None = None,
-        individual: ArrayLike | None = None,
-    ) -> Self:
-        """Find the edges of the bins over all parties.
+    @property
+    def _is_public(self):
+        return self.strategy == "uniform" and self.bounds is not None
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            The rows of all parties.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-        individual : array-like of shape (n_samples,), default=None
-            The person behind each row, whom `epsilon` is to protect: all rows of a
-            person count as one row together, and those of nobody known not at all. A
-            person's rows must be with one party. Without `epsilon` it changes nothing.
+    @property
+    def _fit_checks(self):
+        return {"ensure_all_finite": not self._is_public}
 
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        public = self.strategy == "uniform" and self.bounds is not None
-        checks = {"ensure_all_finite": not public}
-        partition = check_horizontal(
-            self,
-            X,
-            party,
-            dtype=[np.float64, np.float32],
-            aligned=persons_of(self, individual),
-            **row_checks(self, **checks),
-        )
+    def _learn(self, partition):
         bounds = None
         if self.bounds is not None or self.epsilon is not None:
             bounds = check_bounds(self.bounds, partition.n_features)
-        if public and bounds is not None:
+        if self._is_public:
             self.ledger_ = Ledger(parties=partition.names)
             self.ledger_.note("bins come from public bounds: no party was asked")
             self.privacy_spent_ = PrivacyCost(0.0, 0.0)
@@ -184,7 +141,6 @@ class FederatedKBinsDiscretizer(
         else:
             edges = self._find_edges(partition, bounds)
         self._set_edges(edges)
-        return self
 
     def _find_edges(self, partition, bounds):
         uniform = self.strategy == "uniform"
@@ -231,23 +187,6 @@ class FederatedKBinsDiscretizer(
             self.bin_edges_[feature] = distinct
         self.n_bins_ = np.array([len(values) - 1 for values in self.bin_edges_])
 
-    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
-        """Replace values by the numbers of their bins, locally.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Sites transform remote rows whenever these are used.
-
-        Returns
-        -------
-        X_new : ndarray of shape (n_samples, n_features) or HorizontalPartition
-            Whole numbers from 0; values beyond the ends fall into the outer bins. After
-            a fit with `epsilon` or to public edges, rows with missing entries are
-            missing.
-        """
-        return transform_rows(self, X)
-
     def _transform(self, X):
         bins = np.empty_like(X)
         for feature, edges in enumerate(self.bin_edges_):
@@ -284,8 +223,3 @@ class FederatedKBinsDiscretizer(
         bins = np.asarray(X, dtype=np.int64)
         centres = [(edges[1:] + edges[:-1]) / 2 for edges in self.bin_edges_]
         return np.column_stack([c[bins[:, i]] for i, c in enumerate(centres)])
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

@@ -1,44 +1,28 @@
 """Principal components of rows held by several parties."""
 
 from numbers import Integral
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import (
-    BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
 )
 from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
-from skprivbn.partition import HorizontalPartition, check_horizontal
-from skprivbn.preprocessing._base import fit_moments, transform_rows
+from skprivbn.preprocessing._base import FederatedTransformer, fit_moments
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import (
-    PRIVACY_CONSTRAINTS,
-    persons_of,
-    row_checks,
-)
-from skprivbn.privacy._uncounted import UncountedFitsMixin
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.protocols import MomentsParty
-from skprivbn.utils._sklearn import Interval, RealNotInt, _fit_context
-from skprivbn.utils._typing import TableLike
+from skprivbn.utils._sklearn import Interval, RealNotInt
 
 __all__ = ["FederatedPCA"]
 
 
-class FederatedPCA(
-    UncountedFitsMixin,
-    FederatedMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseEstimator,
-):
+class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
     """Principal component analysis over all parties' rows.
 
     Each party tells its sums of products under the backend; only the mean and the
@@ -113,6 +97,7 @@ class FederatedPCA(
     """
 
     protocols = (MomentsParty,)
+    _fit_checks = {"ensure_all_finite": True, "ensure_min_samples": 2}
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
@@ -123,7 +108,6 @@ class FederatedPCA(
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
-    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -146,43 +130,7 @@ class FederatedPCA(
         self.accountant = accountant
         self.min_honest = min_honest
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self,
-        X: TableLike,
-        y: object = None,
-        *,
-        party: ArrayLike | None = None,
-        individual: ArrayLike | None = None,
-    ) -> Self:
-        """Learn the principal axes over all parties.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            The rows of all parties.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-        individual : array-like of shape (n_samples,), default=None
-            The person behind each row, whom `epsilon` is to protect: all rows of a
-            person count as one row together, and those of nobody known not at all. A
-            person's rows must be with one party. Without `epsilon` it changes nothing.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        partition = check_horizontal(
-            self,
-            X,
-            party,
-            dtype=[np.float64, np.float32],
-            aligned=persons_of(self, individual),
-            **row_checks(self, ensure_min_samples=2),
-        )
+    def _learn(self, partition):
         n_features = partition.n_features
         if isinstance(self.n_components, Integral) and self.n_components > n_features:
             raise ValueError(
@@ -203,7 +151,6 @@ class FederatedPCA(
         self.explained_variance_ = variances[:k]
         self.explained_variance_ratio_ = ratios[:k]
         self.singular_values_ = np.sqrt(variances[:k] * max(n - 1, 1))
-        return self
 
     def _choose(self, ratios):
         if self.n_components is None:
@@ -217,21 +164,6 @@ class FederatedPCA(
     @property
     def _n_features_out(self):
         return self.n_components_
-
-    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
-        """Project rows onto the components, locally.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Sites transform remote rows whenever these are used.
-
-        Returns
-        -------
-        X_new : ndarray of shape (n_samples, n_components) or HorizontalPartition
-            After a fit with `epsilon`, rows with missing entries are missing.
-        """
-        return transform_rows(self, X)
 
     def _transform(self, X):
         return (X - self.mean_.astype(X.dtype)) @ self._axes().T.astype(X.dtype)
@@ -281,8 +213,3 @@ class FederatedPCA(
         if self.whiten:
             return self.components_ / self._deviations()[:, None]
         return self.components_
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

@@ -1,38 +1,24 @@
 """Standardise features of rows held by several parties."""
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
-from skprivbn.partition import HorizontalPartition, check_horizontal
-from skprivbn.preprocessing._base import fit_moments, transform_rows
+from skprivbn.preprocessing._base import FederatedTransformer, fit_moments
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import (
-    PRIVACY_CONSTRAINTS,
-    persons_of,
-    row_checks,
-)
-from skprivbn.privacy._uncounted import UncountedFitsMixin
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.protocols import MomentsParty
-from skprivbn.utils._sklearn import _fit_context
-from skprivbn.utils._typing import TableLike
 
 __all__ = ["FederatedStandardScaler"]
 
 
-class FederatedStandardScaler(
-    UncountedFitsMixin,
-    FederatedMixin,
-    OneToOneFeatureMixin,
-    TransformerMixin,
-    BaseEstimator,
-):
+class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
     """Standardise features by their mean and standard deviation over all parties.
 
     A plain ``StandardScaler`` in front of a private estimator would see the pooled
@@ -111,7 +97,6 @@ class FederatedStandardScaler(
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
-    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -134,65 +119,13 @@ class FederatedStandardScaler(
         self.accountant = accountant
         self.min_honest = min_honest
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self,
-        X: TableLike,
-        y: object = None,
-        *,
-        party: ArrayLike | None = None,
-        individual: ArrayLike | None = None,
-    ) -> Self:
-        """Learn means and standard deviations over all parties.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            The rows of all parties.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-        individual : array-like of shape (n_samples,), default=None
-            The person behind each row, whom `epsilon` is to protect: all rows of a
-            person count as one row together, and those of nobody known not at all. A
-            person's rows must be with one party. Without `epsilon` it changes nothing.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        partition = check_horizontal(
-            self,
-            X,
-            party,
-            dtype=[np.float64, np.float32],
-            aligned=persons_of(self, individual),
-            **row_checks(self),
-        )
+    def _learn(self, partition):
         moments = fit_moments(self, partition, "diagonal" if self.with_std else "none")
         self.n_samples_ = moments.n
         self.mean_ = moments.mean
         self.var_, self.scale_ = moments.covariance, None
         if self.with_std:
             self.scale_ = _scale(moments)
-        return self
-
-    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
-        """Standardise rows, locally.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Sites transform remote rows whenever these are used.
-
-        Returns
-        -------
-        X_new : ndarray of shape (n_samples, n_features) or HorizontalPartition
-            After a fit with `epsilon`, rows with missing entries are missing.
-        """
-        return transform_rows(self, X)
 
     def _transform(self, X):
         if self.with_mean:
@@ -235,11 +168,6 @@ class FederatedStandardScaler(
         if self.with_mean:
             X = X + self.mean_
         return X
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 def _scale(moments):

@@ -16,9 +16,7 @@ __all__ = [
     "charge_exact",
     "check_bounds",
     "clip_rows",
-    "persons_of",
     "protected_by",
-    "row_checks",
     "warn_of_noise",
 ]
 
@@ -66,43 +64,6 @@ def check_bounds(bounds, n_features):
     if not np.all((half > 1e-100) & (half < 1e100)):
         raise ValueError("bounds must be more than 1e-100 and less than 1e100 apart")
     return table
-
-
-def row_checks(estimator, **checks):
-    """Return how rows are checked: with epsilon, no row of numbers may be refused.
-
-    An error would tell that there is such a row, which no noise hides.
-
-    Parameters
-    ----------
-    estimator : estimator
-        With `epsilon`.
-    **checks
-        Options of ``check_array`` without `epsilon`.
-
-    Returns
-    -------
-    checks : dict
-    """
-    if estimator.epsilon is None:
-        return checks
-    return checks | {"ensure_all_finite": False, "ensure_min_samples": 1}
-
-
-def persons_of(estimator, individual):
-    """Return what goes with the rows: who is behind each, if noise is to hide them.
-
-    Parameters
-    ----------
-    estimator : estimator
-        With `epsilon`.
-    individual : array-like of shape (n_samples,) or None
-
-    Returns
-    -------
-    aligned : dict
-    """
-    return {} if estimator.epsilon is None else {"individual": individual}
 
 
 def protected_by(partition):

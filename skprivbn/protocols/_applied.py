@@ -54,7 +54,7 @@ def open_federation(partition, party_class, terms, backend, **options):
     return partition.federate(party_class, terms, backend, **options)
 
 
-def add_scores(estimator, X, sample_weight=None, **options):
+def add_scores(estimator, X, sample_weight=None, aligned=None):
     """Return the sum of the scores of all parties' rows, and their number.
 
     One secure sum. It is entered in the estimator's ledger.
@@ -66,8 +66,8 @@ def add_scores(estimator, X, sample_weight=None, **options):
     X : HorizontalPartition or RemoteRows
     sample_weight : None
         Anything else is refused.
-    **options
-        Of ``check_horizontal``.
+    aligned : dict of str to str, default=None
+        What goes beside rows: names of columns of remote ones.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def add_scores(estimator, X, sample_weight=None, **options):
     n_rows : int
     """
     _check_weights(sample_weight)
-    partition = _rows_of(estimator, X, "score", options)
+    partition = _rows_of(estimator, X, "score", aligned)
     _warn_of_score(estimator)
     # what adds counts of columns cannot add scores
     backend = estimator.backend if estimator._adds_rows else "masking"
@@ -136,7 +136,7 @@ def _warn_of_score(estimator):
         )
 
 
-def predict_at_sites(estimator, X, method, **options):
+def predict_at_sites(estimator, X, method, aligned=None):
     """Have every site apply an estimator to its rows and keep what comes out.
 
     Parameters
@@ -145,8 +145,8 @@ def predict_at_sites(estimator, X, method, **options):
         Fitted.
     X : RemoteRows
     method : {"predict", "predict_proba"}
-    **options
-        Of ``check_horizontal``.
+    aligned : dict of str to str, default=None
+        What goes beside rows: names of columns.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def predict_at_sites(estimator, X, method, **options):
             f"{method} on a HorizontalPartition would pool the parties' rows: let "
             "every holder call it on its own"
         )
-    rows = _rows_of(estimator, X, method, options)
+    rows = _rows_of(estimator, X, method, aligned)
     terms = ModelTerms(describe_model(estimator), "keep", method)
     with rows.federate(ModelParty, terms) as federation:
         federation.call("keep")
@@ -181,35 +181,26 @@ def transform_at_holders(transformer, X):
     partition : HorizontalPartition or RemoteRows
         Remote rows are transformed whenever they are used.
     """
-    if isinstance(X, RemoteRows):
-        rows = _rows_of(transformer, X, "transform", {"dtype": float})
-        names = transformer.get_feature_names_out().tolist()
-        return rows.transformed(describe_model(transformer), names)
-    if isinstance(X, HorizontalPartition):
-        total = hasattr(transformer, "privacy_spent_")
-        rows = check_horizontal(
-            transformer,
-            X,
-            reset=False,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=not total,
-        )
-        names = None
-        if hasattr(transformer, "feature_names_in_"):
-            names = transformer.get_feature_names_out().tolist()
-        # as at a site: names have been checked and holders' arrays have none
-        applied = rebuild_model(describe_model(transformer), rows.n_features)
-        apply = (
-            partial(apply_to_rows, applied.transform) if total else applied.transform
-        )
-        return rows.map_rows(lambda X: np.asarray(apply(X)), names)
-    raise PartitionError(f"transform needs rows, got a {type(X).__name__}")
+    rows, model = _rows_of(transformer, X, "transform"), describe_model(transformer)
+    names = transformer.get_feature_names_out().tolist()
+    if isinstance(rows, RemoteRows):
+        return rows.transformed(model, names)
+    # as at a site: names have been checked and holders' arrays have none
+    transform = rebuild_model(model, rows.n_features).transform
+    if hasattr(transformer, "privacy_spent_"):
+        transform = partial(apply_to_rows, transform)
+    has_names = hasattr(transformer, "feature_names_in_")
+    return rows.map_rows(
+        lambda X: np.asarray(transform(X)), names if has_names else None
+    )
 
 
-def _rows_of(estimator, X, method, options):
+def _rows_of(estimator, X, method, aligned=None):
     if not isinstance(X, HorizontalPartition | RemoteRows):
         raise PartitionError(
             f"{method} needs whole rows, got a {type(X).__name__}: what a row is worth "
             "depends on columns of several parties, none of whom may see the others'"
         )
-    return check_horizontal(estimator, X, reset=False, **options)
+    return check_horizontal(
+        estimator, X, reset=False, aligned=aligned, **estimator._row_checks
+    )

@@ -8,13 +8,11 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from skprivbn.base import RowsMixin, by_holders
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.partition import RemoteResults
-from skprivbn.privacy._uncounted import note_exact_score
-from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.utils import column_names, warn_user
-from skprivbn.utils._saved_version import SavedVersionMixin
-from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table
 
 __all__ = [
@@ -35,9 +33,10 @@ def public_network(network):
     }
 
 
-class NetworkMixin(SavedVersionMixin):
+class NetworkMixin(RowsMixin):
     """Prediction, likelihood and sampling through the fitted `network_`."""
 
+    _fit_checks = {"ensure_min_features": 2, "ensure_min_samples": 2}
     network_: Any
 
     def _node_names(self):
@@ -45,7 +44,7 @@ class NetworkMixin(SavedVersionMixin):
 
     def _rows(self, X):
         check_is_fitted(self)
-        return validate_table(self, X, reset=False, dtype=np.float64)
+        return validate_table(self, X, reset=False, **self._row_checks)
 
     def _public_model(self):
         return public_network(self.network_)
@@ -63,9 +62,7 @@ class NetworkMixin(SavedVersionMixin):
     def _row_scores(self, X):
         return self.score_samples(X)
 
-    def _add_scores(self, X, sample_weight):
-        return add_scores(self, X, sample_weight, dtype=np.float64)
-
+    @by_holders
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Predict every variable from its parents.
 
@@ -81,9 +78,6 @@ class NetworkMixin(SavedVersionMixin):
         ndarray of shape (n_samples, n_features) or RemoteResults
             Mean of every variable given its parents; a root's is its overall mean.
         """
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            return predict_at_sites(self, X, "predict", dtype=np.float64)
         X = self._rows(X)
         return X @ self.network_.weights + self.network_.intercepts
 
@@ -100,33 +94,6 @@ class NetworkMixin(SavedVersionMixin):
         log_likelihood : ndarray of shape (n_samples,)
         """
         return self.network_.log_likelihood(self._rows(X))
-
-    def score(
-        self, X: TableLike, y: object = None, sample_weight: WeightsLike | None = None
-    ) -> float:
-        """Return the mean Gaussian log-likelihood per row of the fitted network.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Rows; those of a partition are summed under masks. An estimator that
-            learns from columns of several parties scores them, too.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        float
-            Higher is better.
-        """
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            total, n_rows = self._add_scores(X, sample_weight)
-            return total / n_rows
-        note_exact_score(self)
-        return float(np.average(self._row_scores(X), weights=sample_weight))
 
     def sample(
         self, n_samples: int = 1, random_state: RandomStateLike = None

@@ -4,26 +4,23 @@ from dataclasses import dataclass
 from importlib import import_module
 from inspect import isclass
 from numbers import Real
-from typing import Any, Self
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
-from skprivbn.partition import check_horizontal
 from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._continuous import NetworkMixin
 from skprivbn.structure.gaussian._moments import moment_sums, read_moments
 from skprivbn.structure.gaussian._pooled_notears import Notears
-from skprivbn.utils._sklearn import HasMethods, Interval, _fit_context
-from skprivbn.utils._typing import TableLike
+from skprivbn.utils._sklearn import HasMethods, Interval
 
 __all__ = ["VotingStructureLearner"]
 
@@ -105,7 +102,7 @@ class VotingParty(Party):
         return self.hide(moment_sums(self.X))
 
 
-class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
+class VotingStructureLearner(NetworkMixin, FederatedEstimator):
     """Every party learns a graph alone; edges that enough of them found are kept.
 
     The baseline that federated learners are to beat when parties hold few rows. Votes
@@ -185,40 +182,13 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
         self.acyclic = acyclic
         self.backend = backend
 
-    @_fit_context(prefer_skip_nested_validation=False)
-    def fit(
-        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
-    ) -> Self:
-        """Let every party learn and vote.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            The rows of all parties.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
+    def _learn(self, partition):
         learner = Notears() if self.estimator is None else self.estimator
         if not type(learner).__module__.startswith(_LEARNERS):
             raise ValueError(
                 "estimator must be a structure learner of skprivbn.structure: parties "
                 f"run no other code; got {type(learner).__name__}"
             )
-        partition = check_horizontal(
-            self,
-            X,
-            party,
-            dtype=np.float64,
-            ensure_min_features=2,
-            ensure_min_samples=1 if hasattr(X, "federate") else 2,
-        )
         terms = VotingTerms(
             [type(learner).__module__, type(learner).__qualname__],
             learner.get_params(deep=False),
@@ -241,4 +211,3 @@ class VotingStructureLearner(FederatedMixin, NetworkMixin, BaseEstimator):
                 self.adjacency_matrix_,
                 nodes=self._node_names(),
             )
-        return self

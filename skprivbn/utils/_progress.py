@@ -69,21 +69,40 @@ class Progress:
         self.name = name
         self.every = every
         self.n_steps = 0
+        #: whether a callback wants the fit to end
+        self.stop = False
         self.began = perf_counter()
 
     @contextmanager
     def step(self):
         """Do one step; yield a function that takes numbers to print beside it."""
-        context = self.context.subcontext(task_name=self.name)
-        context.call_on_fit_task_begin(estimator=self.estimator)
         numbers = {}
-        yield numbers.update
-        self.n_steps += 1
-        every = 1 if self.estimator.verbose >= 2 else self.every
-        if self.estimator.verbose and self.n_steps % every == 0:
-            known = "".join(f", {name} {value:.3g}" for name, value in numbers.items())
-            self._print(f"{self.name} {self.n_steps}{known}")
-        context.call_on_fit_task_end(estimator=self.estimator)
+        with self._task():
+            yield numbers.update
+            self.n_steps += 1
+            every = 1 if self.estimator.verbose >= 2 else self.every
+            every = getattr(self.estimator, "verbose_interval", every)
+            if self.estimator.verbose and self.n_steps % every == 0:
+                known = "".join(
+                    f", {key} {value:.3g}" for key, value in numbers.items()
+                )
+                self._print(f"{self.name} {self.n_steps}{known}")
+
+    @contextmanager
+    def part(self, step, max_steps=None):
+        """Do one step that has steps of its own; yield their progress."""
+        with self._task(max_subtasks=max_steps) as context:
+            inner = Progress(self.estimator, context, step, self.every)
+            yield inner
+            inner.close()
+            self.n_steps += 1
+
+    @contextmanager
+    def _task(self, **options):
+        context = self.context.subcontext(task_name=self.name, **options)
+        context.call_on_fit_task_begin(estimator=self.estimator)
+        yield context
+        self.stop = bool(context.call_on_fit_task_end(estimator=self.estimator))
 
     def close(self):
         """Say how long it took."""

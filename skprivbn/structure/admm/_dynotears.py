@@ -5,10 +5,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import FederatedMixin
+from skprivbn.base import FederatedEstimator, by_holders
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
@@ -19,7 +18,6 @@ from skprivbn.partition import (
     check_horizontal,
 )
 from skprivbn.protocols import ModelParty
-from skprivbn.protocols._applied import add_scores, predict_at_sites
 from skprivbn.structure._continuous import public_network, refuse_constant
 from skprivbn.structure.admm._notears import ADMMMixin
 from skprivbn.structure.admm._protocol import ADMMParty, lagged_rows
@@ -31,7 +29,7 @@ from skprivbn.utils._typing import TableLike, WeightsLike
 __all__ = ["FederatedDynotears"]
 
 
-class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
+class FederatedDynotears(ADMMMixin, FederatedEstimator):
     """Dynamic network of time series held by different parties.
 
     Every variable is a linear function of others at the same time (acyclic) and of
@@ -203,15 +201,13 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         self : object
             Fitted estimator.
         """
-        partition = check_horizontal(
-            self,
-            X,
-            party,
-            dtype=np.float64,
-            aligned={"series": series},
-            ensure_min_features=2,
-            ensure_min_samples=1 if hasattr(X, "federate") else self.n_lags + 2,
-        )
+        return self._learn_watched(X, y, self._check_rows(X, party, series=series))
+
+    @property
+    def _fit_checks(self):
+        return {"ensure_min_features": 2, "ensure_min_samples": self.n_lags + 2}
+
+    def _learn(self, partition, progress):
         _refuse_turns(partition)
         d, n_lags = self.n_features_in_, int(self.n_lags)
         problem = ConsensusProblem(
@@ -228,7 +224,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
             n_lags=n_lags,
             lagged_threshold=self.lagged_threshold,
         )
-        result, averages, ledger = self._run(X, partition, terms)
+        result, averages, ledger = self._run(partition, terms, progress)
         network = self._make_network(result.kept, *averages)
         self._keep(result)
         self.n_samples_, self.mean_ = result.n_rows, averages[0]
@@ -243,7 +239,6 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         self._warn_of_trajectory(
             partition.n_parties, p * (p + 1) // 2, self.n_iter_ * p * d
         )
-        return self
 
     def _effects(self, parameters):
         d = self.n_features_in_
@@ -282,6 +277,7 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         effect = past @ self._past.reshape(-1, d)
         return Z[:, :d] @ self.network_.weights + self.network_.intercepts + effect
 
+    @by_holders
     def predict(
         self, X: TableLike, *, series: ArrayLike | str | None = None
     ) -> np.ndarray | RemoteResults:
@@ -301,11 +297,6 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         ndarray of shape (n_samples, n_features) or RemoteResults
             NaN for rows without a complete past.
         """
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            return predict_at_sites(
-                self, X, "predict", dtype=np.float64, aligned={"series": series}
-            )
         Z, places = self._lagged(X, series)
         predicted = np.full(np.shape(X), np.nan)
         predicted[places] = self._predict_lagged(Z)
@@ -340,14 +331,8 @@ class FederatedDynotears(ADMMMixin, FederatedMixin, BaseEstimator):
         """
         if sample_weight is not None:
             raise ValueError("rows of a time series cannot be weighted")
-        check_is_fitted(self)
-        if hasattr(X, "federate"):
-            _refuse_turns(X)
-            total, n_rows = add_scores(
-                self, X, dtype=np.float64, aligned={"series": series}
-            )
-            return total / n_rows
-        return float(self._row_scores(X, series).mean())
+        _refuse_turns(X)
+        return self._mean_score(X, series=series)
 
     def score_samples(
         self, X: ArrayLike, *, series: ArrayLike | None = None

@@ -2,27 +2,18 @@
 
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
-from skprivbn.partition import RemoteResults, check_horizontal
+from skprivbn.partition import RemoteResults, is_held
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import (
-    PRIVACY_CONSTRAINTS,
-    charge,
-    persons_of,
-    row_checks,
-)
-from skprivbn.privacy._uncounted import UncountedFitsMixin
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._continuous import (
@@ -47,8 +38,8 @@ from skprivbn.structure.gaussian._moments_protocol import (
     collect_noisy_moments,
     noisy_terms,
 )
-from skprivbn.utils import tell_progress, warn_leak, warn_user
-from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils import warn_leak, warn_user
+from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
 __all__ = ["FederatedNotearsADMM"]
@@ -77,7 +68,11 @@ class ADMMMixin(CallbackSupportMixin):
         "verbose": ["verbose"],
     }
 
-    def _run(self, X, partition, terms):
+    @property
+    def _steps(self):
+        return {"step": "round", "max_steps": int(self.max_iter) + 1}
+
+    def _run(self, partition, terms, progress):
         """Run the rounds; then sum the residuals of the graph that is cut from them.
 
         Returns
@@ -87,11 +82,7 @@ class ADMMMixin(CallbackSupportMixin):
             Means, variances, mean residuals and noise variances of the variables.
         ledger : Ledger
         """
-        max_steps = int(self.max_iter) + 1
-        with (
-            tell_progress(self, X, step="round", max_steps=max_steps) as progress,
-            self._federate(partition, ADMMParty, terms) as federation,
-        ):
+        with self._federate(partition, ADMMParty, terms) as federation:
             result = run_admm(federation, progress)
             sums = collect_residuals(federation)
         mean, shift, noise = (total / result.n_rows for total in sums)
@@ -144,9 +135,7 @@ class ADMMMixin(CallbackSupportMixin):
         )
 
 
-class FederatedNotearsADMM(
-    UncountedFitsMixin, ADMMMixin, FederatedMixin, NetworkMixin, BaseEstimator
-):
+class FederatedNotearsADMM(ADMMMixin, NetworkMixin, PrivateEstimator):
     """NOTEARS over row holders by consensus ADMM, with secure sums.
 
     Every party fits its own rows near a common graph; the common graph is the sparse
@@ -284,7 +273,6 @@ class FederatedNotearsADMM(
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
     }
-    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -335,55 +323,18 @@ class FederatedNotearsADMM(
         self.min_honest = min_honest
         self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self,
-        X: TableLike,
-        y: object = None,
-        *,
-        party: ArrayLike | None = None,
-        individual: ArrayLike | None = None,
-    ) -> Self:
-        """Learn the network.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            The rows of all parties.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-        individual : array-like of shape (n_samples,), default=None
-            The person behind each row, whom `epsilon` is to protect: all rows of a
-            person count as one row together, and those of nobody known not at all. A
-            person's rows must be with one party. Without `epsilon` it changes nothing.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
+    def _learn(self, partition, progress):
         if self.epsilon is not None and self.method != "linear":
             raise ValueError(
                 "epsilon is available for method='linear', whose moments can be "
                 "released with noise"
             )
-        partition = check_horizontal(
-            self,
-            X,
-            party,
-            dtype=np.float64,
-            ensure_min_features=2,
-            aligned=persons_of(self, individual),
-            **row_checks(self, ensure_min_samples=1 if hasattr(X, "federate") else 2),
-        )
         terms = self._model_terms(partition.n_parties)
         if self.epsilon is not None:
             self._fit_private(partition, terms)
-            return self
+            return
         charge(self, "rounds")
-        result, averages, ledger = self._run(X, partition, terms)
+        result, averages, ledger = self._run(partition, terms, progress)
         network = self._make_network(result.kept, *averages)
         self._keep(result)
         self.network_, self.ledger_ = network, ledger
@@ -392,7 +343,6 @@ class FederatedNotearsADMM(
             self._warn_of_trajectory(
                 partition.n_parties, d * (d + 1) // 2, self.n_iter_ * d * d
             )
-        return self
 
     def _model_terms(self, n_parties):
         d, defaults = self.n_features_in_, _DEFAULTS[self.method]
@@ -471,10 +421,9 @@ class FederatedNotearsADMM(
         ndarray of shape (n_samples, n_features) or RemoteResults
             Mean of every variable given its parents; a root's is its overall mean.
         """
-        if self.method == "linear" or hasattr(X, "federate"):
+        if self.method == "linear" or is_held(X):
             return super().predict(X)
-        X = self._rows(X)
-        return self.network_.predict(X)
+        return self.network_.predict(self._rows(X))
 
     def _public_model(self):
         if self.method == "linear":

@@ -3,32 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import (
     RemoteColumns,
     VerticalPartition,
-    check_horizontal,
     check_vertical,
 )
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import (
-    PRIVACY_CONSTRAINTS,
-    charge,
-    persons_of,
-    row_checks,
-)
-from skprivbn.privacy._uncounted import UncountedFitsMixin
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._applied import add_column_scores
 from skprivbn.protocols._columns import ColumnsTerms
@@ -59,8 +49,8 @@ from skprivbn.structure.gaussian._search import (
     held_out,
     search,
 )
-from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
-from skprivbn.utils._typing import RandomStateLike, TableLike
+from skprivbn.utils._sklearn import Interval, StrOptions
+from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["FederatedGaussianBayesianNetwork"]
 
@@ -68,9 +58,7 @@ __all__ = ["FederatedGaussianBayesianNetwork"]
 _CANDIDATES = ("equal_variance", "bic", "ges")
 
 
-class FederatedGaussianBayesianNetwork(
-    UncountedFitsMixin, FederatedMixin, NetworkMixin, BaseEstimator
-):
+class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
     """Structure of a Gaussian network from one secure sum over data holders.
 
     Count, column sums and cross-products are all that linear Gaussian structure
@@ -197,7 +185,6 @@ class FederatedGaussianBayesianNetwork(
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
     }
-    __metadata_request__fit = {"individual": True}
 
     def __init__(
         self,
@@ -232,56 +219,28 @@ class FederatedGaussianBayesianNetwork(
         self.accountant = accountant
         self.min_honest = min_honest
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self,
-        X: TableLike,
-        y: object = None,
-        *,
-        party: ArrayLike | None = None,
-        individual: ArrayLike | None = None,
-    ) -> Self:
-        """Learn the network.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
-                VerticalPartition
-            The rows, or columns, of all parties. Columns with keys are first aligned
-            by private set intersection.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-        individual : array-like of shape (n_samples,), default=None
-            The person behind each row, whom `epsilon` is to protect: all rows of a
-            person count as one row together, and those of nobody known not at all. A
-            person's rows must be with one party. Without `epsilon` it changes nothing.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        self._check_options()
-        if self.parties is not None or isinstance(X, VerticalPartition | RemoteColumns):
-            self._learn(self._column_moments(X, party), {})
-            return self
-        partition = check_horizontal(
-            self,
-            X,
-            party,
-            dtype=np.float64,
-            ensure_min_features=2,
-            aligned=persons_of(self, individual),
-            **row_checks(self, ensure_min_samples=1 if hasattr(X, "federate") else 2),
+    def _check_rows(self, X, party=None, **beside):
+        by_columns = isinstance(X, VerticalPartition | RemoteColumns)
+        if not by_columns and self.parties is None:
+            return super()._check_rows(X, party, **beside)
+        if party is not None:
+            raise PartitionError(
+                "party says who holds rows and parties who holds columns: give one"
+            )
+        return check_vertical(
+            self, X, self.parties, **self._row_checks, **self._fit_checks
         )
-        if self.epsilon is None:
+
+    def _learn(self, partition):
+        self._check_options()
+        options = {}
+        if isinstance(partition, VerticalPartition | RemoteColumns):
+            moments = self._column_moments(partition)
+        elif self.epsilon is None:
             moments, options = self._exact_moments(partition)
         else:
-            moments, options = self._noisy_moments(partition), {}
-        self._learn(moments, options)
-        return self
+            moments = self._noisy_moments(partition)
+        self._keep(moments, options)
 
     def _check_options(self):
         if self.basis is not None:
@@ -354,25 +313,13 @@ class FederatedGaussianBayesianNetwork(
         self.n_iter_, self.method_ = 1, self.method
         return moments
 
-    def _column_moments(self, X, party):
+    def _column_moments(self, partition):
         """Moments from columns that different parties hold."""
-        if party is not None:
-            raise PartitionError(
-                "party says who holds rows and parties who holds columns: give one"
-            )
         for name, value in (("basis", self.basis), ("epsilon", self.epsilon)):
             if value is not None:
                 raise ValueError(f"{name} is not available for columns of parties")
         if self.method == "auto":
             raise ValueError("method='auto' is not available for columns of parties")
-        partition = check_vertical(
-            self,
-            X,
-            self.parties,
-            dtype=np.float64,
-            ensure_min_features=2,
-            ensure_min_samples=2,
-        )
         charge(self, "moments")
         owners = [partition.owners[name] for name in partition.feature_names]
         terms = ColumnsTerms(owners, partition.has_keys)
@@ -393,9 +340,9 @@ class FederatedGaussianBayesianNetwork(
             warn_if_standardised(np.diag(moments.covariance))
         return moments
 
-    def _add_scores(self, X, sample_weight):
+    def _add_scores(self, X, sample_weight=None, **beside):
         if not isinstance(X, VerticalPartition | RemoteColumns):
-            return super()._add_scores(X, sample_weight)
+            return super()._add_scores(X, sample_weight, **beside)
         return add_column_scores(self, X, sample_weight, GaussianColumnScoreParty)
 
     def _search(self, method, moments, **options):
@@ -408,7 +355,7 @@ class FederatedGaussianBayesianNetwork(
             **options,
         )
 
-    def _learn(self, moments, options):
+    def _keep(self, moments, options):
         found = self._search(self.method_, moments, **options)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,

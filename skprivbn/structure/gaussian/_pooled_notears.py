@@ -109,9 +109,7 @@ class Notears(NetworkMixin, BaseEstimator):
         self : object
             Fitted estimator.
         """
-        X = validate_table(
-            self, X, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
-        )
+        X = validate_table(self, X, **self._row_checks, **self._fit_checks)
         self.n_samples_ = len(X)
         mean = X.mean(axis=0)
         covariance = (X - mean).T @ (X - mean) / len(X)

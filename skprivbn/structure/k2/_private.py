@@ -34,7 +34,7 @@ from skprivbn.structure.k2._base import (
     encode_columns,
 )
 from skprivbn.structure.k2._protocol import K2Party, K2Terms, run_private_k2
-from skprivbn.utils import tell_progress, warn_leak
+from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike
 
@@ -154,6 +154,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     """
 
     protocols = (K2Party, ColumnScoreParty, ModelParty)
+    _steps = {"step": "turn", "every": 100}
     _parameter_constraints = {
         "parties": PARTIES_CONSTRAINT,
         **SEARCH_CONSTRAINTS,
@@ -213,7 +214,9 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         -------
         self : object
         """
-        partition = check_vertical(self, X, self.parties)
+        return self._learn_watched(X, y, check_vertical(self, X, self.parties))
+
+    def _learn(self, partition, progress):
         terms = self._terms(partition)
         # may raise, before budget is spent
         noise = terms.table_noise(partition.n_parties)
@@ -225,11 +228,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
                 "nobody to hide anything from; pass parties= to say who holds what"
             )
         spent = self._spend()
-        federation = partition.federate(K2Party, terms)
-        with (
-            tell_progress(self, X, step="turn", every=100) as progress,
-            federation,
-        ):
+        with partition.federate(K2Party, terms) as federation:
             result = run_private_k2(federation, progress)
         if spent is not None:
             self.privacy_spent_ = spent
@@ -251,7 +250,6 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
                 ],
                 alpha=1.0,
             )
-        return self
 
     def _terms(self, partition):
         """Public parameters of the session, the same at every party."""

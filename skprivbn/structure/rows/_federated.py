@@ -3,15 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedMixin
+from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
@@ -27,9 +26,8 @@ from skprivbn.bayesian_network._labels import encode, is_missing
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.partition import HorizontalPartition, check_horizontal
+from skprivbn.partition import HorizontalPartition
 from skprivbn.protocols import ModelParty
-from skprivbn.protocols._applied import add_scores
 from skprivbn.structure.k2._base import check_found, check_table_sizes
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
 from skprivbn.structure.rows._edges import edge_rules, position
@@ -46,8 +44,8 @@ from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import SEARCHES, search
 from skprivbn.structure.rows._tables import MAX_CELLS, AskedTables
 from skprivbn.utils import column_names, warn_user
-from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
-from skprivbn.utils._typing import RandomStateLike, TableLike
+from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
+from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["FederatedBayesianNetwork"]
 
@@ -55,7 +53,7 @@ __all__ = ["FederatedBayesianNetwork"]
 _LISTED = 500
 
 
-class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimator):
+class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
     """Learn a discrete Bayesian network from rows that several parties hold.
 
     The search for a graph runs where no rows are. Whenever it needs a contingency
@@ -263,32 +261,13 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         tags.input_tags.allow_nan = self.missing != "error"
         return tags
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self, X: TableLike, y: object = None, *, party: ArrayLike | None = None
-    ) -> Self:
-        """Learn the network.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
-                RemoteRows
-            Discrete values of all parties' rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
-
-        Returns
-        -------
-        self : object
-            Fitted estimator.
-        """
-        self._check_options()
+    @property
+    def _fit_checks(self):
         finite = True if self.missing == "error" else "allow-nan"
-        partition = check_horizontal(
-            self, X, party, dtype=None, ensure_all_finite=finite
-        )
+        return {"ensure_all_finite": finite}
+
+    def _learn(self, partition):
+        self._check_options()
         names = column_names(self)
         continuous = self._continuous_columns(names)
         known = self._known_parents(names, continuous)
@@ -345,7 +324,6 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
         self.tables_ = [tuple(names[v] for v in key) for key in tables.asked]
         self.ledger_ = federation.ledger
         self._describe(terms.min_cell_count, moments)
-        return self
 
     def _learn_probabilities(self, federation, names, states, parents, scores, tables):
         """Set the network with the parents found."""
@@ -474,9 +452,6 @@ class FederatedBayesianNetwork(FederatedMixin, DiscreteNetworkMixin, BaseEstimat
             ],
             self.tiers,
         )
-
-    def _add_scores(self, X, sample_weight):
-        return add_scores(self, X, sample_weight, dtype=None, ensure_all_finite=False)
 
     def _public_model(self):
         if isinstance(self.network_, BayesianNetwork):
