@@ -20,8 +20,6 @@ __all__ = [
     "log_likelihood_table",
     "missing_information",
     "score_table",
-    "symmetric",
-    "upper",
     "weighted_products",
 ]
 
@@ -238,16 +236,3 @@ def missing_information(own, total, posterior):
     mean = np.einsum("tq,tqj->tj", posterior.weights, total)
     weighted = posterior.weights[:, :, None] * own
     return np.tensordot(weighted, total - mean[:, None, :], axes=([0, 1], [0, 1]))
-
-
-def upper(matrix):
-    """Return the upper triangle of a symmetric matrix as a vector."""
-    return matrix[np.triu_indices(len(matrix))]
-
-
-def symmetric(values, size):
-    """Return the symmetric matrix with this upper triangle."""
-    matrix = np.zeros((size, size))
-    index = np.triu_indices(size)
-    matrix[index] = matrix.T[index] = values
-    return matrix

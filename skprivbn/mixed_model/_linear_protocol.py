@@ -13,7 +13,6 @@ import numpy as np
 
 from skprivbn.federation import operation
 from skprivbn.mixed_model._blocks import Layout
-from skprivbn.mixed_model._likelihood import symmetric, upper
 from skprivbn.mixed_model._linear import (
     Columns,
     ThetaSearch,
@@ -26,6 +25,7 @@ from skprivbn.mixed_model._linear import (
 )
 from skprivbn.mixed_model._survey import SurveyParty, scale_of, sum_unit
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
+from skprivbn.utils._triangles import symmetric, upper
 
 __all__ = ["LinearParty", "LinearRelease", "run_linear"]
 
@@ -100,7 +100,7 @@ class LinearParty(SurveyParty):
         width = self.data.R.shape[1]
         ends = np.cumsum([2, width * (width + 1) // 2])
         (n_rows, self.log_weights), totals, opened = np.split(values, ends)
-        self.n_rows, self.totals = int(round(n_rows)), symmetric(totals, width)
+        self.n_rows, self.totals = int(round(n_rows)), symmetric(totals)
         self.opened = unpack(
             opened, self.blocks, ~self.closed, self.random.factors, width
         )
@@ -147,7 +147,7 @@ class LinearParty(SurveyParty):
         return np.append(log_determinant, upper(explained))
 
     def _profile(self, absorbed):
-        explained = symmetric(absorbed[1:], len(self.totals))
+        explained = symmetric(absorbed[1:])
         return profile(absorbed[0], explained, self.totals, self.n_rows, self.reml)
 
     @operation(
@@ -247,7 +247,7 @@ def run_linear(federation, survey, progress):
         *map(float, numbers[4:]),
         theta,
         beta,
-        symmetric(covariance, n_fixed),
+        symmetric(covariance),
         effects[0] + effects[2],
         (effects[1] + effects[3]).reshape(n_numbers, n_effects),
     )

@@ -24,8 +24,6 @@ from skprivbn.mixed_model._likelihood import (
     Rows,
     derivatives,
     log_likelihood_table,
-    symmetric,
-    upper,
 )
 from skprivbn.mixed_model._metropolis import Chains, n_batches
 from skprivbn.mixed_model._quadrature import Grid
@@ -37,6 +35,7 @@ from skprivbn.mixed_model._updates import (
     guess_information,
     is_singular,
 )
+from skprivbn.utils._triangles import symmetric, upper
 
 __all__ = ["GLMMParty", "Release", "collect", "run_em"]
 
@@ -171,7 +170,7 @@ class GLMMParty(SurveyParty):
     def _improve(self, total):
         size = self.n_fixed
         value, *rest = self.reveal(total) / self.unit
-        gradient, information = np.array(rest[:size]), symmetric(rest[size:], size)
+        gradient, information = np.array(rest[:size]), symmetric(rest[size:])
         if self.n_regressions == 0:
             # All rows weigh the same at the start: these are the features' products.
             self.collinear = is_singular(information)
@@ -271,7 +270,7 @@ class GLMMParty(SurveyParty):
         values, size = self.reveal(total) / self.unit, len(self.parameters)
         n_upper = size * (size + 1) // 2
         gradient, complete, rest = np.split(values, np.cumsum([size, n_upper]))
-        complete = symmetric(complete, size)
+        complete = symmetric(complete)
         if self.terms.drawn:
             n_categories = np.count_nonzero(self.known.n_rows[-1])
             self.optimiser.parameters = expanded_step(
@@ -279,7 +278,7 @@ class GLMMParty(SurveyParty):
             )
             self.path.append(self.parameters)
         elif self.settled and not self.converged:
-            self._climb(gradient, complete, symmetric(rest, size))
+            self._climb(gradient, complete, symmetric(rest))
 
     def _climb(self, gradient, complete, missing):
         information = guess_information(complete, missing)
@@ -497,8 +496,8 @@ def collect(federation, survey):
         int(n_iter),
         float(value),
         gradient,
-        symmetric(rest[0], size),
-        symmetric(rest[1], size),
+        symmetric(rest[0]),
+        symmetric(rest[1]),
         rest[2],
         rest[3].reshape(n_numbers, n_effects),
     )

@@ -423,5 +423,5 @@ def _union(name, held):
 
 
 def _varies(moments):
-    rounding = np.finfo(float).eps * moments.n * np.abs(moments.mean)
+    rounding = np.finfo(float).eps * moments.n_rows * np.abs(moments.mean)
     return moments.covariance > rounding**2

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from skprivbn.utils._triangles import symmetric, upper
+
 __all__ = [
     "Frame",
     "IllDefinedCovarianceError",
@@ -282,9 +284,9 @@ def local_statistics(X, responsibilities, frame):
         else:
             second.append(np.einsum("nf,nf->", weighted, u))
     if frame.covariance_type == "full":
-        second = np.stack(second)[:, *np.triu_indices(n_features)]
+        second = upper(np.stack(second))
     elif frame.covariance_type == "tied":
-        second = np.sum(second, axis=0)[np.triu_indices(n_features)]
+        second = upper(np.sum(second, axis=0))
     counts = responsibilities.sum(axis=0)
     return np.concatenate([counts, first.ravel(), np.ravel(second)])
 
@@ -316,13 +318,10 @@ def _unpack(vector, frame):
     n_components, n_features = frame.reference.shape
     ends = n_components, n_components * (1 + n_features)
     counts, first, second = np.split(vector, ends)
-    if frame.covariance_type in ("full", "tied"):
-        n_matrices = n_components if frame.covariance_type == "full" else 1
-        matrices = np.empty((n_matrices, n_features, n_features))
-        rows, columns = np.triu_indices(n_features)
-        matrices[:, rows, columns] = second.reshape(n_matrices, -1)
-        matrices[:, columns, rows] = matrices[:, rows, columns]
-        second = matrices if frame.covariance_type == "full" else matrices[0]
+    if frame.covariance_type == "full":
+        second = symmetric(second.reshape(n_components, -1))
+    elif frame.covariance_type == "tied":
+        second = symmetric(second)
     elif frame.covariance_type == "diag":
         second = second.reshape(n_components, n_features)
     return counts, first.reshape(n_components, n_features), second

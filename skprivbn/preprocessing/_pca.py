@@ -138,7 +138,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
                 f"features, {n_features}"
             )
         moments = fit_moments(self, partition, "full")
-        n = self.n_samples_ = moments.n
+        n = self.n_samples_ = moments.n_rows
         self.mean_ = moments.mean
         self.covariance_ = moments.covariance * n / max(n - 1, 1)
         variances, axes = np.linalg.eigh(self.covariance_)

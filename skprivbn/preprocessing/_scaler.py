@@ -121,7 +121,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
 
     def _learn(self, partition):
         moments = fit_moments(self, partition, "diagonal" if self.with_std else "none")
-        self.n_samples_ = moments.n
+        self.n_samples_ = moments.n_rows
         self.mean_ = moments.mean
         self.var_, self.scale_ = moments.covariance, None
         if self.with_std:
@@ -172,7 +172,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
 
 def _scale(moments):
     """Return standard deviations, and 1 for features that do not vary."""
-    variance, mean, n = moments.covariance, moments.mean, moments.n
+    variance, mean, n = moments.covariance, moments.mean, moments.n_rows
     # As scikit-learn: below this, a variance is the rounding error of a constant.
     error = n * np.finfo(np.float64).eps * variance
     error += (n * mean * np.finfo(np.float64).eps) ** 2

@@ -27,6 +27,7 @@ from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 from skprivbn.privacy._persons import sum_by_person
+from skprivbn.utils._triangles import symmetric, upper
 
 __all__ = ["Moments", "MomentsParty", "MomentsTerms", "collect_moments"]
 
@@ -36,20 +37,23 @@ UNIT = 1 << 15
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and second moments about the mean.
+    """Number of rows, mean and second moments about the mean.
 
     Attributes
     ----------
-    n : float
-        Number of rows; an estimate, at least 1, if noise was added.
+    n_rows : float
+        An estimate, at least 1, if noise was added.
     mean : ndarray of shape (n_features,)
     covariance : ndarray of shape (n_features, n_features) or (n_features,) or None
-        Divided by `n`; only its diagonal, or nothing, if that was asked for.
+        Divided by `n_rows`; only its diagonal, or nothing, if that was asked for.
+    noise : float
+        Standard deviation of what was added to every covariance, where it is known.
     """
 
-    n: float
+    n_rows: float
     mean: np.ndarray
-    covariance: np.ndarray | None
+    covariance: Any
+    noise: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -259,7 +263,7 @@ class FirstMoments:
 
     def with_second(self, total: np.ndarray, second: str) -> Moments:
         """Return all moments, given the sum of all parties' squares."""
-        moments = _unpack(np.array(total) / self.n, len(self.mean), second)
+        moments = _unpack(np.array(total) / self.n, second)
         return Moments(self.n, self.mean, moments * _outer(self.unit, second))
 
 
@@ -320,7 +324,7 @@ def _collect_noisy(federation, second):
     mean = np.clip(values[1 : 1 + len(low)] / n, -1, 1)
     if second == "none":
         return Moments(n, centre + half * mean, None)
-    moments = _unpack(values[1 + len(low) :] / n, len(low), second)
+    moments = _unpack(values[1 + len(low) :] / n, second)
     covariance = _nearest_covariance(moments - _outer(mean, second))
     return Moments(n, centre + half * mean, covariance * _outer(half, second))
 
@@ -335,16 +339,11 @@ def _second_moments(rows, second):
         return np.zeros(0)
     if second == "diagonal":
         return np.einsum("ij,ij->j", rows, rows)
-    return (rows.T @ rows)[np.triu_indices(rows.shape[1])]
+    return upper(rows.T @ rows)
 
 
-def _unpack(values, n_features, second):
-    if second == "diagonal":
-        return values
-    moments = np.zeros((n_features, n_features))
-    upper = np.triu_indices(n_features)
-    moments[upper] = moments.T[upper] = values
-    return moments
+def _unpack(values, second):
+    return values if second == "diagonal" else symmetric(values)
 
 
 def _outer(vector, second):

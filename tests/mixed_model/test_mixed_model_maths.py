@@ -14,8 +14,6 @@ from skprivbn.mixed_model._likelihood import (
     log_likelihood_table,
     missing_information,
     score_table,
-    symmetric,
-    upper,
 )
 from skprivbn.mixed_model._metropolis import Chains
 from skprivbn.mixed_model._quadrature import Grid
@@ -237,11 +235,6 @@ def test_expanded_step_is_at_rest_at_the_solution():
     np.testing.assert_allclose(rested, parameters)
     moved = expanded_step(parameters, np.zeros(3), np.eye(3), 0.5, 1.25)
     np.testing.assert_allclose(moved, [0.8, 1.0, 0.8])
-
-
-def test_triangles_round_trip():
-    matrix = np.array([[1.0, 2.0], [2.0, 3.0]])
-    np.testing.assert_array_equal(symmetric(upper(matrix), 2), matrix)
 
 
 def test_posterior_moments():

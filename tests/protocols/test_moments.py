@@ -25,7 +25,7 @@ def test_exact_moments(n_parties, offset, scale):
     rows = offset + scale * rng.normal(size=(50, 3)) @ rng.normal(size=(3, 3))
     moments, _ = collect(split(rows, n_parties))
     covariance = np.cov(rows.T, bias=True)
-    assert moments.n == 50
+    assert moments.n_rows == 50
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(
         moments.covariance, covariance, rtol=1e-9, atol=1e-9 * np.abs(covariance).max()
@@ -52,7 +52,7 @@ def test_noisy_moments_are_near_the_clipped_ones(delta):
     bounds = np.array([[-3.0, -3.0], [3.0, 3.0]])
     clipped = np.clip(rows, *bounds)
     moments, ledger = collect(split(rows, 4), bounds=bounds, epsilon=1.0, delta=delta)
-    np.testing.assert_allclose(moments.n, len(rows), rtol=0.01)
+    np.testing.assert_allclose(moments.n_rows, len(rows), rtol=0.01)
     np.testing.assert_allclose(moments.mean, clipped.mean(axis=0), atol=0.05)
     expected = np.cov(clipped.T, bias=True)
     np.testing.assert_allclose(moments.covariance, expected, atol=0.15)
@@ -88,4 +88,5 @@ def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():
 def test_noisy_runs_differ():
     partition = split(np.ones((900, 2)), 3)
     options = {"bounds": np.array([[0.0, 0], [2, 2]]), "epsilon": 1.0}
-    assert collect(partition, **options)[0].n != collect(partition, **options)[0].n
+    first, second = (collect(partition, **options)[0] for _ in range(2))
+    assert first.n_rows != second.n_rows

@@ -17,8 +17,8 @@ from skprivbn.crypto.shares._products import (
 )
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
+from skprivbn.protocols import Moments
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms
-from skprivbn.structure.gaussian._moments import Moments
 
 __all__ = ["ColumnMomentsParty", "collect_column_moments"]
 

@@ -8,10 +8,12 @@ import numpy as np
 from skprivbn.federation import map_rows, sum_over_rows
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds
+from skprivbn.protocols import Moments
+from skprivbn.utils._triangles import symmetric, upper
 
 __all__ = [
-    "Moments",
     "RowGrid",
+    "effective_rows",
     "join_moments",
     "moment_sums",
     "nearest_covariance",
@@ -19,31 +21,18 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Number of rows, mean and covariance (divided by n) of some columns.
+def effective_rows(moments):
+    """Return the rows whose sampling error alone would be as large as error plus noise.
 
-    `noise` is the standard deviation of what was added to every covariance.
+    A covariance of two unrelated residuals has variance ``v v / n`` by sampling.
+    Noise on the covariances adds ``noise^2``, times what the regressions that make the
+    residuals magnify it by: relative to ``v v`` at most one over the smallest
+    eigenvalue squared. Taking that errs on the side of fewer edges.
     """
-
-    n_rows: float
-    mean: np.ndarray
-    covariance: np.ndarray
-    noise: float = 0.0
-
-    @property
-    def effective_rows(self):
-        """Rows whose sampling error alone would be as large as error plus noise.
-
-        A covariance of two unrelated residuals has variance ``v v / n`` by sampling.
-        Noise on the covariances adds ``noise^2``, times what the regressions that make
-        the residuals magnify it by: relative to ``v v`` at most one over the smallest
-        eigenvalue squared. Taking that errs on the side of fewer edges.
-        """
-        if self.noise == 0.0:
-            return self.n_rows
-        least = np.linalg.eigvalsh(self.covariance)[0]
-        return self.n_rows / (1.0 + self.n_rows * (self.noise / least) ** 2)
+    if moments.noise == 0.0:
+        return moments.n_rows
+    least = np.linalg.eigvalsh(moments.covariance)[0]
+    return moments.n_rows / (1.0 + moments.n_rows * (moments.noise / least) ** 2)
 
 
 def moment_sums(Z, centre="pooled"):
@@ -66,13 +55,7 @@ def moment_sums(Z, centre="pooled"):
         mean = sums / len(Z)
         Z = map_rows(Z, lambda rows: rows - mean)
     cross = sum_over_rows(Z, lambda rows: rows.T @ rows)
-    return np.concatenate([[len(Z)], sums, cross[np.triu_indices(len(sums))]])
-
-
-def _symmetric(upper, q):
-    matrix = np.zeros((q, q))
-    matrix[np.triu_indices(q)] = upper
-    return matrix + np.triu(matrix, 1).T
+    return np.concatenate([[len(Z)], sums, upper(cross)])
 
 
 def read_moments(total, centre="pooled"):
@@ -80,7 +63,7 @@ def read_moments(total, centre="pooled"):
     q = int((sqrt(1 + 8 * len(total)) - 3) / 2)
     n = total[0]
     mean = total[1 : q + 1] / n
-    covariance = _symmetric(total[q + 1 :], q) / n
+    covariance = symmetric(total[q + 1 :]) / n
     if centre == "pooled":
         covariance = covariance - np.outer(mean, mean)
     return Moments(float(n), mean, covariance)
@@ -175,14 +158,8 @@ class RowGrid:
     def sums(self, X):
         """Return the integer vector of a party's rows that noise is added to."""
         grid = self._put(X)
-        cross = grid.T @ grid
-        return np.concatenate(
-            [
-                [len(X) * self.levels**2],
-                self.levels * grid.sum(axis=0),
-                cross[np.triu_indices(len(cross))],
-            ]
-        )
+        n_rows, sums = len(X) * self.levels**2, self.levels * grid.sum(axis=0)
+        return np.concatenate([[n_rows], sums, upper(grid.T @ grid)])
 
     def read(self, total, noise=0.0):
         """Turn a noisy sum into moments in the columns' units.
@@ -195,7 +172,7 @@ class RowGrid:
         n = max(total[0] / levels**2, 2.0)
         half = 0.5 * (self.high - self.low) / self.step
         mean = np.clip(total[1 : q + 1] / (levels * n), -half, half)
-        covariance = _symmetric(total[q + 1 :], q) / n - np.outer(mean, mean)
+        covariance = symmetric(total[q + 1 :]) / n - np.outer(mean, mean)
         # rounding alone makes a variance, also of rows that are all alike
         covariance = nearest_covariance(covariance + np.eye(q) / 12.0) * self.step**2
         noise = noise * self.step**2 / n

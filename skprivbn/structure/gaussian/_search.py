@@ -13,6 +13,7 @@ from skprivbn.structure.gaussian._hill_climbing import (
     edge_penalty,
     hill_climb,
 )
+from skprivbn.structure.gaussian._moments import effective_rows
 from skprivbn.structure.gaussian._notears import golem, notears
 
 __all__ = ["EQUAL_VARIANCE_SEARCHES", "SEARCHES", "FoundGraph", "held_out", "search"]
@@ -46,7 +47,7 @@ def best_hill_climb(moments, starts, **options):
 def _equal_variance(moments, options):
     features = options.get("features")
     if features is None:
-        features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
+        features = FeatureMoments.linear(moments.covariance, effective_rows(moments))
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
     starts = [acyclic_weights(golem(moments.covariance)) != 0]
     graph = best_hill_climb(features, starts, penalty=penalty)
@@ -56,7 +57,7 @@ def _equal_variance(moments, options):
 def _bic(moments, options):
     features = options.get("features")
     if features is None:
-        features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
+        features = FeatureMoments.linear(moments.covariance, effective_rows(moments))
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
     # the first finds directions, if noise variances are equal; the second does not
     # depend on the columns' units, nor does the score
@@ -68,14 +69,14 @@ def _bic(moments, options):
 def _ges_graph(moments):
     penalty = edge_penalty(moments.n_rows, len(moments.mean))
     return extend_to_dag(
-        ges(moments.covariance, moments.effective_rows, penalty=penalty)
+        ges(moments.covariance, effective_rows(moments), penalty=penalty)
     )
 
 
 def _ges(moments, options):
     # greedy equivalence search can end short of a maximum; going on from a member of
     # the class never lowers the score
-    features = FeatureMoments.linear(moments.covariance, moments.effective_rows)
+    features = FeatureMoments.linear(moments.covariance, effective_rows(moments))
     penalty = edge_penalty(moments.n_rows, len(moments.mean))
     graph, _ = hill_climb(
         features, _ges_graph(moments), equal_variances=False, penalty=penalty
@@ -85,7 +86,9 @@ def _ges(moments, options):
 
 def _pc(moments, options):
     pdag = pc(
-        moments.covariance, moments.effective_rows, significance=options["significance"]
+        moments.covariance,
+        effective_rows(moments),
+        significance=options["significance"],
     )
     return FoundGraph(extend_to_dag(pdag), pdag)
 
