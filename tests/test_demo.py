@@ -24,7 +24,7 @@ class Fitted:
         self.ledger_.learns("coordinator", "sum over parties of: its rows")
         self.ledger_.learns("north", "the mean")
         self.ledger_.learns(ATTACK, "the mean")
-        self.ledger_.note(f"broken by: {ATTACK}")
+        self.ledger_.note(ATTACK, "broken by")
 
 
 @pytest.fixture

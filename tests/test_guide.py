@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sklearn.base import BaseEstimator
 
-from skprivbn.base import FederatedEstimator
+from skprivbn.base import FederatedEstimator, PrivateEstimator
 from tests.estimators import public_estimators
 from tests.test_docstrings import CLASSES
 
@@ -18,7 +18,7 @@ ESTIMATORS = {
     if issubclass(cls, BaseEstimator)
     and hasattr(cls, "fit")
     # the base of estimators that others write
-    and cls is not FederatedEstimator
+    and cls not in (FederatedEstimator, PrivateEstimator)
 }
 # Fits and parameters of anything that protects rows or columns.
 POOLED = {"K2StructureLearner", "Notears", "PrivateSearchCV"}

@@ -17,6 +17,7 @@ from inspect import isclass
 from pathlib import Path
 
 import pytest
+from sklearn.base import BaseEstimator
 
 import skprivbn
 from skprivbn.federation import Party
@@ -28,7 +29,7 @@ ROOMS = ("federation", "crypto")
 
 
 def announced():
-    """Return the estimators of this distribution, by name, from its project file."""
+    """Return what this distribution announces, by name, from its project file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found = {}
     for name, place in project["entry-points"]["skprivbn.protocols"].items():
@@ -37,10 +38,12 @@ def announced():
     return found
 
 
+def estimators():
+    return {k: v for k, v in announced().items() if issubclass(v, BaseEstimator)}
+
+
 def party_classes():
-    return {
-        party for estimator in announced().values() for party in estimator.protocols
-    }
+    return {party for each in announced().values() for party in each.protocols}
 
 
 def walk(folder):
@@ -102,10 +105,11 @@ def test_a_parameter_that_is_read_by_key_is_seen(line):
 
 def names_of_families():
     """Return names of families, estimators, parties and terms, and no plain words."""
-    parties = {p for p in party_classes() if not p.__module__.startswith("skprivbn.pr")}
-    found = {*announced(), *(party.__name__ for party in parties)}
+    common = "skprivbn.protocols", "skprivbn.partition"
+    parties = {p for p in party_classes() if not p.__module__.startswith(common)}
+    found = {*estimators(), *(party.__name__ for party in parties)}
     found |= {party.terms.__name__ for party in parties} - {"Terms"}
-    modules = {estimator.__module__ for estimator in announced().values()}
+    modules = {estimator.__module__ for estimator in estimators().values()}
     # skprivbn.structure.k2._private: structure, structure.k2
     for module in modules:
         _, *folders, _ = module.split(".")
@@ -167,7 +171,7 @@ def test_a_family_that_is_named_is_seen(line):
 
 def test_only_its_family_and_the_map_name_an_estimator():
     """In code; a sentence, such as advice in an error, may point to it."""
-    home = {n: e.__module__.split(".")[1] for n, e in announced().items()}
+    home = {n: e.__module__.split(".")[1] for n, e in estimators().items()}
     wrong = [
         f"{path.relative_to(ROOT)}: {word}"
         for path, tree in walk(PACKAGE)

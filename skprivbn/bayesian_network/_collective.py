@@ -400,14 +400,16 @@ class CollectiveBayesianNetwork(
         n_states = [len(labels) for labels in local.states]
         ledger = federation.ledger
         if self.disclosure == "private_counts":
-            ledger.note(resolve_count_backend(self.backend).describe())
+            ledger.note(resolve_count_backend(self.backend).describe(), "technique")
             ledger.note(
                 "semi-honest security: sites follow the protocol; the centre learns "
-                "every table that the search asks for, not only the final ones"
+                "every table that the search asks for, not only the final ones",
+                "assumption",
             )
             ledger.note(
-                "broken by: nobody short of all sites; all of them but one may pool "
-                "what they see, with the centre, and learn no row beyond the tables"
+                "nobody short of all sites; all of them but one may pool what they "
+                "see, with the centre, and learn no row beyond the tables",
+                "broken by",
             )
             tables = shared_tables(federation, n_states, local.n_samples, progress)
             return tables, 0, {}

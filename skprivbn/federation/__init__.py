@@ -7,6 +7,7 @@ from skprivbn.federation._ledger import (
     Ledger,
     LedgerEntry,
     LedgerTable,
+    Note,
     declare_noise,
 )
 from skprivbn.federation._party import (
@@ -32,6 +33,7 @@ __all__ = [
     "Ledger",
     "LedgerEntry",
     "LedgerTable",
+    "Note",
     "Operation",
     "Party",
     "PartyHost",

@@ -79,6 +79,8 @@ class Federation(ABC):
     """
 
     #: how the ledger describes the authentication of parties
+    #: how parties are reached: "relayed", "authenticated" or a "simulation"
+    connection = "relayed"
     authentication = "relay trusted not to tamper: party identities were not pinned"
     #: which of the sites' data are meant, where sites hold more than one block
     data = {}
@@ -156,14 +158,14 @@ class Federation(ABC):
             "backend": None,
             "data": self.data,
         }
-        self.ledger.note(self.authentication)
+        self.ledger.note(self.authentication, "connection", self.connection)
         if self.backend is not None:
             agreement["backend"] = {
                 "name": self.backend.name,
                 "parameters": self.backend.get_params(deep=False),
             }
             for topic, words in self.backend.describe(self.roster).items():
-                self.ledger.note(f"{topic.replace('_', ' ')}: {words}")
+                self.ledger.note(words, topic.replace("_", " "))
         replies = self.call("session.join", {"agreement": agreement})
         hellos = {name: reply["hello"] for name, reply in replies.items()}
         self._relay("session.meet", self.call("session.meet", {"hellos": hellos}))
@@ -250,7 +252,8 @@ class Federation(ABC):
         if self.on_dropout != "continue":
             raise PartyError(name, operation, code) from self._cause(name)
         self.lost[name] = operation
-        self.ledger.note(f"party {name} was lost at {operation} ({code})")
+        words = f"party {name} was lost at {operation} ({code})"
+        self.ledger.note(words, "lost", name)
 
     def secure_sum(
         self, operation: str, payload: dict | None = None
@@ -479,6 +482,7 @@ class InProcessFederation(Federation):
         Let exceptions of party code through.
     """
 
+    connection = "simulation"
     authentication = "simulation: all parties run in one process"
 
     def __init__(

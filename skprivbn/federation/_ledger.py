@@ -15,6 +15,7 @@ __all__ = [
     "Ledger",
     "LedgerEntry",
     "LedgerTable",
+    "Note",
     "declare_noise",
 ]
 
@@ -31,6 +32,46 @@ KINDS = {
     "plaintext aggregate": "sums over rows, in the clear",
     "raw rows": "rows of data, in the clear",
 }
+
+
+#: what notes are about, and the words that go before those that have some
+TOPICS = {
+    "connection": "",
+    "hidden by": "hidden by: ",
+    "sum known to": "sum known to: ",
+    "broken by": "broken by: ",
+    "precision": "precision: ",
+    "technique": "",
+    "strength": "",
+    "assumption": "",
+    "coalition": "",
+    "epsilon": "",
+    "colluders": "",
+    "lost": "",
+    "also": "",
+}
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that is true of a whole session.
+
+    Attributes
+    ----------
+    text : str
+        In plain words.
+    topic : str
+        One of :data:`TOPICS`.
+    value : object
+        What the words are made of, for those who compute with it.
+    """
+
+    text: str
+    topic: str = "also"
+    value: Any = None
+
+    def __str__(self):
+        return TOPICS[self.topic] + self.text
 
 
 @dataclass(frozen=True)
@@ -161,9 +202,6 @@ class Ledger:
     ----------
     entries : list of LedgerEntry
         Every message, in order.
-    notes : list of str
-        What is true of the whole session: how parties were authenticated, which
-        party made the key, which coalition would break the protection.
     parties : tuple of str
         Names of the data holders.
     n_rounds : int
@@ -186,10 +224,10 @@ class Ledger:
 
     parties: tuple = ()
     entries: list = field(default_factory=list)
-    notes: list = field(default_factory=list)
     n_rounds: int = 0
     transcript_hash: str = hashlib.sha256(b"").hexdigest()
     releases: list = field(default_factory=list, repr=False)
+    _notes: list = field(default_factory=list, repr=False)
     _knowledge: list = field(default_factory=list, repr=False)
 
     def record(
@@ -220,10 +258,41 @@ class Ledger:
             )
         )
 
-    def note(self, text: str) -> None:
-        """Add a fact about the whole session, once."""
-        if text not in self.notes:
-            self.notes.append(text)
+    def note(self, text: str, topic: str = "also", value: Any = None) -> None:
+        """Add a fact about the whole session, once.
+
+        Parameters
+        ----------
+        text : str
+            In plain words.
+        topic : str, default="also"
+            What it is about: a key of ``TOPICS``.
+        value : object, default=None
+            What the words are made of.
+        """
+        if topic not in TOPICS:
+            raise ValueError(f"unknown topic {topic!r}; known: {list(TOPICS)}")
+        note = Note(text, topic, value)
+        if note not in self._notes:
+            self._notes.append(note)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is true of the whole session: who was authenticated how, and so on."""
+        return [str(note) for note in self._notes]
+
+    def notes_on(self, *topics: str) -> list[Note]:
+        """Return the notes on some topics.
+
+        Parameters
+        ----------
+        *topics : str
+
+        Returns
+        -------
+        notes : list of Note
+        """
+        return [note for note in self._notes if note.topic in topics]
 
     def learns(
         self,
@@ -270,9 +339,8 @@ class Ledger:
         self.parties = tuple(dict.fromkeys([*self.parties, *other.parties]))
         joined = bytes.fromhex(self.transcript_hash + other.transcript_hash)
         self.transcript_hash = hashlib.sha256(joined).hexdigest()
-        for text in other.notes:
-            self.note(text)
         self.releases += other.releases
+        self._notes += [note for note in other._notes if note not in self._notes]
         self._knowledge += [f for f in other._knowledge if f not in self._knowledge]
 
     @property
@@ -371,5 +439,7 @@ def declare_noise(
     cost = noise.epsilon, noise.delta, noise.rho
     ledger.releases.append(Release(what, noise, protects, *cost))
     ledger.learns(COORDINATOR, what, "noisy release", epsilon=noise.epsilon)
-    table = ", ".join(f"{epsilon:.3g}" for epsilon in noise.epsilon_with_colluders())
-    ledger.note(f"epsilon against 0, 1, 2, ... colluding parties: {table}")
+    epsilons = tuple(noise.epsilon_with_colluders())
+    table = ", ".join(f"{epsilon:.3g}" for epsilon in epsilons)
+    words = f"epsilon against 0, 1, 2, ... colluding parties: {table}"
+    ledger.note(words, "colluders", epsilons)

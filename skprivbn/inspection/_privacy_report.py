@@ -171,9 +171,9 @@ def _result(record):
     answer += f", usually called {strength} protection. "
     if record.tells_exact_values:
         answer += "But exact values were readable as well, without noise."
-    elif record.budget:
+    elif record.notes("epsilon"):
         answer += "But not for everything: see “Privacy budget” below."
-    if tone == "good" and (record.tells_exact_values or record.budget):
+    if tone == "good" and (record.tells_exact_values or record.notes("epsilon")):
         tone = "note"
     return tone, answer
 
@@ -181,14 +181,13 @@ def _result(record):
 def _coalition(record):
     if record.readers("raw rows"):
         return "bad", "Rows of data were readable: for these there is nothing to undo."
-    breakers = record.topics.get("broken by")
-    if breakers is not None:
-        tone = "bad" if breakers == "the coordinator alone" else "note"
-        return tone, plain(breakers) + "."
+    if breakers := record.notes("broken by"):
+        tone = "bad" if "the coordinator alone" in breakers else "note"
+        return tone, " ".join(f"{plain(who)}." for who in breakers)
     if len(record.parties) < 2:
         return "note", "One holder has all the data: nothing was hidden from it."
-    notes = [plain(note) + ". " for note in record.coalition]
-    if any("pool" in note for note in notes):
+    notes = [f"{plain(note)}. " for note in record.notes("assumption", "coalition")]
+    if record.notes("coalition"):
         return "note", *notes
     return "note", "The record names no coalition; ask before you rely on it. ", *notes
 
@@ -202,8 +201,9 @@ def _reality(record):
         )
     if not record.ledger.entries:
         return "note", "No. No messages were exchanged."
-    if not record.connection:
+    connection = record.notes("connection")
+    if not connection:
         return "note", "The record does not say."
-    known = any("authenticated" in note for note in record.connection)
-    notes = (f"{plain(note)}. " for note in record.connection)
+    known = record.connected_by("authenticated")
+    notes = (f"{plain(note)}. " for note in connection)
     return "good" if known else "note", "Yes, by the record. ", *notes

@@ -1,25 +1,18 @@
 """What the privacy report knows: the ledger and the estimator, read once."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from skprivbn.crypto import CKKSBackend, resolve_backend
 from skprivbn.crypto.shares import resolve_count_backend
-from skprivbn.federation import InProcessFederation
 from skprivbn.inspection._report_words import (
-    NOTE_TOPICS,
     READABLE,
     SETTING_WORDS,
     kind_of,
 )
 
 __all__ = ["Fact", "Record"]
-
-_COLLUDERS = re.compile(r"epsilon (?:against|for each number of).* parties: (.+)")
-_COALITION = re.compile(r"semi-honest|pool what|could impersonate|by subtracting")
-_CONNECTION = re.compile(r"^simulation: |authenticated|pinned")
 
 
 class Fact(NamedTuple):
@@ -36,29 +29,18 @@ class Fact(NamedTuple):
 
 @dataclass
 class Record:
-    """One fit: facts, and its notes sorted by what they are about.
+    """One fit: its facts, and what its ledger notes.
 
     Attributes
     ----------
     facts : list of Fact
         Everything that anybody learnt.
-    topics : dict of str to str
-        What the backend says of itself, by the names in ``NOTE_TOPICS``.
-    connection, coalition, budget, colluders, others : list of str
-        The other notes. `colluders` holds lists of epsilon, one for each number of
-        colluding parties; every other note is there as the ledger has it.
     cost : PrivacyCost or None
         What the fit spent.
     """
 
     estimator: object
     facts: list = field(init=False)
-    topics: dict = field(init=False, default_factory=dict)
-    connection: list = field(init=False, default_factory=list)
-    coalition: list = field(init=False, default_factory=list)
-    budget: list = field(init=False, default_factory=list)
-    colluders: list = field(init=False, default_factory=list)
-    others: list = field(init=False, default_factory=list)
 
     def __post_init__(self):
         self.ledger = self.estimator.ledger_
@@ -69,24 +51,15 @@ class Record:
             )
         ]
         self.cost = getattr(self.estimator, "privacy_spent_", None)
-        for note in self.ledger.notes:
-            self._sort(note)
 
-    def _sort(self, note):
-        topic, found, words = note.partition(": ")
-        if found and topic in NOTE_TOPICS:
-            self.topics[topic] = words
-        elif table := _COLLUDERS.fullmatch(note):
-            cells = table[1].split(", ")
-            self.colluders.append([float(c.rpartition(": ")[2]) for c in cells])
-        elif _CONNECTION.search(note):
-            self.connection.append(note)
-        elif _COALITION.search(note):
-            self.coalition.append(note)
-        elif "epsilon" in note:
-            self.budget.append(note)
-        else:
-            self.others.append(note)
+    def notes(self, *topics):
+        """Return the texts of the ledger's notes on some topics."""
+        return [note.text for note in self.ledger.notes_on(*topics)]
+
+    def connected_by(self, connection):
+        """Tell whether a session reached its parties in this way."""
+        notes = self.ledger.notes_on("connection")
+        return any(note.value == connection for note in notes)
 
     @property
     def parties(self):
@@ -96,7 +69,7 @@ class Record:
     @property
     def is_simulation(self):
         """Whether one process held all data."""
-        return InProcessFederation.authentication in self.connection
+        return self.connected_by("simulation")
 
     @property
     def has_noise(self):
@@ -138,7 +111,7 @@ class Record:
 
     def was_lost(self, party):
         """Tell whether a party dropped out."""
-        return any(note.startswith(f"party {party} was lost") for note in self.others)
+        return any(note.value == party for note in self.ledger.notes_on("lost"))
 
     def n_messages(self):
         """Return counters of messages by sender and by receiver."""
@@ -171,13 +144,12 @@ class Record:
             return None
         try:
             # Parameters may have been set after the fit: the ledger decides.
-            if self.topics:
+            if hidden_by := self.notes("hidden by"):
                 backend = resolve_backend(chosen)
-                words = backend.describe(self.parties)["hidden_by"]
-                same = words == self.topics.get("hidden by")
+                same = backend.describe(self.parties)["hidden_by"] in hidden_by
             else:
                 backend = resolve_count_backend(chosen)
-                same = backend.describe() in self.ledger.notes
+                same = backend.describe() in self.notes("technique")
         except (KeyError, TypeError, ValueError):
             return None
         if not same:

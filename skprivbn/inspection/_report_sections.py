@@ -17,7 +17,6 @@ from skprivbn.inspection._report_words import (
     READABLE,
     STRENGTH,
     glossary_of,
-    label_of,
     plain,
 )
 
@@ -139,18 +138,17 @@ def _item(fact):
 
 def how_hidden(record):
     """State the means, their parameters and strength."""
-    topics = ("hidden by", "sum known to", "precision")
+    topics = "hidden by", "sum known to", "precision", "technique", "strength"
     rows = [
-        (NOTE_TOPICS[topic], plain(record.topics[topic]))
-        for topic in topics
-        if topic in record.topics
+        (NOTE_TOPICS[topic], plain(note))
+        for topic in (*topics, "lost", "also")
+        for note in record.notes(topic)
     ]
-    rows += [(label_of(note), plain(note)) for note in record.others]
     used = record.ledger.bytes_by_kind()
     rows += [("Strength", words) for kind, words in STRENGTH.items() if kind in used]
     method = record.method()
     rows += [] if method is None else [("Method", method)]
-    rows += [("Connection", plain(note)) for note in record.connection]
+    rows += [("Connection", plain(note)) for note in record.notes("connection")]
     rows += record.settings()
     if not rows:
         rows = [("Recorded", "Nothing was hidden, and nothing was sent.")]
@@ -160,17 +158,17 @@ def how_hidden(record):
 def collusion(record):
     """Say which coalition learns what."""
     parts = []
-    if "broken by" in record.topics:
-        words = f"{NOTE_TOPICS['broken by']}: {record.topics['broken by']}."
+    for breakers in record.notes("broken by"):
+        words = f"{NOTE_TOPICS['broken by']}: {breakers}."
         parts.append(tag("p", tag("strong", words)))
-    parts += [sentence(note) for note in record.coalition]
+    parts += [sentence(note) for note in record.notes("assumption", "coalition")]
     if len(record.parties) == 2 and record.has_sums:
         words = (
             "With two parties no collusion is needed: whoever knows a total and its "
             "own part learns the other's part by subtracting."
         )
         parts.append(tag("p", tag("strong", words)))
-    parts += [_colluders(epsilons) for epsilons in record.colluders]
+    parts += [_colluders(note.value) for note in record.ledger.notes_on("colluders")]
     words = (
         "Parties that work together know their own data, of course. Subtracting these "
         "from a total narrows down what the remaining parties hold; if only one "
@@ -206,7 +204,7 @@ def _colluders(epsilons):
 def privacy_budget(record):
     """Explain the epsilon that was spent."""
     heading = ("budget", "Privacy budget")
-    notes = [sentence(note) for note in record.budget]
+    notes = [sentence(note) for note in record.notes("epsilon")]
     if not record.has_noise:
         words = (
             "None was spent: the result carries no noise, and no mathematical limit "

@@ -15,7 +15,6 @@ __all__ = [
     "STRENGTH",
     "glossary_of",
     "kind_of",
-    "label_of",
     "plain",
     "strength_of",
 ]
@@ -33,20 +32,16 @@ KIND_WORDS = {
 }
 READABLE = ("raw rows", "plaintext aggregate")
 
-#: how the notes that a backend makes about itself are labelled
+#: how notes of a topic are labelled
 NOTE_TOPICS = {
     "hidden by": "Hidden by",
     "sum known to": "Totals can be read by",
     "broken by": "Protection is undone by",
     "precision": "Accuracy of the totals",
-}
-
-#: labels for other notes, by what they mention; the first that fits
-_NOTE_LABELS = {
-    r"oblivious transfer|Paillier keys|encrypt": "Hidden by",
-    r"security of|\bbits\b": "Strength",
-    r"^party .* was lost": "Lost on the way",
-    "": "Also recorded",
+    "technique": "Hidden by",
+    "strength": "Strength",
+    "lost": "Lost on the way",
+    "also": "Also recorded",
 }
 
 #: how strong the means are that every backend relies on, where they were used
@@ -187,11 +182,6 @@ def plain(text):
     text = re.sub(r"2(?:\*\*|\^)-(\d+)", r"1/2^\1", text)
     text = text.replace("double precision", "full computer precision (16 digits)")
     return text[:1].upper() + text[1:]
-
-
-def label_of(note):
-    """Return the label of a note that has no topic of its own."""
-    return next(words for p, words in _NOTE_LABELS.items() if re.search(p, note))
 
 
 def strength_of(epsilon):

@@ -205,5 +205,5 @@ def warn_of_holders(census, ledger, release_effects):
             "learns the other's sums by subtracting its own; min_parties=3 refuses "
             "such clusters"
         )
-        ledger.note(message)
+        ledger.note(message, "assumption")
         warn_leak(message)

@@ -9,10 +9,10 @@ from sklearn.exceptions import NotFittedError
 import skprivbn.inspection._report_words as words
 from skprivbn.crypto import CKKSBackend
 from skprivbn.federation import KINDS, InProcessFederation, Ledger, declare_noise
+from skprivbn.federation._ledger import TOPICS
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.inspection import privacy_report
 from skprivbn.inspection._report_html import STYLE, bars, columns, size, tag
-from skprivbn.inspection._report_record import Record
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
@@ -105,11 +105,8 @@ def test_real_fits_are_reported_in_full(model):
         assert words.plain(what) in learnt
         assert who.lower() in learnt.lower()
     everything = " ".join(page.text(name) for name in page.texts)
-    for note in ledger.notes:
-        topic, _, rest = note.partition(": ")
-        if not note.startswith("epsilon against"):
-            said = rest if topic in words.NOTE_TOPICS else note
-            assert words.plain(said).lower() in everything.lower()
+    for note in ledger.notes_on(*set(TOPICS) - {"colluders"}):
+        assert words.plain(note.text).lower() in everything.lower()
     assert ledger.transcript_hash in page.text("evidence")
     assert f"{ledger.n_rounds} rounds" in page.text("traffic")
     assert "simulation" in page.text("short")
@@ -209,8 +206,8 @@ def test_every_text_is_escaped(name):
     ledger.record(name, name, "other", b"...", "sealed", f"a message about {name}")
     ledger.learns(name, f"the mean of {name}")
     ledger.note(f"clusters {name} are small")
-    ledger.note(f"broken by: {name}")
-    ledger.note(f"party {name} was lost at sums (timeout)")
+    ledger.note(name, "broken by")
+    ledger.note(f"party {name} was lost at sums (timeout)", "lost", name)
     page = read(fitted(ledger), title=name)
     kinds = {element for element, _ in page.elements}
     assert not kinds & {"script", "img", "b"}
@@ -260,7 +257,7 @@ def test_large_epsilon_is_not_called_protection(epsilon, verdict):
 def test_exact_values_beside_the_noise_are_pointed_out():
     ledger = Ledger(parties=("a", "b"))
     assert "exact values" not in read(fitted(ledger, (1.0, 0.0))).text("short")
-    ledger.note("epsilon covers the tables; the structure has no such guarantee")
+    ledger.note("epsilon covers the tables", "epsilon")
     page = read(fitted(ledger, (1.0, 0.0)))
     assert "not for everything" in page.text("short")
     assert "Epsilon covers the tables" in page.text("budget")
@@ -296,15 +293,13 @@ def test_epsilon_left_with_colluders():
     declare_noise(ledger, Noise(), "counts")
     found = read(fitted(ledger, (1.0, 0.0))).text("collusion")
     assert "0 1 1 2.5 2 no useful protection 3 no useful protection" in found
-    ledger.notes = ["epsilon for each number of colluding parties: 0: 1, 1: inf"]
-    assert Record(fitted(ledger)).colluders == [[1.0, np.inf]]
 
 
 def test_parameters_changed_after_the_fit_are_not_reported():
     ledger = Ledger(parties=("a", "b", "c"))
     ledger.record("a", "a", "coordinator", b".", "ciphertext", "its sums")
     for topic, said in CKKSBackend().describe(ledger.parties).items():
-        ledger.note(f"{topic.replace('_', ' ')}: {said}")
+        ledger.note(said, topic.replace("_", " "))
     how = read(fitted(ledger, backend="ckks")).text("how")
     assert "ring degree = 4096" in how
     assert "128-bit security" in how
@@ -317,11 +312,13 @@ def test_simulation_is_claimed_only_where_recorded():
     ledger = Ledger(parties=("a", "b"))
     ledger.record("a", "a", "coordinator", b".", "public", "go")
     assert "The record does not say" in read(fitted(ledger)).text("short")
-    ledger.note("sites were authenticated by their certificates")
+    said = "sites were authenticated by their certificates"
+    ledger.note(said, "connection", "authenticated")
     page = read(fitted(ledger))
     assert "Yes, by the record. Sites were authenticated" in page.text("short")
     assert "simulation" not in page.text("limits")
-    ledger.notes = [InProcessFederation.authentication]
+    federation = InProcessFederation
+    ledger.note(federation.authentication, "connection", federation.connection)
     assert "simulation" in read(fitted(ledger)).text("limits")
 
 

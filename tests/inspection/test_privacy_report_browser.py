@@ -40,7 +40,7 @@ def pages(tmp_path_factory):
         for name in ledger.parties:
             ledger.record("sum", name, "coordinator", b"x" * 999, "masked", f"{name}.x")
     ledger.learns(LONG, "the mean of " + "x" * 200)
-    ledger.note("broken by: " + LONG)
+    ledger.note(LONG, "broken by")
     privacy_report(Learner().fit(ledger), folder / "names.html", title=LONG)
     return folder
 

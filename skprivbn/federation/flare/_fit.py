@@ -17,6 +17,7 @@ __all__ = ["Considered", "DryFit", "FlareFit", "read_payload", "write_job"]
 class FlareFit(Federation):
     """The sites of one fit."""
 
+    connection = "authenticated"
     authentication = (
         "sites were authenticated by their certificates; whoever issued these "
         "(nvflare provision) could impersonate sites unless they made their own keys; "

@@ -333,7 +333,8 @@ class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
             self.ledger_.learns(who, "which records all of them have", "public")
         self.ledger_.note(
             "products across parties by oblivious transfer, safe against parties that "
-            "follow the protocol; only the coordinator sees both shares"
+            "follow the protocol; only the coordinator sees both shares",
+            "technique",
         )
         self.n_iter_, self.method_ = 1, self.method
         if self.method in EQUAL_VARIANCE_SEARCHES:

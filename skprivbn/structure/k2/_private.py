@@ -312,14 +312,16 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         if partition.has_keys:
             ledger.learns("all parties", "which records all of them have", "public")
         if partition.n_parties > 1:
-            ledger.note(resolve_count_backend(self.backend).describe())
+            ledger.note(resolve_count_backend(self.backend).describe(), "technique")
             ledger.note(
                 f"{calls} hash calls of the first party: security of about "
-                f"{128 - log2(max(calls, 1)):.0f} bits"
+                f"{128 - log2(max(calls, 1)):.0f} bits",
+                "strength",
             )
             ledger.note(
                 "semi-honest security: parties follow the protocol; all of them but "
-                "one may pool what they see"
+                "one may pool what they see",
+                "coalition",
             )
         if not self.fit_parameters:
             return
@@ -327,7 +329,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         if noise is not None:
             declare_noise(ledger, noise, what)
             ledger.note(
-                "epsilon covers the tables; the structure has no such guarantee"
+                "epsilon covers the tables; the structure has no such guarantee",
+                "epsilon",
             )
         elif terms.min_cell_count > 1:
             ledger.learns(who, f"{what}, below {terms.min_cell_count} as 0")
