@@ -1,6 +1,6 @@
 """What the federated transformers share."""
 
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import TransformerMixin
@@ -27,7 +27,7 @@ class FederatedTransformer(TransformerMixin, PrivateEstimator):
     follows may be private, and an error would tell that there is such a row.
     """
 
-    _fit_checks: Any = {"ensure_all_finite": True}
+    _fit_checks: ClassVar[dict] = {"ensure_all_finite": True}
 
     @property
     def _row_checks(self):

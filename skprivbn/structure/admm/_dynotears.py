@@ -298,7 +298,7 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
             NaN for rows without a complete past.
         """
         Z, places = self._lagged(X, series)
-        predicted = np.full(np.shape(X), np.nan)
+        predicted = np.full(np.shape(X), np.nan)  # type: ignore[arg-type]
         predicted[places] = self._predict_lagged(Z)
         return predicted
 

@@ -8,7 +8,7 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
+from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator, RowsMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.partition import RemoteResults, is_held
@@ -51,7 +51,7 @@ _DEFAULTS = {
 }
 
 
-class ADMMMixin(CallbackSupportMixin):
+class ADMMMixin(CallbackSupportMixin, RowsMixin):
     """What the estimators that run Algorithm 1 share."""
 
     _parameter_constraints = {
