@@ -260,7 +260,7 @@ class PartyHost:
 
     def _check_units(self):
         """Refuse terms by which values would be scaled for another backend."""
-        told = getattr(self._terms, "max_sum", None)
+        told = self._terms.assumed_limit()
         if None not in (told, self._backend) and told != self._backend.max_sum():
             raise PartyRefusal("refused")
 

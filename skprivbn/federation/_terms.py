@@ -137,6 +137,16 @@ class Terms:
         }
         return replace(self, **raised) if raised else self
 
+    def assumed_limit(self) -> float | None:
+        """Return the largest sum that values are scaled for; None if they are not.
+
+        Returns
+        -------
+        max_sum : float or None
+            The field of this name.
+        """
+        return vars(self).get("max_sum")
+
     def rounds(self, n_parties: int) -> int | None:
         """Return the most operations that a session takes; None if nobody can say.
 
