@@ -291,7 +291,12 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         federation : Federation
             To be used as a context manager.
         """
-        return open_federation(partition, party_class, terms, self.backend)
+        # under noise, how many rows a party has is not told, also if there is none
+        exact = getattr(self, "epsilon", None) is None
+        least = 1 if exact else 0
+        return open_federation(
+            partition, party_class, terms, self.backend, min_rows=least
+        )
 
     def _check_noise_fits(self, noise, unit=1.0):
         """Raise if noise, in a unit, may be more than the backend can add.

@@ -110,6 +110,8 @@ def merge_centroids(centroids, sizes, n_clusters, seed):
 
 def nearest(X, centres):
     """Return the number of the centre closest to each row."""
+    if not len(X):
+        return np.zeros(0, dtype=np.intp)
     return pairwise_distances_argmin(X, centres)
 
 

@@ -22,7 +22,7 @@ from skprivbn.partition._labels import (
 )
 from skprivbn.partition._local import LocalPartition, is_held
 from skprivbn.utils import warn_user
-from skprivbn.utils._categories import declared_categories
+from skprivbn.utils._categories import declared_categories, declared_labels
 from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import refuse_missing, validate_table
@@ -89,8 +89,6 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
                 declared = [declared[i] for i in places] if declared else []
             self._declared[name] = declared
             rows = _table(rows, places, labels)
-            if not len(rows):
-                raise PartitionError(f"party {name!r} has no rows: leave it out")
             block = {"X": rows}
             for key, values in aligned.items():
                 if values is None:
@@ -135,7 +133,9 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         ----------
         X : array-like of shape (n_samples, n_features)
         party : array-like of shape (n_samples,), default=None
-            Label of each row's holder. None means that one party holds all.
+            Label of each row's holder. None means that one party holds all. The
+            categories of a categorical series of pandas declare who takes part, also
+            those without a row: labels that occur tell that somebody has one.
         feature_names : sequence of str, default=None
             Read off `X` if it is a dataframe.
         **aligned : array-like of shape (n_samples,) or None
@@ -353,7 +353,11 @@ def _rows_of_parties(party, n_samples):
         return {ONE_PARTY: np.arange(n_samples)}
     labels = one_per_row("party", party, n_samples)
     check_labels("party", party)
-    values, codes = np.unique(labels, return_inverse=True)
+    values = declared_labels(getattr(party, "dtype", None))
+    if values is None:
+        values = np.unique(labels)
+    numbers = {value: code for code, value in enumerate(values)}
+    codes = np.array([numbers[label] for label in labels])
     names = [str(value) for value in values]
     if len(set(names)) != len(names):
         raise PartitionError("different labels in party look the same as text")
@@ -471,11 +475,24 @@ def check_horizontal(
     names = getattr(estimator, "feature_names_in_", None)
     partition = HorizontalPartition.from_rows(X, party, names, **aligned)
     partition._declared = dict.fromkeys(partition.names, declared)
+    _refuse_empty(estimator, partition)
     return partition
+
+
+def _refuse_empty(estimator, partition):
+    """Refuse parties without rows, unless noise hides how many rows a party has."""
+    if getattr(estimator, "epsilon", None) is not None:
+        return
+    for name, n_rows in partition.n_rows().items():
+        if n_rows == 0:
+            raise PartitionError(f"party {name!r} has no rows: leave it out")
 
 
 def _check_given(estimator, partition, reset, dtype, checks):
     partition = check_features(estimator, partition, reset)
+    _refuse_empty(estimator, partition)
+    if getattr(estimator, "epsilon", None) is not None:
+        checks = checks | {"ensure_min_samples": 0}
     finite = checks.pop("ensure_all_finite", True)
     names = partition.feature_names or [f"x{i}" for i in range(partition.n_features)]
     checked = partition.map_rows(

@@ -26,7 +26,7 @@ def number_persons(individual):
     -------
     persons : ndarray of int of shape (n_samples,)
     """
-    numbers: dict = {}
+    numbers = {}
     labels = column_or_1d(individual).tolist()
     return np.array(
         [

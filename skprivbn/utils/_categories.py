@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["declared_categories"]
+__all__ = ["declared_categories", "declared_labels"]
 
 
 def declared_categories(X: Any) -> list[list | None]:
@@ -20,10 +20,11 @@ def declared_categories(X: Any) -> list[list | None]:
     """
     if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
         return []
-    return [_labels(dtype) for dtype in X.dtypes]
+    return [declared_labels(dtype) for dtype in X.dtypes]
 
 
-def _labels(dtype):
+def declared_labels(dtype: Any) -> list | None:
+    """Return the labels that a type of a column declares, if it does."""
     # a polars Categorical grows with the data: what it has seen, it does not declare
     if type(dtype).__name__ == "CategoricalDtype":
         return dtype.categories.tolist()

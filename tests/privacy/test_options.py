@@ -4,12 +4,17 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 
-from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
+from skprivbn.exceptions import (
+    BudgetExceededError,
+    PartitionError,
+    PrivacyLeakWarning,
+)
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition
@@ -137,6 +142,7 @@ def seen_of(estimator, X, **beside):
         "shapes": {k: np.shape(v) for k, v in attributes.items() if k not in noisy},
         "learnt": str(model.ledger_.who_learns_what()),
         "notes": model.ledger_.notes,
+        "parties": model.ledger_.parties,
     }
 
 
@@ -246,3 +252,23 @@ def test_public_edges_cost_nothing_in_a_search():
     ).fit(X)
     assert search.privacy_spent_.epsilon == pytest.approx(2.5)
     assert accountant.spent().epsilon == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    "estimator", [*NUMERIC, DPCGMLearner("chain", states=[2, 2])], ids=name
+)
+@quiet
+def test_a_declared_roster_does_not_tell_who_has_a_row(estimator):
+    X = np.zeros((9, 2))
+    roster = ["a", "b", "c", "d"]
+    shown = []
+    for labels in (["a", "b", "c"] * 3, ["a", "b", "c"] * 2 + ["d", "a", "b"]):
+        party = pd.Categorical(labels, categories=roster)
+        shown.append(seen_of(estimator, X, party=party))
+        assert set(shown[-1]["parties"]) == set(roster)
+    assert shown[0] == shown[1]
+    blocks = {name: X[:n] for name, n in zip(roster, (3, 3, 3, 0))}
+    assert seen_of(estimator, HorizontalPartition(blocks)) == shown[0]
+    if "bounds" in estimator.get_params():
+        with pytest.raises(PartitionError, match="'d' has no rows"):
+            clone(estimator).fit(X, party=pd.Categorical(["a"] * 9, ["a", "d"]))
