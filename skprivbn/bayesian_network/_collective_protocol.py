@@ -251,7 +251,11 @@ class CollectiveParty(ColumnsParty):
         self.offered |= chosen
         return {"chosen": np.packbits(chosen)}
 
-    @operation(tells="rows, chosen by their likelihood or at random", kind="raw rows")
+    @operation(
+        tells="rows, chosen by their likelihood or at random; how likely the most "
+        "likely of the unlikely ones is",
+        kind="raw rows",
+    )
     def send_rows(self, unlikely, n_random):
         """Send rows that were offered, and some of the others at random."""
         taken = np.zeros(len(self.codes), dtype=bool)

@@ -270,7 +270,7 @@ class ADMMParty(Party):
         return self.hide(self._proposal())
 
     @operation(
-        tells="the consensus",
+        tells="the consensus, after how many rounds, and whether parties agree",
         hears="the exact sum of the last round",
         hears_kind="plaintext aggregate",
     )

@@ -191,7 +191,10 @@ class K2Party(ColumnsParty):
             noise = given.share
         return transform, noise
 
-    @operation(tells="the network, as all parties know it")
+    @operation(
+        tells="the network, as all parties know it: number of records, labels, parents "
+        "and counts; and its number of hash calls"
+    )
     def release(self):
         """Hand the result over; it is the same at every party."""
         return {
