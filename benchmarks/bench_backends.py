@@ -23,7 +23,7 @@ from skprivbn.crypto import (
     PartyMaskingBackend,
     PlaintextBackend,
 )
-from skprivbn.crypto._authentication import TagSecrets
+from skprivbn.crypto._authentication import TagRing, TagSecrets
 from skprivbn.federation import InProcessFederation, Party, Terms, operation
 
 BACKENDS = {
@@ -158,35 +158,90 @@ def compare(series, cases, seconds, names):
 
 
 def compare_tags(cases, seconds):
-    """Yield what the tags of sums cost: CPU against the same sums with empty tags."""
+    """Yield what it costs that sums are authenticated: whole sums, there and back."""
     series = "authenticated to not"
-    print(f"\n{series}\n{'backend':18}{'parties':>8}{'values':>8}{'ratio':>8}")
+    header = ("backend", "parties", "values", "CPU", "bytes", "sent", "returned")
+    print(
+        f"\n{series}\n{{:18}}{{:>8}}{{:>8}}{{:>8}}{{:>8}}{{:>8}}{{:>10}}".format(
+            *header
+        )
+    )
     for name, n_parties, length in cases:
-        backend = BACKENDS[name]
-        times = {True: [], False: []}
+        times, sizes = {True: [], False: []}, {}
         for tagged in (True, False, False, True):
-            with nullcontext() if tagged else empty_tags():
-                cpu, *_ = measure(backend, n_parties, length, seconds)
+            with nullcontext() if tagged else not_authenticated():
+                cpu, sizes[tagged] = measure_whole(
+                    BACKENDS[name], n_parties, length, seconds
+                )
             times[tagged].append(cpu)
         ratio = min(times[True]) / min(times[False])
-        print(f"{name:18}{n_parties:8d}{length:8d}{ratio:8.2f}", flush=True)
+        sent, returned = (a / b for a, b in zip(sizes[True], sizes[False]))
+        both = sum(sizes[True]) / sum(sizes[False])
+        print(
+            f"{name:18}{n_parties:8d}{length:8d}{ratio:8.2f}{both:8.3f}{sent:8.3f}"
+            f"{returned:10.3f}",
+            flush=True,
+        )
         yield {
             "series": series,
             "backend": name,
             "parties": n_parties,
             "values": length,
-            "ratio to empty tags": ratio,
+            "CPU": ratio,
+            "bytes": both,
+            "bytes sent": sent,
+            "bytes returned": returned,
         }
 
 
+def measure_whole(backend, n_parties, length, seconds):
+    """Return CPU seconds of a sum that comes back, and bytes sent and returned."""
+    rng = np.random.default_rng(0)
+    vectors = 10.0 ** rng.uniform(0, 4, (n_parties, length))
+    blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
+    with InProcessFederation(blocks, VectorParty, Terms(), backend) as federation:
+        run_sum(federation)
+        n_entries = len(federation.ledger.entries)
+        run_sum(federation)
+        entries = federation.ledger.entries[n_entries:]
+        sizes = [
+            sum(e.n_bytes for e in entries if e.operation == operation)
+            for operation in ("vector", "read")
+        ]
+        times = []
+        while sum(times) < seconds or len(times) < 5:
+            start = time.process_time()
+            run_sum(federation)
+            times.append(time.process_time() - start)
+    return np.median(times), sizes
+
+
 @contextmanager
-def empty_tags():
-    """Tags that nobody computes or checks; they still travel."""
+def not_authenticated():
+    """Sums as they were: no tags, and totals that can be read come back as numbers."""
     nothing = {
-        "tag": lambda self, integers, party: np.zeros((len(integers), 2), np.uint64),
+        "secrets": lambda self, stream, number, name, length: TagSecrets(
+            self, None, b""
+        ),
+        "n_digits": 0,
+    }
+    no_tags = {
+        "tag": lambda self, integers, party: integers[:, :0],
         "check": lambda self, integers, digits, parties: None,
     }
-    with patch.multiple(TagSecrets, **nothing):
+
+    def reveal(party, total, _reveal=Party.reveal):
+        return total if isinstance(total, np.ndarray) else _reveal(party, total)
+
+    def as_numbers(value):
+        return np.asarray(value) if isinstance(value, np.ndarray) else value
+
+    with (
+        patch.multiple(TagRing, **nothing),
+        patch.multiple(TagSecrets, **no_tags),
+        patch.object(Party, "reveal", reveal),
+        patch("skprivbn.federation._federation.as_hidden", as_numbers),
+    ):
         yield
 
 
