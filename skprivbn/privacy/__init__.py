@@ -2,7 +2,12 @@
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
 from skprivbn.privacy._audit import AuditResult, audit_epsilon, audit_estimator
-from skprivbn.privacy._composition import PrivacyCost, Spend, zcdp_epsilon
+from skprivbn.privacy._composition import (
+    PrivacyCost,
+    Spend,
+    composed_cost,
+    zcdp_epsilon,
+)
 from skprivbn.privacy._distributed import (
     DistributedNoise,
     discrete_gaussian_share,
@@ -36,6 +41,7 @@ __all__ = [
     "audit_epsilon",
     "audit_estimator",
     "check_accountant",
+    "composed_cost",
     "discrete_gaussian_delta",
     "discrete_gaussian_share",
     "discrete_gaussian_variance",

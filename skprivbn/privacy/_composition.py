@@ -1,12 +1,14 @@
 """How the costs of several releases add up. Pure functions on plain numbers."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["PrivacyCost", "Spend", "total_cost", "zcdp_epsilon"]
+__all__ = ["PrivacyCost", "Spend", "composed_cost", "total_cost", "zcdp_epsilon"]
 
 
 class PrivacyCost(NamedTuple):
@@ -112,7 +114,9 @@ def total_cost(spends, delta):
     Sums of rho become an epsilon at the delta that the others leave over.
 
     The bound holds for releases chosen one after the other in view of earlier
-    results, with costs that do not themselves depend on earlier results.
+    results, with costs that do not themselves depend on earlier results. Where all are
+    counted in the same way, by epsilon or by rho, costs may depend on them, too: a
+    budget then is a limit on a sum, a filter [1]_.
 
     Parameters
     ----------
@@ -125,6 +129,11 @@ def total_cost(spends, delta):
     -------
     PrivacyCost
         With infinite epsilon if `delta` is not enough.
+
+    References
+    ----------
+    .. [1] V. Feldman, T. Zrnic (2021). Individual privacy accounting via a Renyi
+       filter. NeurIPS.
     """
     only_rho = [s for s in spends if s.epsilon is None]
     pure = [s for s in spends if s.is_pure]
@@ -159,3 +168,51 @@ def _rho(spend):
     if spend.is_pure:
         candidates.append(spend.epsilon**2 / 2)
     return min(candidates)
+
+
+def composed_cost(costs: Sequence[PrivacyCost], delta: float) -> PrivacyCost:
+    """Return what releases cost together whose costs were all fixed beforehand.
+
+    By privacy loss distributions (dp-accounting), of which every (epsilon, delta) has a
+    worst one: for many pure releases less than :class:`PrivacyAccountant` counts, which
+    has to be right also if later costs depend on earlier results.
+
+    Parameters
+    ----------
+    costs : sequence of PrivacyCost
+        Of single releases, such as ``privacy_spent_``; the releases themselves may
+        depend on earlier results.
+    delta : float
+        Of all together.
+
+    Returns
+    -------
+    PrivacyCost
+
+    See Also
+    --------
+    PrivacyAccountant : Counts and refuses.
+
+    Examples
+    --------
+    >>> from skprivbn.privacy import PrivacyCost, composed_cost
+    >>> composed_cost([PrivacyCost(0.1)] * 100, delta=1e-5)
+    PrivacyCost(epsilon=4.3..., delta=1e-05)
+    """
+    spends = [Spend(cost.epsilon, cost.delta) for cost in costs if any(cost)]
+    best = total_cost(spends, delta)
+    if math.isinf(best.epsilon) or delta == 0 or not spends:
+        return best
+    from dp_accounting.pld import common, privacy_loss_distribution
+
+    composed = None
+    for (epsilon, own_delta), times in Counter(
+        (spend.epsilon, spend.delta) for spend in spends
+    ).items():
+        worst = privacy_loss_distribution.from_privacy_parameters(
+            common.DifferentialPrivacyParameters(epsilon, own_delta),
+            value_discretization_interval=1e-3,
+        ).self_compose(times)
+        composed = worst if composed is None else composed.compose(worst)
+    epsilon = float(composed.get_epsilon_for_delta(delta))
+    return min(best, PrivacyCost(epsilon, delta), key=lambda cost: cost.epsilon)

@@ -44,7 +44,7 @@ def stop_probability(mean):
     --------
     >>> from skprivbn.privacy._trials import stop_probability
     >>> round(stop_probability(10.0), 4)
-    0.0272
+    0.0269
     """
     if mean <= 1:
         return 1.0

@@ -4,8 +4,9 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import rdp
+from scipy.stats import binom
 
-from skprivbn.privacy import PrivacyAccountant, PrivacyCost
+from skprivbn.privacy import PrivacyAccountant, PrivacyCost, composed_cost
 from skprivbn.privacy._composition import Spend, total_cost, zcdp_epsilon
 
 
@@ -108,3 +109,27 @@ def test_total_never_falls_when_spending_more():
 def test_wrong_spends(wrong):
     with pytest.raises(ValueError):
         Spend(**wrong)
+
+
+@pytest.mark.parametrize("n, epsilon", [(5, 0.5), (30, 0.2), (100, 0.1)])
+@pytest.mark.parametrize("delta", [1e-6, 1e-3])
+def test_fixed_sequences_cost_what_the_worst_mechanisms_do(n, epsilon, delta):
+    """Answers at random, epsilon each: the exact delta is a sum over binomials."""
+    found = composed_cost([PrivacyCost(epsilon)] * n, delta).epsilon
+    k, p = np.arange(n + 1), 1 / (1 + math.exp(-epsilon))
+    true, other = binom.pmf(k, n, p), binom.pmf(k, n, 1 - p)
+
+    def exact_delta(total):
+        return np.maximum(true - math.exp(total) * other, 0).sum()
+
+    assert exact_delta(found) <= delta * (1 + 1e-6)
+    assert exact_delta(found - 0.02) > delta
+    assert found <= total_cost([Spend(epsilon)] * n, delta).epsilon
+
+
+def test_sequences_that_nothing_shortens():
+    assert composed_cost([], 1e-6) == (0.0, 0.0)
+    assert composed_cost([PrivacyCost(1.0), PrivacyCost(0.0)], 0.0) == (1.0, 0.0)
+    assert composed_cost([PrivacyCost(math.inf)], 1e-6).epsilon == math.inf
+    mixed = [PrivacyCost(0.5, 1e-7), PrivacyCost(0.25)]
+    assert 0.7 < composed_cost(mixed, 1e-6).epsilon <= 0.75
