@@ -206,11 +206,16 @@ class Site:
         return identity
 
     def _check(self, voucher, name, holder):
-        now = datetime.now(UTC)
         try:
-            return check_voucher(voucher, self._root, name, self._job, now, holder)
+            return check_voucher(
+                voucher, self._root, name, self._job, self._now(), holder
+            )
         except NotValidNowError:
             raise PartyRefusal("not-valid-now") from None
+
+    @staticmethod
+    def _now():
+        return datetime.now(UTC)
 
     def _leave(self):
         """End the fit: forget its keys, keep the peers' identities."""

@@ -13,6 +13,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.flare import FlareFederation, LocalFederation
 from skprivbn.federation.flare._fit import write_job
+from skprivbn.federation.site._audit import read_audit
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import FederatedPCA
@@ -110,6 +111,40 @@ def test_a_server_that_dies_is_a_clear_error_and_the_next_session_works(hospital
     hospitals.processes["server"].wait()
     hospitals.start("server")
     works(hospitals)
+
+
+def test_connect_names_the_site_that_is_missing(hospitals):
+    hospitals.signal("west", signal.SIGKILL)
+    hospitals.processes["west"].wait()
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"\['west'\]"):
+        FlareFederation.connect(
+            hospitals.kits["admin"], "icu", sites=NAMES, ready_within=45.0
+        )
+    assert time.monotonic() - begun < 75
+    hospitals.start("west")
+    works(hospitals)
+
+
+def test_two_researchers_at_the_same_time(hospitals):
+    with (
+        hospitals.connect("icu", ready_within=120.0) as one,
+        hospitals.connect("icu", ready_within=120.0) as other,
+    ):
+        models = [PPEMGaussianMixture(2, random_state=0) for _ in range(2)]
+        threads = [
+            threading.Thread(target=model.fit, args=(session.rows(["a", "b"]),))
+            for model, session in zip(models, (one, other))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(240.0)
+    np.testing.assert_allclose(models[0].means_, models[1].means_)
+    log = hospitals.kits["south"] / "local" / "skprivbn_audit.jsonl"
+    records, problems, _ = read_audit(log)
+    assert not problems
+    assert {one.job_id, other.job_id} <= {record["job"] for record in records}
 
 
 def test_an_unknown_dataset(hospitals):
