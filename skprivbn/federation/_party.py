@@ -308,7 +308,8 @@ class Party:
         n_rows : int
             How many rows it counts, after any filter.
         """
-        if n_rows < self.min_rows:
+        # one row is no limit, and a table of none tells nothing
+        if 1 < self.min_rows > n_rows:
             raise PartyRefusal("too-few-rows")
         if n_cells > self.max_cells_per_row * n_rows:
             raise PartyRefusal("too-detailed")
