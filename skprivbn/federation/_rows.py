@@ -19,6 +19,7 @@ __all__ = [
     "RowSource",
     "map_rows",
     "open_parquet",
+    "paired_blocks",
     "row_blocks",
     "rows_per_block",
     "sum_over_rows",
@@ -215,6 +216,28 @@ def map_rows(
     if isinstance(X, RowSource):
         return X.map(function, columns)
     return function(np.asarray(X))
+
+
+def paired_blocks(X: ArrayLike | RowSource, values: ArrayLike | RowSource) -> Iterator:
+    """Return blocks of rows, each with the values that go with them.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_rows, n_columns) or RowSource
+    values : array-like of shape (n_rows, ...) or RowSource
+        A source must have the same blocks.
+
+    Yields
+    ------
+    rows, values : ndarray
+    """
+    if isinstance(values, RowSource):
+        yield from zip(row_blocks(X), values.blocks())
+        return
+    start = 0
+    for rows in row_blocks(X):
+        yield rows, values[start : start + len(rows)]
+        start += len(rows)
 
 
 def sum_over_rows(X: ArrayLike | RowSource, function: Callable) -> Any:

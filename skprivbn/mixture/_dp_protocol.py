@@ -17,8 +17,11 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import (
     Party,
     declare_noise,
+    map_rows,
     operation,
+    sum_over_rows,
 )
+from skprivbn.federation._rows import paired_blocks
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     e_step,
@@ -235,16 +238,13 @@ class PrivateEMParty(Party):
 
     def prepare(self):
         terms = self.terms
-        X = clip_rows(self.block["X"], terms.bounds)
-        check_given(terms, X.shape[1])
+        n_features = np.shape(self.block["X"])[1]
+        check_given(terms, n_features)
         low, high = terms.bounds
         self.middle, self.half = box(low, high, terms.covariance_type)
-        # twice: bounds a hair apart have no middle that is between them
-        rows = np.clip((X - self.middle) / self.half, -1, 1)
-        self.rows, self.shares = round_rows(rows), None
+        self.rows, self.shares = map_rows(self.block["X"], self._in_box), None
         if (shared_by := self.rows_of_person()) is not None:
             self.shares = np.where(shared_by > 0, 1 / np.maximum(shared_by, 1), 0.0)
-        n_features = X.shape[1]
         self.frame = uniform_frame(
             terms.covariance_type,
             np.zeros(n_features),
@@ -258,6 +258,17 @@ class PrivateEMParty(Party):
         random_state = np.random.RandomState(terms.seeds[0])
         n_cells = CELLS_PER_COMPONENT * terms.n_components
         self.cells = random_state.uniform(-1, 1, (n_cells, n_features))
+
+    def _in_box(self, rows):
+        rows = clip_rows(rows, self.terms.bounds)
+        # twice: bounds a hair apart have no middle that is between them
+        return round_rows(np.clip((rows - self.middle) / self.half, -1, 1))
+
+    def _add_up(self, function):
+        """Sum what a function makes of rows and the shares that they count for."""
+        if self.shares is None:
+            return sum_over_rows(self.rows, lambda rows: function(rows, None))
+        return sum(function(*pair) for pair in paired_blocks(self.rows, self.shares))
 
     def schedule(self):
         if self.terms.uses_cells:
@@ -274,7 +285,10 @@ class PrivateEMParty(Party):
         kind="noisy release",
     )
     def noisy_cells(self):
-        return self._hide_noisy(exact_cells(self.rows, self.cells, self.shares))
+        def count(rows, shares):
+            return exact_cells(rows, self.cells, shares)
+
+        return self._hide_noisy(self._add_up(count))
 
     @operation()
     def start(self, total):
@@ -292,11 +306,13 @@ class PrivateEMParty(Party):
         kind="noisy release",
     )
     def noisy_statistics(self):
-        _, responsibilities = e_step(self.rows, self.mixture)
-        if self.shares is not None:
-            responsibilities = responsibilities * self.shares[:, np.newaxis]
-        sums = exact_statistics(self.rows, responsibilities, self.frame)
-        return self._hide_noisy(sums)
+        def add(rows, shares):
+            _, responsibilities = e_step(rows, self.mixture)
+            if shares is not None:
+                responsibilities = responsibilities * shares[:, np.newaxis]
+            return exact_statistics(rows, responsibilities, self.frame)
+
+        return self._hide_noisy(self._add_up(add))
 
     @operation()
     def update(self, total):

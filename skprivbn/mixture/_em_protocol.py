@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation import operation
+from skprivbn.federation import operation, sum_over_rows
+from skprivbn.federation._rows import RowSource
 from skprivbn.mixture._gaussian_steps import (
     Frame,
     IllDefinedCovarianceError,
     Mixture,
     e_step,
     frame_of,
-    local_statistics,
+    log_likelihood,
     maximise,
     moments_about_old_means,
     n_statistics,
@@ -35,6 +36,7 @@ from skprivbn.mixture._start_protocol import (
     check_sizes,
     small_component_message,
     start,
+    sum_moments,
     survey,
     unanimous,
 )
@@ -118,9 +120,9 @@ class EMParty(StartParty):
             return super().next_responsibilities()
         run = self.run
         if self.responsibilities_of is not run.mixture:
-            likelihoods, responsibilities = e_step(self.rows, run.mixture)
+            likelihood, responsibilities = _e_step(self.rows, run.mixture)
             run.responsibilities.append(responsibilities)
-            run.own_log_likelihoods.append(float(likelihoods.sum()))
+            run.own_log_likelihoods.append(float(likelihood))
             self.responsibilities_of = run.mixture
         return run.responsibilities[-1]
 
@@ -129,8 +131,8 @@ class EMParty(StartParty):
         run, responsibilities = self.run, self.next_responsibilities()
         # The first mixture may lie anywhere; the survey's frame fits the rows.
         self.frame = self._survey_frame() if run.n_iter == 0 else frame_of(run.mixture)
-        moments = local_statistics(self.rows, responsibilities, self.frame)
-        most = _MAX_LOG_LIKELIHOOD * self.rows.size
+        moments = sum_moments(self.rows, responsibilities, self.frame)
+        most = _MAX_LOG_LIKELIHOOD * np.prod(self.rows.shape)
         clipped = np.clip(run.own_log_likelihoods[-1], -most, most)
         vector = np.append(moments, clipped * self._log_likelihood_unit)
         return self.hide(vector * self.unit)
@@ -220,11 +222,20 @@ class EMParty(StartParty):
         # The paper's covariances need the means of the iteration before as well.
         n_needed = 2 if self.terms.covariance_update == "paper" else 1
         moments = [
-            local_statistics(self.X, responsibilities, self.public_frame)
+            sum_moments(self.X, responsibilities, self.public_frame)
             for responsibilities in list(best.responsibilities)[: -n_needed - 1 : -1]
         ]
         head = [float(len(self.X)), *best.own_log_likelihoods]
         return self.hide(np.concatenate([head, *moments]))
+
+
+def _e_step(rows, mixture):
+    """Return log-likelihood and responsibilities; those of a source when it is read."""
+    if isinstance(rows, RowSource):
+        likelihood = sum_over_rows(rows, lambda X: log_likelihood(X, mixture).sum())
+        return likelihood, rows.map(lambda X: e_step(X, mixture)[1])
+    likelihoods, responsibilities = e_step(rows, mixture)
+    return likelihoods.sum(), responsibilities
 
 
 @dataclass(frozen=True)

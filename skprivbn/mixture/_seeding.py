@@ -73,15 +73,16 @@ def local_components(X, n_components, random_state, **parameters):
     means : ndarray of shape (n_components, n_features)
     counts : ndarray of shape (n_components,)
         Sums of responsibilities.
-    responsibilities : ndarray of shape (n_samples, n_components)
+    predict_proba : callable
+        From rows to their responsibilities.
     """
     mixture = GaussianMixture(n_components, random_state=random_state, **parameters)
     with warnings.catch_warnings():
         # it is a start only
         warnings.simplefilter("ignore", ConvergenceWarning)
         mixture.fit(X)
-    responsibilities = mixture.predict_proba(X)
-    return mixture.means_, responsibilities.sum(axis=0), responsibilities
+    counts = mixture.predict_proba(X).sum(axis=0)
+    return mixture.means_, counts, mixture.predict_proba
 
 
 def merge_centroids(centroids, sizes, n_clusters, seed):

@@ -9,6 +9,7 @@ rows each cluster or component describes, and tell nothing of those with too few
 """
 
 from abc import abstractmethod
+from functools import reduce
 
 import numpy as np
 
@@ -17,8 +18,12 @@ from skprivbn.federation import (
     Party,
     PartyRefusal,
     check_like,
+    map_rows,
     operation,
+    row_blocks,
+    sum_over_rows,
 )
+from skprivbn.federation._rows import paired_blocks
 from skprivbn.mixture._gaussian_steps import (
     IllDefinedCovarianceError,
     local_statistics,
@@ -45,6 +50,9 @@ from skprivbn.mixture._terms import (
 
 __all__ = ["StartParty", "start", "survey"]
 
+#: of so many of its rows a party makes clusters to start from; all rows move them later
+MAX_START_ROWS = 1 << 17
+
 GO_ON, CONVERGED = "go on", "converged"
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
 
@@ -60,7 +68,7 @@ class StartParty(Party):
     terms = EMTerms
 
     def prepare(self):
-        self.X = self.finite_numbers()
+        self.X = self.finite_rows()
         check_given(self.terms, self.X.shape[1])
         self.n_runs, self.running, self.status = 0, False, GO_ON
 
@@ -117,13 +125,13 @@ class StartParty(Party):
 
     @operation(tells="votes for powers of two that bound its features")
     def magnitudes(self):
-        return self.hide(MAGNITUDES.votes(np.abs(self.X).max(axis=0)))
+        return self.hide(MAGNITUDES.votes(_largest(self.X)))
 
     @operation(tells="its number of rows and sums of its features")
     def centre(self, total):
         self.magnitude = MAGNITUDES.bounds(self.reveal(total))
-        sums = np.append(len(self.X), (self.X / self.magnitude).sum(axis=0))
-        return self.hide(sums * self._count_unit)
+        sums = sum_over_rows(self.X, lambda X: (X / self.magnitude).sum(axis=0))
+        return self.hide(np.append(len(self.X), sums) * self._count_unit)
 
     @property
     def _count_unit(self):
@@ -138,9 +146,8 @@ class StartParty(Party):
         self.n_rows = int(np.rint(n_rows))
         mean = np.array(sums) / self.n_rows
         self.middle = np.rint(mean / _CENTRE_GRID) * _CENTRE_GRID * self.magnitude
-        self.rows = self.X - self.middle
-        distance = np.abs(self.rows).max(axis=0) / self.magnitude
-        return self.hide(DISTANCES.votes(distance))
+        self.rows = map_rows(self.X, lambda X: X - self.middle)
+        return self.hide(DISTANCES.votes(_largest(self.rows) / self.magnitude))
 
     @operation(tells="sums of squared distances from the centre")
     def spread(self, total):
@@ -148,7 +155,9 @@ class StartParty(Party):
             raise PartyRefusal("too-few-rows")
         self.scale = DISTANCES.bounds(self.reveal(total)) * self.magnitude
         self.unit = sum_unit(self.terms.max_sum, len(self.context.roster), self.n_rows)
-        squares = ((self.rows / self.scale) ** 2).sum(axis=0)
+        squares = sum_over_rows(
+            self.rows, lambda rows: ((rows / self.scale) ** 2).sum(axis=0)
+        )
         return self.hide(squares * self.unit)
 
     @operation()
@@ -194,11 +203,14 @@ class StartParty(Party):
         if not self._alone:
             n_clusters = min(n_clusters, len(self.rows) // self.terms.min_rows)
         n_clusters = max(n_clusters, 1)
+        rows, step = self.rows, -(-len(self.rows) // MAX_START_ROWS)
+        if step > 1:
+            rows = np.asarray(rows[np.arange(len(rows)) % step == 0])
         self.own_components = None
         if self.terms.init_params == "local_em" and len(self.rows) > 1:
             try:
-                means, counts, responsibilities = local_components(
-                    self.rows,
+                means, counts, predict_proba = local_components(
+                    np.asarray(rows),
                     n_clusters,
                     self._random_state,
                     covariance_type=self.terms.covariance_type,
@@ -208,33 +220,44 @@ class StartParty(Party):
                 # too few rows for a mixture of one's own: clusters will do
                 pass
             else:
-                self.own_components = means, responsibilities
-                return means, counts
-        return local_clusters(self.rows, n_clusters, self._random_state)
+                self.own_components = means, predict_proba
+                return means, counts * step
+        centroids, sizes = local_clusters(
+            np.asarray(rows), n_clusters, self._random_state
+        )
+        return centroids, sizes * step
 
     @operation(tells="whether the parties' centres are enough to start from")
     def assign(self):
         if self.centres is None:
             return {"status": TOO_FEW_CENTROIDS}
-        n_components = self.terms.n_components
+        n_components, centres = self.terms.n_components, self.centres
         if self.own_components is None:
-            labels = nearest(self.rows, self.centres)
-            self.responsibilities = one_hot(labels, n_components)
+            self.responsibilities = map_rows(
+                self.rows, lambda rows: one_hot(nearest(rows, centres), n_components)
+            )
         else:
-            means, responsibilities = self.own_components
-            groups = one_hot(nearest(means, self.centres), n_components)
-            self.responsibilities = responsibilities @ groups
+            means, predict_proba = self.own_components
+            groups = one_hot(nearest(means, centres), n_components)
+            self.responsibilities = map_rows(
+                self.rows, lambda rows: predict_proba(rows) @ groups
+            )
         return {"status": GO_ON}
 
     @operation(tells="sizes of its clusters", parties_only=True)
     def cluster_sizes(self):
-        labels = nearest(self.rows, self.centres)
-        return self.hide(np.bincount(labels, minlength=len(self.centres)))
+        def count(rows):
+            return np.bincount(nearest(rows, self.centres), minlength=len(self.centres))
+
+        return self.hide(sum_over_rows(self.rows, count))
 
     @operation(tells="sizes and sums of its clusters")
     def cluster_sums(self, total=None):
-        labels = nearest(self.rows, self.centres)
-        sums = cluster_sums(self.rows, labels, self.centres, self.scale)
+        def add(rows):
+            labels = nearest(rows, self.centres)
+            return cluster_sums(rows, labels, self.centres, self.scale)
+
+        sums = sum_over_rows(self.rows, add)
         if self._counts_first:
             # small clusters stay where they are
             small = self.reveal(total) < self.terms.min_rows
@@ -261,27 +284,27 @@ class StartParty(Party):
     )
     def choose_rows(self):
         """Draw rows as seeds; with k-means++ by squared distance from those before."""
-        n_components = self.terms.n_components
+        n_components, rows = self.terms.n_components, np.asarray(self.rows)
         shared = np.random.RandomState(self.terms.seeds[self.n_runs])
-        chances = np.ones(len(self.rows))
-        self.responsibilities = np.zeros((len(self.rows), n_components))
+        chances = np.ones(len(rows))
+        self.responsibilities = np.zeros((len(rows), n_components))
         for k in range(n_components):
             masses = yield from self._tell_peers({"mass": float(chances.sum())})
             ends = np.cumsum([masses[name]["mass"] for name in self.context.roster])
             target = shared.uniform() * ends[-1]
             holder = int(np.searchsorted(ends[:-1], target, side="right"))
             # The others send one, too, or the relay would know whose row it is.
-            row = np.zeros(self.rows.shape[1])
+            row = np.zeros(rows.shape[1])
             if self.context.roster[holder] == self.name:
                 target -= ends[holder - 1] if holder else 0.0
                 chosen = np.searchsorted(np.cumsum(chances)[:-1], target, side="right")
                 self.responsibilities[chosen, k] = 1
                 chances[chosen] = 0
-                row = self.rows[chosen]
+                row = rows[chosen]
             told = yield from self._tell_peers({"row": row})
             if self.terms.init_params == "k-means++":
                 row = told[self.context.roster[holder]]["row"]
-                squares = ((self.rows - row) ** 2).sum(axis=1)
+                squares = ((rows - row) ** 2).sum(axis=1)
                 chances = squares if k == 0 else np.minimum(chances, squares)
 
     def _tell_peers(self, mine):
@@ -297,7 +320,8 @@ class StartParty(Party):
 
     @operation(tells="sums of responsibilities", parties_only=True)
     def component_sizes(self):
-        return self.hide(self.next_responsibilities().sum(axis=0))
+        shares = self.next_responsibilities()
+        return self.hide(sum_over_rows(shares, lambda block: block.sum(axis=0)))
 
     @operation(tells="whether every component describes enough rows")
     def check_sizes(self, total):
@@ -327,7 +351,7 @@ class StartParty(Party):
     def start(self):
         self.next_responsibilities()
         self.frame = self._survey_frame()
-        vector = local_statistics(self.rows, self.responsibilities, self.frame)
+        vector = sum_moments(self.rows, self.responsibilities, self.frame)
         return self.hide(vector * self.unit)
 
     @operation(tells="whether EM can start")
@@ -373,6 +397,31 @@ class StartParty(Party):
         return maximise(
             self.reveal(total) / self.unit, self.frame, self.terms.reg_covar
         )
+
+
+def _largest(X):
+    """Return the largest absolute value of each column."""
+    return reduce(np.maximum, (np.abs(rows).max(axis=0) for rows in row_blocks(X)))
+
+
+def sum_moments(X, responsibilities, frame):
+    """Sum responsibilities and moments of rows, block by block.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features) or RowSource
+    responsibilities : ndarray of shape (n_samples, n_components) or RowSource
+    frame : Frame
+
+    Returns
+    -------
+    vector : ndarray
+        As :func:`local_statistics` returns it.
+    """
+    return sum(
+        local_statistics(rows, shares, frame)
+        for rows, shares in paired_blocks(X, responsibilities)
+    )
 
 
 def survey(federation):
