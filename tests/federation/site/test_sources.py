@@ -1,7 +1,14 @@
 """Data where they are: CSV, Parquet, databases; in memory, or in blocks."""
 
+import getpass
 import gzip
+import os
+import shutil
 import sqlite3
+import subprocess
+import tempfile
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -320,3 +327,64 @@ def test_two_budgets_for_one_database_are_refused(tmp_path):
     path.write_text(text + again)
     with pytest.raises(PartitionError, match="are the same file"):
         SiteFile.load(path)
+
+
+@pytest.fixture
+def postgres(tmp_path):
+    """A PostgreSQL of one's own, from the system's packages, on a socket."""
+    psycopg2 = pytest.importorskip("psycopg2")
+    folders = [*Path("/usr/lib/postgresql").glob("*/bin")]
+    found = shutil.which("pg_ctl") or next((str(f / "pg_ctl") for f in folders), None)
+    if found is None:
+        pytest.skip("needs PostgreSQL")
+    # a server does not run as root, nor may a socket's path be long
+    folder = Path(tempfile.mkdtemp())
+    user = "postgres" if os.geteuid() == 0 else getpass.getuser()
+    if os.geteuid() == 0:
+        shutil.chown(folder, user)
+
+    def run(*command):
+        switch = {"user": user} if os.geteuid() == 0 else {}
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, cwd=folder, **switch
+        )
+
+    control = Path(found).with_name
+    run(control("initdb"), "-D", folder / "data", "-A", "trust", "-U", user)
+    options = f"-k {folder} -c listen_addresses="
+    run(
+        found, "-w", "-D", folder / "data", "-o", options, "-l", folder / "log", "start"
+    )
+    try:
+        yield psycopg2, {"host": str(folder), "dbname": "postgres", "user": user}
+    finally:
+        run(found, "-w", "-D", folder / "data", "-m", "immediate", "stop")
+        shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_rows_of_a_postgresql_come_a_block_at_a_time(tmp_path, postgres, few_numbers):
+    psycopg2, connect = postgres
+    with closing(psycopg2.connect(**connect)) as connection:
+        with connection, connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE stays (age float8, n numeric, ward text)")
+            cursor.execute(
+                "INSERT INTO stays SELECT 50 + i / 10.0, i, CASE WHEN i % 2 = 0 THEN "
+                "'surgery' ELSE 'medicine' END FROM generate_series(1, 300) AS i"
+            )
+            cursor.execute("INSERT INTO stays VALUES (NULL, NULL, NULL)")
+    kinds = {"age": "float", "n": "int", "ward": ["surgery", "medicine"]}
+    sql = {"driver": "psycopg2", "connect": connect, "query": "SELECT * FROM stays"}
+    table = find_table({"sql": sql}, kinds, tmp_path, "dataset 'icu'")
+    X, _ = table.read_rows(list(kinds), [])
+    assert isinstance(X, RowSource) and X.shape == (301, 3)
+    i = np.arange(1, 301)
+    expected = np.column_stack([50 + i / 10, i, i % 2])
+    np.testing.assert_allclose(np.asarray(X)[:-1], expected, rtol=1e-15)
+    assert np.isnan(np.asarray(X)[-1]).all()
+    first = table.fingerprint()
+    table.query = "SELECT * FROM stays ORDER BY n DESC"
+    assert table.fingerprint() == first
+    table.query = "SELECT nothing FROM stays"
+    with pytest.raises(ValueError, match="psycopg2 failed.*nothing"):
+        table.read(["age"])
