@@ -7,32 +7,35 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
+from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
 )
 from skprivbn.bayesian_network._checks import (
     check_ordering,
-    check_parents,
     known_states,
-    per_node,
 )
-from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
-from skprivbn.bayesian_network._labels import encode, is_missing
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.graphical_model._release import TablesParty
 from skprivbn.partition import HorizontalPartition
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.protocols import ModelParty
-from skprivbn.structure.k2._base import check_found, check_table_sizes
+from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
+from skprivbn.structure.rows._checks import check_values, known_parents
 from skprivbn.structure.rows._edges import edge_rules, position
 from skprivbn.structure.rows._em import FamiliesEM, run_em
 from skprivbn.structure.rows._mixed import AskedMoments, MixedScores
+from skprivbn.structure.rows._model import RowNetworkMixin
+from skprivbn.structure.rows._noisy import noisy_terms, release
 from skprivbn.structure.rows._protocol import (
     RowTablesParty,
     RowTablesTerms,
@@ -53,7 +56,7 @@ __all__ = ["FederatedBayesianNetwork"]
 _LISTED = 500
 
 
-class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
+class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEstimator):
     """Learn a discrete Bayesian network from rows that several parties hold.
 
     The search for a graph runs where no rows are. Whenever it needs a contingency
@@ -130,6 +133,21 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
         with key-holder backends it is therefore summed under masks too.
     random_state : int, RandomState instance or None, default=None
         Chooses what `n_restarts` removes.
+    epsilon : float, default=None
+        Privacy budget of one fit. The tables of all sets of ``max_parents + 1``
+        columns, or of the families of `structure`, are released once with noise, and
+        graph and probabilities read off them: the fewer sets, the less noise. None
+        tells exact tables.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    accountant : PrivacyAccountant, default=None
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
+    verbose : int, default=0
+        1 prints every tenth round of tables, 2 every one.
 
     Attributes
     ----------
@@ -150,10 +168,12 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
         Steps of "em", 0 without.
     converged_ : bool
         Whether "em" ended before `max_iter`.
-    n_samples_ : int
-        Rows of all parties.
+    n_samples_ : float
+        Rows of all parties (noisy with `epsilon`).
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -185,7 +205,7 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
     ['lung', 'tub']
     """
 
-    protocols = (RowTablesParty, ModelParty)
+    protocols = (RowTablesParty, TablesParty, ModelParty)
     _parameter_constraints = {
         "method": [StrOptions(set(SEARCHES))],
         "criterion": [StrOptions(set(CRITERIA))],
@@ -207,8 +227,11 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
         "backend": BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
+        **{k: v for k, v in PRIVACY_CONSTRAINTS.items() if k != "bounds"},
+        "verbose": ["verbose"],
     }
     _backends = BACKENDS
+    _steps = {"step": "round"}
 
     def __init__(
         self,
@@ -233,6 +256,11 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
         min_cell_count: int = 0,
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.method = method
         self.criterion = criterion
@@ -254,6 +282,11 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
         self.min_cell_count = min_cell_count
         self.backend = backend
         self.random_state = random_state
+        self.epsilon = epsilon
+        self.delta = delta
+        self.accountant = accountant
+        self.min_honest = min_honest
+        self.verbose = verbose
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -266,13 +299,24 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
         finite = True if self.missing == "error" else "allow-nan"
         return {"ensure_all_finite": finite}
 
-    def _learn(self, partition):
+    def _learn(self, partition, progress):
         self._check_options()
         names = column_names(self)
         continuous = self._continuous_columns(names)
-        known = self._known_parents(names, continuous)
-        rules = self._rules(names, continuous)
-        ordering = check_ordering(self.ordering, names)
+        known = known_parents(self, names, continuous)
+        options = {
+            "known": known,
+            "rules": self._rules(names, continuous),
+            "ordering": check_ordering(self.ordering, names),
+        }
+        if self.epsilon is None:
+            self._learn_exactly(partition, names, continuous, options, progress)
+        else:
+            self._learn_privately(partition, names, options)
+
+    def _learn_exactly(self, partition, names, continuous, options, progress):
+        """Search on exact tables, which it asks for one after another."""
+        known = options["known"]
         terms = RowTablesTerms(
             names=names,
             states=self._declared_states(partition, names, continuous),
@@ -283,6 +327,7 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
             alpha=float(self.alpha),
         )
         check_values(partition, names, terms.states, continuous)
+        charge(self, "contingency tables")
         with self._federate(partition, RowTablesParty, terms) as federation:
             # sites may have raised the count below which cells are hidden
             terms = federation.terms
@@ -292,71 +337,94 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
             max_cells = MAX_CELLS if at_hand else min(MAX_CELLS, self.n_samples_)
             tables = AskedTables(
                 [len(labels) for labels in states],
-                sum_tables(federation),
+                sum_tables(federation, progress),
                 consistent=terms.min_cell_count <= 1 and self.missing == "error",
                 max_cells=max_cells,
             )
-            scores = TableScores(
-                tables, self.n_samples_, self.criterion, self.equivalent_sample_size
-            )
-            moments = None
+            scores, moments = self._table_scores(tables), None
             if continuous:
                 moments = AskedMoments(
-                    tables.n_states, len(continuous), sum_moments(federation)
+                    tables.n_states, len(continuous), sum_moments(federation, progress)
                 )
                 scores = MixedScores(
                     scores, moments, continuous, scale, float(self.alpha), max_cells
                 )
-            if known is None and self.method == "k2":
-                check_table_sizes(tables.n_states, ordering, self.max_parents)
-            parents = known or search(
-                self.method,
-                scores,
-                rules,
-                ordering=ordering,
-                tabu_length=self.tabu_length,
-                n_restarts=self.n_restarts,
-                random_state=check_random_state(self.random_state),
-            )
-            self._learn_probabilities(
-                federation, names, states, parents, scores, tables
-            )
+            parents = self._find_parents(scores, tables, options)
+            counts = self._count_families(scores, tables, parents, continuous)
+            if self.missing == "em":
+                counts = self._expectation_maximisation(federation, parents, tables)
+        self._set_network(names, states, parents, counts, scores)
         self.tables_ = [tuple(names[v] for v in key) for key in tables.asked]
         self.ledger_ = federation.ledger
         self._describe(terms.min_cell_count, moments)
 
-    def _learn_probabilities(self, federation, names, states, parents, scores, tables):
-        """Set the network with the parents found."""
-        discrete = [
-            v for v in range(len(names)) if v not in federation.terms.continuous
-        ]
-        scores.fetch([(v, parents[v], []) for v in federation.terms.continuous])
+    def _learn_privately(self, partition, names, options):
+        """Search on tables that are released once with noise."""
+        has_individuals = "individual" in partition.aligned
+        terms = noisy_terms(self, partition, names, options["known"], has_individuals)
+        noise = terms.noise(len(names), partition.n_parties)
+        self._check_noise_fits(noise)
+        spent = charge(self, "contingency tables", noise)
+        with self._federate(partition, TablesParty, terms) as federation:
+            tables = release(federation, noise)
+        self.n_samples_ = tables.n_samples
+        scores = self._table_scores(tables)
+        parents = self._find_parents(scores, tables, options)
+        counts = self._count_families(scores, tables, parents, [])
+        self._set_network(names, terms.states, parents, counts, scores)
+        self.tables_ = [tuple(names[v] for v in key) for key in tables.released]
+        self.ledger_, self.privacy_spent_ = federation.ledger, spent
+
+    def _table_scores(self, tables):
+        return TableScores(
+            tables, self.n_samples_, self.criterion, self.equivalent_sample_size
+        )
+
+    def _find_parents(self, scores, tables, options):
+        """Return the parents of every column that are known, or found."""
+        if options["known"] is not None:
+            return options["known"]
+        if self.method == "k2":
+            check_table_sizes(tables.n_states, options["ordering"], self.max_parents)
+        return search(
+            self.method,
+            scores,
+            options["rules"],
+            ordering=options["ordering"],
+            tabu_length=self.tabu_length,
+            n_restarts=self.n_restarts,
+            random_state=check_random_state(self.random_state),
+        )
+
+    def _count_families(self, scores, tables, parents, continuous):
+        """Return the tables of discrete columns with their parents, by position."""
+        discrete = [v for v in parents if v not in continuous]
+        scores.fetch([(v, parents[v], []) for v in continuous])
         tables.fetch((parents[v], [v]) for v in discrete)
-        counts = {names[v]: tables.family(parents[v], v) for v in discrete}
         total = sum(scores.score(v, found) for v, found in parents.items())
         self.log_score_ = total / (1 << FRACTION_BITS)
         self.n_iter_, self.converged_ = 0, True
-        if self.missing == "em":
-            counts = self._expectation_maximisation(federation, parents, tables)
+        return {v: tables.family(parents[v], v) for v in discrete}
+
+    def _set_network(self, names, states, parents, counts, scores):
+        """Set the network with the parents found, and what follows from it."""
         self.parents_ = {
             name: [names[u] for u in parents[v]] for v, name in enumerate(names)
         }
-        if len(discrete) == len(names):
-            self.network_ = BayesianNetwork.from_counts(
-                names, states, self.parents_, counts, alpha=self.alpha
-            )
-        else:
-            fitted = {
-                names[v]: scores.parameters(v, parents[v])
-                for v in federation.terms.continuous
-            }
+        cpts = {names[v]: smoothed(table, self.alpha) for v, table in counts.items()}
+        numbers = [v for v in range(len(names)) if v not in counts]
+        known = {names[v]: states[v] for v in counts}
+        if numbers:
+            fitted = {names[v]: scores.parameters(v, parents[v]) for v in numbers}
             self.network_ = ConditionalGaussianBayesianNetwork(
                 names,
-                {names[v]: states[v] for v in discrete},
+                known,
                 self.parents_,
-                {node: smoothed(table, self.alpha) for node, table in counts.items()},
+                cpts,
                 *({node: found[k] for node, found in fitted.items()} for k in range(3)),
             )
+        else:
+            self.network_ = BayesianNetwork(names, known, self.parents_, cpts)
         self.adjacency_matrix_ = np.array(self.network_.adjacency_matrix)
         self.cpdag_ = self.network_.to_cpdag()
 
@@ -371,15 +439,27 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
                 f"EM did not converge in {self.max_iter} steps: raise max_iter or tol",
                 ConvergenceWarning,
             )
-        return result.counts
+        return dict(enumerate(result.counts))
 
     def _check_options(self):
-        incomplete = self.missing != "error" or self.min_cell_count > 1
+        if self.epsilon is not None:
+            for name, plain in (
+                ("min_cell_count", self.min_cell_count <= 1),
+                ("continuous", self.continuous is None),
+                ("missing='em'", self.missing != "em"),
+            ):
+                if not plain:
+                    raise ValueError(f"{name} is not available with epsilon")
+        incomplete = (
+            self.epsilon is not None
+            or self.missing != "error"
+            or self.min_cell_count > 1
+        )
         if incomplete and (self.tabu_length or self.n_restarts):
             raise ValueError(
                 "tabu_length and n_restarts compare whole graphs, which tables of "
-                "different rows do not allow: leave them out with missing= or "
-                "min_cell_count="
+                "different rows, or with noise, do not allow: leave them out with "
+                "missing=, min_cell_count= or epsilon="
             )
         if self.missing == "em" and self.min_cell_count > 1:
             raise ValueError(
@@ -419,27 +499,6 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
         declared = declared or [None] * len(names)
         return [[0] if v in continuous else d for v, d in enumerate(declared)]
 
-    def _known_parents(self, names, continuous):
-        """Return the parents that are given, if they are."""
-        if self.structure is None:
-            return None
-        for option in ("required_edges", "forbidden_edges", "tiers", "ordering"):
-            if getattr(self, option) is not None:
-                raise ValueError(f"structure= has all edges: leave out {option}=")
-        given = per_node(self.structure, names, "structure", default=())
-        place = {name: v for v, name in enumerate(names)}
-        known = {
-            place[node]: [place[u] for u in check_parents(node, parents, names)]
-            for node, parents in given.items()
-        }
-        for v, parents in known.items():
-            if v not in continuous and set(parents) & set(continuous):
-                raise ValueError(
-                    f"structure= gives the discrete column {names[v]!r} a continuous "
-                    "parent, which conditional Gaussian networks do not have"
-                )
-        return known
-
     def _rules(self, names, continuous):
         discrete = [v for v in range(len(names)) if v not in continuous]
         return edge_rules(
@@ -452,35 +511,6 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
             ],
             self.tiers,
         )
-
-    def _public_model(self):
-        if isinstance(self.network_, BayesianNetwork):
-            return super()._public_model()
-        network = self.network_
-        fields = ("states", "parents", "cpts", "intercepts", "weights", "variances")
-        return {"nodes": list(network.nodes)} | {
-            name: {
-                node: list(value) if name in ("states", "parents") else value
-                for node, value in getattr(network, name).items()
-            }
-            for name in fields
-        }
-
-    @classmethod
-    def _public_model_memory(cls, model, n_features):
-        states = model["states"]
-        labels = states.values() if isinstance(states, dict) else states
-        return sum(map(len, labels)) + n_features, 0
-
-    @classmethod
-    def _from_public_model(cls, model, n_features):
-        if "variances" not in model:
-            return super()._from_public_model(model, n_features)
-        estimator = cls()
-        estimator.network_ = ConditionalGaussianBayesianNetwork(**model)
-        if len(estimator.network_.nodes) != n_features:
-            raise ValueError("the network is about other columns")
-        return estimator
 
     def _describe(self, min_cell_count, moments):
         """Say in the ledger which tables became known."""
@@ -507,30 +537,3 @@ class FederatedBayesianNetwork(DiscreteNetworkMixin, FederatedEstimator):
                 f"cells with fewer than {min_cell_count} rows of a party count as "
                 "empty there; tables that overlap may still tell what was left out"
             )
-
-
-def check_values(partition, names, declared, continuous):
-    """Say what is wrong with rows at hand; remote parties only refuse."""
-    if not isinstance(partition, HorizontalPartition):
-        return
-    for block in partition._blocks.values():
-        for v, (name, labels, column) in enumerate(zip(names, declared, block["X"].T)):
-            if v in continuous:
-                check_numbers(name, column)
-            elif labels is None:
-                check_found(name, {x for x in column.tolist() if not is_missing(x)})
-            else:
-                encode(column[:, None], [name], {name: labels})
-
-
-def check_numbers(name, column):
-    """Raise unless a continuous column holds finite numbers."""
-    try:
-        finite = np.isfinite(column.astype(np.float64)).all()
-    except (TypeError, ValueError):
-        finite = False
-    if not finite:
-        raise ValueError(
-            f"column {name!r} is said to be continuous and holds what is no finite "
-            "number"
-        )

@@ -21,6 +21,7 @@ from skprivbn.structure.rows._tables import (
     count_extended,
     one_hot,
 )
+from skprivbn.utils._progress import NO_PROGRESS
 
 __all__ = [
     "RowTablesParty",
@@ -358,13 +359,15 @@ def agree_on_states(federation):
     return states, int(round(total[0])), Scale.from_sums(total)
 
 
-def sum_tables(federation):
+def sum_tables(federation, progress=NO_PROGRESS):
     """Return a function that counts tables of all parties' rows, for a search.
 
     Parameters
     ----------
     federation : Federation
         After :func:`agree_on_states`.
+    progress : Progress
+        Told of every round.
 
     Returns
     -------
@@ -374,19 +377,22 @@ def sum_tables(federation):
 
     def count(requests):
         families = [[*base, v] for base, candidates in requests for v in candidates]
-        total = federation.secure_sum("tables", {"asked": _side_by_side(families)})
+        with progress.step():
+            total = federation.secure_sum("tables", {"asked": _side_by_side(families)})
         return np.rint(total).astype(np.int64)
 
     return count
 
 
-def sum_moments(federation):
+def sum_moments(federation, progress=NO_PROGRESS):
     """Return a function that sums moments of all parties' rows, for a search.
 
     Parameters
     ----------
     federation : Federation
         After :func:`agree_on_states`.
+    progress : Progress
+        Told of every round.
 
     Returns
     -------
@@ -395,7 +401,8 @@ def sum_moments(federation):
     """
 
     def count(asked):
-        return federation.secure_sum("moments", {"asked": _side_by_side(asked)})
+        with progress.step():
+            return federation.secure_sum("moments", {"asked": _side_by_side(asked)})
 
     return count
 

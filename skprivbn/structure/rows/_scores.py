@@ -49,7 +49,9 @@ class TableScores(LocalScores):
         if key not in self._known:
             table = self.tables([child, *parents], within)
             before = sum(v < child for v in parents)
-            self._known[key] = int(self._scores(table[np.newaxis], before + 1)[0])
+            noise = self.tables.variance([child, *parents])
+            found = self._scores(table[np.newaxis], before + 1, noise)
+            self._known[key] = int(found[0])
         return self._known[key]
 
     def removed(self, child, parents):
@@ -99,15 +101,22 @@ class TableScores(LocalScores):
         """
         child = family[0]
         axis, summed = (1 + sum(u < w for u in family) for w in (child, v))
-        smaller = tables.sum(axis=summed, dtype=np.int64)
-        return self._scores(tables, axis) - self._scores(smaller, axis - (v < child))
+        smaller = tables.sum(axis=summed, dtype=_wide(tables))
+        noise = self.tables.variance(family)
+        with_it = self._scores(tables, axis, noise)
+        noise *= tables.shape[summed]
+        return with_it - self._scores(smaller, axis - (v < child), noise)
 
-    def _scores(self, tables, axis):
-        """Score stacked tables of one shape; their child is at the given axis."""
+    def _scores(self, tables, axis, noise=0.0):
+        """Score stacked tables of one shape; their child is at the given axis.
+
+        Noise of some variance makes counts look more uneven than they are: what that
+        adds to a log-likelihood, to second order, is taken off.
+        """
         n_states = tables.shape[axis]
         n_before = int(np.prod(tables.shape[1:axis]))
         counts = tables.reshape(len(tables), n_before, n_states, -1)
-        totals = counts.sum(axis=2, dtype=None if counts.dtype.kind == "f" else int)
+        totals = counts.sum(axis=2, dtype=_wide(counts))
         n_configurations = totals[0].size
         if counts.dtype.kind != "f" and self.n_samples < _MAX_LOOKUP:
             terms = score_terms(
@@ -122,6 +131,12 @@ class TableScores(LocalScores):
         else:
             cells, rest, constant = self._direct(counts, totals, n_configurations)
         total = cells.sum(axis=(1, 2, 3)) + rest.sum(axis=(1, 2))
+        if noise > 0:
+            uneven = noise / np.maximum(counts, np.sqrt(noise))
+            more = noise * n_states
+            even = more / np.maximum(totals, np.sqrt(more))
+            bias = 0.5 * (uneven.sum(axis=(1, 2, 3)) - even.sum(axis=(1, 2)))
+            total = total - np.rint(bias * (1 << FRACTION_BITS)).astype(np.int64)
         return total + constant * n_configurations
 
     def _direct(self, counts, totals, n_configurations):
@@ -133,3 +148,8 @@ class TableScores(LocalScores):
         scale = 1 << FRACTION_BITS
         rounded = [np.rint(np.asarray(v) * scale) for v in (values, rest, constant)]
         return [part.astype(np.int64) for part in rounded]
+
+
+def _wide(counts):
+    """Return a type that sums of counts fit in."""
+    return counts.dtype if counts.dtype.kind == "f" else np.int64

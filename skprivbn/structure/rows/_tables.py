@@ -62,6 +62,10 @@ class AskedTables:
         n_cells = prod(self.n_states[v] for v in variables)
         return n_cells * np.array(self.n_states) <= self.max_cells
 
+    def variance(self, variables):
+        """Return the variance of the noise of every cell of a table: none."""
+        return 0.0
+
     def fetch(self, requests):
         """Count the tables of bases with each of some candidates.
 
