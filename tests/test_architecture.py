@@ -166,6 +166,19 @@ def test_only_the_engine_imports_its_side():
     assert not wrong
 
 
+def test_modules_import_neighbours_not_their_own_package():
+    """What is half imported depends on the order in which a package lists its files."""
+    wrong = [
+        f"{short(path)}: {names}"
+        for path in MODULES
+        if path.name != "__init__.py" and path.parent != PACKAGE
+        for module, names in imports(path)
+        if module == ".".join(path.parent.relative_to(ROOT).parts)
+        and not all((path.parent / f"{name}.py").exists() for name in names)
+    ]
+    assert not wrong
+
+
 def test_private_names_of_scikit_learn_stay_in_one_file():
     wrong = [
         f"{short(path)}: {module} {names}"

@@ -52,6 +52,9 @@ MAX_STATES = 256
 MAX_COUNTS = 1 << 22
 
 
+_MAX_OFFERS = 64
+
+
 @dataclass(frozen=True)
 class CollectiveTerms(ColumnsTerms):
     """What sites learn by themselves, and how the centre learns the links."""
@@ -76,6 +79,18 @@ class CollectiveTerms(ColumnsTerms):
         for values in (self.names, self.states, self.parents, self.ordering):
             if values is not None and len(values) != len(self.owners):
                 raise ValueError("names, states, parents: one for each column")
+
+    def rounds(self, n_parties):
+        """Return what the schedule allows: offers are halved, counts go by columns."""
+        if self.disclosure == "rows":
+            # no machine holds more rows than an offer can be halved times
+            return 2 + _MAX_OFFERS + 1
+        return 2 + 2 * self.most_counts
+
+    @property
+    def most_counts(self):
+        """Most times that tables are counted."""
+        return 100 * (1 + len(self.owners))
 
     def n_parameters(self, n_features):
         """Return none: tables are checked when it is known which they are."""
@@ -155,7 +170,7 @@ class CollectiveParty(ColumnsParty):
                     return
             yield "send_rows"
         else:
-            for _ in range(100 * (1 + len(self.terms.owners))):
+            for _ in range(self.terms.most_counts):
                 if (yield "own_counts", "share_counts") == "share_counts":
                     yield "open_counts"
 

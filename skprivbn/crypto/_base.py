@@ -188,8 +188,6 @@ class SumSession(ABC):
 
     #: what a reader of the messages sees; as of the backend
     kind: ClassVar[str] = "ciphertext"
-    #: whether this side can read sums that the coordinator cannot
-    holds_key: ClassVar[bool] = False
 
     def __init__(self, context: PartyContext, backend: "AdditiveBackend") -> None:
         self._name, self._roster = context.name, tuple(context.roster)

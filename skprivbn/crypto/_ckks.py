@@ -255,8 +255,6 @@ class CKKSBackend(KeyHolderBackend):
 class CKKSSession(SumSession):
     """One key holder's CKKS sums."""
 
-    holds_key = True
-
     def __init__(self, context, secret, backend):
         super().__init__(context, backend)
         self._parameters = backend._parameters()

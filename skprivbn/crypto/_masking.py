@@ -242,8 +242,6 @@ class MaskingSession(SumSession):
 class PartyMaskingSession(MaskingSession):
     """A party's side of sums that the coordinator cannot read."""
 
-    holds_key = True
-
     def __init__(self, context, backend):
         super().__init__(context, backend)
         self._cover_stream = self._group.stream("cover", self._binding)

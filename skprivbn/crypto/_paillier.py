@@ -151,8 +151,6 @@ class PaillierBackend(KeyHolderBackend):
 class PaillierSession(SumSession):
     """One key holder's Paillier sums."""
 
-    holds_key = True
-
     def __init__(self, context, secret, backend):
         super().__init__(context, backend)
         self._key_size = backend.key_size

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import hyp2f1
 
-from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._accountant import PrivacyAccountant
 from skprivbn.privacy._composition import PrivacyCost
 from skprivbn.privacy._exact_sampling import polya_sampler
 from skprivbn.privacy._mechanisms import (

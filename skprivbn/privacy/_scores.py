@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils import column_or_1d
 
-from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._accountant import check_accountant
+from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
 from skprivbn.privacy._mechanisms import CountMechanism
 from skprivbn.privacy._persons import cut_weights, number_persons
 from skprivbn.utils._sklearn import _num_samples, _safe_indexing

@@ -40,7 +40,7 @@ class PadsBackend(AdditiveBackend):
 class PadsSession(SumSession):
     """A party's side. Sums are verified by the base, whatever the backend."""
 
-    kind, holds_key = "masked", True
+    kind = "masked"
 
     def _pad(self, party, number, key, n_integers):
         stream = self._group.stream("pads", self._binding, party)
