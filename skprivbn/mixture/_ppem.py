@@ -109,7 +109,8 @@ default="kmeans"
         Parties with fewer rows cause a warning; local clusters and components that
         describe fewer rows are not told or stop the fit.
     backend : str or AdditiveBackend, default="ckks"
-        How sums are hidden: ``"ckks"``, ``"paillier"`` (parties know the sums),
+        How sums are hidden: ``"ckks"``, ``"paillier"``, ``"party-masking"`` (parties
+        know the sums; the last is the fastest, and withstands larger coalitions),
         ``"masking"`` (the coordinator knows them, too), ``"plaintext"``.
     epsilon : float, default=None
         Privacy budget of the fit, spread evenly over `max_iter` iterations, all of

@@ -37,7 +37,7 @@ __all__ = ["Dataset", "SiteFile"]
 #: how the values of a column are given
 _KINDS = ("float", "int", "key")
 #: backends of this package that hide sums; a site never accepts plaintext
-_BACKENDS = ("ckks", "masking", "paillier")
+_BACKENDS = ("ckks", "masking", "paillier", "party-masking")
 #: how a site file names what another distribution than this one announces
 _FROM = re.compile(r"(?P<name>\w+) from (?P<distribution>[\w.-]+)==(?P<version>\S+)")
 _FINGERPRINT = re.compile(r"([0-9a-f]{64})?")
