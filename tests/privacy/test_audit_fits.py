@@ -1,4 +1,7 @@
-"""Attacks on whole fits: what stands beside the noise, persons, colluders, searches."""
+"""Attacks on whole fits: what stands beside the noise, persons, colluders, searches.
+
+With ``pytest -s`` they print what was proved.
+"""
 
 import numpy as np
 import pytest
@@ -159,9 +162,15 @@ def without_colluders(monkeypatch, n_colluders, n_parties=3):
 
 
 @pytest.mark.parametrize(
-    "n_colluders, min_honest, is_safe", [(1, 2, True), (2, 1, True), (2, 3, False)]
+    "name, n_colluders, min_honest, is_safe",
+    [
+        ("scaler", 1, 2, True),
+        ("scaler", 2, 1, True),
+        ("chain", 1, 2, True),
+        # the twin: fewer honest parties than the noise was made for
+        ("chain", 2, 3, False),
+    ],
 )
-@pytest.mark.parametrize("name", ["scaler", "chain"])
 def test_colluders_know_their_shares(
     name, n_colluders, min_honest, is_safe, monkeypatch
 ):
