@@ -128,7 +128,10 @@ class DAGDisplay:
                 raise ValueError("truth must have the same nodes as the network")
             order = [truth.nodes.index(node) for node in network.nodes]
             truth = truth.adjacency_matrix[np.ix_(order, order)]
-        adjacency = getattr(network, "weights", network.adjacency_matrix)
+        # a mixed network has weights by configuration, none of an edge
+        weights = getattr(network, "weights", None)
+        has_weights = isinstance(weights, np.ndarray)
+        adjacency = weights if has_weights else network.adjacency_matrix
         display = cls(network.nodes, adjacency, truth=truth, owners=owners)
         return display.plot(ax=ax)
 

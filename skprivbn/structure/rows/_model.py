@@ -1,5 +1,6 @@
 """What a learnt network, discrete or mixed, is to sites that apply it."""
 
+from skprivbn.base import RowsMixin
 from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
@@ -11,6 +12,10 @@ __all__ = ["RowNetworkMixin"]
 
 class RowNetworkMixin(DiscreteNetworkMixin):
     """Likelihood, completion and sampling through the fitted `network_`."""
+
+    def _add_scores(self, X, sample_weight=None, **beside):
+        # what is learnt from rows is scored on rows, not on columns of parties
+        return RowsMixin._add_scores(self, X, sample_weight, **beside)
 
     def _public_model(self):
         if isinstance(self.network_, BayesianNetwork):

@@ -7,6 +7,7 @@ import pytest
 from skprivbn.bayesian_network import ConditionalGaussianBayesianNetwork
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation
+from skprivbn.inspection import DAGDisplay
 from skprivbn.structure import FederatedBayesianNetwork
 from skprivbn.structure.rows._protocol import (
     RowTablesParty,
@@ -101,6 +102,7 @@ def test_what_a_mixed_model_answers(X):
         "products of continuous columns for every configuration of: all rows" in known
     )
     assert len(model.to_networkx()) == 6
+    DAGDisplay.from_estimator(model)
 
 
 def test_columns_far_from_zero_lose_no_digits(X):
