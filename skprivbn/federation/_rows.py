@@ -218,13 +218,13 @@ def map_rows(
     return function(np.asarray(X))
 
 
-def paired_blocks(X: ArrayLike | RowSource, values: ArrayLike | RowSource) -> Iterator:
+def paired_blocks(X: ArrayLike | RowSource, values: np.ndarray | RowSource) -> Iterator:
     """Return blocks of rows, each with the values that go with them.
 
     Parameters
     ----------
     X : array-like of shape (n_rows, n_columns) or RowSource
-    values : array-like of shape (n_rows, ...) or RowSource
+    values : ndarray of shape (n_rows, ...) or RowSource
         A source must have the same blocks.
 
     Yields
