@@ -21,15 +21,25 @@ dataset; nothing about them is read off the data::
     patient = "key"
 """
 
-import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._announced import BACKENDS, OURS, PROTOCOLS, announced
+from skprivbn.federation._announced import BACKENDS, PROTOCOLS
 from skprivbn.federation._rows import RowSource
+from skprivbn.federation.site._entries import (
+    check_count,
+    check_keys,
+    find_announced,
+    read_approve,
+    read_peers,
+    read_presets,
+    read_researchers,
+    read_share,
+    read_version,
+)
 from skprivbn.federation.site._sources import Table, find_table
 
 __all__ = ["Dataset", "SiteFile"]
@@ -38,9 +48,6 @@ __all__ = ["Dataset", "SiteFile"]
 _KINDS = ("float", "int", "key")
 #: backends of this package that hide sums; a site never accepts plaintext
 _BACKENDS = ("ckks", "masking", "paillier", "party-masking")
-#: how a site file names what another distribution than this one announces
-_FROM = re.compile(r"(?P<name>\w+) from (?P<distribution>[\w.-]+)==(?P<version>\S+)")
-_FINGERPRINT = re.compile(r"([0-9a-f]{64})?")
 
 _SITE_KEYS = {"min_parties", "peers", "audit_log", "results", "datasets"}
 _DATASET_KEYS = {
@@ -259,9 +266,9 @@ class SiteFile:
                 content = tomllib.load(handle)
             except tomllib.TOMLDecodeError as error:
                 raise PartitionError(f"{path} is not valid TOML: {error}") from None
-        _check_keys(content, _SITE_KEYS, {"datasets", "peers"}, path)
+        check_keys(content, _SITE_KEYS, {"datasets", "peers"}, path)
         min_parties = content.get("min_parties", 3)
-        _check_count(min_parties, "min_parties", 1)
+        check_count(min_parties, "min_parties", 1)
         datasets = content["datasets"]
         if not isinstance(datasets, dict) or not datasets:
             raise PartitionError(f"{path}: datasets must be tables [datasets.name]")
@@ -272,37 +279,16 @@ class SiteFile:
         results = content.get("results")
         return cls(
             min_parties,
-            _peers(content["peers"], path),
+            read_peers(content["peers"], path),
             path.parent / content.get("audit_log", "skprivbn_audit.jsonl"),
             None if results is None else path.parent / results,
             datasets,
         )
 
 
-def _peers(entry, where):
-    """Return the fingerprint, or None, of every peer that a site file names."""
-    if isinstance(entry, list):
-        entry = dict.fromkeys(map(str, entry), "")
-    if not isinstance(entry, dict) or not all(
-        isinstance(p, str) for p in entry.values()
-    ):
-        raise PartitionError(
-            f"{where}: peers must be a list of names of sites, or a table of names and "
-            f"SHA-256 fingerprints of their certificates, got {entry!r}"
-        )
-    prints = {name: text.replace(":", "").lower() for name, text in entry.items()}
-    wrong = [name for name, text in prints.items() if not _FINGERPRINT.fullmatch(text)]
-    if wrong:
-        raise PartitionError(
-            f"{where}: peers {wrong} need SHA-256 fingerprints of 64 hexadecimal "
-            "digits, or none at all"
-        )
-    return {name: text or None for name, text in prints.items()}
-
-
 def _dataset(name, entry, folder):
     where = f"dataset {name!r}"
-    _check_keys(entry, _DATASET_KEYS, {"columns", "estimators"}, where)
+    check_keys(entry, _DATASET_KEYS, {"columns", "estimators"}, where)
     columns = entry["columns"]
     if not isinstance(columns, dict) or not columns:
         raise PartitionError(
@@ -316,9 +302,9 @@ def _dataset(name, entry, folder):
                 f"{where}: column {column!r} must be one of {list(_KINDS)} or a list "
                 f"of different categories, got {kind!r}"
             )
-    estimators = _find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
+    estimators = find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
     chosen = entry.get("backends", _BACKENDS)
-    backends = _find_announced(chosen, BACKENDS, "backends", where)
+    backends = find_announced(chosen, BACKENDS, "backends", where)
     if "plaintext" in backends:
         raise PartitionError(f"{where}: backends must hide sums, 'plaintext' does not")
     for key, least in [
@@ -327,10 +313,10 @@ def _dataset(name, entry, folder):
         ("max_exact_fits", 0),
         ("max_rounds", 1),
     ]:
-        _check_count(entry.get(key, least), f"{where}: {key}", least)
+        check_count(entry.get(key, least), f"{where}: {key}", least)
     budget = entry.get("budget")
     if budget is not None:
-        _check_keys(budget, {"epsilon", "delta"}, {"epsilon"}, f"{where}: budget")
+        check_keys(budget, {"epsilon", "delta"}, {"epsilon"}, f"{where}: budget")
         budget = budget["epsilon"], budget.get("delta", 0.0)
         for key, value in zip(("epsilon", "delta"), budget):
             if type(value) not in (int, float):
@@ -363,92 +349,13 @@ def _dataset(name, entry, folder):
         budget=budget,
         individual=individual,
         allow_rows=allow_rows,
-        presets=_presets(entry, backends, where),
+        presets=read_presets(entry, backends, where),
         min_cell_count=entry.get("min_cell_count", 5),
-        max_parameters_per_row=_share(entry, where),
-        version=_version(entry, where),
-        researchers=_researchers(entry, where),
-        approve=_approve(entry, where),
+        max_parameters_per_row=read_share(entry, where),
+        version=read_version(entry, where),
+        researchers=read_researchers(entry, where),
+        approve=read_approve(entry, where),
     )
-
-
-def _presets(entry, backends, where):
-    presets = entry.get("presets", {})
-    _check_keys(presets, set(backends), set(), f"{where}: presets")
-    for name, chosen in presets.items():
-        if not isinstance(chosen, list) or not all(isinstance(c, str) for c in chosen):
-            raise PartitionError(
-                f"{where}: presets of {name!r} must be a list of names, got {chosen!r}"
-            )
-    return presets
-
-
-def _researchers(entry, where):
-    names = entry.get("researchers")
-    if names is not None and not (
-        isinstance(names, list) and all(isinstance(n, str) for n in names)
-    ):
-        raise PartitionError(
-            f"{where}: researchers must be a list of names in certificates, got "
-            f"{names!r}"
-        )
-    return None if names is None else tuple(names)
-
-
-def _approve(entry, where):
-    approve = entry.get("approve", "always")
-    if approve not in ("always", "ask"):
-        raise PartitionError(
-            f'{where}: approve must be "always" or "ask", got {approve!r}'
-        )
-    return approve
-
-
-def _share(entry, where):
-    share = entry.get("max_parameters_per_row", 1 / 3)
-    if type(share) not in (int, float) or not share > 0:
-        raise PartitionError(
-            f"{where}: max_parameters_per_row must be a positive number, got {share!r}"
-        )
-    return float(share)
-
-
-def _version(entry, where):
-    version = entry.get("version", "1")
-    if not isinstance(version, str) or not re.fullmatch(r"[\w-]+", version):
-        raise PartitionError(
-            f"{where}: version must be text of letters, digits, - and _, such as "
-            f'"2026-11", got {version!r}'
-        )
-    return version
-
-
-def _find_announced(names, group, what, where):
-    """Return what a site file names, if it is installed here as the file says."""
-    if not isinstance(names, list | tuple) or not all(
-        isinstance(n, str) for n in names
-    ):
-        raise PartitionError(f"{where}: {what} must be a list of names, got {names!r}")
-    found = {}
-    for text in names:
-        other = _FROM.fullmatch(text)
-        name = other["name"] if other else text
-        known = announced(group, other["distribution"] if other else OURS)
-        if name not in known:
-            raise PartitionError(
-                f"{where}: no such {what}: {text!r}; installed here are "
-                f"{sorted(known)}. What another distribution announces is named "
-                "'Name from distribution==version'"
-            )
-        if other and known[name].version != other["version"]:
-            raise PartitionError(
-                f"{where}: {text!r} is not what is installed here, which is version "
-                f"{known[name].version}"
-            )
-        if name in found:
-            raise PartitionError(f"{where}: {what} has {name!r} twice")
-        found[name] = known[name]
-    return found
 
 
 def _check_budgets(datasets):
@@ -461,22 +368,3 @@ def _check_budgets(datasets):
                 f"datasets {other.name!r} and {dataset.name!r} are the same file, "
                 f"{dataset.source}: give both the same budget, which they share"
             )
-
-
-def _check_keys(table, known, needed, where):
-    if not isinstance(table, dict):
-        raise PartitionError(f"{where}: expected a table, got {table!r}")
-    unknown, missing = sorted(set(table) - known), sorted(needed - set(table))
-    if unknown or missing:
-        raise PartitionError(
-            f"{where}: "
-            + "; ".join(
-                [f"unknown entries {unknown}"] * bool(unknown)
-                + [f"missing entries {missing}"] * bool(missing)
-            )
-        )
-
-
-def _check_count(value, what, least):
-    if type(value) is not int or value < least:
-        raise PartitionError(f"{what} must be an integer >= {least}, got {value!r}")

@@ -147,6 +147,7 @@ class Snapshots:
             if content["fingerprint"] == fingerprint:
                 return content, False
         sketch = _read(lambda: RowSketch.of(self._dataset.blocks(), state["key"]))
+        # more groups than rows cannot differ, nor be told apart if nearly all do
         least = min(self._dataset.min_rows, N_GROUPS // 4)
         for content in state["contents"]:
             changed = sketch.changed_rows(RowSketch.from_json(content["sketch"]))
