@@ -57,8 +57,10 @@ def public_states(states, nodes, partition, bins):
     """
     if states is not None and not isinstance(states, Mapping):
         return check_domain(states, bins, nodes)
-    given, declared = dict(states or {}), partition.categories
+    given = dict(states or {})
     rest = [node for node in nodes if node not in bins and node not in given]
+    # parties that differ about a column matter only where nothing is given
+    declared = partition.categories if rest else {}
     unknown = [node for node in rest if node not in declared]
     is_remote = isinstance(partition, RemoteRows)
     if unknown and is_remote:
