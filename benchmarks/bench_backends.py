@@ -213,7 +213,7 @@ def measure_whole(backend, n_parties, length, seconds):
             start = time.process_time()
             run_sum(federation)
             times.append(time.process_time() - start)
-    return np.median(times), sizes
+    return min(times), sizes
 
 
 @contextmanager

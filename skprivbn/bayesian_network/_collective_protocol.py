@@ -185,6 +185,7 @@ class CollectiveParty(ColumnsParty):
         "columns with its counts",
         kind="plaintext aggregate",
         hears="its own network as learnt so far, if there is one",
+        answers={"n_samples": int, "states": list, "parents": list, "counts": list},
     )
     def learn_local(self, model):
         """Learn the network of the own columns, or count new rows for a given one."""
@@ -253,7 +254,10 @@ class CollectiveParty(ColumnsParty):
             self.ranks[purpose] = priorities(self.keys, seed)
         return self.ranks[purpose]
 
-    @operation(tells="which of its rows are among its least likely ones")
+    @operation(
+        tells="which of its rows are among its least likely ones",
+        answers={"chosen": np.ndarray},
+    )
     def offer(self, n_rows):
         """Mark rows that the own network does not explain well."""
         n_std = self.terms.n_std
@@ -291,6 +295,7 @@ class CollectiveParty(ColumnsParty):
         tells="counts of some of its own columns",
         kind="plaintext aggregate",
         hears="which columns to count together",
+        answers={"counts": list},
     )
     def own_counts(self, tables):
         """Count own columns."""
@@ -362,7 +367,7 @@ class CollectiveParty(ColumnsParty):
         counts = counts.reshape([n_states[v] for v in axes])
         return counts.transpose([axes.index(v) for v in variables])
 
-    @operation(tells="shares of counts", kind="share")
+    @operation(tells="shares of counts", kind="share", answers={"shares": list})
     def open_counts(self):
         """Hand the shares over: the centre adds those of all holders."""
         return {"shares": [share.copy() for share in self.shares]}

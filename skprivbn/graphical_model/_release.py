@@ -270,6 +270,7 @@ class CountingParty(Party):
         kind="noisy release",
         hears="the encrypted sum of all tables",
         hears_kind="ciphertext",
+        answers={"tables": np.ndarray},
     )
     def release(self, total):
         """Decrypt, and round: full-precision decryptions could betray the key."""

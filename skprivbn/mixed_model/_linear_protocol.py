@@ -92,7 +92,10 @@ class LinearParty(SurveyParty):
             Columns(root * design.mixed(X), root * R, numbers, blocks),
         )
 
-    @operation(tells="whether there are closed clusters, so that theta is searched for")
+    @operation(
+        tells="whether there are closed clusters, so that theta is searched for",
+        answers={"go_on": bool},
+    )
     def solve(self, total):
         # what ciphertexts tell is not known to more digits than these
         self.digits = 2.0**-40 if isinstance(total, np.ndarray) else 2.0**-20
@@ -120,7 +123,7 @@ class LinearParty(SurveyParty):
         values = [self._absorb(own, point) for point in stencil(self.theta.theta)]
         return self.hide(np.array(values) * self.unit)
 
-    @operation(tells="whether to go on")
+    @operation(tells="whether to go on", answers={"go_on": bool})
     def search(self, total):
         n_points = len(stencil(self.theta.theta))
         closed = self.reveal(total).reshape(n_points, -1) / self.unit

@@ -159,7 +159,7 @@ class GLMMParty(SurveyParty):
         shape = Shape(random, layout.blocks(), np.array(numbers).T)
         return LaplaceIntegral(self.data, shape, opened, own, self.leader)
 
-    @operation(tells="whether to go on")
+    @operation(tells="whether to go on", answers={"go_on": bool})
     def improve(self, total):
         self._improve(total)
         self.regressing = not self.converged and self.n_regressions < MAX_REGRESSIONS
@@ -259,7 +259,7 @@ class GLMMParty(SurveyParty):
         moments = [mean[told].sum(), (variance + mean**2)[told].sum()]
         return np.concatenate([gradient, upper(information), moments])
 
-    @operation(tells="whether to go on")
+    @operation(tells="whether to go on", answers={"go_on": bool})
     def update(self, total):
         self._update(total)
         self.iterating = not self.converged and self.n_iter < self.terms.max_iter

@@ -327,7 +327,11 @@ class PrivateEMParty(Party):
     def _reveal_noisy(self, total):
         return np.rint(self.reveal(total) / INTEGER_UNIT) / self.grid
 
-    @operation(tells="the mixture made of the noisy sums", kind="noisy release")
+    @operation(
+        tells="the mixture made of the noisy sums",
+        kind="noisy release",
+        answers={"weights": np.ndarray, "means": np.ndarray, "covariances": np.ndarray},
+    )
     def hand_over(self):
         mixture = self.mixture
         return {

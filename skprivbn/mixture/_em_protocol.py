@@ -141,7 +141,7 @@ class EMParty(StartParty):
     def _log_likelihood_unit(self):
         return _LOG_LIKELIHOOD_UNIT / self.rows.shape[1]
 
-    @operation(tells="whether to go on")
+    @operation(tells="whether to go on", answers={"status": str})
     def update(self, total):
         run, terms = self.run, self.terms
         vector = self.reveal(total) / self.unit

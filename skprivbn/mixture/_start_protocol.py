@@ -227,7 +227,10 @@ class StartParty(Party):
         )
         return centroids, sizes * step
 
-    @operation(tells="whether the parties' centres are enough to start from")
+    @operation(
+        tells="whether the parties' centres are enough to start from",
+        answers={"status": str},
+    )
     def assign(self):
         if self.centres is None:
             return {"status": TOO_FEW_CENTROIDS}
@@ -267,7 +270,7 @@ class StartParty(Party):
             raise PartyRefusal("refused")
         return self.hide(sums * self.unit)
 
-    @operation(tells="whether the centres still move")
+    @operation(tells="whether the centres still move", answers={"status": str})
     def move_centres(self, total):
         sums = self.reveal(total) / self.unit
         old = self.centres
@@ -323,7 +326,9 @@ class StartParty(Party):
         shares = self.next_responsibilities()
         return self.hide(sum_over_rows(shares, lambda block: block.sum(axis=0)))
 
-    @operation(tells="whether every component describes enough rows")
+    @operation(
+        tells="whether every component describes enough rows", answers={"status": str}
+    )
     def check_sizes(self, total):
         """Look before anything is told that the coordinator could read."""
         small = self._too_small(self.reveal(total)) and self._shows_no_rows
@@ -354,7 +359,7 @@ class StartParty(Party):
         vector = sum_moments(self.rows, self.responsibilities, self.frame)
         return self.hide(vector * self.unit)
 
-    @operation(tells="whether EM can start")
+    @operation(tells="whether EM can start", answers={"status": str})
     def begin(self, total):
         counts, means, covariances = self._maximise(total)
         if self._too_small(counts) and self._shows_no_rows:

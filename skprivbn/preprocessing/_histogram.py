@@ -239,7 +239,11 @@ class CountingParty(Party):
         self.search.narrow(self.reveal(total))
         return self.hide(sum_over_rows(self.ordered, self.search.count))
 
-    @operation(tells="the quantiles of all rows", kind="plaintext aggregate")
+    @operation(
+        tells="the quantiles of all rows",
+        kind="plaintext aggregate",
+        answers={"quantiles": np.ndarray},
+    )
     def release(self, total):
         """Tell what was found, where enough rows are between."""
         counts = self.reveal(total)

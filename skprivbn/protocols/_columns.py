@@ -180,7 +180,7 @@ class SharedScoreParty(ColumnsParty):
         yield "share_score"
         yield "score"
 
-    @operation(tells="its number of records")
+    @operation(tells="its number of records", answers={"n_records": int})
     def n_records(self):
         """Tell how many records are left after aligning."""
         return {"n_records": self.count_records()}

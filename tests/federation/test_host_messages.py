@@ -11,6 +11,7 @@ from skprivbn.crypto._base import _checksum
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import InProcessFederation, PartyRefusal, _host, decode, encode
 from skprivbn.federation._wire import MAX_VALUES
+from skprivbn.mixture import PPEMGaussianMixture
 from tests.federation.protocol import MeanParty, MeanTerms
 from tests.federation.test_federation_recovery import BLOCKS, LosableParty, total_of
 from tests.federation.test_host import ask, host, join, request, started
@@ -224,3 +225,29 @@ def test_honest_hosts_keep_their_limits_small():
     limits = started()["a"]._limits
     assert max(limits.values()) < 100_000
     assert MeanTerms().message_bytes("fail", 2, 2) < 100_000
+
+
+@pytest.mark.parametrize(
+    "operation, answer",
+    [
+        ("assign", {"status": 3}),
+        ("assign", {}),
+        ("begin", {"status": None}),
+        ("update", {"status": "go on", "more": 1}),
+    ],
+)
+def test_estimators_name_the_party_that_answers_garbage(operation, answer, monkeypatch):
+    honest = InProcessFederation._exchange
+
+    def spoil(self, requests, timeout):
+        replies = honest(self, requests, timeout)
+        if decode(requests.get("b", encode({})))["operation"] == operation:
+            replies["b"] = encode({"ok": True, "payload": answer})
+        return replies
+
+    monkeypatch.setattr(InProcessFederation, "_exchange", spoil)
+    X = np.vstack([block["X"] for block in BLOCKS.values()] * 3)
+    party = np.resize(list("abc"), len(X))
+    mixture = PPEMGaussianMixture(2, backend="masking", random_state=0, min_rows=2)
+    with pytest.raises(PartyError, match="party 'b'"):
+        mixture.fit(X, party=party)

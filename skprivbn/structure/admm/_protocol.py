@@ -252,7 +252,11 @@ class ADMMParty(Party):
         self.local = self.problem.solve(self.state.consensus, self.dual, self.rho2)
         return self.hide(self._proposal())
 
-    @operation(tells="whether to go on", hears="a ciphertext of the round's sum")
+    @operation(
+        tells="whether to go on",
+        hears="a ciphertext of the round's sum",
+        answers={"go_on": bool},
+    )
     def update(self, total):
         """Problem (3), solved by every key holder alike."""
         self.go_on = self.state.update(self.reveal(total))
@@ -273,6 +277,7 @@ class ADMMParty(Party):
         tells="the consensus, after how many rounds, and whether parties agree",
         hears="the exact sum of the last round",
         hears_kind="plaintext aggregate",
+        answers={"consensus": np.ndarray, "n_iter": int, "converged": bool},
     )
     def finish(self, total):
         """Problem (3) for the exact sum: no decryption leaves the key holders."""

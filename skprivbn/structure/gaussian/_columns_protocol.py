@@ -79,6 +79,12 @@ class ColumnMomentsParty(ColumnsParty):
     @operation(
         tells="number of records, and means and covariance of its own columns",
         kind="plaintext aggregate",
+        answers={
+            "n_rows": int,
+            "mean": np.ndarray,
+            "scale": np.ndarray,
+            "correlation": np.ndarray,
+        },
     )
     def summary(self):
         """What it can compute alone, and what the result tells anyway."""
@@ -123,7 +129,11 @@ class ColumnMomentsParty(ColumnsParty):
             total += (summed * weights).sum(axis=1, dtype=np.uint64)
         return total
 
-    @operation(tells="its shares of cross-products between columns", kind="share")
+    @operation(
+        tells="its shares of cross-products between columns",
+        kind="share",
+        answers={"shares": list},
+    )
     def shares(self):
         """Hand over the shares; only both together tell something."""
         return {

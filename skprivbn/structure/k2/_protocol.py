@@ -193,7 +193,14 @@ class K2Party(ColumnsParty):
 
     @operation(
         tells="the network, as all parties know it: number of records, labels, parents "
-        "and counts; and its number of hash calls"
+        "and counts; and its number of hash calls",
+        answers={
+            "n_samples": int,
+            "states": list,
+            "n_hash_calls": int,
+            "parents": list,
+            "counts": list,
+        },
     )
     def release(self):
         """Hand the result over; it is the same at every party."""
