@@ -7,7 +7,7 @@ send is refused.
 
 import secrets
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from inspect import getmembers
 from math import inf
@@ -84,7 +84,7 @@ class Operation:
     kind: str = "public"
     hears: str = ""
     hears_kind: str = "public"
-    answers: dict[str, type] | None = None
+    answers: dict[str, type] | None = field(default=None, hash=False)
     peers: str = ""
     peers_kind: str = "share"
     exact: bool = False
