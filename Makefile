@@ -24,7 +24,7 @@ help:
 	@echo "Times are those of two idle cores, after a minute or two of installing on first use."
 	@echo "make demo       headline estimators on shipped data, as demo/index.html (20 seconds)"
 	@echo "make demo-federation  three hospitals on this machine, on NVIDIA FLARE (half a minute)"
-	@echo "make test       lint, doctests and tests (minutes)"
+	@echo "make test       lint, doctests and tests (eight minutes)"
 	@echo "make test-slow  the tests that take longer than CI allows"
 	@echo "make test-browser  pages in headless Chromium, if installed (two minutes)"
 	@echo "make fuzz       random inputs, for minutes; make test has seconds of it"

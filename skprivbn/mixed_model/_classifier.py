@@ -256,7 +256,10 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
                 f"y has {n_classes} class{'es' if n_classes != 1 else ''}, "
                 f"{survey.classes[:5]}: {type(self).__name__} needs two"
             )
+
+    def _keep(self, estimates, survey, *others):
         self.classes_ = np.asarray(survey.classes)
+        super()._keep(estimates, survey, *others)
 
     def _keep_fixed(self, fixed, errors):
         self.intercept_, self.coef_ = fixed[:1], fixed[None, 1:]

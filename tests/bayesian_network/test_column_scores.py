@@ -75,7 +75,7 @@ def test_only_the_sum_and_the_number_of_records_become_known(learner, monkeypatc
         ("score", "masked"),
     }
     (shares,) = [replies for operation, replies in seen if operation == "score"]
-    assert {reply["vector"]["length"] for reply in shares.values()} == {4}
+    assert {reply.length for reply in shares.values()} == {4}
 
 
 def test_shares_of_columns_of_one_party_alone_are_random_too(monkeypatch):

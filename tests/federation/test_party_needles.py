@@ -21,7 +21,6 @@ from skprivbn.federation import (
 )
 from skprivbn.federation.site._rules import find_noise
 from skprivbn.mixed_model import PrivateGLMM
-from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._protocol import GLMMParty
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixture._dp_protocol import (
@@ -112,7 +111,7 @@ def test_attack_a_cluster_that_only_seems_to_be_shared():
         block["cluster"] = np.array(["common"] * 3 + [f"only {name}"] * 3)
     model = PrivateGLMM(min_rows=3)
     model.n_features_in_ = 2
-    terms = model._make_terms(["cluster"], family_of("binomial"), "classes")
+    terms = model._make_terms(["cluster"])
     with InProcessFederation(blocks, GLMMParty, terms, "masking") as federation:
         survey = take_survey(federation, 2)
         for host in federation._hosts.values():

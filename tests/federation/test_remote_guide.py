@@ -115,7 +115,7 @@ def federation(tmp_path_factory):
 
 def test_the_table_lists_all_estimators_of_sites():
     names = {type(estimator).__name__ for estimator, *_ in CASES}
-    assert TABLE.keys() == announced(PROTOCOLS).keys() == names
+    assert TABLE.keys() == announced(PROTOCOLS).keys() - {"describe"} == names
 
 
 @pytest.mark.parametrize("kind", ["rows", "columns"])

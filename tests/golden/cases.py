@@ -303,6 +303,16 @@ def add_graphs_from_rows():
     )
     add("structure", "FederatedDynotears", "two lags", SERIES, n_lags=2, max_iter=30)
     add("structure", "Notears", "pooled", Data(SEM.rows), ["predict", "score"])
+    for method in ("hill_climbing", "ges", "k2"):
+        add(
+            "structure",
+            "FederatedBayesianNetwork",
+            method,
+            TABLE,
+            asked,
+            method=method,
+            criterion="bdeu",
+        )
     add("structure", "VotingStructureLearner", "vote", SEM, asked)
     add("structure", "VotingStructureLearner", "acyclic", SEM, asked, acyclic=True)
 

@@ -115,6 +115,7 @@ def party():
     holder.terms = terms_for()
     holder.budget, holder.n_told = holder.terms.budget, 0
     holder.rows = rows_of(100), None, None
+    holder.block = {"X": holder.rows[0]}
     holder.hide_noisy = lambda counts: counts
     return holder
 

@@ -260,7 +260,7 @@ def test_bad_rows_are_named(three_blobs):
     with pytest.raises(ValueError, match="n_components = 9, n_samples = 8"):
         masked(9).fit(X[:8], party=party[:8])
     with pytest.raises(ValueError, match="'b' has no rows"):
-        HorizontalPartition({"a": X, "b": X[:0]})
+        masked().fit(HorizontalPartition({"a": X, "b": X[:0]}))
     with pytest.raises(PartitionError, match="pool"):
         masked().fit(X, party=party).predict(HorizontalPartition({"a": X}))
 

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from skprivbn.bayesian_network import CollectiveBayesianNetwork
-from skprivbn.bayesian_network._collective_protocol import CollectiveParty
+from skprivbn.bayesian_network._collective_protocol import (
+    CollectiveParty,
+    CollectiveTerms,
+)
 from skprivbn.crypto import CKKSBackend, MaskingBackend, PaillierBackend
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation import PartyHost
@@ -248,6 +251,10 @@ def test_a_filter_that_leaves_one_patient(bits, monkeypatch):
     model = {"parents": parents, "counts": [n_zero] * len(BITS), "cut": -14.0}
     n_left = np.sum(codes[:, :-1].sum(axis=1) <= 0)
     assert n_left < 10
+    assert code_of(ask_local, open_it(), **model) == "refused"
+    monkeypatch.setattr(CollectiveTerms, "shows_rows", lambda self: True)
+    assert code_of(ask_local, open_it(), **model) == "not-allowed"
+    monkeypatch.setattr("skprivbn.federation.site._rules.RULES", ())
     assert code_of(ask_local, open_it(), **model) == "too-few-rows"
     monkeypatch.setattr(CollectiveParty, "check_table", lambda self, n, m: None)
     assert ask_local(open_it(), **model)[0].sum() < 10
