@@ -129,9 +129,9 @@ class DAGDisplay:
             order = [truth.nodes.index(node) for node in network.nodes]
             truth = truth.adjacency_matrix[np.ix_(order, order)]
         # a mixed network has weights by configuration, none of an edge
-        weights = getattr(network, "weights", None)
-        has_weights = isinstance(weights, np.ndarray)
-        adjacency = weights if has_weights else network.adjacency_matrix
+        adjacency = getattr(network, "weights", None)
+        if not isinstance(adjacency, np.ndarray):
+            adjacency = network.adjacency_matrix
         display = cls(network.nodes, adjacency, truth=truth, owners=owners)
         return display.plot(ax=ax)
 

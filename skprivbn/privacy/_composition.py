@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -205,14 +206,14 @@ def composed_cost(costs: Sequence[PrivacyCost], delta: float) -> PrivacyCost:
         return best
     from dp_accounting.pld import common, privacy_loss_distribution
 
-    composed = None
-    for (epsilon, own_delta), times in Counter(
-        (spend.epsilon, spend.delta) for spend in spends
-    ).items():
-        worst = privacy_loss_distribution.from_privacy_parameters(
+    counted = Counter((spend.epsilon, spend.delta) for spend in spends)
+    worst = [
+        privacy_loss_distribution.from_privacy_parameters(
             common.DifferentialPrivacyParameters(epsilon, own_delta),
             value_discretization_interval=1e-3,
         ).self_compose(times)
-        composed = worst if composed is None else composed.compose(worst)
+        for (epsilon, own_delta), times in counted.items()
+    ]
+    composed = reduce(lambda one, other: one.compose(other), worst)
     epsilon = float(composed.get_epsilon_for_delta(delta))
     return min(best, PrivacyCost(epsilon, delta), key=lambda cost: cost.epsilon)

@@ -89,7 +89,8 @@ class FlareFederation:
         self._session = session
         self.job_id, self.dataset, self.sites = job_id, dataset, tuple(sites)
         self.timeout, self.purpose = timeout, purpose
-        self._researcher, self.approved_within = researcher, approved_within
+        self._researcher: Any = researcher
+        self.approved_within = approved_within
         self.datasets: list[str] = []
         self._schemas, self._limits, self._rules = {}, {}, {}
         self._is_dry = False
