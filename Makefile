@@ -29,7 +29,7 @@ help:
 	@echo "make test-browser  pages in headless Chromium, if installed (two minutes)"
 	@echo "make fuzz       random inputs, for minutes; make test has seconds of it"
 	@echo "make soak       hundreds of fits with failing parties: does anything pile up?"
-	@echo "make doc        user guide, gallery and API reference, in doc/_build/html (two minutes)"
+	@echo "make doc        user guide, gallery and API reference, in doc/_build/html (three minutes)"
 	@echo "make bench      compare with peers and write benchmarks/REPORT.md"
 	@echo "make lint       check style, types and known weaknesses; make format repairs style"
 	@echo "make audit      known vulnerabilities of installed packages; needs the internet"
@@ -90,7 +90,7 @@ bench: $(VENV)/bench/installed
 	for script in benchmarks/bench_*.py; do $(call BIN,bench)/python $$script || exit 1; done
 	$(call BIN,bench)/python benchmarks/report.py
 
-check-package: $(VENV)/package/installed
+check-package: $(VENV)/package/installed demo-federation
 	$(call BIN,package)/python .ci/check_package.py
 	$(call BIN,package)/python benchmarks/headline.py
 
