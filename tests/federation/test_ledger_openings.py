@@ -13,6 +13,8 @@ from tests.golden.recording import current_name
 
 #: one of every protocol and kind of start; K2 and oblivious transfers take seconds
 FITS = [
+    "FederatedBayesianNetwork: hill_climbing",
+    "FederatedBayesianNetwork: k2",
     "PPEMGaussianMixture: full",
     "PPEMGaussianMixture: start k-means++",
     "PPEMGaussianMixture: start random_from_data",
@@ -113,7 +115,11 @@ WORDS = {
         "counts": "counts",
         "n_hash_calls": "hash calls",
     },
-    "labels": {"classes": "which classes", "clusters": "clusters it holds"},
+    "labels": {
+        "classes": "which classes",
+        "clusters": "clusters it holds",
+        "labels": "labels that occur in columns without declared states",
+    },
     "summary": {
         "n_rows": "number of records",
         "mean": "means",

@@ -3,7 +3,8 @@
 Two exact answers whose rows, or whose sites, differ by little show what the difference
 is made of. A site therefore remembers every content that was asked exact questions,
 and by which roster. A content is remembered as a sketch from which the number of
-changed rows is bounded below, and nothing else can be read.
+changed rows is bounded below. It stays in the site's own file, since whoever has it can
+try out whether a row that he guesses is among them.
 """
 
 import secrets

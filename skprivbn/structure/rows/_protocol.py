@@ -94,10 +94,6 @@ class RowTablesTerms(Terms):
         """Tell whether fractions of rows are added up, which EM does."""
         return self.missing == "em" and self.min_cell_count <= 1
 
-    def parameters(self, n_features):
-        """Return none: tables are checked when it is known which they are."""
-        return 0
-
     def memory(self, n_features):
         """Return a code and an indicator per label, and the tables of a round."""
         n_labels = sum(len(labels or [0] * MAX_STATES) for labels in self.states)
@@ -179,9 +175,8 @@ class RowTablesParty(Party):
         hears_kind="plaintext aggregate",
     )
     def accept(self, total):
-        """Hear how many rows tables are about, from a sum that nobody has made up."""
+        """Hear of all rows, and scale by them, from a sum that nobody has made up."""
         sums = self.reveal(total)
-        self.n_samples = int(round(sums[0]))
         if self.terms.continuous:
             self.values = Scale.from_sums(sums).apply(self.values)
 
@@ -236,7 +231,7 @@ class RowTablesParty(Party):
                 raise PartyRefusal("refused")
             if size > MAX_CELLS or key in self.answered:
                 raise PartyRefusal("refused")
-            self.check_table(size, self.n_samples)
+            self.check_table(size, len(self.codes))
             self.answered.add(key)
             found.append(given)
             n_numbers += size
@@ -283,7 +278,7 @@ class RowTablesParty(Party):
             n_cells = prod(self.n_states[v] for v in (*found, child))
             if len(found) > self.terms.max_parents or n_cells > MAX_CELLS:
                 raise PartyRefusal("refused")
-            self.check_table(n_cells, self.n_samples)
+            self.check_table(n_cells, len(self.codes))
         return [list(found) for found in parents]
 
     def _check_asked(self, asked):
@@ -309,7 +304,6 @@ class RowTablesParty(Party):
             # the same table with other cells hidden, or other noise, would tell more
             if key in self.answered:
                 raise PartyRefusal("refused")
-            self.check_table(size, self.n_samples)
             self.answered.add(key)
             families.append(family)
             n_cells += size
