@@ -49,7 +49,8 @@ class VotingTerms(Terms):
 
     def n_parameters(self, n_features):
         """Return the votes, and the moments that weights are made of."""
-        return 1 + n_features + n_features * (n_features + 1) // 2
+        n_moments = 1 + n_features + n_features * (n_features + 1) // 2
+        return n_features**2 + n_moments
 
     def memory(self, n_features):
         """Return what a learner keeps, at most: a network for every variable."""

@@ -14,5 +14,5 @@ def test_no_field_hides_what_sites_ask_for(method):
 
 def test_votes_are_counted_as_parameters():
     terms = VotingTerms(["skprivbn.structure.admm._notears", "Notears"], {})
-    assert terms.n_parameters(3) == 10
+    assert terms.n_parameters(3) == 9 + 10
     assert terms.memory(3) == (3, 9)
