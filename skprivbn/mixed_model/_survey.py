@@ -194,7 +194,10 @@ class SurveyParty(MomentsParty):
         yield "census"
         yield "compare_census"
 
-    @operation(tells="which classes and, unless all are given, clusters it holds")
+    @operation(
+        tells="which classes and, unless all are given, clusters it holds",
+        answers={"classes": list, "clusters": list},
+    )
     def labels(self):
         classes = []
         if self.terms.target == "classes":

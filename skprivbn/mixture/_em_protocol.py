@@ -202,7 +202,8 @@ class EMParty(StartParty):
 
     @operation(
         tells="which start was best, its means rounded to 1/16 of a standard "
-        "deviation and its standard deviations rounded to powers of two"
+        "deviation and its standard deviations rounded to powers of two",
+        answers={"best": int, "reference": np.ndarray, "scale": np.ndarray},
     )
     def outline(self):
         self.public_frame = public_frame(self.best.mixture.moved(self.middle))

@@ -126,7 +126,10 @@ class RowTablesParty(Party):
         while True:
             yield "expect"
 
-    @operation(tells="the labels that occur in columns without declared states")
+    @operation(
+        tells="the labels that occur in columns without declared states",
+        answers={"labels": list},
+    )
     def labels(self):
         """Tell the labels of columns that nobody has declared."""
         found = []
