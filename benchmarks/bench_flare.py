@@ -79,7 +79,7 @@ def rounds(federation, n_rounds, n_bytes, *, same):
 
     def run():
         for _ in range(n_rounds):
-            federation._relay(INTRODUCE, messages, 10.0)
+            federation._relay.ask(INTRODUCE, messages, 10.0)
 
     _, seconds = timed(run)
     return {

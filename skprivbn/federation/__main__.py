@@ -14,8 +14,9 @@ from skprivbn.federation.flare._policy import (
 from skprivbn.federation.flare._status import approvals_of, describe_kit, list_jobs
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._audit_words import format_record
-from skprivbn.federation.site._check import check_data
+from skprivbn.federation.site._check import check_data, check_peers
 from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._site import server_names
 
 
 def main(arguments=None):
@@ -119,7 +120,7 @@ def _site_policy(kit, check_only):
             print(f"wrote {path}")
     problems = check_kit(kit)
     if kind == "client":
-        problems += _check_site_file(kit / "local" / SITE_FILE)
+        problems += _check_site_file(kit)
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)
     if not problems:
@@ -127,15 +128,16 @@ def _site_policy(kit, check_only):
     return 1 if problems else 0
 
 
-def _check_site_file(path):
+def _check_site_file(kit):
     """Say what is wrong with a site file and the data that it names, locally."""
+    path = kit / "local" / SITE_FILE
     if not path.exists():
         return [f"there is no {path}: it names the data that may be used"]
     try:
         site_file = SiteFile.load(path)
     except PartitionError as error:
         return [str(error)]
-    problems, contents = [], {}
+    problems, contents = check_peers(site_file, server_names(kit / "startup")), {}
     for name, dataset in site_file.datasets.items():
         print(
             f"dataset {name}: {len(dataset.columns)} columns of {dataset.source}, "

@@ -219,7 +219,7 @@ def test_predictions_stay_at_the_sites(tmp_path):
     with pytest.raises(PartitionError, match="do not come here"):
         np.asarray(labels)
     # to "keep" and to "leave", every site says the same whatever the results are
-    answers = [decode(answer) for answer in federation._session.transcript[1::2]]
+    answers = [decode(answer) for answer in federation._relay.session.transcript[1::2]]
     assert answers.count({"ok": True, "payload": {}}) == 3 + 2 * 2 * 3
 
 

@@ -42,7 +42,7 @@ class Attack:
 
     def run(self, estimator, n_rounds):
         """Fit until some message, and send mutants for so many rounds."""
-        relay, left = self.federation._relay, self.random.randrange(12)
+        relay, left = self.federation._relay.ask, self.random.randrange(12)
 
         def attack(topic, messages, timeout):
             nonlocal left
@@ -54,7 +54,7 @@ class Attack:
                 self._strike(relay, topic, messages)
             raise Interrupted
 
-        self.federation._relay = attack
+        self.federation._relay.ask = attack
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -62,7 +62,7 @@ class Attack:
         except Interrupted:
             pass
         finally:
-            del self.federation._relay
+            del self.federation._relay.ask
 
     def _strike(self, relay, topic, messages):
         mutants = {

@@ -1,10 +1,38 @@
-"""Reads a dataset as a fit would, for the people at its site, before anybody fits."""
+"""What the people at a site want to know before anybody fits: peers, and the data."""
 
 import numpy as np
 
 from skprivbn.federation.site._cells import CellError
 
-__all__ = ["check_data"]
+__all__ = ["check_data", "check_peers"]
+
+
+def check_peers(site_file, servers):
+    """Say what is wrong with the sites that a site file names as peers.
+
+    Parameters
+    ----------
+    site_file : SiteFile
+    servers : set of str
+        Names of the servers that the startup kit knows.
+
+    Returns
+    -------
+    problems : list of str
+    """
+    problems = [
+        f"peers names {name!r}, which is the server: as a site it could make "
+        "everybody's key and read what it relays. Sessions with it are refused; take "
+        "it out"
+        for name in sorted(servers & set(site_file.peers))
+    ]
+    n_sites = len(set(site_file.peers) - servers)
+    if n_sites + 1 < site_file.min_parties:
+        problems.append(
+            f"min_parties is {site_file.min_parties}, and peers names {n_sites} "
+            "sites: no session has so many"
+        )
+    return problems
 
 
 def check_data(dataset):

@@ -182,7 +182,7 @@ def test_predictions_stay_at_the_sites(session):
 @contextmanager
 def killed_when_asked(federation, local, name, operation):
     """Kill a site just before it is asked to do something."""
-    relay = federation._relay
+    relay = federation._relay.ask
 
     def lethal(topic, messages, timeout):
         asked = {decode(message).get("operation") for message in messages.values()}
@@ -190,9 +190,9 @@ def killed_when_asked(federation, local, name, operation):
             local.signal(name, signal.SIGKILL)
         return relay(topic, messages, timeout)
 
-    federation._relay = lethal
+    federation._relay.ask = lethal
     yield
-    federation._relay = relay
+    federation._relay.ask = relay
 
 
 def test_a_sum_that_recovers_goes_on_without_a_killed_site(tmp_path):

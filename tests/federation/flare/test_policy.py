@@ -33,7 +33,8 @@ AUTHORIZATION = {
 def make_kit(folder, kind, resources):
     for name in ("startup", "local"):
         (folder / name).mkdir(parents=True)
-    (folder / "startup" / f"fed_{kind}.json").write_text("{}")
+    servers = {"servers": [{"identity": "server.example.org"}]}
+    (folder / "startup" / f"fed_{kind}.json").write_text(json.dumps(servers))
     (folder / "local" / "resources.json.default").write_text(json.dumps(resources))
     path = folder / "local" / "authorization.json.default"
     path.write_text(json.dumps(AUTHORIZATION))
@@ -120,6 +121,25 @@ def test_copies_of_a_file_are_noticed(kit, tmp_path, capsys):
     (kit / "local" / SITE_FILE).write_text(text + again)
     assert main(["site-policy", "--check", str(kit)]) == 1
     assert "copies of one another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("peers", "message"),
+    [
+        ('["north", "south", "server.example.org"]', "which is the server"),
+        ('["server.example.org"]', "no session has so many"),
+    ],
+)
+def test_peers_that_cannot_be_are_noticed(kit, tmp_path, capsys, peers, message):
+    write_policy(kit)
+    write_tables(tmp_path / "data", *make_rows())
+    text = site_files(path=tmp_path / "data")["north"]
+    text = text[: text.index("[datasets.broken]")]
+    (kit / "local" / SITE_FILE).write_text(
+        text.replace('["north", "south", "west"]', peers)
+    )
+    assert main(["site-policy", "--check", str(kit)]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_not_a_kit(tmp_path):

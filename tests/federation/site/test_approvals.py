@@ -110,14 +110,14 @@ def test_a_question_that_was_answered_is_not_asked_again(tmp_path):
     sites = start(tmp_path)
     federation = connect(sites, "icu")
     signed = []
-    relay = federation._relay
+    relay = federation._relay.ask
 
     def keep(topic, messages, timeout):
         if topic == JOIN:
             signed.append(messages)
         return relay(topic, messages, timeout)
 
-    federation._relay = keep
+    federation._relay.ask = keep
     scaler().fit(federation.rows(["a"]))
     (messages,) = signed
     assert decode(relay(JOIN, messages, 1.0)["north"])["code"] == "refused"

@@ -66,7 +66,7 @@ def test_refusals_and_sessions_that_break_off_are_written_down(rows, tmp_path):
     last = audit(tmp_path, "north")[-1]
     assert (last["event"], last["outcome"]) == ("refused", "budget-exceeded")
     assert last["epsilon"] == 9.0
-    site = rows._connection._session.sites["north"]
+    site = rows._connection._relay.session.sites["north"]
     federation = rows.federate(*parties())
     federation.__enter__()
     site.close()

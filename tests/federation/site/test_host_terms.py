@@ -78,7 +78,7 @@ def test_values_of_a_column_are_not_told_as_names_of_clusters(tmp_path):
 def test_no_number_is_no_limit(tmp_path, rule):
     write_tables(tmp_path, *make_rows())
     federation = connect(make_sites(tmp_path, site_files()), "icu")
-    federation._limits = {}
+    federation._introduction.limits = {}
     terms = HostileTerms(EM, **{rule: float("nan")})
     with pytest.raises(PartyError) as caught:
         federation.rows(["a", "b"]).federate(EMParty, terms).__enter__()

@@ -267,7 +267,7 @@ def test_small_cells_are_hidden_or_not_told(bits):
     columns = open_it("")
     model = PrivateK2StructureLearner(ordering=order, max_parents=1).fit(columns)
     assert "below 5 as 0" in str(model.ledger_)
-    columns._connection._limits = {}
+    columns._connection._introduction.limits = {}
     assert code_of(model.fit, columns) == "not-allowed"
 
 

@@ -419,7 +419,7 @@ def test_limits_of_sites_are_the_limits_of_fits(tmp_path, data):
     glmm = PrivateGLMM(min_parties=2)
     glmm.fit(rows, y="died", cluster="ward")
     # whoever leaves the limits as they were is refused
-    federation._limits = {}
+    federation._introduction.limits = {}
     with pytest.raises(PartyError, match="'south'.*does not allow"):
         model.fit(rows)
     with pytest.raises(PartyError, match="'south'.*does not allow"):
@@ -486,7 +486,7 @@ def test_no_text_of_an_error_leaves_a_site(tmp_path, data, monkeypatch, read):
     with pytest.raises(PartyError) as caught:
         FederatedStandardScaler().fit(federation.rows())
     assert caught.value.code == ("failed" if read is warn_marker else "invalid-data")
-    said = b"".join(federation._session.transcript)
+    said = b"".join(federation._relay.session.transcript)
     log = (tmp_path / "north" / "skprivbn_audit.jsonl").read_text()
     assert MARKER.encode() not in said
     assert MARKER not in log + str(caught.value) + repr(caught.value.__context__)
@@ -532,7 +532,7 @@ def test_a_roster_of_sites_that_never_met_is_refused(open_federation):
     federation = open_federation()
     rows = federation.rows(["a", "b"])
     rows.names = ("north", "south", "ghost")
-    federation._session.sites["ghost"] = federation._session.sites["west"]
+    federation._relay.session.sites["ghost"] = federation._relay.session.sites["west"]
     with pytest.raises(PartyError) as caught:
         FederatedStandardScaler().fit(rows)
     assert caught.value.code == "not-authentic"

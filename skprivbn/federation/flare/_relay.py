@@ -1,0 +1,90 @@
+"""Bytes between the coordinator and the sites of one job, through the server."""
+
+import threading
+from base64 import b64decode, b64encode
+from contextlib import suppress
+from typing import Any
+
+__all__ = ["RELAY_TIME", "Relay"]
+
+#: seconds that the server gets to pass an answer on
+RELAY_TIME = 10.0
+_COMMAND = "skprivbn"
+
+
+class Relay:
+    """One job at the server, which carries messages to its sites.
+
+    Parameters
+    ----------
+    session : nvflare.fuel.flare_api.flare_api.Session
+        Connection to the server.
+    job_id : str or None
+        The engine's name for the job; None before it is submitted.
+    """
+
+    def __init__(self, session: Any, job_id: str | None) -> None:
+        self.session, self.job_id = session, job_id
+        self._lock = threading.Lock()
+
+    def ask(
+        self, topic: str, messages: dict[str, bytes], timeout: float
+    ) -> dict[str, bytes]:
+        """Return what sites answer, within so many seconds, to a message each.
+
+        Parameters
+        ----------
+        topic : str
+        messages : dict of str to bytes
+            By the name of the site.
+        timeout : float
+
+        Returns
+        -------
+        replies : dict of str to bytes
+            Without the sites that did not answer in time.
+        """
+        # Sites are mostly told the same, which then travels to the server once.
+        bodies = list(dict.fromkeys(messages.values()))
+        data = {
+            "topic": topic,
+            "timeout": timeout,
+            "bodies": [b64encode(body).decode() for body in bodies],
+            "sites": {name: bodies.index(body) for name, body in messages.items()},
+        }
+        try:
+            with self._lock:
+                self.session.set_timeout(timeout + RELAY_TIME)
+                answer = self.session.do_app_command(self.job_id, _COMMAND, data)
+        except Exception as error:
+            if type(error).__name__ == "AuthorizationError":
+                raise PermissionError(
+                    "the server does not let this user talk to a job: was site-policy "
+                    "run on the server's kit?"
+                ) from error
+            raise ConnectionError(
+                "the connection to the federation was lost "
+                f"({type(error).__name__}): connect again"
+            ) from error
+        replies = answer["replies"]
+        return {name: b64decode(replies[name]) for name in messages if name in replies}
+
+    def say_here(self) -> None:
+        """Tell the server that the coordinator is still there."""
+        # whoever talks, is there
+        if self._lock.acquire(blocking=False):
+            try:
+                self.session.do_app_command(self.job_id, _COMMAND, {"here": True})
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End the job, and the connection."""
+        if self.job_id is not None:
+            try:
+                self.session.do_app_command(self.job_id, _COMMAND, {"end": True})
+            except Exception:
+                with suppress(Exception):
+                    self.session.abort_job(self.job_id)
+        with suppress(Exception):
+            self.session.close()
