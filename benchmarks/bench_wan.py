@@ -69,7 +69,7 @@ def rows(estimator):
 
 
 CASES = {
-    "mixture": lambda: rows(PPEMGaussianMixture(2, random_state=0)),
+    "mixture": lambda: rows(PPEMGaussianMixture(2, backend="ckks", random_state=0)),
     "gaussian_network": lambda: rows(FederatedGaussianBayesianNetwork()),
     "notears_admm": lambda: rows(FederatedNotearsADMM()),
     "k2_asia_two": lambda: k2(load_asia, 10_000, 2),

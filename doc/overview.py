@@ -24,7 +24,8 @@ def learn_mixture():
     """Three hospitals hold rows; return them and their mixture under encryption."""
     X, _, party = make_partitioned_blobs(360, n_parties=3, random_state=3)
     hospital = np.array(list(COLOURS))[[int(label[-1]) for label in party]]
-    mixture = PPEMGaussianMixture(3, tol=1e-8, random_state=0).fit(X, party=hospital)
+    mixture = PPEMGaussianMixture(3, tol=1e-8, backend="ckks", random_state=0)
+    mixture.fit(X, party=hospital)
     pooled = GaussianMixture(3, tol=1e-8, random_state=0).fit(X)
     means = [np.sort(model.means_, axis=0) for model in (mixture, pooled)]
     return X, hospital, mixture, abs(means[0] - means[1]).max()

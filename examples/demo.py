@@ -124,7 +124,8 @@ def mixture():
     scaler = FederatedStandardScaler().fit(X, party=party)
     pca = FederatedPCA(n_components=2).fit(scaler.transform(X), party=party)
     Z = pca.transform(scaler.transform(X))
-    model = PPEMGaussianMixture(n_components=2, random_state=0).fit(Z, party=party)
+    model = PPEMGaussianMixture(n_components=2, backend="ckks", random_state=0)
+    model.fit(Z, party=party)
     pooled = make_pipeline(
         StandardScaler(), PCA(2), GaussianMixture(n_components=2, random_state=0)
     ).fit(X)

@@ -75,13 +75,14 @@ def main():
             with local.connect("icu") as federation:
                 rows = federation.rows()
                 say(f"connected: {rows}")
-                model = PPEMGaussianMixture(n_components=3, random_state=0).fit(rows)
+                model = PPEMGaussianMixture(3, backend="ckks", random_state=0)
+                model.fit(rows)
                 say(f"fitted in {model.n_iter_} iterations of encrypted sums")
                 print(model.means_.round(3))
                 print("mean log-likelihood, a secure sum:", round(model.score(rows), 6))
                 results = model.predict(rows)
                 say(f"predictions stay at the sites: {results}")
-            same = PPEMGaussianMixture(n_components=3, random_state=0)
+            same = PPEMGaussianMixture(3, backend="ckks", random_state=0)
             same.fit(X, party=names)
             difference = np.abs(model.means_ - same.means_).max()
             print(

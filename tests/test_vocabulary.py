@@ -58,7 +58,7 @@ TOGETHER = [
 
 #: defaults that differ, each for its reason
 OTHER_DEFAULTS = {
-    "backend": "columns are counted by transfers; the mixture's paper has CKKS",
+    "backend": "columns are counted by transfers; mixtures' sums are for parties",
     "criterion": "K2 is named after its score",
     "epsilon": "None adds no noise, where that is a choice",
     "estimator": "there is none to search over by default",

@@ -23,7 +23,8 @@ from skprivbn.mixture import PPEMGaussianMixture
 X, _, party = make_partitioned_blobs(600, n_parties=3, random_state=0)
 names = {"party_0": "St Anne", "party_1": "City Hospital", "party_2": "Lakeside"}
 hospital = [names[label] for label in party]
-mixture = PPEMGaussianMixture(3, random_state=0).fit(X, party=hospital)
+mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0)
+mixture.fit(X, party=hospital)
 
 # %%
 # How the messages went

@@ -108,10 +108,11 @@ default="kmeans"
     min_rows : int, default=5
         Parties with fewer rows cause a warning; local clusters and components that
         describe fewer rows are not told or stop the fit.
-    backend : str or AdditiveBackend, default="ckks"
-        How sums are hidden: ``"ckks"``, ``"paillier"``, ``"party-masking"`` (parties
-        know the sums; the last is the fastest, and withstands larger coalitions),
-        ``"masking"`` (the coordinator knows them, too), ``"plaintext"``.
+    backend : str or AdditiveBackend, default="party-masking"
+        How sums are hidden: ``"party-masking"``, ``"ckks"`` (as in the paper),
+        ``"paillier"`` (parties know the sums; the first is the fastest, and withstands
+        larger coalitions), ``"masking"`` (the coordinator knows them, too),
+        ``"plaintext"``.
     epsilon : float, default=None
         Privacy budget of the fit, spread evenly over `max_iter` iterations, all of
         which are done: 5 to 20 are better than 100. None adds no noise.
@@ -225,7 +226,7 @@ default="kmeans"
         covariance_update: str = "exact",
         key_rotation: str = "fit",
         min_rows: int = 5,
-        backend: str | AdditiveBackend = "ckks",
+        backend: str | AdditiveBackend = "party-masking",
         epsilon: float | None = None,
         delta: float = 0.0,
         bounds: tuple | None = None,

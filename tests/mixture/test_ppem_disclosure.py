@@ -173,7 +173,9 @@ def floats_in(payload):
 @pytest.mark.parametrize("key_rotation", ["fit", "iteration"])
 def test_no_decryption_reaches_the_coordinator(three_blobs, tapped, key_rotation):
     X, party = three_blobs
-    mixture = PPEMGaussianMixture(3, random_state=0, key_rotation=key_rotation)
+    mixture = PPEMGaussianMixture(
+        3, backend="ckks", random_state=0, key_rotation=key_rotation
+    )
     mixture.fit(X, party=party)
     [tap] = tapped
     told = {}
@@ -193,7 +195,8 @@ def test_no_decryption_reaches_the_coordinator(three_blobs, tapped, key_rotation
 @ignore_leaks
 def test_no_partys_log_likelihood_leaves_it(three_blobs, tapped):
     X, party = three_blobs
-    mixture = PPEMGaussianMixture(3, random_state=0, verbose=2).fit(X, party=party)
+    mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0, verbose=2)
+    mixture.fit(X, party=party)
     [tap] = tapped
     messages = b"".join(message for *_, message in tap.received)
     rows_of = HorizontalPartition.from_rows(X, party)._blocks
@@ -206,7 +209,7 @@ def test_no_partys_log_likelihood_leaves_it(three_blobs, tapped):
 
 
 @ignore_leaks
-@pytest.mark.parametrize("backend", ["ckks", "masking"])
+@pytest.mark.parametrize("backend", ["ckks", "masking", "party-masking"])
 def test_messages_have_sizes_that_do_not_depend_on_the_rows(three_blobs, backend):
     X, party = three_blobs
     start = start_of(X, 3, "full")
@@ -253,7 +256,7 @@ def test_parties_accept_nothing_out_of_turn(three_blobs, monkeypatch):
 @ignore_leaks
 def test_a_failed_fit_leaves_no_result_and_secrets_none(three_blobs, monkeypatch):
     X, party = three_blobs
-    mixture = PPEMGaussianMixture(3, random_state=0)
+    mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0)
 
     def wrong_total(replies):
         raise ProtocolError("the parties disagree on how to go on")
