@@ -17,15 +17,7 @@ from _record import record
 from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
 from skprivbn.datasets import load_alarm
 from skprivbn.exceptions import PrivacyLeakWarning
-
-
-def conditional_kl(p, q, node):
-    """Return the divergence of one node's table, parents weighted as in p."""
-    parents = p.parents[node]
-    axes = [*(q.parents[node].index(u) for u in parents), len(parents)]
-    other = q.cpts[node].transpose(axes)
-    weight = p.query(list(parents))[..., None] if parents else 1.0
-    return float((weight * p.cpts[node] * np.log(p.cpts[node] / other)).sum())
+from skprivbn.metrics import conditional_kl_divergence
 
 
 def pgmpy_fit(X, network, alpha):
@@ -110,7 +102,8 @@ def main():
         estimator = CollectiveBayesianNetwork(sites, **known, **parameters)
         taken, fitted = seconds(lambda e=estimator: e.fit(X), arguments.repeat)
         nodes = sorted({child for _, child in fitted.cross_edges_})
-        divergence = sum(conditional_kl(pooled, fitted.network_, v) for v in nodes)
+        by_node = conditional_kl_divergence(pooled, fitted.network_)
+        divergence = sum(by_node[node] for node in nodes)
         print(
             f"{name:22s}  {taken:6.2f} s  x{taken / peer:5.2f}  "
             f"{fitted.communicated_fraction_:5.0%} of rows sent  "

@@ -1,6 +1,6 @@
 """Scores of learnt graphs and distributions against the true ones."""
 
-from skprivbn.metrics._divergence import kl_divergence
+from skprivbn.metrics._divergence import conditional_kl_divergence, kl_divergence
 from skprivbn.metrics._structure import (
     cpdag_distance,
     false_discovery_rate,
@@ -10,6 +10,7 @@ from skprivbn.metrics._structure import (
 )
 
 __all__ = [
+    "conditional_kl_divergence",
     "cpdag_distance",
     "false_discovery_rate",
     "kl_divergence",

@@ -3,7 +3,7 @@ import pytest
 
 from skprivbn.bayesian_network import BayesianNetwork, GaussianBayesianNetwork
 from skprivbn.datasets import load_alarm, load_asia
-from skprivbn.metrics import kl_divergence
+from skprivbn.metrics import conditional_kl_divergence, kl_divergence
 
 STATES = {"a": ["x", "y"], "b": [0, 1, 2], "c": [0, 1], "d": [0, 1]}
 GRAPHS = [
@@ -45,6 +45,39 @@ def test_discrete_divergence_by_enumeration(of_p, of_q):
     states = STATES | {"b": [2, 0, 1], "a": ["y", "x"]}
     q = random_network(GRAPHS[of_q], seed=2, nodes="dbca", states=states)
     assert kl_divergence(p, q) == pytest.approx(enumerated_kl(p, q), rel=1e-10)
+
+
+@pytest.mark.parametrize("of_p", range(4))
+@pytest.mark.parametrize("of_q", range(4))
+def test_divergence_of_each_node_by_enumeration(of_p, of_q):
+    p = random_network(GRAPHS[of_p], seed=1, zeros=0.2)
+    q = random_network(GRAPHS[of_q], seed=2)
+    found = conditional_kl_divergence(p, q)
+    if p.edges == q.edges:
+        assert sum(found.values()) == pytest.approx(kl_divergence(p, q))
+    joint = p.query(list("abcd"))
+    for node in "abcd":
+        parents = [v for v in "abcd" if v in q.parents[node]]
+        others = tuple("abcd".index(v) for v in "abcd" if v not in (*parents, node))
+        family = joint.sum(axis=others)
+        family = np.moveaxis(
+            family, [v for v in "abcd" if v in (*parents, node)].index(node), -1
+        )
+        conditional = family / np.maximum(family.sum(axis=-1, keepdims=True), 1e-300)
+        axes = [q.parents[node].index(v) for v in parents]
+        table = q.cpts[node].transpose([*axes, len(axes)])
+        expected = np.where(
+            family > 0, family * np.log(np.where(family > 0, conditional, 1) / table), 0
+        )
+        assert found[node] == pytest.approx(expected.sum(), abs=1e-12)
+
+
+def test_divergence_of_each_node_wants_two_discrete_networks_of_the_same_nodes():
+    asia = load_asia()
+    with pytest.raises(TypeError, match="expected two BayesianNetwork, got"):
+        conditional_kl_divergence(asia, GaussianBayesianNetwork(["a"], [[0]]))
+    with pytest.raises(ValueError, match="same nodes"):
+        conditional_kl_divergence(asia, load_alarm())
 
 
 @pytest.mark.parametrize("load", [load_asia, load_alarm])
