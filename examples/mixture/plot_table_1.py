@@ -36,9 +36,8 @@ def fit(n, k, n_parties, backend, covariance_update="paper"):
     X = make_rows(n, k)
     mixture = PPEMGaussianMixture(
         k,
-        means_init=np.random.RandomState(42).rand(k, 2),
-        weights_init=np.full(k, 1 / k),
-        precisions_init=np.tile(np.eye(2), (k, 1, 1)),
+        init_params="paper",
+        random_state=42,
         covariance_update=covariance_update,
         tol=1e-5 / len(X),
         max_iter=501,

@@ -18,6 +18,7 @@ from skprivbn.mixture._dp_protocol import (
     run_private_em,
 )
 from skprivbn.mixture._em_protocol import EMParty, run_em
+from skprivbn.mixture._gaussian_steps import covariance_shape
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._ranges import check_precision
 from skprivbn.mixture._start_protocol import small_component_message
@@ -42,7 +43,7 @@ from skprivbn.utils._typing import RandomStateLike
 
 __all__ = ["PPEMGaussianMixture"]
 
-_STARTS = {"kmeans", "k-means++", "random", "random_from_data", "local_em"}
+_STARTS = {"kmeans", "k-means++", "random", "random_from_data", "local_em", "paper"}
 
 
 class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstimator):
@@ -70,8 +71,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         Most EM iterations per start. With 0 the start itself is the result.
     n_init : int, default=1
         Number of starts, of which the best is kept.
-    init_params : {"kmeans", "k-means++", "random", "random_from_data", "local_em"}, \
-default="kmeans"
+    init_params : {"kmeans", "k-means++", "random", "random_from_data", "local_em", \
+"paper"}, default="kmeans"
         How EM starts:
 
         - ``"kmeans"``: parties tell each other the centres of their own clusters of
@@ -79,7 +80,10 @@ default="kmeans"
         - ``"local_em"``: the same with the components of each party's own mixture,
           as the paper recommends;
         - ``"random"``: random responsibilities, nothing is told;
-        - ``"random_from_data"``, ``"k-means++"``: rows are shown to all parties.
+        - ``"random_from_data"``, ``"k-means++"``: rows are shown to all parties;
+        - ``"paper"``: means drawn from the unit cube, unit covariances and equal
+          weights, whatever the rows, as in section 3.5 of the paper. Scale the
+          features first.
 
         With one party, the start of ``GaussianMixture`` with the same integer
         `random_state`.
@@ -318,6 +322,8 @@ default="kmeans"
             }
         else:
             given = self._given(n_features)
+            if self.init_params == "paper":
+                given = self._paper_start(n_features, seeds) | given
         return {
             "n_components": self.n_components,
             "covariance_type": self.covariance_type,
@@ -348,6 +354,26 @@ default="kmeans"
                 xp=np,
             )
         return {key: np.asarray(value, np.float64) for key, value in given.items()}
+
+    def _paper_start(self, n_features, seeds):
+        """Return the start of the paper's section 3.5, which no row has a part in."""
+        if self.n_init > 1:
+            raise ValueError(
+                f"n_init={self.n_init} with init_params='paper': use n_init=1 and "
+                "compare fits of several random_state"
+            )
+        variances = np.ones(
+            covariance_shape(self.covariance_type, self.n_components, n_features)
+        )
+        if self.covariance_type in ("full", "tied"):
+            variances = variances * np.eye(n_features)
+        return {
+            "weights": np.full(self.n_components, 1 / self.n_components),
+            "means": np.random.RandomState(seeds[0]).rand(
+                self.n_components, n_features
+            ),
+            "precisions": variances,
+        }
 
     def _fit_exactly(self, partition, progress):
         continued = self.warm_start and hasattr(self, "converged_")

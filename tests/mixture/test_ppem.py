@@ -43,6 +43,38 @@ def test_every_parameter_of_gaussian_mixture_means_the_same():
 
 
 @types
+@pytest.mark.parametrize("n_parties", [1, 3])
+def test_the_papers_start_has_no_part_in_the_rows(
+    three_blobs, covariance_type, n_parties
+):
+    X, _ = three_blobs
+    start = {
+        "full": np.tile(np.eye(2), (3, 1, 1)),
+        "tied": np.eye(2),
+        "diag": np.ones((3, 2)),
+        "spherical": np.ones(3),
+    }
+    expected = GaussianMixture(
+        3,
+        covariance_type=covariance_type,
+        weights_init=np.full(3, 1 / 3),
+        means_init=np.random.RandomState(5).rand(3, 2),
+        precisions_init=start[covariance_type],
+        max_iter=8,
+    ).fit(X)
+    found = masked(
+        init_params="paper", covariance_type=covariance_type, max_iter=8, random_state=5
+    ).fit(X, party=np.arange(len(X)) % n_parties)
+    assert_same_mixture(found, expected, atol=1e-8)
+    assert not any(e.operation == "share_centroids" for e in found.ledger_.entries)
+
+
+def test_several_starts_of_the_paper_would_all_be_the_same(three_blobs):
+    with pytest.raises(ValueError, match="n_init=2 with init_params='paper'"):
+        masked(init_params="paper", n_init=2).fit(three_blobs[0])
+
+
+@types
 @pytest.mark.parametrize("init_params", ["kmeans", "random"])
 def test_one_party_starts_where_scikit_learn_does(
     three_blobs, init_params, covariance_type
