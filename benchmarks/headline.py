@@ -80,9 +80,9 @@ def collective(results):
     none, tenth = rows["private counts", 0.0], rows["random", 0.1]
     return (
         f"Asia at two sites, {results['collective_asia']['n']:,} records",
-        f"{none['wrong edges']:.1f} wrong edges on average, as when all rows are sent "
-        f"({rows['random', 1.0]['wrong edges']:.1f}), by counts on secret shares; "
-        f"{tenth['wrong edges']:.1f} from a tenth of the rows",
+        f"{none['wrong links']:.1f} wrong links on average, as when all rows are sent "
+        f"({rows['random', 1.0]['wrong links']:.1f}), by counts on secret shares; "
+        f"{tenth['wrong links']:.1f} from a tenth of the rows",
         "bench_collective_asia.py",
     )
 

@@ -47,6 +47,7 @@ SECTIONS = {
         "Gaussian mixtures: `PPEMGaussianMixture`",
         "CPU time of one EM iteration of all parties and the coordinator, by backend.",
     ),
+    "ppem_table_1": Section("The paper's Table 1: `PPEMGaussianMixture`"),
     "backends": Section(
         "Secure sums",
         "CPU time of one sum, all parties and the coordinator together. "
@@ -63,7 +64,7 @@ SECTIONS = {
     ),
     "collective_asia": Section(
         "Unknown structure: `CollectiveBayesianNetwork` on Asia",
-        curves=(Curve("fraction", "wrong edges", "selection", log=False),),
+        curves=(Curve("fraction", "wrong links", "selection", log=False),),
     ),
     "collective_rows": Section(
         "Which rows to send: `CollectiveBayesianNetwork`",

@@ -6,6 +6,8 @@ Two web servers, and visitors that use both
 Visitors of a news site look at pages of 17 categories. Suppose that two servers hold
 the pages of half of the categories each. Every server knows which of its own
 categories a visitor has seen; what they want is one network over all of them.
+
+The log is MSNBC's. It stands in for that of the paper, which is not public.
 """
 
 # %%

@@ -89,7 +89,7 @@ plt.show()
 # %%
 # From many rows one message is not enough, but EM sends one in every iteration.
 # :class:`~skprivbn.mixture.PPEMGaussianMixture` lets nobody read the sums of one party.
-# What is left to read are the totals over all parties, and these it counts and warns of:
+# What is left to read are the totals over all parties, and the ledger lists them:
 
 from skprivbn.datasets import make_partitioned_blobs
 from skprivbn.mixture import PPEMGaussianMixture
