@@ -26,6 +26,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
     "sphinx_gallery.gen_gallery",
+    "thumbnails",
     "vocabulary",
 ]
 exclude_patterns = ["_build", "auto_examples/**/*.ipynb", "**/GALLERY_HEADER.rst"]
@@ -63,6 +64,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "api/generated/backreferences",
     "reference_url": {"skprivbn": None},
     "download_all_examples": False,
+    "image_scrapers": ("thumbnails.scrape",),
     "show_memory": False,
     "show_signature": False,
     "abort_on_example_error": True,

@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.transforms import Bbox
 from sklearn.mixture import GaussianMixture
 
 from skprivbn.datasets import load_asia, make_partitioned_blobs
@@ -16,6 +17,9 @@ from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.structure import PrivateK2StructureLearner
 
 TARGET = Path(__file__).parent / "_static" / "overview.png"
+# A phone shows these parts of the picture one below the other: where each begins and
+# ends, from left to right.
+PARTS = {"sums": (0.0, 0.405), "mixture": (0.405, 0.685), "network": (0.695, 1.0)}
 COLOURS = {"north": "#56B4E9", "south": "#E69F00", "west": "#009E73"}
 ARROW = "#555555"
 
@@ -58,6 +62,10 @@ def draw():
     heading(fig, 0.845, "Columns of a clinic and a lab", "one network, no joined table")
     fig.add_artist(plt.Line2D([0.69, 0.69], [0.06, 0.95], color="#dddddd"))
     fig.savefig(TARGET)
+    width, height = fig.get_size_inches()
+    for name, (left, right) in PARTS.items():
+        part = Bbox([(left * width, 0), (right * width, height)])
+        fig.savefig(TARGET.with_stem(f"overview_{name}"), bbox_inches=part)
 
 
 def heading(fig, x, title, under):

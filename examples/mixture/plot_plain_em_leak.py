@@ -1,7 +1,7 @@
 """
-====================================================
+=====================================================
 What federated EM tells a server if nothing is hidden
-====================================================
+=====================================================
 
 "Rows stay where they are, only sums travel" is what federated EM promises. The paper
 behind :class:`~skprivbn.mixture.PPEMGaussianMixture` begins (section 3.2) by showing
