@@ -8,7 +8,6 @@ variable i to hidden unit m of the network of variable j; then the hidden biases
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
@@ -17,10 +16,10 @@ from skprivbn.federation import check_received
 
 __all__ = [
     "MLPNetwork",
-    "MLPProblem",
     "initial_mlp",
     "mlp_forward",
     "n_free_of_mlp",
+    "unpack_mlp",
 ]
 
 
@@ -39,7 +38,8 @@ def initial_mlp(n_variables, n_hidden, random_state):
     return np.concatenate([maps.ravel(), np.zeros(m * d), output.ravel(), np.zeros(d)])
 
 
-def _unpack(flat, d, n_hidden):
+def unpack_mlp(flat, d, n_hidden):
+    """Return maps, hidden biases, output weights and output biases."""
     ends = np.cumsum([n_hidden * d * d, n_hidden * d, n_hidden * d])
     maps, bias, output, offset = np.split(flat, ends)
     return (
@@ -52,68 +52,11 @@ def _unpack(flat, d, n_hidden):
 
 def mlp_forward(X, flat, n_hidden):
     """Return the prediction of every variable from the others, shape (n, d)."""
-    maps, bias, output, offset = _unpack(flat, X.shape[1], n_hidden)
-    return (expit(X @ maps + bias) * output).sum(axis=0) + offset
-
-
-def _loss(flat, X, n_total, n_hidden):
-    """Least squares loss over `n_total` and its gradient, the diagonal held fixed."""
-    d = X.shape[1]
-    maps, bias, output, offset = _unpack(flat, d, n_hidden)
-    hidden = expit(X @ maps + bias)
-    residual = (hidden * output).sum(axis=0) + offset - X
-    loss = 0.5 * np.vdot(residual, residual) / n_total
-    residual /= n_total
-    by_output = np.einsum("mnj,nj->mj", hidden, residual)
-    inner = hidden
-    inner *= 1.0 - hidden
-    inner *= output
-    inner *= residual
-    by_maps = X.T @ inner
-    by_maps[:, np.arange(d), np.arange(d)] = 0.0
-    by_bias = inner.sum(axis=1)
-    gradient = np.concatenate(
-        [by_maps.ravel(), by_bias.ravel(), by_output.ravel(), residual.sum(axis=0)]
-    )
-    return loss, gradient
-
-
-class MLPProblem:
-    """A party's problem (2) for networks: no closed form, so L-BFGS from where it was.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        The party's centred rows.
-    n_total : float
-        Rows of all parties.
-    n_hidden : int
-        Hidden units of every variable's network.
-    max_iter : int, default=100
-        Bound on the optimiser's iterations in one round.
-    """
-
-    def __init__(self, X, n_total, n_hidden, max_iter=100):
-        self.X, self.n_total, self.n_hidden = X, n_total, n_hidden
-        self.max_iter = max_iter
-        self._last = None
-
-    def solve(self, consensus, dual, rho):
-        """Minimise the loss plus the augmented Lagrangian's terms."""
-
-        def objective(flat):
-            loss, gradient = _loss(flat, self.X, self.n_total, self.n_hidden)
-            distance = flat - consensus
-            loss += distance @ (dual + 0.5 * rho * distance)
-            return loss, gradient + dual + rho * distance
-
-        start = consensus if self._last is None else self._last
-        options = {"maxiter": self.max_iter, "ftol": 1e-9, "gtol": 1e-7}
-        result = minimize(
-            objective, start, jac=True, method="L-BFGS-B", options=options
-        )
-        self._last = result.x
-        return result.x
+    maps, bias, output, offset = unpack_mlp(flat, X.shape[1], n_hidden)
+    total = np.tile(offset, (len(X), 1))
+    for weights, shift, factor in zip(maps, bias, output):
+        total += expit(X @ weights + shift) * factor
+    return total
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from skprivbn.federation import (
     operation,
 )
 from skprivbn.structure.admm._mlp import (
-    MLPProblem,
     initial_mlp,
     mlp_forward,
     n_free_of_mlp,
 )
+from skprivbn.structure.admm._mlp_problem import MLPProblem
 from skprivbn.structure.admm._steps import (
     ConsensusProblem,
     LinearProblem,
@@ -106,8 +106,10 @@ class ADMMTerms(Terms):
         return self.problem.size
 
     def memory(self, n_features):
-        """Return lagged rows or hidden units, and the parameters."""
-        per_row = (self.n_lags + self.n_hidden) * n_features
+        """Return lagged rows or a copy with a one in each, and the parameters."""
+        per_row = self.n_lags * n_features
+        if self.n_hidden:
+            per_row += n_features + 1
         lagged = self.n_lags * n_features
         return per_row, max(self.problem.size, lagged**2)
 

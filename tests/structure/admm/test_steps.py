@@ -4,12 +4,11 @@ from scipy.optimize import minimize
 
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure.admm._mlp import (
-    MLPProblem,
-    _loss,
     initial_mlp,
     mlp_forward,
     n_free_of_mlp,
 )
+from skprivbn.structure.admm._mlp_problem import MLPProblem
 from skprivbn.structure.admm._steps import ConsensusProblem, LinearProblem
 from skprivbn.structure.gaussian._notears import minimise_l1
 
@@ -109,17 +108,34 @@ def test_without_cycles_the_consensus_is_a_soft_threshold():
     np.testing.assert_allclose(new.reshape(4, 4), expected, atol=1e-12)
 
 
-def test_mlp_gradient():
+def mlp_objective(flat, X, n_hidden, consensus, dual, rho):
+    """What a party minimises, from the definition."""
+    gap = flat - consensus
+    loss = 0.5 * np.mean((mlp_forward(X, flat, n_hidden) - X) ** 2, axis=0).sum()
+    return loss + gap @ dual + 0.5 * rho * gap @ gap
+
+
+@pytest.mark.parametrize("which", [None, np.array([2, 0])])
+def test_mlp_losses_and_their_gradients(which, monkeypatch):
+    monkeypatch.setattr("skprivbn.structure.admm._mlp_problem._BLOCK", 1)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(9, 4))
-    flat = 0.5 * rng.normal(size=3 * 16 + n_free_of_mlp(4, 3))
-    maps = flat[:48].reshape(3, 4, 4)
-    maps[:, np.arange(4), np.arange(4)] = 0.0
-    _, gradient = _loss(flat, X, 9, 3)
-    direction = rng.normal(size=flat.shape)
-    direction[:48].reshape(3, 4, 4)[:, np.arange(4), np.arange(4)] = 0.0
-    up, down = (_loss(flat + s * 1e-6 * direction, X, 9, 3)[0] for s in (1, -1))
-    assert (up - down) / 2e-6 == pytest.approx(gradient @ direction, rel=1e-5)
+    X = rng.normal(size=(150, 4))
+    problem = MLPProblem(X, 150, 3)
+    flat = initial_mlp(4, 3, 0) + 0.1 * initial_mlp(4, 3, 1)
+    parameters = problem._by_variable(flat)
+    np.testing.assert_array_equal(problem._flat(parameters), flat)
+    chosen = np.arange(4) if which is None else which
+    losses, gradients = problem.evaluate(parameters[chosen], which)
+    residual = mlp_forward(X, flat, 3) - X
+    expected = 0.5 * np.mean(residual**2, axis=0)[chosen]
+    np.testing.assert_allclose(losses, expected)
+    direction = problem._by_variable(initial_mlp(4, 3, 2))[chosen]
+    up, down = (
+        problem.evaluate(parameters[chosen] + s * 1e-6 * direction, which)[0]
+        for s in (1, -1)
+    )
+    slopes = (gradients * direction).sum(axis=1)
+    np.testing.assert_allclose((up - down) / 2e-6, slopes, rtol=1e-5)
 
 
 def test_mlp_forward_by_hand():
@@ -138,12 +154,52 @@ def test_mlp_forward_by_hand():
     np.testing.assert_allclose(mlp_forward(X, flat, 2), expected)
 
 
-def test_mlp_local_step_lowers_the_loss_and_keeps_variables_off_themselves():
+def test_mlp_local_steps_are_those_of_an_independent_optimiser():
+    # with a strong penalty there is one minimum; a second round starts from the first
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
+    X[:, 1] += np.tanh(X[:, 0])
+    problem = MLPProblem(X, 40, 4, tol=1e-12)
     start = initial_mlp(3, 4, 0)
-    problem = MLPProblem(X, 40, 4)
-    solved = problem.solve(start, np.zeros_like(start), 1e-3)
-    assert _loss(solved, X, 40, 4)[0] < _loss(start, X, 40, 4)[0]
-    diagonal = solved[:36].reshape(4, 3, 3)[:, np.arange(3), np.arange(3)]
-    assert not diagonal.any()
+    free = initial_mlp(3, 4, 1) != 0
+    free[36:] = True
+    for rho, consensus in ((1.0, start), (2.0, start + 0.1 * initial_mlp(3, 4, 2))):
+        dual = 0.01 * initial_mlp(3, 4, 3)
+        solved = problem.solve(consensus, dual, rho)
+
+        def objective(values, consensus=consensus, dual=dual, rho=rho):
+            flat = np.where(free, 0.0, consensus)
+            flat[free] = values
+            return mlp_objective(flat, X, 4, consensus, dual, rho)
+
+        known = minimize(objective, consensus[free], tol=1e-12).x
+        np.testing.assert_allclose(solved[free], known, atol=1e-4)
+        np.testing.assert_array_equal(solved[~free], 0.0)
+
+
+def test_later_rounds_of_mlp_steps_start_with_what_is_known(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    X[:, 1] += np.tanh(X[:, 0])
+    problem, start = MLPProblem(X, 200, 4), initial_mlp(3, 4, 0)
+    asked = []
+    evaluate = problem.evaluate
+
+    def counted(parameters, which=None):
+        asked.append(len(parameters))
+        return evaluate(parameters, which)
+
+    monkeypatch.setattr(problem, "evaluate", counted)
+    numbers = []
+    for rho in (0.1, 0.11, 0.12):
+        problem.solve(start, np.zeros_like(start), rho)
+        numbers.append(sum(asked))
+        asked.clear()
+    assert numbers[0] > 2 * numbers[1] > 2 * numbers[2]
+
+
+def test_a_party_without_rows_proposes_the_consensus():
+    start = initial_mlp(3, 4, 0)
+    problem = MLPProblem(np.empty((0, 3)), 40, 4)
+    solved = problem.solve(start, np.zeros_like(start), 1.0)
+    np.testing.assert_array_equal(solved, start)
