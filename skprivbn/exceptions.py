@@ -86,7 +86,8 @@ class PartyError(RuntimeError):
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "
-        "than its site file allows for so many rows; or small cells are not hidden",
+        "than its site file allows for so many rows; or fewer than min_cell_count of "
+        "its rows share a cell, category or bin (join some, or use epsilon)",
         "other-roster": "another group of sites has asked these data exact questions: "
         "the difference of the answers would show one site's",
         "changed-little": "its data changed by fewer rows than its minimum since they "

@@ -92,6 +92,9 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
     """
 
     protocols = (CountingParty,)
+    #: rows of a bin are alike afterwards; sites count them, as the cells of a table
+    _groups_rows = True
+
     _parameter_constraints = {
         "n_bins": [Interval(Integral, 2, None, closed="left")],
         "strategy": [StrOptions({"quantile", "uniform"})],

@@ -133,7 +133,8 @@ class FlareFederation:
         except Exception as error:
             raise ConnectionError(
                 f"no session with the server of {kit} ({type(error).__name__}): is it "
-                "running, and was this kit issued by its project?"
+                "running, is the clock here right, and was this kit issued by its "
+                "project?"
             ) from error
         federation = cls(
             session,

@@ -131,7 +131,10 @@ def wait_for_sites(
             return tuple(sorted(online) if sites is None else sites)
         if time.monotonic() > deadline:
             missing = sorted(set(sites or ["any site"]) - online)
-            raise ConnectionError(f"not connected to the server: {missing}")
+            raise ConnectionError(
+                f"not connected to the server: {missing}: are they running, can they "
+                "reach it, are their clocks right?"
+            )
         time.sleep(0.2)
 
 

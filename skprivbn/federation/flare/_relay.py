@@ -79,9 +79,10 @@ class Relay:
                 self._lock.release()
 
     def close(self) -> None:
-        """End the job, and the connection."""
+        """End the job, and the connection; a lost one takes seconds, not minutes."""
         if self.job_id is not None:
             try:
+                self.session.set_timeout(RELAY_TIME)
                 self.session.do_app_command(self.job_id, _COMMAND, {"end": True})
             except Exception:
                 with suppress(Exception):

@@ -15,6 +15,8 @@ __all__ = ["APPROVALS", "Approvals"]
 APPROVALS = "skprivbn_approvals.json"
 #: questions that wait at the same time
 MAX_WAITING = 100
+#: of the hash of a question, shown as its number
+N_DIGITS = 12
 
 
 class Approvals:
@@ -36,7 +38,8 @@ class Approvals:
         question : Question
         who : str
         """
-        number = _number(question, who)
+        digest = _digest(question, who)
+        number = digest[:N_DIGITS]
         with self._file.locked():
             state = self._file.read()
             entry = state.get(number)
@@ -46,18 +49,28 @@ class Approvals:
                 now = datetime.now(UTC).isoformat(timespec="seconds")
                 words = {"who": who, "event": "waiting", **describe(question)}
                 words["left"] = _what_leaves(question.party_class)
-                state[number] = {"time": now, "status": "pending", **words}
+                state[number] = {
+                    "time": now,
+                    "status": "pending",
+                    "digest": digest,
+                    **words,
+                }
                 self._file.write(state)
                 raise PartyRefusal("pending")
+        if entry["digest"] != digest:
+            # made to have the number of one that looks better
+            raise PartyRefusal("denied")
         if entry["status"] != "approved":
             raise PartyRefusal("pending" if entry["status"] == "pending" else "denied")
 
     def use(self, question, who):
         """Take an approval: it is for one fit."""
-        number = _number(question, who)
+        digest = _digest(question, who)
+        number = digest[:N_DIGITS]
         with self._file.locked():
             state = self._file.read()
-            if state.get(number, {}).get("status") != "approved":
+            entry = state.get(number, {})
+            if (entry.get("status"), entry.get("digest")) != ("approved", digest):
                 raise PartyRefusal("denied")
             del state[number]
             self._file.write(state)
@@ -84,7 +97,7 @@ class Approvals:
             self._file.write(state)
 
 
-def _number(question, who):
+def _digest(question, who):
     """Name what is asked: the same again is the same question."""
     agreement = question.agreement
     asked = {
@@ -95,7 +108,7 @@ def _number(question, who):
         "backend": agreement.backend,
         "data": agreement.data,
     }
-    return hashlib.sha256(encode(asked)).hexdigest()[:12]
+    return hashlib.sha256(encode(asked)).hexdigest()
 
 
 def _n_waiting(state):

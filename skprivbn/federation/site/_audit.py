@@ -22,6 +22,8 @@ __all__ = ["AuditLog", "QuestionLog", "read_audit"]
 MAX_BYTES = 10 << 20
 #: of a list in the terms, so many entries are written down
 MAX_ITEMS = 20
+#: of a text, such as the purpose, so many characters
+MAX_TEXT = 1000
 _START = "0" * 64
 
 
@@ -86,10 +88,17 @@ def _last_line(path):
     """Return the last line of the log, also of a file that was put aside."""
     for candidate in [path, *reversed(_put_aside_before(path))]:
         if candidate.exists() and candidate.stat().st_size:
-            with open(candidate, "rb") as file:
-                file.seek(max(candidate.stat().st_size - (1 << 20), 0))
-                return file.read().rstrip(b"\n").rpartition(b"\n")[2]
+            return _tail(candidate, 1 << 16)
     return b""
+
+
+def _tail(path, n_bytes):
+    """Return the last line of a file, looking further back while it goes on."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        file.seek(max(size - n_bytes, 0))
+        _, found, line = file.read().rstrip(b"\n").rpartition(b"\n")
+    return line if found or n_bytes >= size else _tail(path, 4 * n_bytes)
 
 
 def _is_whole(path):
@@ -208,7 +217,7 @@ class QuestionLog:
         if self._open is not None:
             self.end(code)
             return
-        known = details if question is None else describe(question)
+        known = _shorten(details) if question is None else describe(question)
         self.note("refused", **known, outcome=code)
 
 
@@ -232,9 +241,10 @@ def describe(question):
         "columns": question.columns,
         "beside": agreement.data["aligned"],
         "steps": [step["estimator"] for step in agreement.data["steps"]],
+        "models": [_shorten(step.get("fitted")) for step in agreement.data["steps"]],
         "roster": list(agreement.roster),
         "backend": None if agreement.backend is None else agreement.backend["name"],
-        "purpose": agreement.data["purpose"],
+        "purpose": _shorten(agreement.data["purpose"]),
         "epsilon": None if noise is None else noise.epsilon,
         "delta": None if noise is None else noise.delta,
         "exact": question.is_exact,
@@ -255,6 +265,8 @@ def _shorten(value):
         return _shorten(value.tolist())
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
+    if isinstance(value, str):
+        return value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}..."
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else str(value)
-    return value if isinstance(value, bool | int | str | None) else str(value)
+    return value if isinstance(value, bool | int | None) else _shorten(str(value))

@@ -27,7 +27,15 @@ def format_record(record):
     time = record.get("time", "")[:19].replace("T", " ")
     lines = [f"{time}  {_headline(record)}"]
     lines += [f"    {name:<12}  {text}" for name, text in _details(record) if text]
-    return "\n".join(lines)
+    return "\n".join(map(_plain, lines))
+
+
+def _plain(line):
+    """Return a line that is one: who asks must not write lines of their own."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in line
+    )
 
 
 def _headline(record):
@@ -53,7 +61,7 @@ def _details(record):
         return
     yield "dataset", _dataset(record)
     yield "columns", _columns(record)
-    yield "after", ", ".join(record.get("steps", []))
+    yield "after", ", ".join(_steps(record))
     if record.get("event") != "ended":
         yield "sites", ", ".join(record.get("roster", []))
         yield "hidden by", record.get("backend")
@@ -81,6 +89,14 @@ def _columns(record):
     columns = ", ".join(record.get("columns", []))
     beside = [f"{role}: {name}" for role, name in record.get("beside", {}).items()]
     return columns + (f" ({', '.join(beside)})" if beside else "")
+
+
+def _steps(record):
+    steps = record.get("steps", [])
+    models = record.get("models") or [None] * len(steps)
+    for name, model in zip(steps, models):
+        told = ", ".join(f"{key}={value}" for key, value in (model or {}).items())
+        yield f"{name}({told})"
 
 
 def _noise(record):

@@ -4,34 +4,28 @@ Terms of a session are checked first and what it costs is reserved. When all sit
 signed them, the cost is charged, and only then are data read.
 """
 
-from functools import partial
-
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._host import HostPolicy, PartyHost
-from skprivbn.federation._models import rebuild_model
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._remote import KEY_ROLES, name_results
-from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode
 from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._approvals import APPROVALS, Approvals
 from skprivbn.federation.site._audit import describe
+from skprivbn.federation.site._block import prepare_rows, read_block, rebuild_steps
 from skprivbn.federation.site._errors import ERROR_LOG, ErrorLog
 from skprivbn.federation.site._results import check_room, write_results
 from skprivbn.federation.site._rules import (
-    MAX_PER_ROW,
     Question,
     check_models,
     check_question,
     check_rows,
-    check_size,
 )
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import recording
-from skprivbn.privacy._options import apply_to_rows
 
 __all__ = ["SiteHost"]
 
@@ -231,8 +225,7 @@ class SiteHost(PartyHost):
             block = read_block(
                 question.dataset, question.columns, question.agreement.data
             )
-            is_noisy = question.noise is not None
-            block["X"] = transform_rows(block["X"], self._steps, is_noisy)
+            block["X"] = prepare_rows(question, self._steps, block["X"])
         except Exception:
             if not question.is_kept:
                 raise
@@ -304,6 +297,9 @@ class SiteHost(PartyHost):
         named = [*columns, *data["aligned"].values()]
         if not all(isinstance(c, str) and c in dataset.columns for c in named):
             raise PartyRefusal("unknown-dataset")
+        # one column under many thresholds would be told value by value
+        if len(set(columns)) < len(columns):
+            raise PartyRefusal("refused")
         # Keys name people: they are joined in private or stay here, and never become
         # features, outcomes or the names of clusters.
         shown = [c for role, c in data["aligned"].items() if role not in KEY_ROLES]
@@ -314,87 +310,3 @@ class SiteHost(PartyHost):
         if not all(isinstance(dataset.columns[c], list) for c in clusters):
             raise PartyRefusal("unknown-dataset")
         return columns, dataset
-
-
-def rebuild_steps(steps, n_features):
-    """Return the fitted transformers of a session and the features that come out."""
-    made, most = [], max(MAX_PER_ROW, n_features)
-    for step in steps:
-        made.append(rebuild_model(step, n_features))
-        n_features = len(made[-1].get_feature_names_out())
-        check_size(n_features, most)
-    return made, n_features
-
-
-def transform_rows(X, steps, is_noisy):
-    """Return rows after all steps.
-
-    Steps are the coordinator's: they can be such that one row overflows. To refuse
-    then, or for a row that is no number, would answer without noise.
-    """
-
-    def transform(rows):
-        try:
-            for step in steps:
-                rows = np.asarray(rows, dtype=np.float64)
-                if is_noisy:
-                    rows = apply_to_rows(step.transform, rows)
-                else:
-                    rows = step.transform(rows)
-        except (TypeError, ValueError):
-            raise PartyRefusal("invalid-data") from None
-        return rows
-
-    if not steps:
-        return X
-    return map_rows(X, transform, steps[-1].get_feature_names_out())
-
-
-def _read_on(source):
-    """Read rows in blocks; what is wrong with them is the site's to know."""
-    try:
-        yield from source.blocks()
-    except (OSError, ValueError):
-        raise PartyRefusal("invalid-data") from None
-
-
-def read_block(dataset, columns, data):
-    """Return a party's block.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    columns : list of str
-        Which make up X, in this order.
-    data : dict
-        The session's description of data.
-
-    Returns
-    -------
-    block : dict of str to ndarray
-        Rows may also be a ``RowSource``, which is read whenever it is used.
-    """
-    aligned = data["aligned"]
-    try:
-        X, values = dataset.read_rows(columns, set(aligned.values()))
-    except (OSError, ValueError, KeyError, IndexError, EOFError):
-        # A parser's message quotes the cell it stumbled over: it must not travel on.
-        raise PartyRefusal("invalid-data") from None
-
-    def check(rows):
-        rows = rows.astype(np.float64) if data["float"] else rows
-        if data["finite"] and not np.all(np.isfinite(rows)):
-            raise PartyRefusal("invalid-data")
-        return rows
-
-    if isinstance(X, RowSource):
-        X = RowSource(partial(_read_on, X), len(X), X.columns)
-    block = {"X": map_rows(X, check)}
-    for key, column in aligned.items():
-        block[key] = values[column]
-        labels = dataset.columns[column]
-        if isinstance(labels, list):
-            if block[key].dtype.kind == "f":
-                raise PartyRefusal("invalid-data")
-            block[key] = np.array(labels)[block[key]]
-    return block

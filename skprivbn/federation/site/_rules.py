@@ -80,6 +80,20 @@ class Question:
         return not self.is_kept and self.noise is None
 
     @property
+    def tells_sums(self) -> bool:
+        """Whether exact sums over rows leave that do not hide small counts themselves.
+
+        A single number, such as a score, is no table.
+        """
+        hides = hasattr(self.terms, "min_cell_count")
+        return (
+            self.is_exact
+            and not hides
+            and self.dataset.min_cell_count > 1
+            and self.terms.n_parameters(self.n_features) > 1
+        )
+
+    @property
     def recovers(self) -> bool:
         """Whether sums may be opened over fewer sites than the roster has."""
         backend = self.agreement.backend

@@ -22,9 +22,13 @@ from tests.federation.flare.hospitals import MARKER, NAMES, site_files, write_ta
 pytestmark = pytest.mark.slow
 
 
+#: seconds: a loaded machine takes its time to start processes
+READY = 240.0
+
+
 def works(local, **options):
     """A new session with all sites can be opened, and used."""
-    with local.connect("icu", ready_within=120.0, **options) as federation:
+    with local.connect("icu", ready_within=READY, **options) as federation:
         FederatedPCA().fit(federation.rows(["a", "b"]))
 
 
@@ -60,7 +64,7 @@ def all_running(hospitals):
 
 
 def test_a_killed_site_is_named_and_the_estimator_stays_unfitted(hospitals):
-    with hospitals.connect("icu", timeout=10.0) as federation:
+    with hospitals.connect("icu", ready_within=READY, timeout=10.0) as federation:
         model, thread, errors = long_fit(federation)
         hospitals.signal("west", signal.SIGKILL)
         thread.join(60.0)
@@ -76,7 +80,7 @@ def test_a_killed_site_is_named_and_the_estimator_stays_unfitted(hospitals):
 
 
 def test_a_frozen_site_that_comes_back_goes_on(hospitals):
-    with hospitals.connect("icu", timeout=60.0) as federation:
+    with hospitals.connect("icu", ready_within=READY, timeout=60.0) as federation:
         model, thread, errors = long_fit(federation)
         hospitals.signal("west", signal.SIGSTOP)
         time.sleep(4.0)
@@ -88,7 +92,7 @@ def test_a_frozen_site_that_comes_back_goes_on(hospitals):
 
 
 def test_a_frozen_site_is_late(hospitals):
-    with hospitals.connect("icu", timeout=3.0) as federation:
+    with hospitals.connect("icu", ready_within=READY, timeout=15.0) as federation:
         hospitals.signal("south", signal.SIGSTOP)
         try:
             with pytest.raises(PartyError, match="'south'.*in time"):
@@ -99,7 +103,7 @@ def test_a_frozen_site_is_late(hospitals):
 
 
 def test_a_server_that_dies_is_a_clear_error_and_the_next_session_works(hospitals):
-    with hospitals.connect("icu", timeout=10.0) as federation:
+    with hospitals.connect("icu", ready_within=READY, timeout=10.0) as federation:
         model, thread, errors = long_fit(federation)
         hospitals.signal("server", signal.SIGKILL)
         thread.join(120.0)
@@ -128,8 +132,8 @@ def test_connect_names_the_site_that_is_missing(hospitals):
 
 def test_two_researchers_at_the_same_time(hospitals):
     with (
-        hospitals.connect("icu", ready_within=120.0) as one,
-        hospitals.connect("icu", ready_within=120.0) as other,
+        hospitals.connect("icu", ready_within=READY) as one,
+        hospitals.connect("icu", ready_within=READY) as other,
     ):
         models = [PPEMGaussianMixture(2, random_state=0) for _ in range(2)]
         threads = [
@@ -149,7 +153,7 @@ def test_two_researchers_at_the_same_time(hospitals):
 
 def test_an_unknown_dataset(hospitals):
     with pytest.raises(PartyError) as caught:
-        hospitals.connect("nothing")
+        hospitals.connect("nothing", ready_within=READY)
     assert caught.value.code == "unknown-dataset"
 
 
@@ -230,7 +234,7 @@ def test_a_site_with_loosened_policy_loads_no_data(hospitals):
     path.write_text(strict.replace('"allow_log_streaming": false', '"x": false'))
     try:
         with pytest.raises(PartyError, match="'south'.*policy of its kit"):
-            hospitals.connect("icu")
+            hospitals.connect("icu", ready_within=READY)
     finally:
         path.write_text(strict)
     works(hospitals)
@@ -309,7 +313,7 @@ def test_what_a_site_says_to_itself_is_heard_nowhere_else(
             local.start(name)
         monkeypatch.delenv("PYTHONPATH")
         caught = {}
-        with local.connect("icu", ready_within=120.0) as federation:
+        with local.connect("icu", ready_within=READY) as federation:
             for dataset in ("icu", "broken"):
                 schema = {"a": "float"}
                 rows = RemoteRows(federation, dataset, federation.sites, schema)
@@ -347,7 +351,7 @@ def test_a_sites_rows_are_in_nobody_elses_memory_or_files(hospitals, tmp_path):
     table.write_text("\n".join(lines) + "\n")
     markers = [np.float64(rare).tobytes(), repr(rare).encode()]
     try:
-        with hospitals.connect("icu") as federation:
+        with hospitals.connect("icu", ready_within=READY) as federation:
             FederatedPCA().fit(federation.rows(["a", "b"]))
             job = federation.job_id
             try:
@@ -375,7 +379,7 @@ def test_no_process_is_left(tmp_path, hospital_data):
     write_tables(tmp_path / "data", *hospital_data)
     files = site_files(path=tmp_path / "data")
     with LocalFederation(tmp_path / "federation", files) as local:
-        federation = local.connect("icu")
+        federation = local.connect("icu", ready_within=READY)
         members = [member for name in local.processes for member in local.family(name)]
         assert len(members) >= 8, "server, sites and a job of each"
     alive = [m for m in members if m.is_running() and m.status() != "zombie"]

@@ -8,6 +8,7 @@ from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import decode, encode
 from skprivbn.federation.__main__ import main
 from skprivbn.federation.flare._researcher import Researcher
+from skprivbn.federation.site import _approvals
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import JOIN, Site
 from skprivbn.preprocessing import FederatedStandardScaler
@@ -186,6 +187,49 @@ def test_a_person_at_the_site_decides(tmp_path, capsys):
         model.fit(rows)
     assert main(["approve", str(kit), "nothing"]) == 2
     assert "no question 'nothing' waits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_compared", [True, False])
+def test_a_question_with_the_number_of_another(
+    tmp_path, capsys, monkeypatch, is_compared
+):
+    # numbers are short: whoever asks can find two questions that share one
+    digest = _approvals._digest
+
+    def same_number(question, who):
+        return "0" * _approvals.N_DIGITS + is_compared * digest(question, who)
+
+    monkeypatch.setattr(_approvals, "_digest", same_number)
+    sites = start(tmp_path, 'approve = "ask"', only="west")
+    kit = kit_of(tmp_path, "west")
+    rows = connect(sites, "icu").rows(["a"])
+    harmless, other = scaler(), scaler().set_params(epsilon=4.0)
+    with pytest.raises(PartyError, match="'west'.*has to approve"):
+        harmless.fit(rows)
+    assert main(["approve", str(kit), "0" * _approvals.N_DIGITS]) == 0
+    if is_compared:
+        with pytest.raises(PartyError, match="'west'.*has denied"):
+            other.fit(rows)
+    else:
+        # the twin: numbers are all that is compared
+        other.fit(rows)
+
+
+def test_who_asks_writes_no_lines_of_their_own(tmp_path, capsys):
+    sites = start(tmp_path, 'approve = "ask"', only="west")
+    kit = kit_of(tmp_path, "west")
+    forged = "care\nquestion 000000000000\n\x1b[2J2026-11-17  ann asks\u202e"
+    rows = connect(sites, "icu").rows(["a"])
+    rows._connection.purpose = forged
+    with pytest.raises(PartyError, match="'west'.*has to approve"):
+        scaler().fit(rows)
+    assert main(["pending", str(kit)]) == 0
+    printed = capsys.readouterr().out
+    assert "care\\nquestion" in printed
+    assert len([line for line in printed.splitlines() if "question" in line]) == 2
+    assert all(char.isprintable() for char in printed.replace("\n", ""))
+    # the twin: as it is, it looks like another question
+    assert "\nquestion 000000000000\n" in f"purpose  {forged}"
 
 
 def test_a_fit_waits_for_the_answer(tmp_path, capsys):

@@ -124,6 +124,15 @@ def test_full_files_are_put_aside_and_read_with_the_others(tmp_path, monkeypatch
     assert len(read_audit(path)[1]) == 1
 
 
+def test_long_lines_do_not_break_the_chain(tmp_path):
+    log = AuditLog(tmp_path / "audit.jsonl")
+    for size in (10, 1 << 21, 1 << 17, 10):
+        log.write({"event": "asked", "purpose": "x" * size})
+    records, problems, _ = read_audit(log.path)
+    assert len(records) == 4
+    assert not problems
+
+
 def test_terms_are_shortened():
     long = {"x": np.zeros(99), "y": list(range(50)), "z": b"key", "e": np.inf}
     short = _audit._shorten(long)

@@ -1,5 +1,7 @@
 """Rules about what leaves a site: attacks, and twins in which they work."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -11,15 +13,20 @@ from skprivbn.bayesian_network._collective_protocol import (
 from skprivbn.crypto import CKKSBackend, MaskingBackend, PaillierBackend
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation import PartyHost
-from skprivbn.federation.site import _host, _rules
+from skprivbn.federation.site import _block, _host, _rules
 from skprivbn.federation.site._file import Dataset, SiteFile
 from skprivbn.federation.site._rules import RULES, strong_keys
 from skprivbn.federation.site._snapshots import RowSketch, Snapshots
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._start_protocol import EMTerms
-from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.preprocessing import (
+    FederatedKBinsDiscretizer,
+    FederatedPCA,
+    FederatedStandardScaler,
+)
 from skprivbn.protocols import MomentsParty, MomentsTerms
 from skprivbn.structure import PrivateK2StructureLearner
+from skprivbn.structure.k2 import _private
 from tests.federation.site.loopback import LoopbackSession, connect, make_sites
 
 NAMES = ("north", "south", "east", "west")
@@ -33,7 +40,8 @@ peers = ["north", "south", "east", "west"]
 path = "icu.csv"
 min_rows = 10
 max_exact_fits = 20
-estimators = ["CollectiveBayesianNetwork", "FederatedStandardScaler",
+estimators = ["CollectiveBayesianNetwork", "FederatedKBinsDiscretizer",
+    "FederatedPCA", "FederatedStandardScaler",
     "PPEMGaussianMixture", "PrivateK2StructureLearner"]
 {rules}
 
@@ -54,10 +62,15 @@ def numbers(tmp_path):
     rng = np.random.default_rng(0)
     rows = {name: rng.normal(size=(40, 1)).round(6).tolist() for name in NAMES}
 
-    def open_it(n_sites=4, rules="", transport=LoopbackSession):
+    def open_it(
+        n_sites=4, rules="", transport=LoopbackSession, columns=None, min_rows=10
+    ):
+        columns = columns or {"x": '"float"'}
         for name in NAMES:
-            write(tmp_path, name, ["x"], rows[name])
-        text = SITE_FILE.format(rules=rules, columns='x = "float"')
+            write(tmp_path, name, columns, rows[name])
+        declared = "\n".join(f"{name} = {kind}" for name, kind in columns.items())
+        text = SITE_FILE.format(rules=rules, columns=declared)
+        text = text.replace("min_rows = 10", f"min_rows = {min_rows}")
         sites = make_sites(tmp_path, dict.fromkeys(NAMES[:n_sites], text))
         return connect(sites, "icu", transport).rows()
 
@@ -260,23 +273,175 @@ def test_a_filter_that_leaves_one_patient(bits, monkeypatch):
     assert ask_local(open_it(), **model)[0].sum() < 10
 
 
-def test_small_cells_are_hidden_or_not_told(bits):
+def without(monkeypatch, *rules):
+    """The twin: sites without some of their rules."""
+    left = [rule for rule in RULES if rule.__name__ not in rules]
+    assert len(left) == len(RULES) - len(rules)
+    monkeypatch.setattr(_rules, "RULES", left)
+
+
+def lonely(codes, columns):
+    """Return patients whose values of some columns nobody else has."""
+    held, numbers = np.unique(codes[:, columns], axis=0, return_counts=True)
+    return held[numbers == 1]
+
+
+def declare_few(columns):
+    """Have four columns counted together, three of north and the one of south."""
+    structure = {"h": ["a", "b", "c", "d"]}
+    return CollectiveBayesianNetwork(structure=structure).fit(columns)
+
+
+def test_small_cells_are_not_told(bits, monkeypatch):
     open_it, codes = bits
-    assert code_of(CollectiveBayesianNetwork().fit, open_it("")) == "too-detailed"
-    order = list(range(len(BITS) + 1))
-    columns = open_it("")
-    model = PrivateK2StructureLearner(ordering=order, max_parents=1).fit(columns)
-    assert "below 5 as 0" in str(model.ledger_)
+    assert code_of(declare_few, open_it("")) == "too-detailed"
+    # the twin: patients who are alone in a cell, with what another hospital knows
+    without(monkeypatch, "small_cells_hidden")
+    counts = declare_few(open_it(""))._model.cross_counts[len(BITS)]
+    alone = lonely(codes, [0, 1, 2, 3, -1])
+    assert len(alone) > 2
+    np.testing.assert_array_equal(np.argwhere(counts == 1), alone)
+
+
+def test_small_cells_are_hidden(bits, monkeypatch):
+    open_it, codes = bits
+    order, opened = [*range(len(BITS) + 1)], []
+    run = _private.run_private_k2
+
+    def overhear(federation, progress):
+        result = run(federation, progress)
+        opened[:] = np.concatenate([table.ravel() for table in result["counts"]])
+        return result
+
+    def learn(columns):
+        return PrivateK2StructureLearner(ordering=order, max_parents=1).fit(columns)
+
+    monkeypatch.setattr(_private, "run_private_k2", overhear)
+    few = np.minimum(codes.sum(axis=0), 60 - codes.sum(axis=0)).max()
+    columns = open_it(f"min_cell_count = {few + 1}")
+    model = learn(columns)
+    assert f"below {few + 1} as 0" in str(model.ledger_)
+    assert min(n for n in opened if n > 0) > few
     columns._connection._introduction.limits = {}
-    assert code_of(model.fit, columns) == "not-allowed"
+    assert code_of(learn, columns) == "not-allowed"
+    # the twin: the coordinator's own limit, which is none
+    without(monkeypatch, "limits_raised")
+    learn(columns)
+    assert min(n for n in opened if n > 0) <= few
 
 
-def test_a_model_with_as_many_parameters_as_rows(numbers):
+def patients_apart(rows):
+    """Ages of twelve patients of two hospitals, ten years apart, two stays each."""
+    rng = np.random.default_rng(1)
+    ages = (10.0 * np.arange(12) + rng.uniform(0, 5, 12)).round(3)
+    for name in NAMES:
+        mine = ages[NAMES.index(name) % 2 :: 2]
+        rows[name] = np.repeat(mine, 2)[:, None].tolist()
+    return ages
+
+
+def test_a_model_with_as_many_parameters_as_rows(numbers, monkeypatch):
+    open_it, rows = numbers
+    ages = patients_apart(rows)
+    # a steward who forgot min_rows: a component may be about one patient
+    model = PPEMGaussianMixture(
+        12,
+        min_rows=1,
+        means_init=10.0 * np.arange(12)[:, None] + 2.5,
+        precisions_init=np.full((12, 1, 1), 0.3),
+        weights_init=np.full(12, 1 / 12),
+        backend="masking",
+    )
+
+    def fit(handle):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(handle)
+
+    assert code_of(fit, open_it(2, min_rows=1)) == "too-detailed"
+    # the twin: every component is a patient
+    monkeypatch.setattr(_host, "check_rows", lambda question, n_rows: None)
+    fit(open_it(2, min_rows=1))
+    np.testing.assert_allclose(np.sort(model.means_[:, 0]), ages, atol=1e-3)
+
+
+def trust_cells(monkeypatch):
+    """The twin: nobody counts what a column of few values tells."""
+    monkeypatch.setattr(_block, "check_cells", lambda *arguments: None)
+
+
+def test_bins_around_one_patient(numbers, monkeypatch):
+    open_it, rows = numbers
+    oldest = max(rows["north"])[0]
+    edges = np.array([-np.inf, oldest - 1e-6, oldest + 1e-6, np.inf])
+    bins = FederatedKBinsDiscretizer._from_public_model({"edges": [edges]}, 1)
+    bins.n_features_in_ = 1
+
+    def count(handle):
+        scaler = FederatedStandardScaler().fit(bins.transform(handle))
+        first = scaler.mean_[0] * scaler.n_samples_
+        second = (scaler.var_[0] + scaler.mean_[0] ** 2) * scaler.n_samples_
+        # codes 0, 1, 2: two equations for how many have 1 and 2
+        return 2 * first - second
+
+    assert code_of(count, open_it()) == "too-detailed"
+    trust_cells(monkeypatch)
+    assert count(open_it()) == pytest.approx(1)
+
+
+def test_bins_of_many_rows_are_answered(numbers):
     open_it, _ = numbers
-    # 40 rows: 5 components have 15 parameters
-    model = PPEMGaussianMixture(5, min_rows=1, backend="masking", random_state=0)
-    assert code_of(model.fit, open_it()) == "too-detailed"
-    assert open_it(rules="max_parameters_per_row = 0.5") is not None
+    handle = open_it()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        binned = FederatedKBinsDiscretizer(2).fit(handle).transform(handle)
+    scaler = FederatedStandardScaler().fit(binned)
+    assert scaler.mean_[0] == pytest.approx(0.5, abs=0.02)
+
+
+def test_one_column_is_not_asked_twice(numbers):
+    open_it, _ = numbers
+    handle = open_it()
+    describe = handle._describe
+
+    def twice(columns, *arguments):
+        both = {name: mine + mine for name, mine in columns.items()}
+        return describe(both, *arguments)
+
+    handle._describe = twice
+    assert code_of(ask_sum, handle) == "refused"
+
+
+def one_is_sick():
+    """One patient of 40 has the disease."""
+    return np.arange(40) == 7, np.arange(40) % 2 == 0
+
+
+def one_is_sick_and_smokes():
+    """Many are sick, many smoke, one does both."""
+    sick = np.arange(40) < 20
+    return sick, (np.arange(40) == 7) | (np.arange(40) >= 30)
+
+
+@pytest.mark.parametrize("patients", [one_is_sick, one_is_sick_and_smokes])
+def test_means_of_two_values_are_counts(numbers, monkeypatch, patients):
+    open_it, rows = numbers
+    sick, smokes = patients()
+    for name in NAMES:
+        rows[name] = [["ny"[a], int(b)] for a, b in zip(sick.astype(int), smokes)]
+    columns = {"sick": '["n", "y"]', "smokes": '"int"'}
+
+    def count(handle):
+        pca, n = FederatedPCA().fit(handle), 4 * 40
+        sums = n * pca.mean_
+        axes = pca.components_
+        covariance = axes.T * pca.explained_variance_ @ axes
+        return np.append(sums, covariance[0, 1] * (n - 1) + sums.prod() / n)
+
+    assert code_of(count, open_it(columns=columns)) == "too-detailed"
+    trust_cells(monkeypatch)
+    truth = [sick.sum(), smokes.sum(), (sick & smokes).sum()]
+    np.testing.assert_allclose(count(open_it(columns=columns)) / 4, truth, atol=1e-6)
 
 
 @pytest.mark.parametrize(

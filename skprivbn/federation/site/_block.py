@@ -1,0 +1,117 @@
+"""The rows of a question: read as the site file says, then taken through its steps."""
+
+from functools import partial
+
+import numpy as np
+
+from skprivbn.federation._models import rebuild_model
+from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation._rows import RowSource, map_rows
+from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
+from skprivbn.federation.site._small_cells import check_cells
+from skprivbn.privacy._options import apply_to_rows
+
+__all__ = ["prepare_rows", "read_block", "rebuild_steps"]
+
+
+def rebuild_steps(steps, n_features):
+    """Return the fitted transformers of a session and the features that come out."""
+    made, most = [], max(MAX_PER_ROW, n_features)
+    for step in steps:
+        made.append(rebuild_model(step, n_features))
+        n_features = len(made[-1].get_feature_names_out())
+        check_size(n_features, most)
+    return made, n_features
+
+
+def _transform(X, step, is_noisy):
+    """Return rows after a step.
+
+    Steps are the coordinator's: they can be such that one row overflows. To refuse
+    then, or for a row that is no number, would answer without noise.
+    """
+
+    def transform(rows):
+        try:
+            rows = np.asarray(rows, dtype=np.float64)
+            if is_noisy:
+                return apply_to_rows(step.transform, rows)
+            return step.transform(rows)
+        except (TypeError, ValueError):
+            raise PartyRefusal("invalid-data") from None
+
+    return map_rows(X, transform, step.get_feature_names_out())
+
+
+def prepare_rows(question, steps, X):
+    """Return rows after all steps, none of which may set few of them apart.
+
+    Parameters
+    ----------
+    question : Question
+    steps : list of estimator
+    X : ndarray or RowSource
+
+    Returns
+    -------
+    X : ndarray or RowSource
+    """
+    kinds = [question.dataset.columns[column] for column in question.columns]
+    is_grouped = np.array([isinstance(kind, list) for kind in kinds])
+    for step in [None, *steps]:
+        if step is not None:
+            X = _transform(X, step, question.noise is not None)
+            is_grouped = np.full(X.shape[1], getattr(step, "_groups_rows", False))
+        if question.tells_sums:
+            check_cells(X, is_grouped, question.dataset.min_cell_count)
+    return X
+
+
+def _read_on(source):
+    """Read rows in blocks; what is wrong with them is the site's to know."""
+    try:
+        yield from source.blocks()
+    except (OSError, ValueError):
+        raise PartyRefusal("invalid-data") from None
+
+
+def read_block(dataset, columns, data):
+    """Return a party's block.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    columns : list of str
+        Which make up X, in this order.
+    data : dict
+        The session's description of data.
+
+    Returns
+    -------
+    block : dict of str to ndarray
+        Rows may also be a ``RowSource``, which is read whenever it is used.
+    """
+    aligned = data["aligned"]
+    try:
+        X, values = dataset.read_rows(columns, set(aligned.values()))
+    except (OSError, ValueError, KeyError, IndexError, EOFError):
+        # A parser's message quotes the cell it stumbled over: it must not travel on.
+        raise PartyRefusal("invalid-data") from None
+
+    def check(rows):
+        rows = rows.astype(np.float64) if data["float"] else rows
+        if data["finite"] and not np.all(np.isfinite(rows)):
+            raise PartyRefusal("invalid-data")
+        return rows
+
+    if isinstance(X, RowSource):
+        X = RowSource(partial(_read_on, X), len(X), X.columns)
+    block = {"X": map_rows(X, check)}
+    for key, column in aligned.items():
+        block[key] = values[column]
+        labels = dataset.columns[column]
+        if isinstance(labels, list):
+            if block[key].dtype.kind == "f":
+                raise PartyRefusal("invalid-data")
+            block[key] = np.array(labels)[block[key]]
+    return block
