@@ -106,10 +106,11 @@ class ADMMTerms(Terms):
         return self.problem.size
 
     def memory(self, n_features):
-        """Return lagged rows or a copy with a one in each, and the parameters."""
-        per_row = self.n_lags * n_features
-        if self.n_hidden:
-            per_row += n_features + 1
+        """Return lagged rows or hidden units, and the parameters.
+
+        Hidden units are held for a block of rows only, but all of them take time.
+        """
+        per_row = (self.n_lags + self.n_hidden) * n_features
         lagged = self.n_lags * n_features
         return per_row, max(self.problem.size, lagged**2)
 
