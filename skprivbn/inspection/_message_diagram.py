@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.inspection._report_html import Html, size, tag
 from skprivbn.inspection._report_words import kind_of
 
-__all__ = ["message_diagram"]
+__all__ = ["draw_messages", "message_diagram"]
 
 COORDINATOR = "coordinator"
 SESSION = "session"
@@ -95,7 +95,13 @@ def message_diagram(estimator: Any, path: str | PathLike | None = None) -> str |
         ledger = estimator.ledger_
     if not ledger.entries:
         raise ValueError("the ledger holds no messages")
-    drawing = _draw(ledger, _loops(_steps(ledger)))
+    drawing = Svg(
+        draw_messages(
+            ledger,
+            xmlns="http://www.w3.org/2000/svg",
+            style=f"max-width:{WIDTH}px;width:100%;height:auto",
+        )
+    )
     if path is None:
         return drawing
     Path(path).write_text(drawing, encoding="utf-8")
@@ -183,7 +189,9 @@ def _peer_words(ledger, steps):
     return dict(zip(talks, facts)) if len(talks) == len(facts) else {}
 
 
-def _draw(ledger, groups):
+def draw_messages(ledger, **attributes):
+    """Return the drawing as an element of a page, which may style it itself."""
+    groups = _loops(_steps(ledger))
     steps = [step for group in groups for step in group]
     sums, peers = _sums(ledger), _peer_words(ledger, steps)
     shapes, y, used = [], 64, {}
@@ -209,22 +217,19 @@ def _draw(ledger, groups):
         heads.append(_line(PEER, y))
     legend, height = _legend(used, y + 28)
     title = f"Messages between {len(ledger.parties)} parties and a coordinator"
-    return Svg(
-        tag(
-            "svg",
-            tag("title", title),
-            *heads,
-            *shapes,
-            *legend,
-            xmlns="http://www.w3.org/2000/svg",
-            viewBox=f"0 0 {WIDTH} {height}",
-            role="img",
-            aria_label=title,
-            font_family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif",
-            font_size=13,
-            fill="currentColor",
-            style=f"max-width:{WIDTH}px;width:100%;height:auto",
-        )
+    return tag(
+        "svg",
+        tag("title", title),
+        *heads,
+        *shapes,
+        *legend,
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
+        aria_label=title,
+        font_family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif",
+        font_size=13,
+        fill="currentColor",
+        **attributes,
     )
 
 

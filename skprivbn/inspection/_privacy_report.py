@@ -9,6 +9,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.inspection import _report_sections as sections
+from skprivbn.inspection._message_diagram import draw_messages
 from skprivbn.inspection._report_html import Html, document, tag
 from skprivbn.inspection._report_record import Record
 from skprivbn.inspection._report_words import plain, strength_of
@@ -23,12 +24,12 @@ def privacy_report(
 ) -> str | None:
     """Write down, for people who do not program, what a fit told to whom.
 
-    The page is made from the fit's own record, `ledger_`: who took part, what each
-    learnt, what was hidden and how, what a coalition could undo, the privacy budget,
-    the traffic and a hash of all messages. It is one HTML file that loads nothing,
-    for a screen, a phone or paper. It holds no data and nothing learnt from them, but
-    for the errors to expect of noisy tables, which were released; it does name the
-    parties.
+    The page is made from the fit's own record, `ledger_`: a drawing of the messages,
+    who took part, what each learnt, what was hidden and how, what a coalition could
+    undo, the privacy budget, the traffic and a hash of all messages. It is one HTML
+    file that loads nothing, for a screen, a phone or paper. It holds no data and
+    nothing learnt from them, but for the errors to expect of noisy tables, which were
+    released; it does name the parties.
 
     Parameters
     ----------
@@ -71,6 +72,7 @@ def privacy_report(
     parts = (
         _header(record, title),
         _in_short(record),
+        _messages(record),
         sections.who_took_part(record),
         sections.who_learnt_what(record),
         sections.how_hidden(record),
@@ -129,6 +131,18 @@ def _in_short(record):
         for question, (tone, *answer) in answers.items()
     ]
     return tag("section", tag("ul", *items, class_="answers"), id="short")
+
+
+def _messages(record):
+    """Draw the messages, which says at a glance who could read something."""
+    if not record.ledger.entries:
+        return Html("")
+    words = (
+        "From top to bottom, each kind of message once. Green is what its reader "
+        "cannot make sense of, orange and red is what can be read."
+    )
+    drawing = tag("div", draw_messages(record.ledger), class_="messages")
+    return sections.section("messages", "The messages", tag("p", words), drawing)
 
 
 def _rows(record):

@@ -227,8 +227,10 @@ tbody th { font-weight: 600; }
 figure { margin: 1.1rem 0; }
 svg { display: block; width: 100%; height: auto; fill: var(--bar); }
 svg.bar { height: .75rem; }
-svg line { stroke: var(--soft); stroke-width: 1; }
+svg line:not(.messages line) { stroke: var(--soft); stroke-width: 1; }
 svg .track { fill: var(--line); }
+.messages { overflow-x: auto; }
+.messages svg { fill: currentColor; min-width: 32rem; max-width: 680px; }
 .ends { display: flex; justify-content: space-between; margin: .3rem 0; }
 dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; }
 code { font: .85rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }

@@ -110,6 +110,9 @@ def test_real_fits_are_reported_in_full(model):
     assert ledger.transcript_hash in page.text("evidence")
     assert f"{ledger.n_rounds} rounds" in page.text("traffic")
     assert "simulation" in page.text("short")
+    # The drawing of the messages comes right after the short answers.
+    assert list(page.texts).index("messages") == list(page.texts).index("short") + 1
+    assert "coordinator" in page.text("messages")
     assert "assumed to follow the rules" in page.text("limits")
     assert "not audited" in page.text("limits")
 
