@@ -76,6 +76,9 @@ class Federation(ABC):
         All parties that took part.
     lost : dict of str to str
         Parties lost on the way, and the operation they failed at.
+    replies : dict of str to dict
+        What parties answered last, as they did: what they said beside a vector that
+        was hidden, for instance.
     """
 
     #: how the ledger describes the authentication of parties
@@ -103,6 +106,7 @@ class Federation(ABC):
         self.on_dropout = on_dropout
         self.ledger = Ledger(parties=self.roster)
         self.lost = {}
+        self.replies: dict[str, dict] = {}
         self._session = secrets.token_bytes(16)
         self._sequences = dict.fromkeys(self.roster, 0)
         self._operations = {**_CONTROL, **party_class.operations()}
@@ -222,9 +226,10 @@ class Federation(ABC):
         messages = self._exchange(
             requests, self.timeout if timeout is None else timeout
         )
-        replies = {}
+        replies, self.replies = {}, {}
         for name in each:
             reply, code = self._read(name, operation, messages.get(name))
+            self.replies[name] = reply
             if code is None and read is not None:
                 try:
                     reply = read(reply)
@@ -307,10 +312,28 @@ class Federation(ABC):
         go_on : bool
         """
         replies = self.call(operation, payload, read=read_go_on)
-        answers = set(replies.values())
-        if len(answers) != 1:
-            raise ProtocolError(f"parties disagree on whether to go on in {operation}")
-        return answers.pop()
+        return _only_answer(replies.values(), operation)
+
+    def sum_and_agree(
+        self, operation: str, payload: dict | None = None
+    ) -> "tuple[OpenSum | dict, bool]":
+        """Add what parties hide, and hear whether they want to go on: one round trip.
+
+        Parameters
+        ----------
+        operation : str
+            Its answers hold a hidden vector and ``"go_on"``.
+        payload : dict, default=None
+
+        Returns
+        -------
+        total : OpenSum or dict
+            As of :meth:`secure_sum`.
+        go_on : bool
+        """
+        total = self.secure_sum(operation, payload)
+        answers = (reply["go_on"] for reply in self.replies.values())
+        return total, _only_answer(answers, operation)
 
     def unanimous(
         self, operation: str, payload: dict | None = None, *, rtol: float = 0.0
@@ -442,6 +465,14 @@ class Federation(ABC):
             # Sealed messages are counted once, from sender to receiver, by _relay.
             message = message[: len(message) - sum(map(len, sealed.values()))]
         self.ledger.record(operation, sender, receiver, message, kind, tells)
+
+
+def _only_answer(answers, operation):
+    """Return the answer that all parties gave."""
+    different = set(answers)
+    if len(different) != 1:
+        raise ProtocolError(f"parties disagree on whether to go on in {operation}")
+    return different.pop()
 
 
 def _is_turn(reply, roster):

@@ -134,7 +134,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
 
     @property
     def _steps(self):
-        return {"step": "iteration", "max_steps": self._max_iter}
+        # the last one looks at the result
+        return {"step": "iteration", "max_steps": self._max_iter + 1}
 
     @property
     def _max_iter(self):
@@ -156,8 +157,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             if linear:
                 release = run_linear(federation, survey, progress)
             else:
-                run_em(federation, survey, progress)
-                release = collect(federation, survey)
+                total = run_em(federation, survey, progress)
+                release = collect(federation, survey, total)
         mixed = bool(factors)
         if linear:
             estimates = estimate_linear(release, survey, mixed=mixed, reml=terms.reml)

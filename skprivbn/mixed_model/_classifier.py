@@ -65,7 +65,8 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         are averages over the second half of them.
     tol : float, default=1e-10
         Quadrature stops when the next step promises a smaller gain in
-        log-likelihood; a last step of Newton's method follows.
+        log-likelihood, which is taken unseen; a last step of Newton's method
+        follows.
     clusters : array-like of labels, default=None
         All clusters there may be, as a public fact. If None, every party tells which
         clusters it holds.

@@ -6,12 +6,14 @@ import numpy as np
 
 from skprivbn.mixed_model._updates import solve_information
 
-__all__ = ["Estimates", "estimate", "estimate_linear"]
+__all__ = ["PERFECT", "Estimates", "estimate", "estimate_linear"]
 
 # Below, a scale of the effects counts as zero: a boundary ("singular") fit.
 NO_SCALE = 1e-3
 # Smallest eigenvalue of the information per row at which estimates are determined.
 _DETERMINED = 1e-7
+#: log-likelihood of classes that are told apart as good as without error
+PERFECT = -0.01
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def estimate(release, survey, *, mixed, refine):
     information = release.complete[:n_fixed, :n_fixed][np.ix_(varies, varies)]
     lowest = np.linalg.eigvalsh(information)[0] if len(information) else np.inf
     determined = lowest > _DETERMINED * survey.n_samples
-
+    determined &= not (survey.classes and release.log_likelihood > PERFECT)
     theta = parameters[n_fixed:]
     # A scale at its bound is no free parameter.
     free = np.append(varies, np.abs(theta) > NO_SCALE if mixed else [False])

@@ -19,17 +19,25 @@ __all__ = [
     "Expansion",
     "Modes",
     "Shape",
+    "beta_correction",
     "expand",
     "missing_beta",
+    "parabola_gains",
     "predict_modes",
     "slope_at",
     "solve_modes",
+    "theta_curvature",
     "theta_information",
+    "theta_slope",
 ]
 
 
 # Longest Newton step of an effect, in units of the predictor.
 _FAR = 2.0
+# Gain of such a step below which third derivatives help.
+_NEAR = 0.1
+# By which differences are taken.
+_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,11 @@ class Shape:
     random: object
     blocks: object
     numbers: np.ndarray
+
+    @property
+    def pairs(self):
+        """Numbers of all pairs of effects of each cell."""
+        return self.numbers[:, :, None], self.numbers[:, None, :]
 
     def split(self, parameters):
         """Return beta and Lambda."""
@@ -76,6 +89,15 @@ class Expansion:
     hessian: np.ndarray
     third: np.ndarray
     products: np.ndarray
+
+    @property
+    def shares(self):
+        """What the columns of X are, by weighted least squares on those of Z.
+
+        Of shape (n_cells, q, n_fixed): with these, sums with columns of Z tell about
+        sums with columns of X, which are not known.
+        """
+        return np.linalg.pinv(self.hessian, 1e-9, hermitian=True) @ self.products
 
     @property
     def flat(self):
@@ -271,9 +293,12 @@ def slope_at(rows, shape, parameters, modes):
 
     Returns
     -------
-    gradient : ndarray of shape (n_fixed + n_theta,)
+    gradient : ndarray of shape (n_fixed,)
+        By beta.
     information : ndarray of shape (n_fixed, n_fixed)
         Of beta given the effects.
+    inner : ndarray of shape (n_rows, n_effects)
+        Its products with the columns of Z are the gradient by Lambda.
     """
     _, matrix = shape.split(parameters)
     by_eta = _by_eta(rows, _predictors(rows, shape, parameters, modes.u))
@@ -288,41 +313,218 @@ def slope_at(rows, shape, parameters, modes):
         + pull * by_eta.first[:, None]
         - solved * by_eta.weight[:, None]
     )
-    by_theta = (rows.Z.T @ inner)[shape.random.positions]
-    gradient = np.append(rows.X.T @ residual, by_theta)
-    return gradient, (rows.X * by_eta.weight[:, None]).T @ rows.X
+    information = (rows.X * by_eta.weight[:, None]).T @ rows.X
+    return rows.X.T @ residual, information, inner
 
 
-def predict_modes(expansion, shape, before, u, after):
-    """Return where the modes should be at other parameters.
+def predict_modes(shape, before, expansion, u, after):
+    """Return where the modes should be at other parameters, and how spread out.
 
-    Those of the linear model with the same weights.
+    Modes are those of the linear model with the same weights; spreads have weights that
+    change with the effects.
 
     Parameters
     ----------
+    shape : Shape
+    before : ndarray of shape (n_fixed + n_theta,)
     expansion : Expansion
         Of everybody's rows, at the parameters `before`, around `u`.
-    shape : Shape
-    before, after : ndarray of shape (n_fixed + n_theta,)
     u : ndarray of shape (n_numbers,)
+    after : ndarray of shape (n_fixed + n_theta,)
 
     Returns
     -------
     u : ndarray of shape (n_numbers,)
+    inverse : ndarray of shape (n_cells, q, q)
+        As in :class:`Modes`.
     """
     numbers, blocks = shape.numbers, shape.blocks
-    (old_beta, old), (beta, new) = shape.split(before), shape.split(after)
+    _, new = shape.split(after)
+    pull, effects = _pull(shape, before, expansion, u, after)
+    modes, _, systems = _parabola(shape, new, pull, expansion.hessian)
+    moved = modes[numbers] @ new.T - effects
+    moved += expansion.shares @ (shape.split(after)[0] - shape.split(before)[0])
+    hessian = expansion.hessian + np.einsum("cijk,ck->cij", expansion.third, moved)
+    ahead = blocks.gather([(*shape.pairs, new.T @ hessian @ new)])
+    return modes, _cell_inverses(shape, systems, ahead)
+
+
+def _pull(shape, before, expansion, u, after):
+    """Return derivatives by effects of zero that parabolas promise, and effects."""
+    (old_beta, old), (beta, _) = shape.split(before), shape.split(after)
+    effects = u[shape.numbers] @ old.T
     pull = expansion.gradient - expansion.products @ (beta - old_beta)
-    pull += np.einsum("cij,cj->ci", expansion.hessian, u[numbers] @ old.T)
-    turned = np.zeros_like(u)
-    np.add.at(turned, numbers, pull @ new)
-    hessian = new.T @ expansion.hessian @ new
-    systems = blocks.gather([(numbers[:, :, None], numbers[:, None, :], hessian)])
-    modes = np.zeros_like(u)
+    return pull + np.einsum("cij,cj->ci", expansion.hessian, effects), effects
+
+
+def _parabola(shape, matrix, pull, hessian):
+    """Integrate over effects where log-likelihoods are parabolas.
+
+    Parameters
+    ----------
+    shape : Shape
+    matrix : ndarray of shape (q, q)
+        Lambda.
+    pull : ndarray of shape (n_cells, q)
+        Derivatives by the effects where these are zero.
+    hessian : ndarray of shape (n_cells, q, q)
+
+    Returns
+    -------
+    u : ndarray of shape (n_numbers,)
+        The modes.
+    gain : ndarray of shape (n_numbers,)
+        Logarithms of the integrals, at the first effect of each block.
+    systems : list of ndarray of shape (n_blocks, size, size)
+    """
+    blocks = shape.blocks
+    u, gain, turned = np.zeros((3, len(blocks.column)))
+    np.add.at(turned, shape.numbers, pull @ matrix)
+    systems = blocks.gather([(*shape.pairs, matrix.T @ hessian @ matrix)])
     for members, system in zip(blocks.members, systems):
         system += np.eye(members.shape[1])
-        modes[members] = np.linalg.solve(system, turned[members][..., None])[..., 0]
-    return modes
+        u[members] = np.linalg.solve(system, turned[members][..., None])[..., 0]
+        up = np.einsum("bi,bi->b", turned[members], u[members])
+        gain[members[:, 0]] = (up - np.linalg.slogdet(system)[1]) / 2
+    return u, gain, systems
+
+
+def _cell_inverses(shape, systems, ahead):
+    """Return parts of inverses, of systems `ahead` where these make sense."""
+    blocks, numbers = shape.blocks, shape.numbers
+    group, block, position = blocks.places()
+    inverse = np.zeros((*numbers.shape, numbers.shape[1]))
+    for g, (system, better) in enumerate(zip(systems, ahead)):
+        better += np.eye(better.shape[1])
+        positive = np.linalg.eigvalsh(better)[:, 0] > 0.5
+        inverses = np.linalg.inv(np.where(positive[:, None, None], better, system))
+        mine = group[numbers[:, 0]] == g
+        cell = numbers[mine]
+        inverse[mine] = inverses[
+            block[cell][:, :1, None],
+            position[cell][:, :, None],
+            position[cell][:, None, :],
+        ]
+    return inverse
+
+
+def beta_correction(expansion, shape, parameters, modes, u, inverse):
+    """Return what moving to the modes adds to the gradient by beta, cell by cell.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        Of everybody's rows, around `u`.
+    shape : Shape
+    parameters : ndarray of shape (n_fixed + n_theta,)
+    modes : Modes
+    u, inverse : ndarray
+        What was expected of the modes.
+
+    Returns
+    -------
+    correction : ndarray of shape (n_cells, n_fixed)
+    """
+    _, matrix = shape.split(parameters)
+    moved = (modes.u - u)[shape.numbers] @ matrix.T
+    pulled = modes.pull[shape.numbers] @ matrix.T
+    correction = np.einsum("cij,ci->cj", expansion.products, moved + pulled)
+    if modes.decrement > _NEAR:
+        # so far away, parabolas are safer than what bends them
+        return -correction
+    spread = matrix @ (modes.inverse - inverse) @ matrix.T
+    spread += np.einsum("ci,cj->cij", moved, moved + 2 * pulled)
+    bent = np.einsum("cijk,cjk->ci", expansion.third, spread) / 2
+    return -correction - np.einsum("cij,ci->cj", expansion.shares, bent)
+
+
+def theta_slope(expansion, shape, parameters, modes, u):
+    """Return the gradient of F by theta, cell by cell, from sums that are known.
+
+    Parameters
+    ----------
+    expansion, shape, parameters, modes, u :
+        As in :func:`beta_correction`.
+
+    Returns
+    -------
+    gradient : ndarray of shape (n_cells, n_theta)
+    """
+    _, matrix = shape.split(parameters)
+    at, pull = modes.u[shape.numbers], modes.pull[shape.numbers]
+    moved = (modes.u - u)[shape.numbers] @ matrix.T
+    bent = np.einsum("cijk,ck->cij", expansion.third, moved)
+    gradient = expansion.gradient - np.einsum(
+        "cij,cj->ci", expansion.hessian + bent / 2, moved
+    )
+    hessian = expansion.hessian + bent
+    spread = matrix @ modes.inverse @ matrix.T
+    residual = gradient - np.einsum("cijk,cjk->ci", expansion.third, spread) / 2
+    residual = residual - np.einsum("cij,cj->ci", hessian, pull @ matrix.T)
+    inner = (
+        residual[:, :, None] * at[:, None, :]
+        + gradient[:, :, None] * pull[:, None, :]
+        - hessian @ matrix @ modes.inverse
+    )
+    return inner[(slice(None), *shape.random.positions)]
+
+
+def parabola_gains(expansion, shape, scale):
+    """Return what independent effects of one scale add, from parabolas at zero.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        Around effects of zero.
+    shape : Shape
+    scale : float
+
+    Returns
+    -------
+    gain : ndarray of shape (n_numbers,)
+        Of log-likelihood, at the first effect of each block.
+    """
+    matrix = scale * np.eye(expansion.gradient.shape[1])
+    return _parabola(shape, matrix, expansion.gradient, expansion.hessian)[1]
+
+
+def theta_curvature(shape, parameters, expansion, u):
+    """Return observed information on theta, and on beta with theta.
+
+    That of the linear model with the same weights, by differences.
+
+    Parameters
+    ----------
+    shape : Shape
+    parameters : ndarray of shape (n_fixed + n_theta,)
+    expansion : Expansion
+        Around `u`; zero in cells that do not count.
+    u : ndarray of shape (n_numbers,)
+
+    Returns
+    -------
+    information : ndarray of shape (n_theta, n_theta)
+    cross : ndarray of shape (n_fixed, n_theta)
+    """
+    beta, _ = shape.split(parameters)
+    theta, n_theta = parameters[len(beta) :], len(parameters) - len(beta)
+    pull, _ = _pull(shape, parameters, expansion, u, parameters)
+
+    def look(step):
+        matrix = shape.random.matrix(theta + step)
+        modes, gain, _ = _parabola(shape, matrix, pull, expansion.hessian)
+        return gain.sum(), modes[shape.numbers] @ matrix.T
+
+    steps, (here, _) = _STEP * np.eye(n_theta), look(0.0)
+    plus, minus = ([look(s * step) for step in steps] for s in (1, -1))
+    information = np.diag([2 * here - a - b for (a, _), (b, _) in zip(plus, minus)])
+    for i in range(n_theta):
+        for j in range(i):
+            both, _ = look(steps[i] + steps[j])
+            bend = plus[i][0] + plus[j][0] - here - both
+            information[i, j] = information[j, i] = bend
+    moved = np.array([a - b for (_, a), (_, b) in zip(plus, minus)]) / (2 * _STEP)
+    return information / _STEP**2, np.einsum("cij,tci->jt", expansion.products, moved)
 
 
 def missing_beta(shape, parameters, modes, products):

@@ -21,6 +21,7 @@ __all__ = [
     "missing_information",
     "score_table",
     "weighted_products",
+    "zero_table",
 ]
 
 # Rows times nodes that are held in memory at once.
@@ -210,6 +211,26 @@ def weighted_products(rows, parameters, centre):
     eta = rows.predictor(parameters, centre[:, None])
     weight = rows.derivatives(eta).weight
     return rows.sum_by_category(weight * rows.Z[:, :1] * rows.X)
+
+
+def zero_table(rows, parameters):
+    """Return derivatives of each category by its effect, where that is zero.
+
+    Parameters
+    ----------
+    rows : Rows
+    parameters : ndarray of shape (n_fixed + 1,)
+
+    Returns
+    -------
+    table : ndarray of shape (n_categories, 2 + n_fixed)
+        First and minus second derivative, and weighted products of z and the fixed
+        effects' columns.
+    """
+    eta = rows.predictor(parameters, np.zeros((rows.n_categories, 1)))
+    by_eta, z = rows.derivatives(eta), rows.Z[:, :1]
+    columns = [by_eta.first * z, by_eta.weight * z**2, by_eta.weight * z * rows.X]
+    return rows.sum_by_category(np.concatenate(columns, axis=1))
 
 
 def missing_information(own, total, posterior):

@@ -50,7 +50,8 @@ class LinearParty(SurveyParty):
         tells="sums of products of features and target: in all, and of the random "
         "effects' columns with all others in every cluster held by several parties"
     )
-    def products(self):
+    def products(self, total):
+        self.read_census(total)
         crossed = self.terms.crossed
         self.settle_clusters(opened=crossed)
         self.leader = self.name == self.context.roster[0]
@@ -228,7 +229,7 @@ def run_linear(federation, survey, progress):
     release : LinearRelease
     """
     with progress.step():
-        total = federation.secure_sum("products")
+        total = federation.secure_sum("products", {"total": survey.total})
         go_on = federation.agree("solve", {"total": total})
     while go_on:
         with progress.step():

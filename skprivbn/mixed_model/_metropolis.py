@@ -41,6 +41,11 @@ class Chains:
         """Number of round trips for one E-step."""
         return n_batches(self.n_burn_in + self.n_draws, self.batch_size)
 
+    @property
+    def is_complete(self):
+        """Whether all draws of an E-step have been made."""
+        return len(self.path) >= self.n_burn_in + self.n_draws
+
     def restart(self):
         """Forget the draws and go on from the last state, for new parameters."""
         self.path = []

@@ -1,12 +1,12 @@
 """Generalised mixed models: what the parties and the coordinator say to each other.
 
 After a survey (labels, moments of the features, sizes of the clusters) the model
-without random effects is fitted. From there on every iteration sums a table that tells
-the integral over the effects (E-step), then a gradient and a Hessian (M-step); each
-party updates the parameters by itself. Clusters that one party holds alone never
-enter the tables: it integrates over their effects by itself. At the end what becomes
-known is summed once more, exactly and under masks, at parameters rounded to fewer
-digits than a ciphertext's noise could change.
+without random effects is begun. From there on every step is one sum: a table that tells
+the integral over the effects, with a gradient and Hessians over all rows; each party
+updates the parameters by itself. Clusters that one party holds alone never enter the
+tables: it integrates over their effects by itself. At the end what becomes known is
+summed once more, exactly and under masks, at parameters rounded to fewer digits than a
+ciphertext's noise could change.
 """
 
 from contextlib import nullcontext
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation import operation
 from skprivbn.mixed_model._blocks import Layout
+from skprivbn.mixed_model._estimates import PERFECT
+from skprivbn.mixed_model._expansions import LaplaceIntegral
 from skprivbn.mixed_model._families import family_of
-from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral
+from skprivbn.mixed_model._integrals import QuadratureIntegral
 from skprivbn.mixed_model._laplace import Shape
 from skprivbn.mixed_model._likelihood import (
     Posterior,
@@ -25,7 +27,7 @@ from skprivbn.mixed_model._likelihood import (
     derivatives,
     log_likelihood_table,
 )
-from skprivbn.mixed_model._metropolis import Chains, n_batches
+from skprivbn.mixed_model._metropolis import Chains
 from skprivbn.mixed_model._quadrature import Grid
 from skprivbn.mixed_model._survey import SurveyParty, sum_unit
 from skprivbn.mixed_model._terms import MAX_REGRESSIONS, MixedTerms
@@ -39,11 +41,12 @@ from skprivbn.utils._triangles import symmetric, upper
 
 __all__ = ["GLMMParty", "Release", "collect", "run_em"]
 
-_FIRST_SCALE = 0.7
-# Rounds before parties are asked for the first time whether to go on.
-_QUIET_REGRESSIONS, _QUIET_ITERATIONS = 4, 3
-# Gain below which the model without effects is good enough to start from.
+# Gain below which the model without effects is good enough to compare with.
 _ROUGH = 1e-4
+# Steps that may be taken before nodes are where they should be.
+_EARLY = 3
+# Scale of the effects at first, where they are drawn.
+_FIRST_SCALE = 0.7
 
 
 class GLMMParty(SurveyParty):
@@ -53,69 +56,62 @@ class GLMMParty(SurveyParty):
 
     def schedule(self):
         yield from super().schedule()
-        for _ in range(_QUIET_REGRESSIONS):
+        for _ in range(self.terms.n_regressions):
             yield "regress"
-        yield "improve"
-        while self.regressing:
-            yield "regress"
-            yield "improve"
         if self.terms.drawn:
-            yield from self._schedule_chains()
-        elif self.mixed:
-            for _ in range(self.n_quiet):
-                yield "table"
+            for _ in range(self.terms.max_iter):
+                for _ in range(self.chains.n_batches):
+                    yield "propose"
                 yield "derivatives"
-            yield "update"
-            while self.iterating:
-                yield "table"
-                yield "derivatives"
-                yield "update"
-        yield "final_table"
-        yield "curvature"
-        if self.laplace:
-            yield "refine"
-        yield "bend"
+        yield "step"
+        while self.iterating:
+            yield "step"
         yield "release"
 
-    def _schedule_chains(self):
-        for _ in range(self.terms.max_iter):
-            for _ in range(self.chains.n_batches):
-                yield "propose"
-            yield "derivatives"
-            yield "update"
+    def sum_target(self):
+        """Return derivatives by the intercept where all effects are zero."""
+        family = family_of(self.terms.family, self.terms.link)
+        by_eta = family.derivatives(self.weights * self.y, self.weights, self.offset)
+        return np.array([by_eta.first.sum(), by_eta.weight.sum()])
 
-    # The model without effects, where EM starts and below which it may not end
+    # The model without effects, where the search starts and below which it cannot end
 
-    @operation(tells="log-likelihood, gradient and Hessian of its rows without effects")
-    def regress(self, total=None):
+    @operation(
+        tells="log-likelihood, gradient and Hessian of its rows without effects; at "
+        "last, of every shared cluster, derivatives by its effects where these are "
+        "zero, and products of features and effects' columns, weighted by the model",
+        hears="the census, or the last sum of all parties",
+        hears_kind="plaintext aggregate",
+    )
+    def regress(self, total):
         if not hasattr(self, "data"):
-            self._insist(total is None)
-            self._begin()
-        elif total is not None:
-            self._improve(total)
-        nodes = np.zeros((self.data.n_categories, 1))
-        posterior = Posterior(nodes, np.ones_like(nodes))
-        beta = np.append(self.parameters[: self.n_fixed], 0.0)
-        value = log_likelihood_table(self.data, beta, nodes).sum()
-        gradient, information = derivatives(self.data, beta, posterior)
-        vector = [value, *gradient[:-1], *upper(information[:-1, :-1])]
-        return self.hide(np.array(vector) * self.unit)
+            self._begin(self.read_census(total))
+        else:
+            self._improve(self.reveal(total) / self.unit)
+        vector = self._sum_without_effects()
+        if self._starts_next:
+            first = self.integral.first_table(self._padded(self.without.parameters))
+            vector = np.append(vector, first)
+        return self.hide(vector * self.unit)
 
-    def _insist(self, fits):
-        if not fits:
-            raise PartyRefusal("refused")
+    @property
+    def _starts_next(self):
+        """Whether this is the last sum before the effects are looked at."""
+        last = self.n_regressions == self.terms.n_regressions - 1
+        return self.searched and last
 
-    def _begin(self):
+    def _begin(self, target):
         design = self.make_design()
         terms, roster = self.terms, self.context.roster
         self.settle_clusters(opened=False)
         self.leader = self.name == roster[0]
-        self.unit = sum_unit(terms.max_sum, len(roster), self._most())
+        self.unit = sum_unit(terms.max_sum, len(roster), self.known.n_rows[0].sum())
         cells = len(self.known.n_rows[-1])
         X = design.fixed(self.rows)
         Z = design.mixed(self.rows) if self.mixed else np.zeros((len(X), 1))
+        family = family_of(terms.family, terms.link)
         self.data = Rows(
-            family_of(terms.family, terms.link),
+            family,
             X,
             Z,
             self.weights * self.y,
@@ -125,18 +121,17 @@ class GLMMParty(SurveyParty):
             cells,
         )
         self.n_fixed = X.shape[1]
-        self.laplace = terms.laplace
-        self.integral = self._make_integral()
         # without effects, theta is one scale that stays zero
-        n_theta = len(self.random.start) if self.mixed else 1
-        self.n_quiet = min(_QUIET_ITERATIONS, terms.max_iter)
-        self.n_iter, self.n_regressions, self.path = 0, 0, []
-        self.converged, self.regressing, self.collinear = False, True, False
-        self.optimiser = QuasiNewton(np.zeros(self.n_fixed + n_theta), _ROUGH)
+        self.n_theta = len(self.random.start) if self.mixed else 1
+        self.searched = self.mixed and not terms.drawn
+        self.integral = self._make_integral()
+        start = np.zeros(self.n_fixed)
+        if terms.fit_intercept:
+            start[0] = family.intercept(*target)
+        self.without, self.optimiser = QuasiNewton(start, _ROUGH), None
+        self.regressing, self.collinear, self.n_regressions = True, False, 0
+        self.converged, self.iterating, self.n_iter, self.path = False, True, 0, []
         self.chains = Chains(cells, **terms.chains)
-
-    def _most(self):
-        return self.known.n_rows[0].sum()
 
     def _make_integral(self):
         known, random = self.known, self.random
@@ -146,7 +141,7 @@ class GLMMParty(SurveyParty):
         closed = closed[known.tops[-1]]
         opened, own = ~closed, closed & (self.own_rows[-1] > 0)
         opened &= known.n_rows[-1] > 0
-        if not self.laplace:
+        if not self.terms.laplace:
             n_nodes = self.terms.n_quadrature if self.mixed else 1
             return QuadratureIntegral(self.data, opened, own, self.leader, n_nodes)
         tops = known.tops
@@ -159,66 +154,56 @@ class GLMMParty(SurveyParty):
         shape = Shape(random, layout.blocks(), np.array(numbers).T)
         return LaplaceIntegral(self.data, shape, opened, own, self.leader)
 
-    @operation(tells="whether to go on", answers={"go_on": bool})
-    def improve(self, total):
-        self._improve(total)
-        self.regressing = not self.converged and self.n_regressions < MAX_REGRESSIONS
-        if not self.regressing:
-            self._end_regression()
-        return {"go_on": self.regressing}
+    def _padded(self, beta):
+        """Return parameters without effects."""
+        return np.append(beta, np.zeros(self.n_theta))
 
-    def _improve(self, total):
+    def _sum_without_effects(self):
+        nodes = np.zeros((self.data.n_categories, 1))
+        posterior = Posterior(nodes, np.ones_like(nodes))
+        beta = np.append(self.without.parameters, 0.0)
+        value = log_likelihood_table(self.data, beta, nodes).sum()
+        gradient, information = derivatives(self.data, beta, posterior)
+        return np.array([value, *gradient[:-1], *upper(information[:-1, :-1])])
+
+    def _improve(self, values):
+        """Take a step without effects; return what else there is in the sum."""
         size = self.n_fixed
-        value, *rest = self.reveal(total) / self.unit
-        gradient, information = np.array(rest[:size]), symmetric(rest[size:])
+        ends = np.cumsum([1, size, size * (size + 1) // 2])
+        (value,), gradient, information, rest = np.split(values, ends)
+        information = symmetric(information)
         if self.n_regressions == 0:
-            # All rows weigh the same at the start: these are the features' products.
+            # rows weigh nearly the same at the start: these are the features' products
             self.collinear = is_singular(information)
         self.n_regressions += 1
-        n_theta = len(self.parameters) - size
-        padded = np.pad(information, (0, n_theta))
-        if self.n_regressions == 1 and self.terms.fit_intercept:
-            best = self.parameters, value, np.pad(gradient, (0, n_theta))
-            self.optimiser.begin(best, self._first_intercept(gradient, information))
-            return
-        self.converged = not self.optimiser.step(
-            value, np.pad(gradient, (0, n_theta)), padded
-        )
-
-    def _first_intercept(self, gradient, information):
-        """Return parameters with the intercept that fits the mean."""
-        start = self.parameters.copy()
-        start[0] = self.data.family.intercept(gradient[0], information[0, 0])
-        return start
-
-    def _end_regression(self):
-        self.without_effects = self.optimiser.best
-        if self.mixed:
-            start = self.without_effects[0].copy()
-            start[self.n_fixed :] = _FIRST_SCALE * self.random.start
+        before = self.without.parameters
+        self.regressing = self.without.step(value, gradient, information)
+        self.regressing &= self.n_regressions < MAX_REGRESSIONS
+        if len(rest) and self.optimiser is None:
+            before, after = self._padded(before), self._padded(self.without.parameters)
+            start = self.integral.start(rest, before, after)
             self.optimiser = QuasiNewton(start, self.terms.tol)
-            self.converged, self.iterating = False, True
+        return rest
 
     @property
     def parameters(self):
         """Current (beta, theta), for standardised features."""
+        if self.optimiser is None:
+            return self._padded(self.without.parameters)
         return self.optimiser.parameters
 
-    # E-step
-
-    @operation(
-        tells="log-likelihoods of shared clusters at trial effects, or their "
-        "derivatives there, and a sum over all rows"
-    )
-    def table(self, total=None):
-        if total is not None:
-            self._insist(self.n_iter < self.n_quiet)
-            self._update(total)
-        return self.hide(self.integral.tabulate(self.parameters) * self.unit)
+    # Effects that are drawn
 
     @operation(tells="log-likelihoods of shared clusters at proposed effects")
-    def propose(self, total=None):
-        if total is None:
+    def propose(self, total):
+        if self.optimiser is None:
+            self._improve(self.reveal(total) / self.unit)
+            start = self._padded(self.without.best[0])
+            start[-1] = _FIRST_SCALE
+            self.optimiser = QuasiNewton(start, self.terms.tol)
+            self.chains.restart()
+        elif self.chains.is_complete:
+            self._expand(total)
             self.chains.restart()
         else:
             self._walk(total)
@@ -234,74 +219,112 @@ class GLMMParty(SurveyParty):
         table[opened] = (self.reveal(total) / self.unit).reshape(-1, table.shape[1])
         self.chains.walk(table)
 
-    # M-step
-
     @operation(tells="expected gradient and Hessian of its rows, sums of its effects")
     def derivatives(self, total):
-        if self.terms.drawn:
-            self._walk(total)
-            return self.hide(self._expanded_derivatives() * self.unit)
-        values = self.reveal(total) / self.unit
-        # the more a step promised, the less exactly it needs to be judged
-        tolerance = np.clip(0.01 * self.optimiser.promised, 1e-6, 0.1)
-        self.value, self.settled = self.integral.read(
-            values, self.parameters, tolerance
-        )
-        slope = self.integral.slope(self.parameters)
-        vector = [slope.gradient, upper(slope.complete), upper(slope.missing)]
-        return self.hide(np.concatenate(vector) * self.unit)
-
-    def _expanded_derivatives(self):
+        self._walk(total)
         posterior = self.integral.posterior = self.chains.posterior()
         gradient, information = derivatives(self.data, self.parameters, posterior)
         mean, variance = posterior.mean(), posterior.variance()
         told = self.integral.speaks_for
         moments = [mean[told].sum(), (variance + mean**2)[told].sum()]
-        return np.concatenate([gradient, upper(information), moments])
+        vector = np.concatenate([gradient, upper(information), moments])
+        return self.hide(vector * self.unit)
 
-    @operation(tells="whether to go on", answers={"go_on": bool})
-    def update(self, total):
-        self._update(total)
-        self.iterating = not self.converged and self.n_iter < self.terms.max_iter
-        return {"go_on": self.iterating}
-
-    def _update(self, total):
+    def _expand(self, total):
+        """Take a step of parameter-expanded EM."""
         self.n_iter += 1
         values, size = self.reveal(total) / self.unit, len(self.parameters)
         n_upper = size * (size + 1) // 2
-        gradient, complete, rest = np.split(values, np.cumsum([size, n_upper]))
-        complete = symmetric(complete)
-        if self.terms.drawn:
-            n_categories = np.count_nonzero(self.known.n_rows[-1])
-            self.optimiser.parameters = expanded_step(
-                self.parameters, gradient, complete, *rest / n_categories
-            )
-            self.path.append(self.parameters)
-        elif self.settled and not self.converged:
-            self._climb(gradient, complete, symmetric(rest))
+        gradient, complete, moments = np.split(values, np.cumsum([size, n_upper]))
+        n_categories = np.count_nonzero(self.known.n_rows[-1])
+        self.optimiser.parameters = expanded_step(
+            self.parameters, gradient, symmetric(complete), *moments / n_categories
+        )
+        self.path.append(self.parameters)
 
-    def _climb(self, gradient, complete, missing):
-        information = guess_information(complete, missing)
-        if self.laplace:
+    # Effects that are integrated over
+
+    @operation(
+        tells="of every shared cluster log-likelihoods at trial effects (quadrature) "
+        "or derivatives by its effects up to the third (Laplace), and products of "
+        "features and effects' columns, weighted by the model; of all rows "
+        "log-likelihood, gradient and Hessians, with effects and without; in the last "
+        "step gradients of every shared cluster at trial effects, or its derivatives "
+        "at parameters nearby; whether there is another step",
+        answers={"vector": dict, "go_on": bool},
+    )
+    def step(self, total):
+        if self.terms.drawn:
+            self._expand(total)
+            self.iterating = False
+        else:
+            self._move(self.reveal(total) / self.unit)
+        if not self.iterating:
+            final, self.integral.state = self._choose_final()
+            self.final = np.rint(final * 2.0**20) / 2.0**20
+            vector = self.integral.final_table(self.final)
+        else:
+            vector = np.zeros(0)
+            if self.mixed:
+                vector = self.integral.tabulate(self.parameters)
+            if self.regressing:
+                vector = np.append(self._sum_without_effects(), vector)
+        return {"go_on": self.iterating, **self.hide(vector * self.unit)}
+
+    def _move(self, values):
+        """Take steps of both models, with effects and without."""
+        looked_at = self.optimiser is not None
+        if self.regressing:
+            values = self._improve(values)
+        if self.mixed and looked_at:
+            self.n_iter += 1
+            self._climb(values)
+        going = self.regressing and not self._surpassed
+        if self.mixed:
+            going |= not self.converged
+        else:
+            self.converged, self.n_iter = not self.regressing, self.n_regressions
+        going &= self.n_iter < self.terms.max_iter and not self._separated
+        self.iterating = bool(going)
+
+    @property
+    def _separated(self):
+        """Whether rows are told apart without error, and coefficients only grow."""
+        search = self.without if self.optimiser is None else self.optimiser
+        reached = -np.inf if search.best is None else search.best[1]
+        return self.terms.target == "classes" and reached > PERFECT
+
+    @property
+    def _surpassed(self):
+        """Whether the model without effects cannot become better any more."""
+        if not self.mixed or self.optimiser.best is None:
+            return False
+        return self.optimiser.best[1] > self.without.best[1] + 2 * self.without.promised
+
+    def _climb(self, values):
+        here, promised = self.parameters, self.optimiser.promised
+        slope, settled = self.integral.read(values, here, promised)
+        early = self.optimiser.best is None and self.n_iter <= _EARLY
+        if self.converged or not (settled or early):
+            return
+        information = guess_information(slope.complete, slope.missing)
+        if self.terms.laplace:
             # towards a scale of zero the log-likelihood bends more than that
             scales = self.n_fixed + np.flatnonzero(self.random.diagonal)
-            down = -gradient[scales] / np.where(
-                self.parameters[scales] == 0, np.inf, self.parameters[scales]
+            down = -slope.gradient[scales] / np.where(
+                here[scales] == 0, np.inf, here[scales]
             )
             information[scales, scales] += np.maximum(down, 0)
-        before, best, state = self.parameters, self.optimiser.best, self.integral.state
-        self.converged = not self.optimiser.step(self.value, gradient, information)
-        if self.optimiser.best is not best:
-            self.best_state = state
-        self.integral.follow(before, self.parameters)
+        if settled:
+            go_on = self.optimiser.step(slope.value, slope.gradient, information)
+            self.converged = not go_on
+        else:
+            self.optimiser.leap(slope.gradient, information)
+        self.integral.follow(here, self.parameters)
+        if self.optimiser.best is not None and self.optimiser.best[0] is here:
+            self.best_state = self.parameters, self.integral.state
 
     # What becomes known
-
-    @operation(tells="the same as before, at the final parameters")
-    def final_table(self):
-        final, self.integral.state = self._choose_final()
-        self.optimiser.parameters = np.rint(final * 2.0**20) / 2.0**20
-        return self.hide(self.integral.tabulate(self.parameters) * self.unit)
 
     def _choose_final(self):
         """Return the parameters to be known, and where to integrate."""
@@ -311,61 +334,38 @@ class GLMMParty(SurveyParty):
             posterior = self.integral.posterior
             spread = np.sqrt(posterior.variance()).clip(1e-3, 1)
             n_nodes = self.integral.grid.n_nodes
-            return final, Grid(posterior.mean(), spread, n_nodes)
-        without, best = self.without_effects, self.optimiser.best
-        if not self.mixed or best is None or best[1] < without[1]:
-            return without[0], self.integral.at_prior()
-        return best[0], self.best_state
-
-    @operation(tells="gradients of shared clusters at trial effects, or their changes")
-    def curvature(self, total):
-        # what ciphertexts tell is not known to more digits than these
-        self.digits = 2.0**-40 if isinstance(total, np.ndarray) else 2.0**-20
-        self.integral.read(self._rounded(total), self.parameters)
-        vector = self.integral.curvature_table(self.parameters)
-        return self.hide(vector * self.unit)
-
-    @operation(tells="the same changes, around better modes")
-    def refine(self, total):
-        total = self._rounded(total).reshape(2 * len(self.parameters), -1)
-        return self.hide(self.integral.refine(total) * self.unit)
-
-    @operation()
-    def bend(self, total):
-        """Read the curvature: what is released is summed in another way."""
-        total = self._rounded(total)
-        if self.laplace:
-            total = total.reshape(2 * len(self.parameters), -1)
-        self.bent = self.integral.curvature(total, self.parameters)
-
-    def _rounded(self, total):
-        values = self.reveal(total) / self.unit
-        return np.rint(values / self.digits) * self.digits
+            grid = Grid(posterior.mean(), spread, n_nodes)
+            return final, (grid, grid.expected)
+        without, best = self.without.best, self.optimiser and self.optimiser.best
+        if best is None or best[1] < without[1]:
+            return self._padded(without[0]), self.integral.at_prior()
+        # with the small step from there on, if the search ended with one
+        return self.best_state
 
     @operation(
         tells="log-likelihood, gradient, information and effects at the final "
         "parameters, and these",
         exact=True,
     )
-    def release(self):
-        value = self.integral.own_sum + self.integral.opened_sum * self.leader
-        value += self._constant()
-        n_iter = self.n_iter if self.mixed else self.n_regressions
-        common = [*self.parameters, self.collinear, self.converged, n_iter]
-        gradient, complete, observed = self.bent
+    def release(self, total):
+        # what ciphertexts tell is not known to more digits than these
+        digits = 2.0**-40 if self.coordinator_reads else 2.0**-20
+        values = np.rint(self.reveal(total) / self.unit / digits) * digits
+        slope = self.integral.conclude(values, self.final)
+        common = [*self.final, self.collinear, self.converged, self.n_iter]
         told = self.terms.release_effects == "all"
-        effects = self.integral.effects(self.parameters, told)
+        effects = self.integral.effects(self.final, told)
         vector = np.concatenate(
             [
                 np.array(common, dtype=float) * self.leader,
-                [value],
-                gradient,
-                upper(complete),
-                upper(observed),
+                [slope.value + self._constant()],
+                slope.gradient,
+                upper(slope.complete),
+                upper(slope.complete - slope.missing),
                 *map(np.ravel, effects),
             ]
         )
-        return self.hide(np.rint(vector / self.digits) * self.digits)
+        return self.hide(np.rint(vector / digits) * digits)
 
     def _constant(self):
         """What log-likelihoods left out; nothing for classes."""
@@ -382,48 +382,26 @@ def run_em(federation, survey, progress):
     federation : Federation
     survey : Survey
     progress : Progress
+
+    Returns
+    -------
+    total : OpenSum or dict
+        Of the last tables.
     """
-    terms = federation.terms
-    mixed = terms.mixed
-    _regress(federation, nullcontext if mixed else progress.step)
+    terms, total = federation.terms, survey.total
+    for _ in range(terms.n_regressions):
+        total = federation.secure_sum("regress", {"total": total})
     if terms.drawn:
         for _ in range(terms.max_iter):
             with progress.step():
-                total = _run_chains(federation, **terms.chains)
+                for _ in range(terms.n_batches):
+                    total = federation.secure_sum("propose", {"total": total})
                 total = federation.secure_sum("derivatives", {"total": total})
-                federation.agree("update", {"total": total})
-    elif mixed:
-        _iterate(federation, min(_QUIET_ITERATIONS, terms.max_iter), progress)
-
-
-def _regress(federation, step):
-    with step():
-        total = federation.secure_sum("regress")
-    for _ in range(_QUIET_REGRESSIONS - 1):
-        with step():
-            total = federation.secure_sum("regress", {"total": total})
-    while federation.agree("improve", {"total": total}):
-        with step():
-            total = federation.secure_sum("regress")
-
-
-def _iterate(federation, n_quiet, progress):
-    payload, go_on, n_iter = {}, True, 0
+        progress = None
+    go_on = True
     while go_on:
-        with progress.step():
-            total = federation.secure_sum("table", payload)
-            total = federation.secure_sum("derivatives", {"total": total})
-            n_iter += 1
-            payload = {"total": total} if n_iter < n_quiet else {}
-            if n_iter >= n_quiet:
-                go_on = federation.agree("update", {"total": total})
-
-
-def _run_chains(federation, batch_size, n_burn_in, n_draws, seed):
-    """One round trip per batch of proposals; the last one's table is yet to be used."""
-    total = federation.secure_sum("propose")
-    for _ in range(n_batches(n_burn_in + n_draws, batch_size) - 1):
-        total = federation.secure_sum("propose", {"total": total})
+        with progress.step() if progress else nullcontext():
+            total, go_on = federation.sum_and_agree("step", {"total": total})
     return total
 
 
@@ -459,13 +437,15 @@ class Release:
     effect_covariances: np.ndarray
 
 
-def collect(federation, survey):
+def collect(federation, survey, total):
     """Collect the result.
 
     Parameters
     ----------
     federation : Federation
     survey : Survey
+    total : OpenSum or dict
+        Of the last tables.
 
     Returns
     -------
@@ -473,12 +453,7 @@ def collect(federation, survey):
     """
     terms, random = federation.terms, survey.design.random
     mixed = terms.mixed
-    total = federation.secure_sum("final_table")
-    total = federation.secure_sum("curvature", {"total": total})
-    if terms.laplace:
-        total = federation.secure_sum("refine", {"total": total})
-    federation.call("bend", {"total": total})
-    values = federation.secure_sum("release")
+    values = federation.secure_sum("release", {"total": total})
     size = len(survey.design.back_fixed) + (len(random.start) if mixed else 1)
     triangle = size * (size + 1) // 2
     n_effects = random.n_effects if mixed else 1

@@ -12,6 +12,8 @@ __all__ = ["Grid"]
 
 # Below, effects are too small to tell where they are.
 _NO_SCALE = 1e-3
+# Of the polynomials that log-likelihoods are read by, as functions of the effects.
+_DEGREE = 8
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,26 @@ class Grid:
     def prior(cls, n_categories, n_nodes):
         """Return the grid for N(0, 1), the distribution before any row is seen."""
         return cls(np.zeros(n_categories), np.ones(n_categories), n_nodes)
+
+    @classmethod
+    def expanded(cls, gradient, hessian, sigma, n_nodes):
+        """Return the grid around modes that an expansion at effects of zero promises.
+
+        Parameters
+        ----------
+        gradient, hessian : ndarray of shape (n_categories,)
+            First and minus second derivative by the effects, at zero.
+        sigma : float
+        n_nodes : int
+        """
+        curvature = 1 + sigma**2 * hessian
+        return cls(sigma * gradient / curvature, 1 / np.sqrt(curvature), n_nodes)
+
+    @property
+    def expected(self):
+        """Weights of the nodes if posteriors are normal, around the centres."""
+        _, weights = roots_hermite(self.n_nodes)
+        return np.tile(weights / np.sqrt(np.pi), (len(self.centre), 1))
 
     @property
     def nodes(self):
@@ -84,8 +106,9 @@ class Grid:
         Returns
         -------
         grid : Grid
-        settled : ndarray of bool of shape (n_categories,)
-            Whether this grid was already good.
+        distance : ndarray of shape (n_categories,)
+            How far this grid was off: 1 is a quarter of the spread, or of its
+            logarithm. Up to 1 it is good, up to 3 good enough on the way.
         """
         nodes = self.nodes
         height = table - nodes**2 / 2
@@ -98,9 +121,10 @@ class Grid:
         slope_at_top = (slope * gap[:, ::-1]).sum(axis=1) / gap.sum(axis=1)
         centre = (u[:, 1] + slope_at_top / curvature).clip(nodes[:, 0], nodes[:, -1])
         spread = 1 / np.sqrt(curvature)
-        settled = np.abs(centre - self.centre) < spread / 4
-        settled &= np.abs(np.log(spread / self.spread)) < 0.25
-        return Grid(centre, spread, self.n_nodes), settled
+        distance = 4 * np.maximum(
+            np.abs(centre - self.centre) / spread, np.abs(np.log(spread / self.spread))
+        )
+        return Grid(centre, spread, self.n_nodes), distance
 
     def predict(self, old, new, shift):
         """Return where the nodes should be after a step of the parameters.
@@ -126,9 +150,9 @@ class Grid:
         return Grid(new * pull / curvature, 1 / np.sqrt(curvature), self.n_nodes)
 
     def slopes(self, table):
-        """Return derivatives of a table by the effects, at the nodes.
+        """Return derivatives of a table by the effects: at the nodes, and a second one.
 
-        Those of the nearest polynomials of fourth degree.
+        Those of the nearest polynomials.
 
         Parameters
         ----------
@@ -137,47 +161,49 @@ class Grid:
         Returns
         -------
         slopes : ndarray of shape (n_categories, n_nodes)
+        curvature : ndarray of shape (n_categories,)
+            Minus the second derivative at the centre.
         """
         abscissae, weights = roots_hermite(self.n_nodes)
-        degrees = np.arange(min(5, self.n_nodes))
+        degrees = np.arange(min(_DEGREE + 1, self.n_nodes))
         values = hermvander(abscissae, degrees[-1])
         norms = np.sqrt(np.pi) * 2.0**degrees * factorial(degrees)
         rises = 2 * degrees[1:] * values[:, :-1]
-        turn = (values * weights[:, None] / norms)[:, 1:] @ rises.T
-        return table @ turn / (np.sqrt(2) * self.spread[:, None])
+        (at_centre,) = hermvander(np.zeros(1), degrees[-1])
+        bends = 4 * degrees[2:] * (degrees[2:] - 1) * at_centre[:-2]
+        terms = table @ (values * weights[:, None] / norms)
+        unit = np.sqrt(2) * self.spread
+        slopes = terms[:, 1:] @ rises.T / unit[:, None]
+        return slopes, -terms[:, 2:] @ bends / unit**2
 
-    def missing(self, table, posterior, sigma, products, where):
-        """Return what not seeing the effects costs of the information, about.
+    def scores(self, table, sigma, products):
+        """Return what is known of the gradients at the nodes, but for a constant.
 
-        Scores by beta are taken to fall linearly with the effects, as they do at the
-        centre.
+        Scores by beta are taken to change with the effects as that by the effect itself
+        does, which the table tells, in the proportion that they have at the centre.
 
         Parameters
         ----------
         table : ndarray of shape (n_categories, n_nodes)
             Log-likelihoods at the nodes.
-        posterior : Posterior
-            On the nodes of this grid.
         sigma : float
         products : ndarray of shape (n_categories, n_fixed)
             Weighted products of z and the fixed effects' columns.
-        where : ndarray of bool of shape (n_categories,)
-            Categories to count.
 
         Returns
         -------
-        missing : ndarray of shape (n_fixed + 1, n_fixed + 1)
+        scores : ndarray of shape (n_categories, n_nodes, n_fixed + 1)
         """
-        size = products.shape[1] + 1
+        nodes, size = self.nodes, products.shape[1]
+        scores = np.zeros((*nodes.shape, size + 1))
         if abs(sigma) < _NO_SCALE:
-            return np.zeros((size, size))
-        nodes, weights = posterior.nodes[where], posterior.weights[where]
-        by_sigma = nodes * self.slopes(table)[where] / sigma
-        away = nodes - self.centre[where, None]
-        by_beta = -sigma * products[where].T[:, :, None] * away
-        scores = np.concatenate([by_beta, by_sigma[None]])
-        away = scores - np.einsum("tq,stq->st", weights, scores)[:, :, None]
-        return np.tensordot(weights * away, away, axes=([1, 2], [1, 2]))
+            return scores
+        slopes, curvature = self.slopes(table)
+        some = curvature > 1e-9
+        share = products * (sigma / np.where(some, curvature, np.inf))[:, None]
+        scores[:, :, :-1] = share[:, None, :] * slopes[:, :, None]
+        scores[:, :, -1] = nodes * slopes / sigma
+        return scores
 
     def replace(self, where, other):
         """Return this grid with some categories' nodes taken from another."""

@@ -66,7 +66,8 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         Bound on the iterations; 100 if None.
     tol : float, default=1e-10
         The search stops when the next step promises a smaller gain in
-        log-likelihood; a last step of Newton's method follows.
+        log-likelihood, which is taken unseen; a last step of Newton's method
+        follows.
     clusters : array-like of labels, default=None
         All clusters there may be, as a public fact. If None, every party tells which
         clusters it holds.

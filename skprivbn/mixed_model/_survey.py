@@ -1,6 +1,7 @@
 """The survey before a fit: labels, moments of the features, sizes of the clusters."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from skprivbn.federation import PartyRefusal, operation
 from skprivbn.mixed_model._design import Design
 from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.protocols import Moments, MomentsParty
-from skprivbn.protocols._moments import collect_sums
+from skprivbn.protocols._moments import FirstMoments
 
 __all__ = [
     "OTHER",
@@ -190,13 +191,13 @@ class SurveyParty(MomentsParty):
 
     def schedule(self):
         yield "labels"
-        yield from super().schedule()
         yield "census"
-        yield "compare_census"
 
     @operation(
-        tells="which classes and, unless all are given, clusters it holds",
-        answers={"classes": list, "clusters": list},
+        tells="which classes and, unless all are given, clusters it holds; its number "
+        "of rows, sums and absolute sums of each feature",
+        answers={"classes": list, "clusters": list, "vector": dict},
+        exact=True,
     )
     def labels(self):
         classes = []
@@ -208,7 +209,7 @@ class SurveyParty(MomentsParty):
         held = [[] for _ in self.keys]
         if self.terms.clusters is None:
             held = [_unique(labels) for labels in self._own_labels()]
-        return {"classes": classes, "clusters": held}
+        return {"classes": classes, "clusters": held, **self.sums()}
 
     def _own_labels(self):
         """Labels of the rows, one list per factor; of nested ones, whole paths."""
@@ -219,13 +220,14 @@ class SurveyParty(MomentsParty):
         return [*columns[:1], *paths]
 
     @operation(
-        tells="its number of rows in each cluster, and whether it has any",
-        hears="all classes and clusters, and the squares of all parties",
+        tells="its sums of squares about the common mean, its number of rows in each "
+        "cluster and whether it has any, and sums of the target that tell its mean",
+        hears="all classes and clusters, and the sums of all parties",
         hears_kind="plaintext aggregate",
         exact=True,
     )
     def census(self, total, classes, clusters):
-        self.moments = self.read_squares(total)
+        squares = self.sum_squares(total)
         if self.terms.target == "classes":
             # more than two would count some rows more than once
             if len(classes) > 2 or len(set(classes)) < len(classes):
@@ -241,23 +243,35 @@ class SurveyParty(MomentsParty):
         ]
         if not self.mixed:
             self.codes, self.all_labels = [np.zeros(len(self.y), dtype=int)], [["all"]]
-        own = [
+        own = self.own_rows = [
             np.bincount(codes, minlength=len(labels))
             for codes, labels in zip(self.codes, self.all_labels)
         ]
-        self.own_rows = own
-        self.own_census = np.concatenate([*own, *(rows > 0 for rows in own)])
-        return self.hide(self.own_census)
+        counts = np.concatenate([*own, *(rows > 0 for rows in own)])
+        return self.hide(np.concatenate([squares, counts, self.sum_target()]))
 
-    @operation(peers="shares of its number of rows in each cluster")
-    def compare_census(self):
-        """Add the census up with the peers alone.
+    def sum_target(self):
+        """Return what tells the mean of the target, where a model needs it."""
+        return np.zeros(0)
+
+    def read_census(self, total):
+        """Take what all parties counted, verified: moments, and sizes of the clusters.
 
         A coordinator who made up that a cluster has several holders would be told
         what one of them should keep to itself.
+
+        Returns
+        -------
+        rest : ndarray
+            Everybody's :meth:`sum_target`.
         """
-        total = yield from self.add_among_peers(self.own_census)
-        self.known = _read_census(total, self.all_labels, self.terms.nested)
+        values = self.reveal(total)
+        n_squares = self.rows.shape[1]
+        self.moments = self.first.with_second(values[:n_squares], self.terms.second)
+        n_labels = sum(map(len, self.all_labels))
+        counts, rest = np.split(values[n_squares:], [2 * n_labels])
+        self.known = _read_census(counts, self.all_labels, self.terms.nested)
+        return rest
 
     def settle_clusters(self, opened):
         """Pool small clusters if that was agreed, and refuse those that remain.
@@ -323,7 +337,7 @@ def _codes(labels, known):
 
 def _read_census(total, labels, nested):
     ends = np.cumsum([len(known) for known in labels])[:-1]
-    rows, holders = np.split(np.asarray(total).astype(np.int64), 2)
+    rows, holders = np.split(np.rint(np.asarray(total)).astype(np.int64), 2)
     return Census(labels, np.split(rows, ends), np.split(holders, ends), nested)
 
 
@@ -342,6 +356,8 @@ class Survey:
     scale : ndarray of shape (n_features,)
         What features are divided by; 1 if they do not vary.
     design : Design
+    total : OpenSum
+        The sum that the parties verify.
     """
 
     classes: list
@@ -349,6 +365,7 @@ class Survey:
     moments: Moments
     scale: np.ndarray
     design: Design
+    total: Any
 
     def pooled(self, small):
         """Return the survey with small clusters as one."""
@@ -379,7 +396,8 @@ def take_survey(federation, n_features):
     survey : Survey
     """
     terms = federation.terms
-    replies = list(federation.call("labels").values())
+    first = federation.secure_sum("labels")
+    replies = list(federation.replies.values())
     classes = _union("y", [reply["classes"] for reply in replies])
     clusters = terms.clusters
     if clusters is None:
@@ -387,15 +405,16 @@ def take_survey(federation, n_features):
             _union("cluster", [reply["clusters"][i] for reply in replies])
             for i in range(terms.n_factors)
         ]
-    moments, total = collect_sums(federation)
-    payload = {"total": total, "classes": classes, "clusters": clusters}
+    payload = {"total": first, "classes": classes, "clusters": clusters}
     total = federation.secure_sum("census", payload)
-    federation.converse("compare_census")
     federation.ledger.learns("all parties", "rows and holders of every cluster")
     labels = [[_hashable(label) for label in known] for known in clusters] or [["all"]]
-    census = _read_census(total, labels, terms.nested)
+    first = FirstMoments.read(first)
+    squares, counts = np.split(np.asarray(total), [len(first.mean)])
+    moments = first.with_second(squares, terms.second)
+    census = _read_census(counts[: 2 * sum(map(len, labels))], labels, terms.nested)
     design = design_of(moments, n_features, terms)
-    return Survey(classes, census, moments, scale_of(moments), design)
+    return Survey(classes, census, moments, scale_of(moments), design, total)
 
 
 def scale_of(moments):

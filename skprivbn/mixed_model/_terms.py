@@ -139,14 +139,26 @@ class MixedTerms(MomentsTerms):
             "seed": self.seed,
         }
 
+    @property
+    def n_batches(self) -> int:
+        """Round trips of the chains in one iteration."""
+        return n_batches(self.n_burn_in + self.n_draws, self.batch_size)
+
+    @property
+    def n_regressions(self) -> int:
+        """Sums of the model without effects before effects are looked at."""
+        return 5 if self.drawn else 2
+
     def rounds(self, n_parties: int) -> int:
         """Return the rounds of survey, regression, iterations and release."""
-        survey, release = 8, 6
+        survey, release = 2, 2
         if self.family == "gaussian":
             return survey + 2 * MAX_STEPS + release
-        tables = n_batches(self.n_burn_in + self.n_draws, self.batch_size)
-        each = (tables if self.drawn else 1) + 2
-        return survey + 2 * MAX_REGRESSIONS + each * self.max_iter + release
+        each, start = 1, MAX_REGRESSIONS
+        if self.drawn:
+            each = self.n_batches + 1
+            start = self.n_regressions
+        return survey + start + each * self.max_iter + release
 
     def n_parameters(self, n_features: int) -> int:
         """Return coefficients, variances of effects, and effects of public labels."""
@@ -162,7 +174,7 @@ class MixedTerms(MomentsTerms):
 
     def message_bytes(self, operation: str, n_features: int, n_parties: int) -> int:
         """Return more where clusters are named, or counted among peers."""
-        if operation in ("census", "compare_census"):
+        if operation in ("labels", "census"):
             return n_parties << 24
         return super().message_bytes(operation, n_features, n_parties)
 

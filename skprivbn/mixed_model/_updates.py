@@ -11,10 +11,12 @@ __all__ = [
 ]
 
 _MEMORY = 3
+# Where it is within these limits of what gradients tell, information is left alone.
+_GOOD = 0.8, 1.25
 # A past gradient may lower the information in a direction to this part of it.
 _DAMPING = 0.2
-# Least part of the complete information that a guess leaves.
-_LEAST = 0.05
+# Least and most of the complete information that a guess leaves.
+_LEAST, _MOST = 0.05, 20.0
 # Longest step of a parameter; features are standardised.
 _LONGEST = 3.0
 # Log-likelihoods that differ by less, relatively, count as equal.
@@ -63,7 +65,7 @@ def guess_information(complete, missing):
     inverse = vectors[:, known] / np.sqrt(values[known])
     lost, directions = np.linalg.eigh(inverse.T @ missing @ inverse)
     turned = root @ directions
-    return (turned * np.clip(1 - lost, _LEAST, 1)) @ turned.T
+    return (turned * np.clip(1 - lost, _LEAST, _MOST)) @ turned.T
 
 
 def is_singular(products, tolerance=1e-9):
@@ -120,9 +122,11 @@ class QuasiNewton:
         self.promised = np.inf
         self._pairs = []
 
-    def begin(self, best, parameters):
-        """Go on from a point that is known to elsewhere."""
-        self.best, self.parameters = best, parameters
+    def leap(self, gradient, information):
+        """Move the parameters, from a point at which nothing better is known."""
+        self.parameters = self.parameters + _limited(
+            solve_information(information, gradient)
+        )
 
     def step(self, log_likelihood, gradient, information):
         """Move the parameters.
@@ -138,7 +142,7 @@ class QuasiNewton:
         Returns
         -------
         go_on : bool
-            If not, the parameters are those of the best point.
+            If not, the parameters are a last, small step from the best point.
         """
         if self.best is not None:
             last, last_value, last_gradient = self.best
@@ -156,11 +160,8 @@ class QuasiNewton:
         self.best = self.parameters, log_likelihood, gradient
         step = solve_information(self._corrected(information), gradient)
         self.promised = float(gradient @ step / 2)
-        if self.promised <= self.tol:
-            return False
-        step *= min(1.0, _LONGEST / np.abs(step).max())
-        self.parameters = self.parameters + step
-        return True
+        self.parameters = self.parameters + _limited(step)
+        return self.promised > self.tol
 
     def _remember(self, moved, change):
         if np.linalg.norm(moved) > 1e-8:
@@ -170,7 +171,7 @@ class QuasiNewton:
         for moved, change in self._pairs:
             image = information @ moved
             expected, seen = moved @ image, moved @ change
-            if expected <= 0:
+            if expected <= 0 or _GOOD[0] < seen / expected < _GOOD[1]:
                 continue
             if seen < _DAMPING * expected:
                 part = (1 - _DAMPING) * expected / (expected - seen)
@@ -181,6 +182,10 @@ class QuasiNewton:
                 + np.outer(change, change) / (moved @ change)
             )
         return information
+
+
+def _limited(step):
+    return step * min(1.0, _LONGEST / max(np.abs(step).max(initial=0.0), _LONGEST))
 
 
 def _part(promised, gain):

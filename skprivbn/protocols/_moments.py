@@ -174,19 +174,15 @@ class MomentsParty(Party):
     )
     def squares(self, total: dict) -> dict:
         """Second moments about the mean, in units that fit the fixed point."""
-        first = self.first = FirstMoments.read(self.reveal(total))
-        return self.hide(
-            sum_over_rows(
-                self.rows,
-                lambda rows: _second_moments(
-                    (rows - first.mean) / first.unit, self.second
-                ),
-            )
-        )
+        return self.hide(self.sum_squares(total))
 
-    def read_squares(self, total: dict) -> Moments:
-        """Return what all parties' squares are, as the coordinator has it, too."""
-        return self.first.with_second(self.reveal(total), self.second)
+    def sum_squares(self, total: dict) -> np.ndarray:
+        """Take what all parties' sums are, and return own second moments."""
+        first = self.first = FirstMoments.read(self.reveal(total))
+        return sum_over_rows(
+            self.rows,
+            lambda rows: _second_moments((rows - first.mean) / first.unit, self.second),
+        )
 
     @operation(
         tells="noisy sums of its clipped rows, squares and products",
@@ -282,28 +278,12 @@ def collect_moments(federation: Any) -> Moments:
     second = federation.terms.second
     if federation.terms.epsilon is not None:
         return _collect_noisy(federation, second)
-    return collect_sums(federation)[0]
-
-
-def collect_sums(federation: Any) -> tuple[Moments, Any]:
-    """Run the exact protocol; also return its last sum, which parties may verify.
-
-    Parameters
-    ----------
-    federation : Federation
-
-    Returns
-    -------
-    moments : Moments
-    total : OpenSum
-    """
-    second = federation.terms.second
     total = federation.secure_sum("sums")
     first = FirstMoments.read(total)
     if second == "none":
-        return Moments(first.n, first.mean, None), total
+        return Moments(first.n, first.mean, None)
     total = federation.secure_sum("squares", {"total": total})
-    return first.with_second(total, second), total
+    return first.with_second(total, second)
 
 
 def _collect_noisy(federation, second):

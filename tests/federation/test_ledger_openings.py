@@ -90,7 +90,7 @@ WORDS = {
     "check_sizes": {"status": "whether every component describes enough rows"},
     "begin": {"status": "whether EM can start"},
     "update": dict.fromkeys(("status", "go_on"), "whether to go on"),
-    "improve": {"go_on": "whether to go on"},
+    "step": {"go_on": "whether there is another step"},
     "search": {"go_on": "whether to go on"},
     "solve": {"go_on": "whether there are closed clusters"},
     "outline": {

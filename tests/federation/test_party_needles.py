@@ -114,13 +114,20 @@ def test_attack_a_cluster_that_only_seems_to_be_shared():
     terms = model._make_terms(["cluster"])
     with InProcessFederation(blocks, GLMMParty, terms, "masking") as federation:
         survey = take_survey(federation, 2)
+        assert survey.census.n_holders[0].tolist() == [3, 1, 1, 1]
+        # the holders of each cluster stand behind its rows, and these behind squares
+        forged = np.array(survey.total)
+        forged[2 + 4 : 2 + 8] = 3.0
+        with pytest.raises(PartyError):
+            federation.call("regress", {"total": other_total(survey.total, forged)})
+    with InProcessFederation(blocks, GLMMParty, terms, "masking") as federation:
+        total = take_survey(federation, 2).total
+        federation.secure_sum("regress", {"total": total})
         for host in federation._hosts.values():
             party = host._party
             assert party.known.n_rows[0].tolist() == [9, 3, 3, 3]
             assert party.known.n_holders[0].tolist() == [3, 1, 1, 1]
-        forged = np.append(survey.census.n_rows[0], [3, 3, 3, 3]).astype(float)
-        with pytest.raises(PartyError):
-            federation.call("regress", {"census": forged})
+            assert party.integral.opened.tolist() == [True, False, False, False]
 
 
 def test_attack_thresholds_of_the_coordinators_choice():

@@ -407,7 +407,7 @@ def test_clusters_of_one_party_are_in_no_table():
         sizes[name] = [
             entry.n_bytes
             for entry in model.ledger_.entries
-            if entry.operation == "table" and entry.receiver == "coordinator"
+            if entry.operation == "step" and entry.receiver == "coordinator"
         ][0]
     # ten clusters less, of 25 nodes and 4 products, of 16 bytes each
     assert sizes["shared"] - sizes["alone"] == 10 * (25 + 4) * 16

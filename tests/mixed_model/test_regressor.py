@@ -69,7 +69,7 @@ def test_backends_agree(family):
 def test_a_linear_model_takes_one_exchange_of_sums():
     model = fit("gaussian")
     sums = [e.operation for e in model.ledger_.entries if e.kind == "masked"]
-    assert set(sums) == {"sums", "squares", "census", "products", "release"}
+    assert set(sums) == {"labels", "census", "products", "release"}
     closed = fit("gaussian", CENTRE % 3)
     n_trials = sum(e.operation == "trials" for e in closed.ledger_.entries)
     assert n_trials / 6 < 15, "Newton's method on theta takes few rounds"
