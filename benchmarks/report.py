@@ -58,6 +58,7 @@ SECTIONS = {
             Curve("values", "ms per sum", "backend", {"series": "values"}),
         ),
     ),
+    "field_times": Section("Random fields: run times of methods, as in the paper"),
     "glmm": Section("Mixed models: `PrivateGLMM`"),
     "collective": Section(
         "Known structure, columns at several sites: `CollectiveBayesianNetwork`"

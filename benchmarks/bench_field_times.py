@@ -1,0 +1,135 @@
+"""Random fields: how much longer the better methods take, as the paper reports it.
+
+Run with ``python benchmarks/bench_field_times.py`` (three minutes). CPU seconds of
+fits to the paper's third-order chains and random graphs of ten variables with ten
+states, 10,000 rows, epsilon = 1 (private SGD with delta = 1/N), medians over fields;
+the paper's ratios are from its section 4.1. ``iteration`` compares one iteration of
+the paper's algorithm 2 by its non-linear belief propagation and a maximisation with
+ours by the dual, which gives both at once, on grids of variables with three states.
+"""
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+from _record import record
+
+from skprivbn.datasets import make_markov_random_field
+from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
+from skprivbn.graphical_model._cgm import (
+    expected_tables_by_dual,
+    nonlinear_belief_propagation,
+)
+from skprivbn.graphical_model._estimation import maximise_likelihood
+from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.privacy import CountMechanism
+
+N_ROWS = 10_000
+GRAPHS = {
+    "chain": {"graph": "chain", "order": 3},
+    "erdos_renyi": {"graph": "erdos_renyi", "n_edges": 20},
+}
+PAPER = {
+    ("chain", "cgm"): 4.0,
+    ("erdos_renyi", "cgm"): 8.0,
+    ("chain", "psgd"): 27.0,
+    ("erdos_renyi", "psgd"): 40.0,
+}
+
+
+def timed(function, *args):
+    start = time.process_time()
+    result = function(*args)
+    return result, time.process_time() - start
+
+
+def fit_seconds(graph, seed):
+    """CPU seconds of every method on one random field."""
+    potentials = make_markov_random_field(random_state=seed, **GRAPHS[graph])
+    nodes = [f"x{i}" for i in range(10)]
+    named = {
+        tuple(nodes[i] for i in clique): table for clique, table in potentials.items()
+    }
+    states = dict.fromkeys(nodes, range(10))
+    field = MarkovRandomField(nodes, states, named)
+    X = field.sample(N_ROWS, random_state=seed)
+    seconds = {}
+    for method in ("naive", "cgm", "auto", "psgd"):
+        learner = DPCGMLearner(
+            epsilon=1.0,
+            delta=1 / N_ROWS if method == "psgd" else 0.0,
+            method=method,
+            cliques=list(potentials),
+            states=[10] * 10,
+        )
+        seconds[method] = timed(learner.fit, X)[1]
+    return seconds
+
+
+def iterations(side):
+    """CPU seconds of one iteration of EM on a grid, by the dual and by messages."""
+    place = np.arange(side * side).reshape(side, side)
+    edges = [
+        *zip(place[:, :-1].ravel(), place[:, 1:].ravel()),
+        *zip(place[:-1].ravel(), place[1:].ravel()),
+    ]
+    layout = TableLayout([(int(a), int(b)) for a, b in edges], [3] * side**2)
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=layout.n_parameters)
+    counts = np.rint(N_ROWS * layout.marginals(theta)[1]).astype(np.int64)
+    noise = CountMechanism.for_budget(1.0, 0.0, len(edges), np.sqrt(len(edges)))
+    tables = NoisyTables(
+        layout,
+        noise.release(counts).astype(float),
+        np.full(len(edges), noise.std),
+        noise.kind,
+    )
+    start, zero = np.zeros_like(theta), np.zeros_like(theta)
+    (_, exact), dual = timed(expected_tables_by_dual, tables, start, N_ROWS, zero)
+    found, expectation = timed(nonlinear_belief_propagation, tables, start, N_ROWS)
+    _, maximisation = timed(
+        lambda: maximise_likelihood(
+            layout, found / N_ROWS, 0.0, start, max_iter=200, tol=1e-7
+        )
+    )
+    messages = expectation + maximisation
+    return {
+        "grid": f"{side} x {side}",
+        "dual seconds": dual,
+        "messages seconds": messages,
+        "messages / dual": messages / dual,
+        "largest difference in rows": float(np.abs(found - exact).max()),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fields", type=int, default=3)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows = []
+    for graph in GRAPHS:
+        runs = [fit_seconds(graph, seed) for seed in range(arguments.fields)]
+        medians = {name: np.median([run[name] for run in runs]) for name in runs[0]}
+        for method, seconds in medians.items():
+            row = {
+                "experiment": "fits",
+                "graph": graph,
+                "method": method,
+                "seconds": seconds,
+                "ratio to naive": seconds / medians["naive"],
+            }
+            if (graph, method) in PAPER:
+                row["paper's ratio"] = PAPER[graph, method]
+            print(row, flush=True)
+            rows.append(row)
+    for side in (2, 3, 4, 5):
+        rows.append({"experiment": "iteration", **iterations(side)})
+        print(rows[-1], flush=True)
+    record("field_times", rows, fields=arguments.fields)
+
+
+if __name__ == "__main__":
+    main()
