@@ -8,7 +8,7 @@ file can cut off its end or make all of it anew: note the last hash elsewhere.
 import hashlib
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,12 +55,10 @@ class AuditLog:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             line = json.dumps({"time": now, **record, "previous": previous})
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            with open(os.open(self.path, flags, 0o600), "ab") as file:
-                # the disk was full, or the power went, in the middle of a line
+            with open(os.open(self.path, flags, 0o600), "ab", buffering=0) as file:
+                # the power went in the middle of a line
                 gap = b"\n" if file.tell() and not _is_whole(self.path) else b""
-                file.write(gap + line.encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+                _append(file, gap + line.encode() + b"\n")
 
     def _put_aside(self):
         number = 1 + len(_put_aside_before(self.path))
@@ -78,6 +76,19 @@ class AuditLog:
                 yield
             finally:
                 _unlock(handle)
+
+
+def _append(file, line):
+    """Write a line and see it to the disk; all of it, or none if the disk is full."""
+    size = file.tell()
+    try:
+        while line:
+            line = line[file.write(line) :]
+        os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            file.truncate(size)
+        raise
 
 
 def _put_aside_before(path):

@@ -124,6 +124,24 @@ def test_full_files_are_put_aside_and_read_with_the_others(tmp_path, monkeypatch
     assert len(read_audit(path)[1]) == 1
 
 
+def test_a_line_that_does_not_fit_leaves_no_part(tmp_path):
+    resource = pytest.importorskip("resource")
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.write({"event": "asked"})
+    whole = log.path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # part of the next line fits
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 40, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            log.write({"event": "asked"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert log.path.read_bytes() == whole
+    log.write({"event": "asked"})
+    assert not read_audit(log.path)[1]
+
+
 def test_long_lines_do_not_break_the_chain(tmp_path):
     log = AuditLog(tmp_path / "audit.jsonl")
     for size in (10, 1 << 21, 1 << 17, 10):

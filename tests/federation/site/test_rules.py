@@ -365,6 +365,31 @@ def test_a_model_with_as_many_parameters_as_rows(numbers, monkeypatch):
     np.testing.assert_allclose(np.sort(model.means_[:, 0]), ages, atol=1e-3)
 
 
+def test_noise_for_rows_shows_a_person_of_many(numbers, monkeypatch):
+    open_it, rows = numbers
+    # one patient of north has 20 of its 40 stays, and all that last ten days
+    for name in NAMES:
+        is_theirs = [name == "north" and i < 20 for i in range(40)]
+        people = ["p7" if mine else f"{name}{i}" for i, mine in enumerate(is_theirs)]
+        rows[name] = [[10.0 * mine, who] for mine, who in zip(is_theirs, people)]
+    rules = 'individual = "who"\nbudget = {epsilon = 99.0, delta = 1e-3}'
+    columns = {"days": '"float"', "who": '"key"'}
+
+    def mean_days(handle, **persons):
+        scaler = FederatedStandardScaler(epsilon=4.0, delta=1e-6, bounds=(0, 10))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return scaler.fit(handle, **persons).mean_[0]
+
+    handle = open_it(rules=rules, columns=columns)
+    assert code_of(mean_days, handle) == "not-allowed"
+    # one stay in 141 people's, or none: the noise hides which
+    assert mean_days(handle, individual="who") < 0.7
+    # the twin: 20 stays in 160, with noise for one
+    without(monkeypatch, "persons_protected")
+    assert mean_days(handle) > 0.7
+
+
 def trust_cells(monkeypatch):
     """The twin: nobody counts what a column of few values tells."""
     monkeypatch.setattr(_block, "check_cells", lambda *arguments: None)
