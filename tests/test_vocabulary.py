@@ -75,6 +75,7 @@ OTHER_DEFAULTS = {
 OTHER_TYPES = {
     "backend": "columns are counted, rows are summed",
     "classes_": "two of them here, any number there",
+    "criterion": "one bears noise best, and is for K2 only",
     "coef_": "as in scikit-learn: a classifier has a row of them",
     "coef_std_": "as `coef_`",
     "covariance_": "of features, or of coefficients",

@@ -76,9 +76,8 @@ def assert_finite(value, name):
         assert_finite(vars(value), name)
 
 
-#: the bound and the number of rows of private EM are not known, and say so; the
-#: structure of private K2 has no noise, which costs infinity
-UNKNOWN = {"lower_bound_", "n_samples_", "privacy_spent_"}
+#: the bound and the number of rows of private EM are not known, and say so
+UNKNOWN = {"lower_bound_", "n_samples_"}
 
 
 def check(model, X, *methods, **fit_params):

@@ -121,10 +121,10 @@ class Release:
     ----------
     what : str
         In plain words.
-    noise : DistributedNoise or CountMechanism
-        On each number.
-    protects : {"rows", "individuals"}
-        Whom it hides.
+    noise : DistributedNoise, CountMechanism or ChoiceNoise
+        On each number, or on scores of which only the best is told.
+    protects : {"rows", "individuals", "values"}
+        Whom it hides; "values" are those of one row, whose presence is known.
     epsilon, delta, rho : float
         What all of it costs; `rho` is None for Laplace noise.
     """

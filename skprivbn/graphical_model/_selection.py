@@ -20,7 +20,8 @@ import numpy as np
 
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._noisy_tables import NoisyTables, project_to_simplex
-from skprivbn.privacy import CountMechanism, zcdp_epsilon
+from skprivbn.privacy import CountMechanism
+from skprivbn.privacy._composition import zcdp_budget
 
 __all__ = [
     "TreeBudget",
@@ -28,7 +29,6 @@ __all__ = [
     "measure_tree",
     "noisy_max",
     "select_tree",
-    "zcdp_budget",
 ]
 
 
@@ -87,18 +87,6 @@ class TreeBudget:
         if self.delta == 0:
             return 2 * self.per_record * 3 * n_choices / self.epsilon
         return 2 * self.per_record / np.sqrt(8 * self.rho / 3 / n_choices)
-
-
-def zcdp_budget(epsilon, delta):
-    """Largest rho whose zCDP guarantee implies (epsilon, delta)."""
-    low, high = 0.0, epsilon
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        if zcdp_epsilon(middle, delta) > epsilon:
-            high = middle
-        else:
-            low = middle
-    return low
 
 
 def noisy_max(scores, scale, pure=True):

@@ -237,21 +237,31 @@ def privacy_budget(record):
     return section(*heading, facts_table(rows), *parts, *notes, tag("p", words), chart)
 
 
+def _mechanism(noise):
+    if noise.kind == "gumbel":
+        words = f"{noise.n_choices} choices, each of epsilon {noise.epsilon_each:.4g}"
+        return [("Gumbel noise on scores that nobody sees", words)]
+    name, word = {
+        "laplace": ("discrete Laplace", "scale"),
+        "gaussian": ("discrete Gaussian", "sigma"),
+    }[noise.kind]
+    return [
+        ("Noise on every number", f"{name}, {word} {noise.scale:.4g}"),
+        ("One of them changes these by at most", f"{noise.sensitivity:.4g}"),
+    ]
+
+
 def _release(release):
     """Say by which noise something is covered, whom it hides, and how well."""
     noise = release.noise
-    mechanism = {
-        "laplace": f"discrete Laplace, scale {noise.scale:.4g}",
-        "gaussian": f"discrete Gaussian, sigma {noise.scale:.4g}",
-    }[noise.kind]
     unit = {
         "rows": "one row, added or removed",
         "individuals": "one person with all their rows, added or removed",
+        "values": "the values of one record, exchanged for others",
     }[release.protects]
     rows = [
         ("Released with noise", release.what),
-        ("Noise on every number", mechanism),
-        ("One of them changes these by at most", f"{noise.sensitivity:.4g}"),
+        *_mechanism(noise),
         ("What is hidden", unit),
         *(
             (f"Epsilon at delta = {delta:g}", f"{release.epsilon_at(delta):.3g}")

@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["PrivacyCost", "Spend", "composed_cost", "total_cost", "zcdp_epsilon"]
+__all__ = [
+    "PrivacyCost",
+    "Spend",
+    "composed_cost",
+    "total_cost",
+    "zcdp_budget",
+    "zcdp_epsilon",
+]
 
 
 class PrivacyCost(NamedTuple):
@@ -104,6 +111,18 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     best = math.sqrt(max(-math.log(delta), 1e-3) / rho)
     orders = 1 + best * np.geomspace(0.2, 5, 1001)
     return float(rdp.compute_epsilon(orders, rho * orders, delta)[0])
+
+
+def zcdp_budget(epsilon, delta):
+    """Largest rho whose zCDP guarantee implies (epsilon, delta)."""
+    low, high = 0.0, epsilon
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        if zcdp_epsilon(middle, delta) > epsilon:
+            high = middle
+        else:
+            low = middle
+    return low
 
 
 def total_cost(spends, delta):

@@ -142,6 +142,8 @@ def laplace_epsilon_with_colluders(epsilon, l1_sensitivity, n_honest, min_honest
     shape, p = n_honest / min_honest, math.exp(-epsilon / l1_sensitivity)
     at_zero = hyp2f1(shape, shape, 1, p**2)
     at_one = p * shape * hyp2f1(shape, shape + 1, 2, p**2)
+    if at_one == 0:  # hardly any noise, too small a probability for a float
+        return math.inf
     return l1_sensitivity * math.log(at_zero / at_one)
 
 

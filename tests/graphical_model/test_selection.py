@@ -9,9 +9,9 @@ from skprivbn.graphical_model._selection import (
     TreeBudget,
     dependence_scores,
     select_tree,
-    zcdp_budget,
 )
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._composition import zcdp_budget
 
 
 def test_thirds_of_a_pure_budget():

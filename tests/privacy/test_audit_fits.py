@@ -1,6 +1,6 @@
 """Attacks on whole fits: what stands beside the noise, persons, colluders, searches.
 
-With ``pytest -s`` they print what was proved.
+Those of private K2 stand with its tests. With ``pytest -s`` they print what was proved.
 """
 
 import numpy as np
@@ -23,8 +23,8 @@ from skprivbn.privacy import (
 )
 from skprivbn.privacy import _search as search_module
 from skprivbn.structure import (
+    FederatedBayesianNetwork,
     FederatedGaussianBayesianNetwork,
-    PrivateK2StructureLearner,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -251,19 +251,31 @@ def test_a_search_that_does_not_bound_persons_is_found(monkeypatch):
     assert found.epsilon > 0.5
 
 
-def test_the_structure_of_k2_is_found_and_costs_infinity():
-    X = np.array([[0, 0], [1, 1]] * 6)
-    learner = PrivateK2StructureLearner(
-        parties={"a": [0], "b": [1]}, states=[2, 2], epsilon=1.0
-    )
-    found = audit_estimator(
-        learner,
+def rows_audit(n_trials, confidence, **options):
+    """Attack a network from rows: the number of rows, the graph, probabilities."""
+    X = np.repeat([[0, 0], [1, 1]], [8, 3], axis=0)
+    return audit_estimator(
+        FederatedBayesianNetwork(max_parents=1, **{"states": [2, 2]} | options),
         X,
-        X[:-1],
-        statistic=lambda model: [model.n_samples_],
-        n_trials=40,
-        confidence=0.9,
+        np.append(X, [[1, 1]], axis=0),
+        statistic=lambda model: [
+            model.n_samples_,
+            model.adjacency_matrix_.sum(),
+            *model.network_.predict_proba([[None, None]])[0][0],
+        ],
+        n_trials=n_trials,
+        confidence=confidence,
     )
-    print(f"AUDIT twin, K2: {found.epsilon:.3f} of 1")
+
+
+@pytest.mark.parametrize("method", ["hill_climbing", "k2"])
+def test_a_network_from_rows_keeps_its_promise(method):
+    found = rows_audit(500, SURE, epsilon=1.0, method=method)
+    print(f"AUDIT rows {method}: {found.epsilon:.3f} of 1, 500 trials")
+    assert found.n_failed == (0, 0) and found.epsilon <= 1.0
+
+
+def test_a_network_from_rows_without_noise_is_found():
+    found = rows_audit(40, 0.9)
+    print(f"AUDIT twin, exact network from rows: {found.epsilon:.3f} of 1")
     assert found.epsilon > 1.0
-    assert learner.fit(X).privacy_spent_.epsilon == np.inf

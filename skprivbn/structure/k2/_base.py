@@ -19,6 +19,7 @@ __all__ = [
     "check_ordering",
     "check_table_sizes",
     "encode_columns",
+    "encode_declared",
 ]
 
 MAX_CELLS = 1 << 16
@@ -27,7 +28,7 @@ _CHUNK = 1 << 16
 SEARCH_CONSTRAINTS = {
     "max_parents": [Interval(Integral, 0, None, closed="left")],
     "ordering": ["array-like", None],
-    "criterion": [StrOptions(set(CRITERIA))],
+    "criterion": [StrOptions({*CRITERIA, "total_variation"})],
     "equivalent_sample_size": [Interval(Real, 0, None, closed="neither")],
     "states": [Mapping, list, tuple, None],
 }
@@ -64,6 +65,32 @@ def encode_columns(X, names, declared=None):
             rows = slice(start, start + _CHUNK)
             codes[rows, j] = encode(X[rows, j : j + 1], [name], {name: labels})[:, 0]
     return codes, states
+
+
+def encode_declared(X, declared):
+    """Return columns of labels as codes, whatever they hold.
+
+    For what noise follows: nothing in a record may raise. What is missing or no state
+    counts as the first state.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_columns)
+    declared : list of list
+        Public labels of every column.
+
+    Returns
+    -------
+    codes : ndarray of int, shape (n_samples, n_columns)
+    """
+    largest = max((len(labels) for labels in declared), default=1)
+    codes = np.empty(X.shape, dtype=np.min_scalar_type(largest), order="F")
+    for j, labels in enumerate(declared):
+        for start in range(0, len(X), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            found = encode(X[rows, j : j + 1], [j], {j: labels}, strict=False)
+            codes[rows, j] = np.maximum(found[:, 0], 0)
+    return codes
 
 
 def _distinct(name, column):

@@ -16,6 +16,7 @@ from skprivbn.structure.k2._base import (
     check_table_sizes,
     encode_columns,
 )
+from skprivbn.structure.k2._distance import DistanceScores
 from skprivbn.structure.k2._scores import FRACTION_BITS
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import greedy_search
@@ -45,10 +46,12 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
     ordering : array-like of str or int, default=None
         All columns, by name or position, parents before children. None takes the
         order of the columns.
-    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic"}, default="k2"
+    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic", "total_variation"}, \
+            default="k2"
         Score of a family: the exact score of Cooper and Herskovits, its
         approximation by Stirling's formula, the same without constants, the
-        likelihood-equivalent uniform score, or the Bayesian information criterion.
+        likelihood-equivalent uniform score, the Bayesian information criterion, or how
+        far a column is from independent of its parents, which bears noise best.
     equivalent_sample_size : float, default=10.0
         Prior weight of ``criterion="bdeu"``.
     states : mapping or list, default=None
@@ -140,9 +143,12 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         n_states = [len(labels) for labels in states]
         check_table_sizes(n_states, ordering, self.max_parents)
         tables = AskedTables.from_rows(codes, n_states)
-        scores = TableScores(
-            tables, len(codes), self.criterion, self.equivalent_sample_size
-        )
+        if self.criterion == "total_variation":
+            scores = DistanceScores(tables, len(codes))
+        else:
+            scores = TableScores(
+                tables, len(codes), self.criterion, self.equivalent_sample_size
+            )
         rules = EdgeRules.free(len(names), self.max_parents)
         parents, found = greedy_search(scores, ordering, rules)
         self._set_structure(names, parents, ordering)

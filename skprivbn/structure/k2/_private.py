@@ -19,11 +19,12 @@ from skprivbn.crypto.shares import (
     OTBackend,
     resolve_count_backend,
 )
-from skprivbn.federation import declare_noise
+from skprivbn.federation._ledger import Release
 from skprivbn.partition import VerticalPartition, check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
-from skprivbn.privacy import PrivacyAccountant, PrivacyCost
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge_exact
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._columns import CountBackend
 from skprivbn.structure.k2._base import (
@@ -41,7 +42,9 @@ from skprivbn.utils._typing import TableLike
 __all__ = ["PrivateK2StructureLearner"]
 
 
-class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstimator):
+class PrivateK2StructureLearner(
+    UncountedFitsMixin, CallbackSupportMixin, K2NetworkMixin, BaseEstimator
+):
     """Learn a discrete Bayesian network from columns of several parties by K2.
 
     Two or more institutions hold different columns about the same records. They find
@@ -64,10 +67,13 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     ordering : array-like of str or int, default=None
         All columns, by name or position, parents before children. None takes the
         order of the columns.
-    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic"}, default="k2"
+    criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic", "total_variation"}, \
+            default="k2"
         Score of a family: the exact score of Cooper and Herskovits, its
         approximation by Stirling's formula, the same without constants as in [1]_, the
-        likelihood-equivalent uniform score, or the Bayesian information criterion.
+        likelihood-equivalent uniform score, the Bayesian information criterion, or
+        (only with `epsilon`, where it is the best choice) how far a column is from
+        independent of its parents [3]_.
     equivalent_sample_size : float, default=10.0
         Prior weight of ``criterion="bdeu"``.
     backend : {"ot", "paillier"}, OTBackend or PaillierBackend, default="ot"
@@ -76,22 +82,29 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         None takes the categories of a dataframe, and lets each party tell the labels
         of other columns. Cross-validation needs them: a label that is missing in one
-        part of the rows would be unknown to the network learnt there.
+        part of the rows would be unknown to the network learnt there. With `epsilon`
+        all must be declared; what is missing or no state counts as the first one.
     fit_parameters : bool, default=True
         Whether to open the tables of the families found, for the probabilities [2]_.
         Without, only the structure is learnt and there is no `network_`.
     min_cell_count : int, default=0
         Counts below are opened as 0, because small cells expose people.
     epsilon : float, default=None
-        Opens the tables with noise: differential privacy of one record, for the
-        tables only. The structure itself is not differentially private.
+        Differential privacy of what a record holds: choices of parents and tables have
+        noise, which the parties add to their shares. Who holds a column knows the
+        number of records, which is no secret.
+    delta : float, default=0.0
+        With `epsilon`: 0 makes its parts add up one by one, and tables have discrete
+        Laplace noise. More makes them add up as zero-concentrated differential privacy,
+        with discrete Gaussian noise: much less noise where columns are many.
     accountant : PrivacyAccountant, default=None
-        Charged before any record is touched: an infinite epsilon, as the structure is
-        exact, which one with a limit refuses.
+        Charged before any record is touched: `epsilon` for structure and tables
+        together, or an infinite one if the fit is exact, which one with a limit
+        refuses.
     min_honest : int, default=None
-        With `epsilon`: how many parties are trusted to add their share of the noise
-        and to keep it secret. None means half of them, rounded up; sites accept no
-        more.
+        With `epsilon`: how many parties are trusted to add their share of the tables'
+        noise and to keep it secret. None means half of them, rounded up; sites accept
+        no more. For the choice of parents one honest party is enough.
     verbose : int, default=0
         1 prints every hundredth turn of the parties' conversation, 2 every one.
 
@@ -107,11 +120,11 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
     ordering_ : list of str
         The ordering used.
     n_samples_ : int
-        Number of records that all parties have.
+        Number of records that all parties have; exact also with `epsilon`.
     ledger_ : Ledger
         Every message, and who learnt what.
     privacy_spent_ : PrivacyCost
-        Only with `epsilon`: infinite, since that covers the tables alone.
+        Only with `epsilon`: what structure and tables cost together.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -134,6 +147,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
        Computation on Distributed Heterogeneous Data", KDD 2004.
     .. [2] Z. Yang, R. Wright, "Privacy-Preserving Computation of Bayesian Networks on
        Vertically Partitioned Data", IEEE TKDE 18, 2006.
+    .. [3] J. Zhang, G. Cormode, C. Procopiuc, D. Srivastava, X. Xiao, "PrivBayes:
+       Private Data Release via Bayesian Networks", ACM TODS 42, 2017.
 
     Examples
     --------
@@ -162,6 +177,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         "fit_parameters": ["boolean"],
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
+        "delta": PRIVACY_CONSTRAINTS["delta"],
         "accountant": PRIVACY_CONSTRAINTS["accountant"],
         "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
         "verbose": ["verbose"],
@@ -180,6 +196,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         fit_parameters: bool = True,
         min_cell_count: int = 0,
         epsilon: float | None = None,
+        delta: float = 0.0,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
         verbose: int = 0,
@@ -194,9 +211,15 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         self.fit_parameters = fit_parameters
         self.min_cell_count = min_cell_count
         self.epsilon = epsilon
+        self.delta = delta
         self.accountant = accountant
         self.min_honest = min_honest
         self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.epsilon is not None
+        return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: TableLike, y: object = None) -> Self:
@@ -205,7 +228,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or VerticalPartition
-            Discrete values without missing entries. A partition with keys is first
+            Discrete values, without missing entries unless there is `epsilon`. A
+            partition with keys is first
             aligned by private set intersection.
         y : Ignored
             Not used, present for API consistency by convention.
@@ -214,20 +238,26 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         -------
         self : object
         """
-        return self._learn_watched(X, y, check_vertical(self, X, self.parties))
+        # with noise, nothing that a record holds may raise
+        finite = self.epsilon is None
+        partition = check_vertical(self, X, self.parties, ensure_all_finite=finite)
+        return self._learn_watched(X, y, partition)
 
     def _learn(self, partition, progress):
         terms = self._terms(partition)
         # may raise, before budget is spent
-        noise = terms.table_noise(partition.n_parties)
-        if isinstance(partition, VerticalPartition):
+        noise = terms.noise(len(terms.owners), partition.n_parties)
+        if noise is not None:
+            sizes = [len(labels) for labels in terms.states]
+            check_table_sizes(sizes, terms.ordering, self.max_parents)
+        elif isinstance(partition, VerticalPartition):
             self._check_tables(partition, terms)
-        if partition.n_parties == 1:
+        if partition.n_parties == 1 and noise is None:
             warn_leak(
                 "all columns are taken to be one party's: this is plain K2 with "
                 "nobody to hide anything from; pass parties= to say who holds what"
             )
-        spent = self._spend()
+        spent = charge(self, "network", rho=noise and noise.rho)
         with partition.federate(K2Party, terms) as federation:
             result = run_private_k2(federation, progress)
         if spent is not None:
@@ -259,10 +289,6 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
                 "min_cell_count hides small counts and epsilon adds noise to all of "
                 "them: choose one"
             )
-        if self.epsilon is not None and not self.fit_parameters:
-            raise ValueError(
-                "epsilon protects the tables, which fit_parameters=False does not open"
-            )
         return K2Terms(
             owners=[partition.owners[name] for name in names],
             has_keys=partition.has_keys,
@@ -276,6 +302,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             fit_parameters=self.fit_parameters,
             min_cell_count=self.min_cell_count,
             epsilon=self.epsilon,
+            delta=self.delta,
             min_honest=self.min_honest,
         )
 
@@ -291,21 +318,15 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             [sizes[name] for name in names], terms.ordering, self.max_parents
         )
 
-    def _spend(self):
-        vars(self).pop("privacy_spent_", None)
-        # epsilon or not, nothing hides the structure and the number of records
-        charge_exact(self, "structure of a network")
-        return None if self.epsilon is None else PrivacyCost(np.inf)
-
     def _describe(self, partition, terms, noise, calls):
         """Say in the ledger who learns what."""
         ledger, who = self.ledger_, "all parties and the coordinator"
-        ledger.learns(
-            who,
+        structure = (
             "for every column the ordered list of its parents, and so when its search "
-            "stopped",
-            "public",
+            "stopped"
         )
+        if noise is None:
+            ledger.learns(who, structure, "public")
         ledger.learns(who, "number of records", "public")
         if None in (terms.states or [None]):
             ledger.learns(who, "states of columns", "public")
@@ -323,16 +344,41 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
                 "one may pool what they see",
                 "coalition",
             )
-        if not self.fit_parameters:
-            return
         what = "counts of every column with its parents"
         if noise is not None:
-            declare_noise(ledger, noise, what)
-            ledger.note(
-                "epsilon covers the tables; the structure has no such guarantee",
-                "epsilon",
-            )
+            self._declare(noise, structure, what)
+        elif not self.fit_parameters:
+            return
         elif terms.min_cell_count > 1:
             ledger.learns(who, f"{what}, below {terms.min_cell_count} as 0")
         else:
             ledger.learns(who, what)
+
+    def _declare(self, noise, structure, tables):
+        """Enter what is opened with noise, and what epsilon is about."""
+        ledger, who = self.ledger_, "all parties and the coordinator"
+        parts = {
+            "counts of every column by itself": noise.margins,
+            structure: noise.choices,
+            tables: noise.tables,
+        }
+        for what, part in parts.items():
+            if part is not None:
+                epsilon = part.epsilon
+                cost = epsilon, noise.delta, noise.rho and part.rho
+                ledger.releases.append(Release(what, part, "values", *cost))
+                ledger.learns(who, what, "noisy release", epsilon=epsilon)
+        ledger.note(
+            "epsilon is about the values of a record: whoever holds a column knows the "
+            "number of records, and of each record its own values",
+            "epsilon",
+        )
+        ledger.note(
+            "every party adds noise to its shares of the scores that is enough by "
+            "itself; that of tables is enough from as many parties as min_honest says",
+            "coalition",
+        )
+        epsilons = tuple(noise.epsilon_with_colluders())
+        table = ", ".join(f"{epsilon:.3g}" for epsilon in epsilons)
+        words = f"epsilon against 0, 1, 2, ... colluding parties: {table}"
+        ledger.note(words, "colluders", epsilons)

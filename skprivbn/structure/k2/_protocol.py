@@ -10,22 +10,21 @@ from skprivbn.bayesian_network._checks import check_states
 from skprivbn.crypto.shares import joint_counts, open_links
 from skprivbn.federation import PartyRefusal, operation
 from skprivbn.federation._answers import check_same
-from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms, CountBackend
-from skprivbn.structure.k2._base import check_table_sizes, encode_columns
+from skprivbn.structure.k2._base import (
+    check_table_sizes,
+    encode_columns,
+    encode_declared,
+)
+from skprivbn.structure.k2._budget import K2Budget
 from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
 
-__all__ = ["K2Party", "K2Terms", "calibrate", "run_private_k2"]
-
-
-def calibrate(epsilon, n_features):
-    """Noise of the released tables: one record counts once in every family."""
-    return CountMechanism.for_budget(epsilon, l1_sensitivity=n_features)
+__all__ = ["K2Party", "K2Terms", "run_private_k2"]
 
 
 @dataclass(frozen=True)
 class K2Terms(ColumnsTerms):
-    """Parameters of the search, how counts are shared, what is done to the tables."""
+    """Parameters of the search, how counts are shared, what noise there is."""
 
     ordering: list[int]
     max_parents: int
@@ -36,12 +35,23 @@ class K2Terms(ColumnsTerms):
     fit_parameters: bool
     min_cell_count: int
     epsilon: float | None
+    delta: float
     min_honest: int | None
 
     def check(self):
-        """Refuse orderings that are none."""
+        """Refuse orderings that are none, and noise that would not hide all."""
         if sorted(self.ordering) != list(range(len(self.owners))):
             raise ValueError("ordering must have every column once")
+        if self.epsilon is None and self.criterion == "total_variation":
+            raise ValueError(
+                "criterion='total_variation' compares with noisy counts of single "
+                "columns: give epsilon=, or choose another criterion"
+            )
+        if self.epsilon is not None and None in (self.states or [None]):
+            raise ValueError(
+                "epsilon needs states=, those of all columns: which values occur is "
+                "not private"
+            )
 
     def rounds(self, n_parties):
         """Return align, learn, release."""
@@ -61,17 +71,21 @@ class K2Terms(ColumnsTerms):
         return self.backend.is_weak
 
     def noise(self, n_features, n_parties):
-        """Refuse too little noise on the tables; None, as the structure has none."""
-        noise = self.table_noise(n_parties)
-        if noise is not None and 2 * noise.min_honest > n_parties + 1:
-            raise ValueError("min_honest must not be more than half of the parties")
-
-    def table_noise(self, n_parties):
-        """Return the noise of the tables, or None. The structure has none."""
+        """Return the noise on all that is opened, or None."""
         if self.epsilon is None:
             return None
-        mechanism = calibrate(self.epsilon, len(self.owners))
-        return distribute(mechanism, n_parties, self.min_honest)
+        n_columns, min_honest = len(self.owners), self.min_honest
+        return K2Budget(
+            self.epsilon,
+            self.delta,
+            n_columns,
+            n_choices=sum(min(self.max_parents, i) for i in range(n_columns)),
+            needs_margins=self.criterion == "total_variation",
+            fit_parameters=self.fit_parameters,
+            n_parties=n_parties,
+            # half of them, rounded up
+            min_honest=-(-n_parties // 2) if min_honest is None else min_honest,
+        )
 
 
 class K2Party(ColumnsParty):
@@ -86,6 +100,9 @@ class K2Party(ColumnsParty):
             raise PartyRefusal("invalid-data")
         if declared is not None:
             declared = [declared[v] for v in self.variables]
+        if self.terms.epsilon is not None:
+            self.codes, self.states = encode_declared(X, declared), declared
+            return
         try:
             self.codes, self.states = encode_columns(X, self.variables, declared)
         except ValueError:
@@ -112,6 +129,7 @@ class K2Party(ColumnsParty):
         plan = yield from self._agree_on_plan(talk)
         links = yield from open_links(talk)
         columns = dict(zip(self.variables, self.codes.T))
+        noise = terms.noise(len(self.variables), len(self.context.roster))
         search = SharedK2(
             talk,
             links,
@@ -119,21 +137,29 @@ class K2Party(ColumnsParty):
             columns,
             terms.backend.make().make_counts(plan.max_counts),
             joint_counts,
+            noise and noise.choices,
         )
-        self.parents = yield from search.learn()
+        margins = None
+        if noise is not None and noise.margins is not None:
+            margins = yield from search.open_counts(noise=noise.margins.share)
+        try:
+            self.parents = yield from search.learn(margins)
+        except ValueError:  # noise that 64 bits do not hold
+            raise PartyRefusal("out-of-range") from None
         self.counts = {}
-        if terms.fit_parameters:
+        if terms.fit_parameters and noise is not None:
+            self.counts = yield from search.open_counts(noise=noise.tables.share)
+        elif terms.fit_parameters:
             self._check_tables(plan)
-            self.counts = yield from search.open_counts(*self._protection(plan))
+            self.counts = yield from search.open_counts(self._without_small(plan))
         self.plan = plan
         self.n_hash_calls = sum(link.n_calls for link in links.values())
         yield from talk.finish()
 
     def _check_tables(self, plan):
         for v, found in self.parents.items():
-            if self.terms.epsilon is None:
-                n_cells = prod(plan.n_states[u] for u in [v, *found])
-                self.check_table(n_cells, plan.n_samples)
+            n_cells = prod(plan.n_states[u] for u in [v, *found])
+            self.check_table(n_cells, plan.n_samples)
 
     def _agree_on_plan(self, talk):
         """Tell the peers this party's number of records and labels; hear theirs."""
@@ -179,17 +205,13 @@ class K2Party(ColumnsParty):
                 raise ValueError("labels that were not declared")
             yield v, labels
 
-    def _protection(self, plan):
-        """What is done to the counts before they are opened: (table, noise)."""
+    def _without_small(self, plan):
+        """Return the table that small counts are opened by, or None."""
         minimum = self.terms.min_cell_count
-        given = self.terms.table_noise(len(self.context.roster))
-        transform = noise = None
-        if minimum > 1:
-            counts = np.arange(plan.n_samples + 1)
-            transform = np.where(counts < minimum, 0, counts)
-        if given is not None:
-            noise = given.share
-        return transform, noise
+        if minimum <= 1:
+            return None
+        counts = np.arange(plan.n_samples + 1)
+        return np.where(counts < minimum, 0, counts)
 
     @operation(
         tells="the network, as all parties know it: number of records, labels, parents "

@@ -112,6 +112,21 @@ class ScoreTerms:
             + self.constant * per_configuration.size
         )
 
+    @cached_property
+    def sensitivity(self):
+        """Most by which another record in the place of one changes a score.
+
+        A record more adds a step of each table, cell[a + 1] - cell[a] and
+        configuration[N + 1] - configuration[N], with a at most N. What two records may
+        add to the scores of the others differs by no more than the range of this: for
+        "k2", in real numbers, by ln n.
+        """
+        cell, rest = np.diff(self.cell), np.diff(self.configuration)
+        if not len(cell):
+            return 0
+        most = (np.maximum.accumulate(cell) + rest).max()
+        return int(most - (np.minimum.accumulate(cell) + rest).min())
+
     def bound(self, n_states, n_configurations):
         """Largest absolute value that a score can take; public."""
         total = abs(self.constant) * n_configurations + self._rises

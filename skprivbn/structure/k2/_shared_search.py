@@ -5,7 +5,8 @@ once for all candidates of all nodes, in as few rounds as the size of messages a
 share the counts, look the scores up, open who is best. All randomness of the latter two
 is made beside the counting, in the same rounds. What is opened is the winning
 candidate, or "none", of every node and step: the ordered list of its parents. Counts,
-scores and comparisons stay shared.
+scores and comparisons stay shared. With differential privacy every party adds noise to
+its shares of the scores before they are compared.
 
 A family whose columns have one holder is counted and scored by it alone. The counts
 of ``F + candidate`` follow from those of F (kept from the step before) and of the
@@ -26,13 +27,21 @@ from skprivbn.crypto.shares import (
     JointTable,
     SharedArgmax,
     SharedLookup,
+    add_noise,
     bit_length_dtype,
     branch_links,
+    open_noisy_numbers,
     open_numbers,
     refresh_numbers,
     together,
 )
+from skprivbn.structure.k2._distance import DistanceTerms
 from skprivbn.structure.k2._scores import score_terms
+from skprivbn.structure.k2._shared_scores import (
+    DistanceLookup,
+    ScoreLookup,
+    TableBook,
+)
 
 __all__ = ["K2Plan", "SharedK2"]
 
@@ -91,12 +100,6 @@ class K2Plan:
             self.equivalent_sample_size,
         )
 
-    def score_width(self, family):
-        """Bits of a family's score in two's complement."""
-        node, *parents = family
-        q = prod(self.n_states[v] for v in parents)
-        return self.terms(family).bound(self.n_states[node], q).bit_length() + 1
-
 
 @dataclass
 class _Node:
@@ -148,13 +151,20 @@ class SharedK2:
         :func:`~skprivbn.crypto.shares.joint_counts`.
     many_counts : callable
         The same among more than two.
+    noise : ChoiceNoise, default=None
+        That every party adds to its shares of scores. None compares exact scores.
     """
 
-    def __init__(self, talk, links, plan, columns, pair_counts, many_counts):
+    def __init__(
+        self, talk, links, plan, columns, pair_counts, many_counts, noise=None
+    ):
         self.talk, self.links, self.plan = talk, links, plan
         self.pair_counts, self.many_counts = pair_counts, many_counts
+        self.noise = noise
         self.index_bits = plan.n_samples.bit_length()
-        self.ring = bit_length_dtype(self.index_bits)
+        # differences of counts have a sign
+        has_sign = plan.criterion == "total_variation"
+        self.ring = bit_length_dtype(self.index_bits + has_sign)
         self.columns = columns
         self.nodes = [self._first_state(node) for node in plan.ordering]
 
@@ -162,12 +172,22 @@ class SharedK2:
         node = _Node([variable])
         if self.plan.owners[variable] == self.talk.name:
             node.counts = self._own_counts([variable]).astype(self.ring)
-            node.score = self._own_score(node.family, node.counts)
         return node
 
-    def learn(self):
-        """Search; return {variable: list of its parents in the order found}."""
-        ordering = self.plan.ordering
+    def learn(self, margins=None):
+        """Search; return {variable: list of its parents in the order found}.
+
+        Parameters
+        ----------
+        margins : dict of int to ndarray, default=None
+            Noisy counts of every variable by itself, public; "total_variation" needs
+            them.
+        """
+        ordering, n = self.plan.ordering, self.plan.n_samples
+        self.distances = {v: DistanceTerms(x, n) for v, x in (margins or {}).items()}
+        for node in self.nodes:
+            if node.counts is not None:
+                node.score = self._own_score(node.family, node.counts)
         for _ in range(self.plan.max_parents):
             active = []
             for position, node in enumerate(self.nodes):
@@ -181,16 +201,25 @@ class SharedK2:
             yield from self._step(active)
         return {node.family[0]: node.family[1:] for node in self.nodes}
 
+    def terms(self, family):
+        """Score tables of a family: its node, then its parents."""
+        if self.plan.criterion == "total_variation":
+            return self.distances[family[0]]
+        return self.plan.terms(family)
+
     def _step(self, active):
         """Score all candidates, open the best of each node, take it."""
-        families, width = [], 1
+        families, largest, scales = [], 1, []
         for node in active:
             of_node = [(*node.family, candidate) for candidate in node.candidates]
-            for family in (node.family, *of_node):
-                width = max(width, self.plan.score_width(family))
+            bounds = [self._bound(family) for family in (node.family, *of_node)]
+            scales.append(self._noise_scale([node.family, *of_node]))
+            more = self._most_noise(scales[-1], len(of_node))
+            largest = max(largest, max(bounds) + more)
             families += of_node
         sizes = [1 + len(node.candidates) for node in active]
-        argmax = SharedArgmax(self.talk.roster, sizes, width)
+        # in two's complement
+        argmax = SharedArgmax(self.talk.roster, sizes, largest.bit_length() + 1)
         lookups = self._plan_lookups(families)
         found = yield from together(
             self.talk,
@@ -209,9 +238,10 @@ class SharedK2:
         for node in active:
             of_node = ((*node.family, candidate) for candidate in node.candidates)
             listed += [node.score, *(scores.get(f, np.uint64(0)) for f in of_node)]
-        winners = yield from argmax.open(
-            self.talk, self._branch("argmax"), np.array(listed, dtype=np.uint64)
-        )
+        listed = np.array(listed, dtype=np.uint64)
+        if self.noise is not None:
+            listed = self._with_noise(listed, sizes, scales)
+        winners = yield from argmax.open(self.talk, self._branch("argmax"), listed)
         for node, winner in zip(active, winners):
             # the current score comes first and so wins ties: only gains are taken
             node.searching = winner > 0
@@ -219,6 +249,35 @@ class SharedK2:
                 node.family = [*node.family, node.candidates[winner - 1]]
                 node.counts = counts.get(tuple(node.family))
                 node.score = scores.get(tuple(node.family), np.uint64(0))
+
+    def _bound(self, family):
+        q = prod(self.plan.n_states[v] for v in family[1:])
+        return self.terms(family).bound(self.plan.n_states[family[0]], q)
+
+    def _noise_scale(self, families):
+        """Scale of the noise on scores that are compared with each other."""
+        if self.noise is None:
+            return 0
+        return self.noise.scale(max(self.terms(f).sensitivity for f in families))
+
+    def _most_noise(self, scale, n_candidates):
+        if self.noise is None:
+            return 0
+        return self.noise.bound(scale) + self.noise.handicap(scale, n_candidates)
+
+    def _with_noise(self, listed, sizes, scales):
+        """Add own noise to own shares; the first of each list is to stay, if in doubt.
+
+        Without this, noise alone would find parents for every node.
+        """
+        listed = add_noise(listed, self.noise.share(np.repeat(scales, sizes)))
+        if self.talk.name == self.talk.roster[0]:
+            starts = np.cumsum([0, *sizes[:-1]])
+            listed[starts] += np.array(
+                [self.noise.handicap(s, size - 1) for s, size in zip(scales, sizes)],
+                dtype=np.uint64,
+            )
+        return listed
 
     def _branch(self, label, peers=None):
         return branch_links(self.links, label, peers)
@@ -338,7 +397,7 @@ class SharedK2:
         return joint
 
     def _own_score(self, family, counts):
-        score = self.plan.terms(family).score(counts.astype(np.int64))
+        score = self.terms(family).score(counts.astype(np.int64))
         return np.int64(score).astype(np.uint64)
 
     def _plan_lookups(self, families):
@@ -352,8 +411,11 @@ class SharedK2:
                 sizes[holders] = sizes.get(holders, 0) + n_lookups * len(holders)
         # what all have together is public, so that everybody shares memory out alike
         per_size = _LOOKUP_BYTES / max(1, sum(sizes.values()))
+        kind = (
+            DistanceLookup if self.plan.criterion == "total_variation" else ScoreLookup
+        )
         return {
-            self._label(holders): _ScoreLookup(
+            self._label(holders): kind(
                 self, holders, by_holders[holders], per_size * sizes[holders]
             )
             for holders in sorted(by_holders, key=self._label)
@@ -403,14 +465,14 @@ class SharedK2:
             shares = [self._count_share(node) for node in self.nodes]
         else:
             shares = yield from self._wide_shares(transform)
-        if noise is not None:
-            for share in shares:
-                share += noise(share.shape).astype(np.int64).astype(np.uint64)
         flat = np.concatenate([share.ravel() for share in shares])
-        # a share may be a whole count, or nothing but noise: opened as it is, the
-        # parties' noise could be told apart and taken away
-        flat = yield from refresh_numbers(self.talk, roster, flat)
-        flat = (yield from open_numbers(self.talk, roster, flat)).astype(np.int64)
+        if noise is not None:
+            own = noise(flat.shape)
+            flat = yield from open_noisy_numbers(self.talk, roster, flat, own)
+        else:
+            # a share may be a whole count
+            flat = yield from refresh_numbers(self.talk, roster, flat)
+            flat = (yield from open_numbers(self.talk, roster, flat)).astype(np.int64)
         ends = np.cumsum([share.size for share in shares])
         return {
             node.family[0]: counts.reshape(share.shape)
@@ -454,7 +516,7 @@ class SharedK2:
     def _look_up_tables(self, talk, holders, shares, transform):
         """Fill in shares of a public table of shared counts."""
         counts = np.concatenate([counts.ravel() for counts, _ in shares])
-        book = _TableBook(self.index_bits)
+        book = TableBook(self.index_bits)
         which = np.full(counts.size, book.position(transform))
         peers = [name for name in holders if name != talk.name]
         links = self._branch(f"tables {self._label(holders)}", peers)
@@ -464,75 +526,3 @@ class SharedK2:
         for _, share in shares:
             share[...] = values[: share.size].reshape(share.shape)
             values = values[share.size :]
-
-
-class _ScoreLookup:
-    """Scores of all families that the same parties hold, by lookups.
-
-    Parameters
-    ----------
-    search : SharedK2
-    holders : tuple of str
-    families : list of tuple
-    max_bytes : float
-        Of what is prepared at a time.
-    """
-
-    def __init__(self, search, holders, families, max_bytes):
-        self._plan, self._ring = search.plan, search.ring
-        self._holders, self._families = holders, families
-        label = f"scores {search._label(holders)}"
-        peers = [name for name in holders if name != search.talk.name]
-        self._links = search._branch(label, peers)
-        book, which, sizes = _TableBook(search.index_bits), [], []
-        for family in families:
-            terms = self._plan.terms(family)
-            n_cells, q = search._n_lookups(family)
-            which += [book.position(terms.cell)] * n_cells
-            which += [book.position(terms.configuration)] * q
-            sizes.append(n_cells + q)
-        self._starts = np.cumsum([0, *sizes[:-1]])
-        self._lookup = SharedLookup(holders, book.tables(), np.array(which), max_bytes)
-
-    def prepare(self, talk):
-        """Make what does not need the counts."""
-        return self._lookup.prepare(talk, self._links)
-
-    def look_up(self, talk, counts):
-        """Return {family: own share of its score}."""
-        indices = []
-        for family in self._families:
-            own = counts[family]
-            indices += [own.ravel(), own.sum(axis=0, dtype=self._ring).ravel()]
-        values = yield from self._lookup.look_up(
-            talk, self._links, np.concatenate(indices)
-        )
-        scores = np.add.reduceat(values, self._starts)
-        if talk.name == self._holders[0]:
-            constants = [
-                self._plan.terms(family).constant * counts[family][0].size
-                for family in self._families
-            ]
-            scores += np.array(constants, dtype=np.int64).astype(np.uint64)
-        return dict(zip(self._families, scores))
-
-
-class _TableBook:
-    """Different public tables, each kept once and filled up to a power of two."""
-
-    def __init__(self, index_bits):
-        self._size = 1 << index_bits
-        self._tables = {}
-
-    def position(self, table):
-        """Return the number of a table, adding it if it is new."""
-        # held here, so that its identity stays its own
-        position, _ = self._tables.setdefault(id(table), (len(self._tables), table))
-        return position
-
-    def tables(self):
-        """Return all tables as one array."""
-        filled = np.zeros((len(self._tables), self._size), dtype=np.int64)
-        for position, table in self._tables.values():
-            filled[position, : len(table)] = table
-        return filled

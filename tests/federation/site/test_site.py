@@ -276,11 +276,13 @@ def test_rounds_of_a_fit_are_limited(tmp_path, data):
         mixture.fit(rows)
 
 
+@pytest.mark.filterwarnings("ignore:this is the second fit")
 def test_sites_trust_half_of_all_to_add_noise_to_tables(open_federation, data):
-    columns = open_federation().columns(list(data[3]), key="person")
-    learner = PrivateK2StructureLearner(max_parents=1, epsilon=1.0).fit(columns)
-    # noise covers the tables, not the structure
-    assert learner.privacy_spent_.epsilon == np.inf
+    sites = open_federation(budget="budget = {epsilon = 2.0}")
+    columns = sites.columns(list(data[3]), key="person")
+    states = [2] * len(columns.feature_names)
+    learner = PrivateK2StructureLearner(max_parents=1, epsilon=1.0, states=states)
+    assert learner.fit(columns).privacy_spent_.epsilon == 1.0
     with pytest.raises(PartyError, match="refuses"):
         learner.set_params(min_honest=2).fit(columns)
 

@@ -18,10 +18,10 @@ from skprivbn.crypto.shares import Conversation, joint_counts, run_together
 from skprivbn.crypto.shares import _garbling as garbling
 from skprivbn.crypto.shares import _gmw as gmw
 from skprivbn.crypto.shares import _lookup as lookup
+from skprivbn.crypto.shares import _noise as shared_noise
 from skprivbn.crypto.shares._garbling import Garbler
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.crypto.shares._paillier_counts import PackedCounts
-from skprivbn.structure.k2 import _shared_search as protocol
 from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
 from tests.crypto.shares._sides import deal_links, messages_of
 
@@ -279,7 +279,7 @@ def test_noise_of_one_party_cannot_be_taken_away(monkeypatch):
         yield from ()
         return shares
 
-    monkeypatch.setattr(protocol, "refresh_numbers", unchanged)
+    monkeypatch.setattr(shared_noise, "refresh_numbers", unchanged)
     seen = what_bob_gets()
     assert seen["carol"].tolist() == [30] * n_states
     assert seen["alice"].tolist() == [N_SAMPLES + 1000] + [1000] * (n_states - 1)
