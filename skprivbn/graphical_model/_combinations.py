@@ -35,10 +35,15 @@ def check_combinations(learner, several, aligned, states):
                 "a partition"
             )
     given = [name for name, values in aligned.items() if values is not None]
-    if psgd and (given or learner.tied or chosen_privately):
+    if psgd and ("sample_weight" in given or learner.tied or chosen_privately):
         raise ValueError(
             "method='psgd' takes fixed, untied cliques (cliques='chain' or a list) and "
-            "one record per person, without weights"
+            "rows without weights"
+        )
+    if psgd and learner.contribution == "clip":
+        raise ValueError(
+            "method='psgd' takes the mean gradient of a person's rows: use "
+            "contribution='normalize' with individual="
         )
     if psgd and learner.missing == "skip":
         raise ValueError("method='psgd' needs complete rows, without missing='skip'")

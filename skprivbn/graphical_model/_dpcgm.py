@@ -129,8 +129,8 @@ class DPCGMLearner(
 
     contribution : {"normalize", "clip"} or None, default=None
         For people with several records (``individual=`` in `fit`). "normalize" scales
-        each person's records to add up to one per clique, "clip" counts at most
-        `max_records` of them.
+        each person's records to add up to one per clique ("psgd": takes the mean of
+        their gradients), "clip" counts at most `max_records` of them.
 
     max_records : int, default=1
         See `contribution`. The noise grows with it.
@@ -551,10 +551,10 @@ class DPCGMLearner(
         spent = self._spend(None, "gradients", states)
         if states is None:
             states = self._read_states(partition, check)
-        codes, _, _ = self._rows_of(partition, states)
+        codes, persons, _ = self._rows_of(partition, states)
         layout = layout_for(self, states, cliques)
         theta = private_gradient_descent(
-            codes, layout, self.epsilon, self.delta, options, progress
+            codes, layout, self.epsilon, self.delta, options, progress, persons
         )
         self._set_model(layout, theta, states)
         self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent

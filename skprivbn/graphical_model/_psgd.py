@@ -19,7 +19,7 @@ from skprivbn.utils._progress import NO_PROGRESS
 __all__ = ["PSGDOptions", "noise_multiplier", "private_gradient_descent"]
 
 #: bits of the fixed-point clipping factors and model marginals
-_FACTOR_BITS, _MARGINAL_BITS = 12, 16
+_FACTOR_BITS, _MARGINAL_BITS = 20, 16
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class PSGDOptions:
     Parameters
     ----------
     sampling_rate : float, default=0.02
-        Probability of each row to be in the batch of a step.
+        Probability of each row, or person, to be in the batch of a step.
     n_steps : int, default=200
         Number of steps.
     clip : float, default=None
-        Bound on the norm of a row's gradient; by default the square root of the
-        number of cliques, which clips little.
+        Bound on the norm of a row's, or person's, gradient; by default the square root
+        of the number of cliques, which clips little.
     learning_rate : float, default=0.4
         Of Adam.
     """
@@ -86,13 +86,15 @@ def noise_multiplier(epsilon, delta, sampling_rate, n_steps):
 
 @single_threaded
 def private_gradient_descent(
-    codes, layout, epsilon, delta, options, progress=NO_PROGRESS
+    codes, layout, epsilon, delta, options, progress=NO_PROGRESS, persons=None
 ):
     """Maximise the likelihood with clipped, noisy gradients of random batches.
 
     Everything that depends on the data is an integer before noise is added: clipping
     factors are rounded down and the model's marginals, which are public, are rounded
-    to fixed point first, so that the bound on a row's gradient holds exactly.
+    to fixed point first, so that the bound on a row's gradient holds exactly. A person
+    with several rows counts as one, whose gradient is the mean of theirs: drawn,
+    clipped and hidden as a whole.
 
     Parameters
     ----------
@@ -106,6 +108,8 @@ def private_gradient_descent(
         Public settings.
     progress : Progress, default=NO_PROGRESS
         Told of every step.
+    persons : ndarray of int of shape (n_samples,), default=None
+        Who stands behind each row. None takes every row for a person.
 
     Returns
     -------
@@ -120,19 +124,17 @@ def private_gradient_descent(
     theta, average = np.zeros((2, layout.n_parameters))
     first, second = np.zeros((2, layout.n_parameters))
     record = Contribution(max_weight=2**_FACTOR_BITS)
-    cells = _cells(codes, layout)
+    people = _People(_cells(codes, layout), persons)
 
     def noisy_gradient(theta):
         marginals = np.rint(layout.marginals(theta)[1] * 2**_MARGINAL_BITS)
         marginals = marginals.astype(np.int64)
-        batch = np.flatnonzero(_coins(len(codes), options.sampling_rate))
-        public = marginals / 2**_MARGINAL_BITS
-        square = (
-            len(layout.cliques) - 2 * public[cells[batch]].sum(axis=1) + public @ public
-        )
+        batch = people.rows_of(_coins(people.n_people, options.sampling_rate))
+        square = people.squares(batch, marginals / 2**_MARGINAL_BITS)
         # a hair below the bound, for the rounding of the norm itself
         factor = np.minimum(1.0, (1 - 1e-9) * clip / np.sqrt(np.maximum(square, 1e-12)))
-        factor = np.floor(factor * 2**_FACTOR_BITS).astype(np.int64)
+        factor = np.floor(factor * 2**_FACTOR_BITS / people.n_rows[batch])
+        factor = factor.astype(np.int64)
         total = count_tables(codes[batch], layout, record, weight=factor)
         total = total * 2**_MARGINAL_BITS - factor.sum() * marginals
         noisy = add_discrete_gaussian(total, clip * grid, multiplier * clip * grid)
@@ -150,6 +152,53 @@ def private_gradient_descent(
         if 2 * step > options.n_steps:
             average += theta
     return average / (options.n_steps - options.n_steps // 2)
+
+
+class _People:
+    """Rows of people, each of whom has a gradient: cells less the model's marginals.
+
+    Parameters
+    ----------
+    cells : ndarray of int of shape (n_samples, n_cliques)
+        Position of every row's cell of every clique.
+    persons : ndarray of int of shape (n_samples,) or None
+
+    Attributes
+    ----------
+    n_people : int
+    n_rows : ndarray of int of shape (n_samples,)
+        Of the person behind each row.
+    """
+
+    def __init__(self, cells, persons):
+        if persons is None:
+            persons = np.arange(len(cells))
+        _, self._person = np.unique(persons, return_inverse=True)
+        self._cells, numbers = cells, np.bincount(self._person)
+        self.n_people, self.n_rows = len(numbers), numbers[self._person]
+        # squared norm of the mean of a person's indicators, of all cells
+        n_cells = cells.max(initial=0) + 1
+        keys = self._person[:, None] * n_cells + cells
+        keys, times = np.unique(keys, return_counts=True)
+        sums = np.bincount(
+            keys // n_cells, weights=times.astype(float) ** 2, minlength=self.n_people
+        )
+        self._own = (sums / numbers**2)[self._person]
+
+    def rows_of(self, chosen):
+        """Return the rows of chosen people."""
+        return np.flatnonzero(chosen[self._person])
+
+    def squares(self, rows, public):
+        """Return, for each of some rows, the squared norm of its person's gradient."""
+        person = self._person[rows]
+        inner = np.bincount(
+            person,
+            weights=public[self._cells[rows]].sum(axis=1),
+            minlength=self.n_people,
+        )
+        inner = inner[person] / self.n_rows[rows]
+        return self._own[rows] - 2 * inner + public @ public
 
 
 def _cells(codes, layout):

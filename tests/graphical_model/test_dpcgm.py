@@ -457,6 +457,11 @@ BAD = {
         {},
         "takes .*clip.*, not .*momentum",
     ),
+    "psgd, clip": (
+        {"method": "psgd", "delta": 1e-5, "contribution": "clip"},
+        {},
+        "mean gradient",
+    ),
     "psgd, missing": (
         {"method": "psgd", "delta": 1e-5, "missing": "skip"},
         {},

@@ -1,0 +1,73 @@
+"""Noisy gradients: what one person changes, however many rows there are."""
+
+import numpy as np
+import pytest
+
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.graphical_model import _psgd as psgd
+from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
+
+SIZES = [2, 3]
+CODES = np.random.default_rng(0).integers(0, SIZES, (8, 2))
+LAYOUT = TableLayout([(0, 1), (1,)], SIZES)
+
+
+def gradients(codes, persons, monkeypatch, clip, n_steps=3):
+    """Return sums of clipped gradients before noise, in units of the clipping norm."""
+    seen = []
+
+    def spy(total, l2_sensitivity, sigma):
+        seen.append(total / l2_sensitivity)
+        # the same model in every run: the sum differs by a person only
+        return np.rint(sigma * np.cos(np.arange(len(total)))).astype(np.int64)
+
+    monkeypatch.setattr(psgd, "add_discrete_gaussian", spy)
+    options = PSGDOptions(sampling_rate=1.0, n_steps=n_steps, clip=clip)
+    private_gradient_descent(codes, LAYOUT, 2.0, 1e-5, options, persons=persons)
+    return np.array(seen)
+
+
+@pytest.mark.parametrize("clip", [0.1, 1.0, 10.0])
+def test_a_person_changes_a_sum_by_the_clipping_norm_at_most(clip, monkeypatch):
+    many = np.random.default_rng(1).integers(0, SIZES, (50, 2))
+    both, people = np.append(CODES, many, axis=0), np.append(np.arange(8), [99] * 50)
+    without = gradients(CODES, np.arange(8), monkeypatch, clip)
+    change = np.linalg.norm(
+        gradients(both, people, monkeypatch, clip) - without, axis=1
+    )
+    assert np.all(change <= 1.0) and np.all(change > 0)
+    # the twin that takes rows for people
+    one_by_one = gradients(both, None, monkeypatch, clip) - without
+    assert np.linalg.norm(one_by_one, axis=1).max() > 1.0
+
+
+def test_a_person_is_the_mean_of_the_rows(monkeypatch):
+    single = gradients(CODES, None, monkeypatch, 0.5)
+    alike = gradients(
+        np.repeat(CODES, 4, axis=0), np.repeat(np.arange(8), 4), monkeypatch, 0.5
+    )
+    np.testing.assert_allclose(alike, single, atol=1e-4)
+
+
+def test_no_rows_are_noise_only(monkeypatch):
+    assert not gradients(CODES[:0], None, monkeypatch, 1.0).any()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_persons_in_the_estimator():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.integers(0, 2, (1000, 1)), 3, axis=1)
+    model = DPCGMLearner(
+        "chain",
+        method="psgd",
+        states=[2] * 3,
+        epsilon=8.0,
+        delta=1e-5,
+        contribution="normalize",
+        psgd_params={"n_steps": 60},
+    ).fit(np.repeat(X, 2, axis=0), individual=np.repeat(np.arange(1000), 2))
+    assert model.score(X) > -3 * np.log(2) + 0.3
+    with pytest.raises(ValueError, match="individual="):
+        model.set_params(contribution=None).fit(X, individual=np.arange(1000))
