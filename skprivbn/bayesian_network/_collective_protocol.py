@@ -96,6 +96,10 @@ class CollectiveTerms(ColumnsTerms):
         """Return none: tables are checked when it is known which they are."""
         return 0
 
+    def summed_columns(self, n_features):
+        """Return none: there are tables."""
+        return []
+
     def shows_small_cells(self):
         """Tell that counts of several sites are opened as they are."""
         return True

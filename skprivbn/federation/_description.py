@@ -125,6 +125,10 @@ class DescriptionTerms(Terms):
         told += sum(prod(shape) for shape in self.table_shapes())
         return 1 + n_features + told + len(self.numbers) * (2 + len(self.levels))
 
+    def summed_columns(self, n_features: int) -> list[int]:
+        """Return those of numbers; of others there are tables."""
+        return self.numbers
+
     def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
         """Return the noise of the one release."""
         if self.epsilon is None:

@@ -230,6 +230,24 @@ class Terms:
         """
         return self.memory(n_features)[1]
 
+    def summed_columns(self, n_features: int) -> list[int]:
+        """Tell of which columns exact sums leave, that sites look for counts in.
+
+        The mean of a column of zeros and ones is a count. A protocol that hides small
+        counts itself, or adds up nothing but numbers of rows, leaves columns out.
+
+        Parameters
+        ----------
+        n_features : int
+            Columns of the party's block.
+
+        Returns
+        -------
+        columns : list of int
+            By default all.
+        """
+        return list(range(n_features))
+
     def shows_small_cells(self) -> bool:
         """Tell whether a session opens exact tables without hiding small counts.
 

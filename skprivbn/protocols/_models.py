@@ -66,6 +66,10 @@ class ModelTerms(Terms):
         """Return the one score."""
         return 1
 
+    def summed_columns(self, n_features: int) -> list[int]:
+        """Return none: a score is one number."""
+        return []
+
     def memory(self, n_features: int) -> tuple[int, int]:
         """Return what the model needs."""
         return model_memory(self.model, n_features)

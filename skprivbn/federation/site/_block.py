@@ -11,7 +11,10 @@ from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.privacy._options import apply_to_rows
 
-__all__ = ["prepare_rows", "read_block", "rebuild_steps"]
+__all__ = ["effective_rows", "prepare_rows", "read_block", "rebuild_steps"]
+
+#: what goes with the rows into exact sums
+_SUMMED_ROLES = {"y", "offset", "sample_weight"}
 
 
 def rebuild_steps(steps, n_features):
@@ -43,28 +46,61 @@ def _transform(X, step, is_noisy):
     return map_rows(X, transform, step.get_feature_names_out())
 
 
-def prepare_rows(question, steps, X):
+def prepare_rows(question, steps, block):
     """Return rows after all steps, none of which may set few of them apart.
 
     Parameters
     ----------
     question : Question
     steps : list of estimator
-    X : ndarray or RowSource
+    block : dict
+        Of :func:`read_block`.
 
     Returns
     -------
     X : ndarray or RowSource
     """
+    X = block["X"]
     kinds = [question.dataset.columns[column] for column in question.columns]
     is_grouped = np.array([isinstance(kind, list) for kind in kinds])
-    for step in [None, *steps]:
-        if step is not None:
-            X = _transform(X, step, question.noise is not None)
-            is_grouped = np.full(X.shape[1], getattr(step, "_groups_rows", False))
-        if question.tells_sums:
-            check_cells(X, is_grouped, question.dataset.min_cell_count)
+    summed, few = question.summed_columns, question.dataset.min_cell_count
+    for step in steps:
+        if summed:
+            check_cells(X, range(X.shape[1]), is_grouped, few)
+        X = _transform(X, step, question.noise is not None)
+        is_grouped = np.full(X.shape[1], getattr(step, "_groups_rows", False))
+    if summed:
+        check_cells(X, summed, is_grouped, few)
+    for role in _SUMMED_ROLES & set(block) if summed else ():
+        codes = np.unique(block[role], return_inverse=True)[1]
+        check_cells(codes.reshape(-1, 1).astype(float), [0], [False], few)
     return X
+
+
+def effective_rows(block):
+    """Return how many rows a block is about, given how much each counts.
+
+    A column of weights that are nearly all nothing is a filter. Kish's number of rows
+    is that of equal weights with the same variance of a mean.
+
+    Parameters
+    ----------
+    block : dict
+
+    Returns
+    -------
+    n_rows : float
+    """
+    weights = block.get("sample_weight")
+    if weights is None:
+        return float(len(block["X"]))
+    weights = np.abs(np.asarray(weights, dtype=np.float64))
+    largest = weights.max(initial=0.0)
+    if not 0 < largest < np.inf:
+        return 0.0
+    # no square of a weight overflows
+    weights = weights / largest
+    return float(weights.sum() ** 2 / np.sum(weights**2))
 
 
 def _read_on(source):

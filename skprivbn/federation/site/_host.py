@@ -15,7 +15,12 @@ from skprivbn.federation._wire import decode
 from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._approvals import APPROVALS, Approvals
 from skprivbn.federation.site._audit import describe
-from skprivbn.federation.site._block import prepare_rows, read_block, rebuild_steps
+from skprivbn.federation.site._block import (
+    effective_rows,
+    prepare_rows,
+    read_block,
+    rebuild_steps,
+)
 from skprivbn.federation.site._errors import ERROR_LOG, ErrorLog
 from skprivbn.federation.site._results import check_room, write_results
 from skprivbn.federation.site._rules import (
@@ -225,7 +230,7 @@ class SiteHost(PartyHost):
             block = read_block(
                 question.dataset, question.columns, question.agreement.data
             )
-            block["X"] = prepare_rows(question, self._steps, block["X"])
+            block["X"] = prepare_rows(question, self._steps, block)
         except Exception:
             if not question.is_kept:
                 raise
@@ -237,7 +242,7 @@ class SiteHost(PartyHost):
         self._block = block
         self._log.has_rows(len(block["X"]))
         super()._check_rows()
-        check_rows(question, len(block["X"]))
+        check_rows(question, effective_rows(block))
 
     def _hold_roster(self, roster):
         Snapshots(self._dataset).hold(roster)

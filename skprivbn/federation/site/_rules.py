@@ -80,18 +80,11 @@ class Question:
         return not self.is_kept and self.noise is None
 
     @property
-    def tells_sums(self) -> bool:
-        """Whether exact sums over rows leave that do not hide small counts themselves.
-
-        A single number, such as a score, is no table.
-        """
-        hides = hasattr(self.terms, "min_cell_count")
-        return (
-            self.is_exact
-            and not hides
-            and self.dataset.min_cell_count > 1
-            and self.terms.n_parameters(self.n_features) > 1
-        )
+    def summed_columns(self) -> list:
+        """Columns of which exact sums leave, where small counts are to be hidden."""
+        if not self.is_exact or self.dataset.min_cell_count <= 1:
+            return []
+        return self.terms.summed_columns(self.n_features)
 
     @property
     def recovers(self) -> bool:
@@ -208,14 +201,17 @@ def check_question(question):
 
 
 def check_rows(question, n_rows):
-    """Refuse a model with too many parameters for so few rows.
+    """Refuse sums about few rows, and a model with too many parameters for them.
 
     Parameters
     ----------
     question : Question
-    n_rows : int
+    n_rows : float
+        That count.
     """
     if question.is_exact:
+        if n_rows < question.dataset.min_rows:
+            raise PartyRefusal("too-few-rows")
         n_parameters = question.terms.n_parameters(question.n_features)
         if n_parameters > question.dataset.max_parameters_per_row * n_rows:
             raise PartyRefusal("too-detailed")

@@ -18,19 +18,21 @@ FEW_VALUES = 3
 _FIRST = 100
 
 
-def check_cells(X, is_grouped, min_cell_count):
+def check_cells(X, columns, is_grouped, min_cell_count):
     """Refuse rows if few of them share one of few values.
 
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_columns) or RowSource
+    columns : iterable of int
+        Which of them are looked at.
     is_grouped : ndarray of bool of shape (n_columns,)
-        Columns of categories or bins, all of whose values are looked at. Others are,
-        if they have at most three.
+        Columns of categories or bins, all of whose values count. Those of others do, if
+        there are at most three.
     min_cell_count : int
         How many rows, or none, have to share a value, or two values of two columns.
     """
-    counts = _count_values(X, is_grouped)
+    counts = _count_values(X, columns, is_grouped)
     for numbers in counts.values():
         _check(np.array(list(numbers.values())), min_cell_count)
     two = {c: max(numbers) for c, numbers in counts.items() if len(numbers) == 2}
@@ -47,9 +49,9 @@ def _blocks(X):
     return X.blocks() if isinstance(X, RowSource) else [np.asarray(X)]
 
 
-def _count_values(X, is_grouped):
+def _count_values(X, columns, is_grouped):
     """Return how many rows have each value, of columns that have few."""
-    counts = {column: {} for column in range(len(is_grouped))}
+    counts = {column: {} for column in columns}
     for block in _blocks(X):
         for column in list(counts):
             for rows in (block[:_FIRST, column], block[_FIRST:, column]):

@@ -61,6 +61,10 @@ class K2Terms(ColumnsTerms):
         """Return none: tables are checked when it is known which they are."""
         return 0
 
+    def summed_columns(self, n_features):
+        """Return none: there are tables."""
+        return []
+
     def memory(self, n_features):
         """Return the codes of the own columns and the labels of all."""
         n_labels = sum(len(labels or []) for labels in self.states or [])

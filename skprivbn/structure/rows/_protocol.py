@@ -90,6 +90,10 @@ class RowTablesTerms(Terms):
         """Return none: tables are checked when it is known which they are."""
         return 0
 
+    def summed_columns(self, n_features):
+        """Return the continuous ones; of others there are tables."""
+        return self.continuous
+
     def shows_small_cells(self):
         """Tell whether fractions of rows are added up, which EM does."""
         return self.missing == "em" and self.min_cell_count <= 1

@@ -143,15 +143,18 @@ class Forgetful(LoopbackSession):
 def test_memory_is_flat_over_500_fits(sites):
     psutil = pytest.importorskip("psutil")
     rows = connect(sites, "icu", Forgetful).rows(["a", "b"])
-    process, sizes = psutil.Process(), []
+    process, sizes, objects = psutil.Process(), [], []
     for n in range(501):
         FederatedStandardScaler().fit(rows)
         if n % 100 == 0:
             gc.collect()
             sizes.append(process.memory_info().rss / 2**20)
-    print([f"{size:.1f} MB" for size in sizes])
+            objects.append(len(gc.get_objects()))
+    print([f"{size:.1f} MB" for size in sizes], objects)
     # the first hundred fill caches
     assert sizes[-1] - sizes[1] < 5
+    # less than one in a fit
+    assert objects[-1] - objects[1] < 100
 
 
 def test_a_site_that_fails_outside_of_a_session_says_why(sites, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from skprivbn.federation.site import _block, _host, _rules
 from skprivbn.federation.site._file import Dataset, SiteFile
 from skprivbn.federation.site._rules import RULES, strong_keys
 from skprivbn.federation.site._snapshots import RowSketch, Snapshots
+from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._start_protocol import EMTerms
 from skprivbn.preprocessing import (
@@ -42,7 +43,8 @@ min_rows = 10
 max_exact_fits = 20
 estimators = ["CollectiveBayesianNetwork", "FederatedKBinsDiscretizer",
     "FederatedPCA", "FederatedStandardScaler",
-    "PPEMGaussianMixture", "PrivateK2StructureLearner"]
+    "PPEMGaussianMixture", "PrivateGLMMRegressor",
+    "PrivateK2StructureLearner", "describe"]
 {rules}
 
 [datasets.icu.columns]
@@ -422,6 +424,50 @@ def test_bins_of_many_rows_are_answered(numbers):
         binned = FederatedKBinsDiscretizer(2).fit(handle).transform(handle)
     scaler = FederatedStandardScaler().fit(binned)
     assert scaler.mean_[0] == pytest.approx(0.5, abs=0.02)
+
+
+def regress_days(handle):
+    """Regress days on age, of those whom a column of weights picks."""
+    model = PrivateGLMMRegressor(min_rows=1)
+    model.fit(handle._connection.rows(["age"]), y="days", sample_weight="picked")
+    return [model.coef_[0], model.intercept_]
+
+
+@pytest.mark.parametrize(
+    ("n_picked", "code"), [(1, "too-detailed"), (6, "too-few-rows")]
+)
+def test_weights_that_leave_few_patients(numbers, monkeypatch, n_picked, code):
+    open_it, rows = numbers
+    columns = {"age": '"float"', "days": '"float"', "picked": '"float"'}
+    table = np.random.default_rng(0).normal(60, 9, (4, 40, 2)).round(3)
+    for name, held in zip(NAMES, table):
+        weights = np.where(np.arange(40) < n_picked, 1.0, 1e-12)
+        rows[name] = np.column_stack([held, weights]).tolist()
+    assert code_of(regress_days, open_it(columns=columns)) == code
+    # the twin: the line through those patients, and nobody else
+    trust_cells(monkeypatch)
+    monkeypatch.setattr(_host, "effective_rows", lambda block: len(block["X"]))
+    age, days = table[:, :n_picked].reshape(-1, 2).T
+    line = regress_days(open_it(columns=columns))
+    np.testing.assert_allclose(line, np.polyfit(age, days, 1), rtol=1e-4)
+
+
+def test_a_description_tells_no_counts_as_means(numbers, monkeypatch):
+    open_it, rows = numbers
+    for name in NAMES:
+        rows[name] = [["ny"[i == 7]] for i in range(40)]
+
+    def describe(*, as_numbers):
+        handle = open_it(columns={"sick": '["n", "y"]'})
+        if as_numbers:
+            # the coordinator says that there are no categories
+            handle.schema = {"sick": "float"}
+        return handle.describe(quantiles=[])["sick"]
+
+    assert describe(as_numbers=False).counts is None
+    assert code_of(describe, as_numbers=True) == "too-detailed"
+    trust_cells(monkeypatch)
+    assert describe(as_numbers=True).mean == pytest.approx(1 / 40)
 
 
 def test_one_column_is_not_asked_twice(numbers):
