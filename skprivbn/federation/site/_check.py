@@ -48,10 +48,15 @@ def check_data(dataset):
         What keeps the site from taking part: the data cannot be read, rows are too few,
         cells do not hold what their column is declared to hold (the first of each).
     notes : list of str
-        Missing and infinite values, which most exact fits refuse.
+        Missing and infinite values, which most exact fits refuse, and categories of so
+        few rows that exact sums of them are refused.
     """
     table, columns = dataset.source, list(dataset.columns)
     bad, gaps, n_rows = {}, {name: _Gaps() for name in columns}, 0
+    labels = {
+        name: kind for name, kind in dataset.columns.items() if type(kind) is list
+    }
+    counts = {name: np.zeros(len(states), int) for name, states in labels.items()}
     try:
         for numbers, cells in table.cells(columns):
             n_rows += len(numbers)
@@ -62,6 +67,9 @@ def check_data(dataset):
                     bad.setdefault(name, str(error))
                 else:
                     gaps[name].add(values, numbers)
+                    if name in labels:
+                        known = values[np.isfinite(values)].astype(int)
+                        counts[name] += np.bincount(known, minlength=len(labels[name]))
     except (EOFError, ImportError, OSError, ValueError) as error:
         return [f"dataset {dataset.name} cannot be read: {error}"], []
     problems = [f"dataset {dataset.name}: {text}" for text in bad.values()]
@@ -76,6 +84,15 @@ def check_data(dataset):
         for name, found in gaps.items()
         if found.n
     ]
+    for name, states in labels.items():
+        found = zip(states, counts[name].tolist())
+        rare = [state for state, n in found if 0 < n < dataset.min_cell_count]
+        if rare:
+            notes.append(
+                f"dataset {dataset.name}, column {name!r}: fewer than "
+                f"{dataset.min_cell_count} rows (min_cell_count) are {rare}; exact sums "
+                "of this column are refused"
+            )
     return problems, notes
 
 

@@ -11,6 +11,7 @@ peers = ["south"]
 [datasets.icu]
 path = "stays.csv"
 min_rows = 2
+min_cell_count = 1
 estimators = ["FederatedStandardScaler"]
 missing = ["NA"]
 [datasets.icu.columns]
@@ -41,6 +42,18 @@ def test_the_first_bad_cell_of_each_column_is_named(tmp_path):
     assert "stays.csv, line 3, column 'age': 'old' is not a number" in problems
     assert "line 4, column 'ward': 'Surgery' is not one of the cat" in problems
     assert problems.count("\n") == 1 and not notes
+
+
+def test_rare_categories_are_noted(tmp_path):
+    rows = [*["1,surgery,a"] * 6, *["1,medicine,b"] * 2]
+    (tmp_path / "stays.csv").write_text("\n".join(["age,ward,id", *rows]) + "\n")
+    text = SITE_FILE.replace("min_cell_count = 1", "min_cell_count = 3")
+    problems, notes = check_data(load(tmp_path, text))
+    assert not problems
+    assert (
+        "column 'ward': fewer than 3 rows (min_cell_count) are ['medicine']"
+        in (notes[0])
+    )
 
 
 def test_missing_values_are_noted(tmp_path):
