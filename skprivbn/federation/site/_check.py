@@ -90,8 +90,8 @@ def check_data(dataset):
         if rare:
             notes.append(
                 f"dataset {dataset.name}, column {name!r}: fewer than "
-                f"{dataset.min_cell_count} rows (min_cell_count) are {rare}; exact sums "
-                "of this column are refused"
+                f"{dataset.min_cell_count} rows (min_cell_count) are {rare}; exact "
+                "sums of this column are refused"
             )
     return problems, notes
 
