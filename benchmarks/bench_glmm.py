@@ -7,16 +7,11 @@ and scale of the random effects, log-likelihood, and the relative error of the s
 errors. The last line is the number of rounds that Metropolis-Hastings would take with
 one proposal per round trip. Linear and Poisson models follow, against the same model on
 pooled rows in lme4.
-
-``--simulate N`` fits N random studies (those of the slow tests) and compares the first
-thirty with lme4: divergences, log-likelihoods below lme4's, boundary fits that only one
-of both says.
 """
 
 import argparse
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -154,55 +149,12 @@ def compare_models(X, cluster, party):
         yield row
 
 
-SIMULATED = """
-suppressMessages(library(lme4))
-rows <- read.csv(commandArgs(TRUE)[1])
-model <- suppressMessages(suppressWarnings(glmer(y ~ x0 + x1 + (1 | cluster),
-    data = rows, family = binomial, nAGQ = 25)))
-cat(sprintf("%.12g", c(logLik(model), isSingular(model, tol = 1e-3))))
-"""
-
-
-def simulate_studies(n_studies, n_compared=30):
-    """Fit random studies; print what went wrong, and where lme4 is better."""
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.mixed_model.test_estimates_simulated import (
-        assert_nothing_better,
-        draw,
-        fit,
-    )
-
-    wrong, below, flags, rounds = 0, 0, 0, []
-    for seed in range(n_studies):
-        X, y, cluster, party = draw(seed)
-        model = fit(X, y, cluster, party)
-        rounds.append(model.ledger_.n_rounds)
-        try:
-            assert_nothing_better(model, X, y, cluster)
-        except AssertionError:
-            wrong += 1
-            print(f"study {seed}: something is better than {model.log_likelihood_}")
-        peer = run_r(SIMULATED, X, y, cluster) if seed < n_compared else None
-        if peer is not None:
-            below += model.log_likelihood_ < peer[0] - 1e-4
-            flags += model.singular_ != bool(peer[1])
-    print(
-        f"{n_studies} studies: {wrong} wrong, {below} below lme4, {flags} boundary "
-        f"fits said by one only; rounds {np.median(rounds):.0f} (median), "
-        f"{max(rounds)} (most)"
-    )
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--clusters", type=int, default=30)
     parser.add_argument("--parties", type=int, default=5)
-    parser.add_argument("--simulate", type=int, default=0, metavar="N")
     arguments = parser.parse_args()
-    if arguments.simulate:
-        simulate_studies(arguments.simulate)
-        return
     data = simulate(arguments.rows, arguments.clusters, arguments.parties)
     peer = fit_with_lme4(*data[:3])
     name = "lme4, pooled"

@@ -15,6 +15,7 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model._checks import (
     check_clusters,
     check_weights,
+    name_columns,
     random_terms,
     some,
     split_clusters,
@@ -25,7 +26,7 @@ from skprivbn.mixed_model._estimates import estimate, estimate_linear
 from skprivbn.mixed_model._linear_protocol import LinearParty, run_linear
 from skprivbn.mixed_model._model import FittedGLMMMixin
 from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
-from skprivbn.mixed_model._survey import cluster_keys, take_survey
+from skprivbn.mixed_model._survey import OTHER, cluster_keys, take_survey
 from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.partition import is_held
 from skprivbn.protocols import ModelParty
@@ -114,8 +115,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             Fitted estimator.
         """
         if is_held(X) and isinstance(cluster, list) and cluster:
-            # names of columns of remote rows
-            clusters, names = dict(zip(cluster_keys(len(cluster)), cluster)), cluster
+            clusters, names = name_columns(cluster), cluster
         else:
             clusters, names = split_clusters(cluster)
         if not is_held(X):
@@ -254,14 +254,14 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         if not terms.mixed or len(federation.roster) == 1:
             return survey
         limits = terms.min_parties, terms.min_rows, terms.crossed
-        small = census.too_small(*limits)
-        if terms.pool and len(small) == 1 and np.any(small[0]):
-            labels = some(census.names(0), small[0])
-            federation.ledger.note(
-                f"small clusters {labels} are pooled into one: their rows share one "
-                "random effect"
-            )
-            survey = survey.pooled(small[0])
+        if terms.pool:
+            survey = survey.pooled(*limits)
+            for factor, mask in enumerate(census.too_small(*limits)):
+                if np.any(mask):
+                    federation.ledger.note(
+                        f"small clusters {some(census.names(factor), mask)} are pooled "
+                        "into one: their rows share one random effect"
+                    )
             census = survey.census
         for factor, mask in enumerate(census.too_small(*limits)):
             if np.any(mask):
@@ -363,7 +363,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             ]
             block = np.ix_(members, members)
             self.random_effect_covariance_[factor] = estimates.random_covariance[block]
-            clusters[factor] = np.asarray(census.names(number))
+            clusters[factor] = _labels(census.names(number))
             n_levels = len(clusters[factor])
             part = slice(start, start + n_levels * len(members))
             shape, start = (n_levels, len(members)), part.stop
@@ -408,6 +408,12 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
     def _keep_fixed(self, fixed: np.ndarray, errors: np.ndarray) -> Any:
         """Keep intercept and coefficients with their standard errors."""
         raise NotImplementedError
+
+
+def _labels(names):
+    """Return labels as an array; numbers stay numbers beside pooled ones."""
+    mixed = OTHER in names and len({type(name) for name in names}) > 1
+    return np.array(names, dtype=object) if mixed else np.asarray(names)
 
 
 def _only(values, default):

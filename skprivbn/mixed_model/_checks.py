@@ -15,6 +15,7 @@ __all__ = [
     "check_numbers",
     "check_same_kind",
     "check_weights",
+    "name_columns",
     "random_terms",
     "some",
     "split_clusters",
@@ -101,6 +102,21 @@ def split_clusters(cluster):
             return {"cluster": cluster}, None
         names, columns = None, list(np.asarray(values).T)
     return dict(zip(cluster_keys(len(columns)), columns)), names
+
+
+def name_columns(cluster):
+    """Return names of columns of remote rows under the keys of their factors.
+
+    Parameters
+    ----------
+    cluster : str, list of str or None
+
+    Returns
+    -------
+    aligned : dict of str to str
+    """
+    names = cluster if isinstance(cluster, list) else [cluster]
+    return dict(zip(cluster_keys(len(names)), names))
 
 
 def check_clusters(aligned, known):

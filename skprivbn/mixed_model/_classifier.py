@@ -8,9 +8,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model._base import BaseGLMM
-from skprivbn.mixed_model._checks import check_classes
+from skprivbn.mixed_model._checks import check_classes, name_columns
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.partition import RemoteResults, is_held
 from skprivbn.utils._sklearn import Interval, StrOptions
@@ -316,7 +315,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         probabilities : ndarray of shape (n_samples, 2) or RemoteResults
         """
         if is_held(X):
-            return self._predict_at_sites(X, cluster, "predict_proba")
+            return self._predict_at_sites(X, cluster, offset, "predict_proba")
         second = self._family.mean(self._predictor(X, cluster, offset))
         return np.column_stack([1 - second, second])
 
@@ -369,7 +368,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         y : ndarray of shape (n_samples,) or RemoteResults
         """
         if is_held(X):
-            return self._predict_at_sites(X, cluster, "predict")
+            return self._predict_at_sites(X, cluster, offset, "predict")
         second = self._family.mean(self._predictor(X, cluster, offset))
         return self.classes_[(second > 0.5).astype(int)]
 
@@ -380,6 +379,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         sample_weight: WeightsLike | None = None,
         *,
         cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> float:
         """Return the accuracy.
 
@@ -394,17 +394,22 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
             Weights of the rows.
         cluster : array-like of shape (n_samples,) or str, default=None
             Category of each row; the name of a column of remote rows.
+        offset : array-like of shape (n_samples,) or str, default=None
+            Known part of the predictor.
 
         Returns
         -------
         score : float
         """
-        if is_held(X) and y is None and "y" not in X.aligned:
-            raise PartitionError("the partition has no y to compare with")
-        return self._mean_score(X, sample_weight, y=y, cluster=cluster)
+        clusters = {"cluster": cluster}
+        if is_held(X):
+            self._check_held_target(X, y)
+            clusters = name_columns(cluster)
+        return self._mean_score(X, sample_weight, y=y, offset=offset, **clusters)
 
-    def _row_scores(self, X, y, cluster=None):
-        return (self.predict(X, cluster=cluster) == y).astype(float)
+    def _row_scores(self, X, y, cluster=None, offset=None):
+        predicted = self.predict(X, cluster=cluster, offset=offset)
+        return (predicted == y).astype(float)
 
     def _public_model(self):
         return {"classes": self.classes_.tolist(), **self._public_effects()}
@@ -414,7 +419,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         """Make a fitted model of public parameters, all of which are checked."""
         if len(model["classes"]) != 2:
             raise ValueError("there must be two classes")
-        estimator = cls(link=model["link"])
+        estimator = cls(link=model["link"], arrangement=model["arrangement"])
         estimator._take_public_effects(model, n_features)
         estimator.classes_ = np.array(model["classes"])
         return estimator

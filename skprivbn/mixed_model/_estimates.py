@@ -6,9 +6,9 @@ import numpy as np
 
 from skprivbn.mixed_model._updates import solve_information
 
-__all__ = ["PERFECT", "Estimates", "estimate", "estimate_linear"]
+__all__ = ["NO_SCALE", "PERFECT", "Estimates", "estimate", "estimate_linear"]
 
-# Below, a scale of the effects counts as zero: a boundary ("singular") fit.
+#: below, a scale of the effects counts as zero: a boundary ("singular") fit.
 NO_SCALE = 1e-3
 # Smallest eigenvalue of the information per row at which estimates are determined.
 _DETERMINED = 1e-7

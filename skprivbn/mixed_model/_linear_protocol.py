@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.federation import operation
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import PartyRefusal, operation
 from skprivbn.mixed_model._blocks import Layout
 from skprivbn.mixed_model._linear import (
     Columns,
@@ -39,6 +40,8 @@ class LinearParty(SurveyParty):
 
     def schedule(self):
         yield from super().schedule()
+        if self.terms.crosses_slopes:
+            yield "pairs"
         yield "products"
         yield "solve"
         while self.searching:
@@ -47,13 +50,42 @@ class LinearParty(SurveyParty):
         yield "release"
 
     @operation(
+        tells="its number of rows of every pair of clusters",
+        hears="the census",
+        hears_kind="plaintext aggregate",
+        parties_only=True,
+    )
+    def pairs(self, total):
+        """Count rows of pairs: of a slope, sums over the rows of a pair are opened."""
+        self.read_census(total)
+        self.settle_clusters(opened=True)
+        sizes = [len(rows) for rows in self.known.n_rows]
+        counts = [
+            np.bincount(
+                self.codes[i] * sizes[j] + self.codes[j], minlength=a * sizes[j]
+            )
+            for i, a in enumerate(sizes)
+            for j in range(i)
+        ]
+        return self.hide(np.concatenate(counts))
+
+    def _check_pairs(self, counts):
+        """Refuse pairs of clusters with so few rows that sums would tell of them."""
+        few = (counts > 0) & (counts < self.terms.min_rows)
+        if len(self.context.roster) > 1 and np.any(few):
+            raise PartyRefusal("too-few-rows")
+
+    @operation(
         tells="sums of products of features and target: in all, and of the random "
         "effects' columns with all others in every cluster held by several parties"
     )
     def products(self, total):
-        self.read_census(total)
         crossed = self.terms.crossed
-        self.settle_clusters(opened=crossed)
+        if self.terms.crosses_slopes:
+            self._check_pairs(self.reveal(total))
+        else:
+            self.read_census(total)
+            self.settle_clusters(opened=crossed)
         self.leader = self.name == self.context.roster[0]
         n_rows = self.known.n_rows[0].sum()
         self.unit = sum_unit(self.terms.max_sum, len(self.context.roster), n_rows)
@@ -214,6 +246,20 @@ class LinearRelease:
     effect_covariances: np.ndarray
 
 
+def _sum_products(federation, total):
+    try:
+        return federation.secure_sum("products", {"total": total})
+    except PartyError as error:
+        if not federation.terms.crosses_slopes or error.code != "too-few-rows":
+            raise
+        raise ValueError(
+            "some pairs of clusters have fewer rows in common than min_rows="
+            f"{federation.terms.min_rows}: sums over so few of a feature with a random "
+            "slope would tell what the rows are; leave slopes out, or lower the limit "
+            "knowingly"
+        ) from error
+
+
 def run_linear(federation, survey, progress):
     """Fit the model and collect the result.
 
@@ -229,7 +275,10 @@ def run_linear(federation, survey, progress):
     release : LinearRelease
     """
     with progress.step():
-        total = federation.secure_sum("products", {"total": survey.total})
+        total = survey.total
+        if federation.terms.crosses_slopes:
+            total = federation.secure_sum("pairs", {"total": total})
+        total = _sum_products(federation, total)
         go_on = federation.agree("solve", {"total": total})
     while go_on:
         with progress.step():

@@ -6,10 +6,17 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import RowsMixin
+from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger, check_received
-from skprivbn.mixed_model._checks import check_same_kind, split_clusters
+from skprivbn.mixed_model._checks import (
+    check_same_kind,
+    name_columns,
+    split_clusters,
+)
+from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
+from skprivbn.mixed_model._survey import cluster_keys
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.protocols._applied import predict_at_sites
 from skprivbn.utils import column_names
@@ -39,7 +46,7 @@ class FittedGLMMMixin(RowsMixin):
 
     _row_checks = {"dtype": [np.float64, np.float32]}
     __metadata_request__predict = {"cluster": True, "offset": True}
-    __metadata_request__score = {"cluster": True}
+    __metadata_request__score = {"cluster": True, "offset": True}
 
     @property
     def _family(self) -> Family:
@@ -62,17 +69,21 @@ class FittedGLMMMixin(RowsMixin):
                 f"to {len(self.factors_)}: {self.factors_}"
             )
         for factor, labels in zip(self.factors_, self._paths(columns)):
-            clusters, effects = (
-                values[factor] if isinstance(values, dict) else values
-                for values in (self.clusters_, self.random_effects_)
-            )
-            effects = np.nan_to_num(np.asarray(effects)).reshape(len(clusters), -1)
+            clusters, effects = self._of_factor(factor)
             known = {label: i for i, label in enumerate(clusters.tolist())}
             check_same_kind(labels, known)
             place = np.array([known.get(label, len(clusters)) for label in labels])
             effects = np.concatenate([effects, np.zeros((1, effects.shape[1]))])
             eta = eta + np.einsum("ij,ij->i", self._varying(X, factor), effects[place])
         return eta
+
+    def _of_factor(self, factor):
+        """Return labels of a factor, and their effects in columns; 0 if withheld."""
+        clusters, effects = (
+            values[factor] if isinstance(values, dict) else values
+            for values in (self.clusters_, self.random_effects_)
+        )
+        return clusters, np.nan_to_num(np.asarray(effects)).reshape(len(clusters), -1)
 
     def _paths(self, columns):
         """Return labels as they are in `clusters_`: nested ones within outer ones."""
@@ -95,38 +106,67 @@ class FittedGLMMMixin(RowsMixin):
         ]
         return np.column_stack(columns)
 
-    def _predict_at_sites(self, X, cluster, method):
+    def _predict_at_sites(self, X, cluster, offset, method):
         check_is_fitted(self)
-        names = cluster if isinstance(cluster, list) else None
-        aligned = {"cluster": cluster}
-        if names is not None:
-            aligned = {
-                f"cluster_{i}" if i else "cluster": name for i, name in enumerate(names)
-            }
+        aligned = {**name_columns(cluster), "offset": offset}
         return predict_at_sites(self, X, method, aligned=aligned)
 
+    @staticmethod
+    def _check_held_target(X, y):
+        if y is None and "y" not in X.aligned:
+            raise PartitionError("the partition has no y to compare with")
+
     def _public_effects(self):
-        if len(self.factors_) > 1 or np.ndim(self.random_effects_) > 1:
-            raise ValueError(
-                "models with one random intercept per cluster are applied by other "
-                "parties; this one has more random effects"
+        names, columns, clusters, effects = column_names(self), [], [], []
+        for factor in self.factors_:
+            labels, known = self._of_factor(factor)
+            columns.append(
+                [
+                    INTERCEPT if name == "(Intercept)" else names.index(name)
+                    for name in self.effect_names_[factor]
+                ]
             )
+            clusters.append(labels.tolist())
+            effects.append(known)
         return {
             "link": self._family.link,
-            "clusters": self.clusters_.tolist(),
+            "arrangement": self.arrangement,
             "coefficients": np.append(self.intercept_, self.coef_),
-            "effects": np.nan_to_num(self.random_effects_),
+            "columns": columns,
+            "clusters": clusters,
+            "effects": effects,
         }
 
     def _take_public_effects(self, model, n_features):
         coefficients = check_received(model["coefficients"], (n_features + 1,))
         family_of(self._family.name, model["link"])
-        self.clusters_ = np.array(model["clusters"])
         self._keep_fixed(coefficients, np.full(n_features + 1, np.nan))
-        n_clusters = len(model["clusters"])
-        self.random_effects_ = check_received(model["effects"], (n_clusters,))
-        self.factors_ = ["cluster"] if n_clusters else []
-        self.effect_names_ = {"cluster": ["(Intercept)"]}
+        self.factors_ = cluster_keys(len(model["clusters"]))
+        clusters, known, self.effect_names_ = {}, {}, {}
+        for factor, columns, labels, effects in zip(
+            self.factors_,
+            model["columns"],
+            model["clusters"],
+            model["effects"],
+            strict=True,
+        ):
+            if not all(type(c) is int and INTERCEPT <= c < n_features for c in columns):
+                raise ValueError("random effects are of columns that X lacks")
+            self.effect_names_[factor] = [
+                "(Intercept)" if c == INTERCEPT else f"x{c}" for c in columns
+            ]
+            clusters[factor] = np.array(labels)
+            known[factor] = check_received(effects, (len(labels), len(columns)))
+        self.clusters_, self.random_effects_ = clusters, known
+
+    def _join_beside(self, block):
+        """Return what goes beside rows as methods want it: all labels together."""
+        keys = [key for key in cluster_keys(len(self.factors_)) if key in block]
+        if len(keys) < 2:
+            return block
+        rest = {key: value for key, value in block.items() if key not in keys}
+        columns = [np.asarray(block[key], dtype=object) for key in keys]
+        return {**rest, "cluster": np.column_stack(columns)}
 
     def _keep_fixed(self, fixed: np.ndarray, errors: np.ndarray) -> Any:
         raise NotImplementedError

@@ -16,7 +16,7 @@ import numpy as np
 
 from skprivbn.federation import operation
 from skprivbn.mixed_model._blocks import Layout
-from skprivbn.mixed_model._estimates import PERFECT
+from skprivbn.mixed_model._estimates import NO_SCALE, PERFECT
 from skprivbn.mixed_model._expansions import LaplaceIntegral
 from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._integrals import QuadratureIntegral
@@ -178,6 +178,7 @@ class GLMMParty(SurveyParty):
         self.n_regressions += 1
         before = self.without.parameters
         self.regressing = self.without.step(value, gradient, information)
+        self.regressed = not self.regressing
         self.regressing &= self.n_regressions < MAX_REGRESSIONS
         if len(rest) and self.optimiser is None:
             before, after = self._padded(before), self._padded(self.without.parameters)
@@ -283,15 +284,14 @@ class GLMMParty(SurveyParty):
         if self.mixed:
             going |= not self.converged
         else:
-            self.converged, self.n_iter = not self.regressing, self.n_regressions
+            self.converged, self.n_iter = self.regressed, self.n_regressions
         going &= self.n_iter < self.terms.max_iter and not self._separated
         self.iterating = bool(going)
 
     @property
     def _separated(self):
         """Whether rows are told apart without error, and coefficients only grow."""
-        search = self.without if self.optimiser is None else self.optimiser
-        reached = -np.inf if search.best is None else search.best[1]
+        reached = max(s.best[1] for s in (self.without, self.optimiser) if s and s.best)
         return self.terms.target == "classes" and reached > PERFECT
 
     @property
@@ -320,9 +320,19 @@ class GLMMParty(SurveyParty):
             self.converged = not go_on
         else:
             self.optimiser.leap(slope.gradient, information)
+        if settled and not self.terms.laplace and abs(self.parameters[-1]) < NO_SCALE:
+            self._look_at_zero()
         self.integral.follow(here, self.parameters)
         if self.optimiser.best is not None and self.optimiser.best[0] is here:
             self.best_state = self.parameters, self.integral.state
+
+    def _look_at_zero(self):
+        """End at a scale of zero, the model without effects, unless that is worse."""
+        best, without = self.optimiser.best, self.without
+        if without.best[1] + 2 * without.promised >= best[1]:
+            self.converged = True
+        elif not self.converged:
+            self.optimiser.parameters = (self.parameters + best[0]) / 2
 
     # What becomes known
 
@@ -338,6 +348,7 @@ class GLMMParty(SurveyParty):
             return final, (grid, grid.expected)
         without, best = self.without.best, self.optimiser and self.optimiser.best
         if best is None or best[1] < without[1]:
+            self.converged &= self.regressed
             return self._padded(without[0]), self.integral.at_prior()
         # with the small step from there on, if the search ended with one
         return self.best_state

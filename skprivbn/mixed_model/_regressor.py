@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import xlogy
 from sklearn.base import RegressorMixin
-from sklearn.metrics import d2_tweedie_score, r2_score
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model._base import BaseGLMM
-from skprivbn.mixed_model._checks import check_numbers
+from skprivbn.mixed_model._checks import check_numbers, name_columns
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._linear_protocol import LinearParty
 from skprivbn.mixed_model._protocol import GLMMParty
@@ -258,7 +259,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         y : ndarray of shape (n_samples,) or RemoteResults
         """
         if is_held(X):
-            return self._predict_at_sites(X, cluster, "predict")
+            return self._predict_at_sites(X, cluster, offset, "predict")
         return self._family.mean(self._predictor(X, cluster, offset))
 
     def score(
@@ -268,33 +269,61 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         sample_weight: WeightsLike | None = None,
         *,
         cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> float:
         """Return the explained part of the deviance: R squared of a linear model.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,)
-            Target.
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Of rows that parties hold, only sums become known: of what is not explained,
+            of the target, and of its squares (or of y log y, for counts).
+        y : array-like of shape (n_samples,) or str
+            Target; the name of a column of remote rows.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
-            Category of each row.
+            Weights of rows that are here.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors), str or \
+                list of str
+            Category of each row; names of columns of remote rows.
+        offset : array-like of shape (n_samples,) or str, default=None
+            Known part of the predictor.
 
         Returns
         -------
         score : float
         """
+        check_is_fitted(self)
         if is_held(X):
-            raise PartitionError(
-                "score needs rows that are here, as it is no sum over rows: let every "
-                "holder call it on its own"
-            )
-        predicted = self.predict(X, cluster=cluster)
+            self._check_held_target(X, y)
+            beside = {**name_columns(cluster), "y": y, "offset": offset}
+            beside = {
+                name: value for name, value in beside.items() if value is not None
+            }
+            totals, n_rows = self._add_scores(X, sample_weight, **beside)
+        else:
+            y = column_or_1d(y).astype(float)
+            scores = self._row_scores(X, y, cluster, offset)
+            weights = np.ones(len(y)) if sample_weight is None else sample_weight
+            totals, n_rows = weights @ scores, np.sum(weights)
+        unexplained, sum_of_y, spread = totals
+        mean = sum_of_y / n_rows
         if self.family == "poisson":
-            return d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=1)
-        return r2_score(y, predicted, sample_weight=sample_weight)
+            total = 2 * (spread - sum_of_y * np.log(mean)) if mean > 0 else 0.0
+        else:
+            total = spread - n_rows * mean**2
+        if total <= 0:
+            return 1.0 if unexplained <= 0 else 0.0
+        return float(1 - unexplained / total)
+
+    def _row_scores(self, X, y, cluster=None, offset=None):
+        """Return what is not explained, the target, and its part of the spread."""
+        mean = self.predict(X, cluster=cluster, offset=offset)
+        if self.family == "poisson":
+            spread = xlogy(y, y)
+            unexplained = 2 * (spread - xlogy(y, mean) - y + mean)
+        else:
+            spread, unexplained = y**2, (y - mean) ** 2
+        return np.column_stack([unexplained, y, spread])
 
     def _public_model(self):
         return {"family": self.family, **self._public_effects()}
@@ -302,6 +331,8 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted model of public parameters, all of which are checked."""
-        estimator = cls(model["family"], link=model["link"])
+        estimator = cls(
+            model["family"], link=model["link"], arrangement=model["arrangement"]
+        )
         estimator._take_public_effects(model, n_features)
         return estimator

@@ -121,30 +121,71 @@ class Census:
         shared = dict(zip(self.labels[0], self.n_holders[0] > 1))
         return np.array([shared[path[0]] for path in self.labels[factor]], dtype=bool)
 
-    def pooled(self, small):
-        """Return the census with small levels of the only factor as one, and where.
+    def pooled(self, min_parties, min_rows, opened):
+        """Return the census with small levels as one, factor by factor, and where.
+
+        Small levels of a nested factor become one within each outer level.
 
         Parameters
         ----------
-        small : ndarray of bool of shape (n_levels,)
+        min_parties, min_rows, opened :
+            As in :meth:`too_small`.
 
         Returns
         -------
         census : Census
-        position : ndarray of int of shape (n_levels,)
-            New number of each level.
+        positions : list of ndarray of int of shape (n_levels,)
+            New number of each level of each factor.
         """
-        labels, rows = self.labels[0], self.n_rows[0]
-        position = np.cumsum(~small) - 1
-        position[small] = len(labels) - np.count_nonzero(small)
-        # at least as many parties as hold any of them
-        holders = [*self.n_holders[0][~small], self.n_holders[0][small].max()]
-        rows = [*rows[~small], rows[small].sum()]
-        kept = [label for label, is_small in zip(labels, small) if not is_small]
-        census = Census(
-            [[*kept, OTHER]], [np.array(rows)], [np.array(holders)], self.nested
-        )
-        return census, position
+        census = self
+        positions = [np.arange(len(labels)) for labels in self.labels]
+        for factor in range(self.n_factors):
+            small = census.too_small(min_parties, min_rows, opened)[factor]
+            if np.any(small):
+                census, moved = census._join(factor, small)
+                positions = [new[old] for new, old in zip(moved, positions)]
+        return census, positions
+
+    def _join(self, factor, small):
+        """Return the census with small levels of one factor as one, and where."""
+        within = self.nested and factor
+        joined = {
+            label for label, is_small in zip(self.labels[factor], small) if is_small
+        }
+        labels, rows, holders, positions = [], [], [], []
+        for other, old in enumerate(self.labels):
+            new = list(old)
+            if other == factor:
+                new = [self._other(v, within) if v in joined else v for v in old]
+            elif self.nested and other > factor:
+                depth = factor + 1
+                new = [
+                    self._other_path(path, depth)
+                    if (path[:depth] if within else path[0]) in joined
+                    else path
+                    for path in old
+                ]
+            # those that stay come first
+            distinct = dict.fromkeys(a for a, b in zip(new, old) if a == b)
+            distinct |= dict.fromkeys(new)
+            place = {label: i for i, label in enumerate(distinct)}
+            position = np.array([place[label] for label in new], dtype=int)
+            labels.append(list(distinct))
+            rows.append(np.bincount(position, self.n_rows[other]).astype(int))
+            # at least as many parties as hold any of them
+            most = np.zeros(len(distinct), dtype=int)
+            np.maximum.at(most, position, self.n_holders[other])
+            holders.append(most)
+            positions.append(position)
+        return Census(labels, rows, holders, self.nested), positions
+
+    @staticmethod
+    def _other(label, within):
+        return (*label[:-1], OTHER) if within else OTHER
+
+    @staticmethod
+    def _other_path(path, depth):
+        return (*path[: depth - 1], OTHER, *path[depth:])
 
 
 class SurveyParty(MomentsParty):
@@ -286,12 +327,13 @@ class SurveyParty(MomentsParty):
         if not self.mixed or len(self.context.roster) == 1:
             return
         limits = self.terms.min_parties, self.terms.min_rows, opened
-        small = self.known.too_small(*limits)
-        if self.terms.pool and len(small) == 1 and np.any(small[0]):
-            self.known, position = self.known.pooled(small[0])
-            self.codes = [position[self.codes[0]]]
-            sizes = len(self.known.labels[0])
-            self.own_rows = [np.bincount(self.codes[0], minlength=sizes)]
+        if self.terms.pool:
+            self.known, positions = self.known.pooled(*limits)
+            self.codes = [new[old] for new, old in zip(positions, self.codes)]
+            self.own_rows = [
+                np.bincount(codes, minlength=len(labels))
+                for codes, labels in zip(self.codes, self.known.labels)
+            ]
         for rows, holders, mask in zip(
             self.known.n_rows, self.known.n_holders, self.known.too_small(*limits)
         ):
@@ -367,9 +409,9 @@ class Survey:
     design: Design
     total: Any
 
-    def pooled(self, small):
-        """Return the survey with small clusters as one."""
-        return replace(self, census=self.census.pooled(small)[0])
+    def pooled(self, *limits):
+        """Return the survey with small clusters as one; see :meth:`Census.pooled`."""
+        return replace(self, census=self.census.pooled(*limits)[0])
 
     @property
     def n_samples(self):

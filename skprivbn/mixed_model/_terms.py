@@ -115,6 +115,12 @@ class MixedTerms(MomentsTerms):
         return self.n_factors > 1 and not self.nested
 
     @property
+    def crosses_slopes(self) -> bool:
+        """Whether sums of features are opened of every pair of clusters."""
+        slopes = any(c != INTERCEPT for columns in self.term_columns for c in columns)
+        return self.crossed and slopes
+
+    @property
     def drawn(self) -> bool:
         """Whether effects are drawn by Metropolis-Hastings."""
         return self.mixed and self.method == "metropolis"
@@ -153,7 +159,7 @@ class MixedTerms(MomentsTerms):
         """Return the rounds of survey, regression, iterations and release."""
         survey, release = 2, 2
         if self.family == "gaussian":
-            return survey + 2 * MAX_STEPS + release
+            return survey + 1 + 2 * MAX_STEPS + release
         each, start = 1, MAX_REGRESSIONS
         if self.drawn:
             each = self.n_batches + 1

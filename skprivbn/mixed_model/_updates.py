@@ -17,7 +17,7 @@ _GOOD = 0.8, 1.25
 _DAMPING = 0.2
 # Least and most of the complete information that a guess leaves.
 _LEAST, _MOST = 0.05, 20.0
-# Longest step of a parameter; features are standardised.
+# Longest step of a parameter near zero; features are standardised.
 _LONGEST = 3.0
 # Log-likelihoods that differ by less, relatively, count as equal.
 _NOISE = 1e-8
@@ -124,9 +124,7 @@ class QuasiNewton:
 
     def leap(self, gradient, information):
         """Move the parameters, from a point at which nothing better is known."""
-        self.parameters = self.parameters + _limited(
-            solve_information(information, gradient)
-        )
+        self._go(solve_information(information, gradient))
 
     def step(self, log_likelihood, gradient, information):
         """Move the parameters.
@@ -160,8 +158,14 @@ class QuasiNewton:
         self.best = self.parameters, log_likelihood, gradient
         step = solve_information(self._corrected(information), gradient)
         self.promised = float(gradient @ step / 2)
-        self.parameters = self.parameters + _limited(step)
+        self._go(step)
         return self.promised > self.tol
+
+    def _go(self, step):
+        """Take a step, or part of it if it is longer than all the way so far."""
+        longest = max(_LONGEST, np.abs(self.parameters).max(initial=0.0))
+        length = np.abs(step).max(initial=0.0)
+        self.parameters = self.parameters + step * min(1.0, longest / max(length, 1e-9))
 
     def _remember(self, moved, change):
         if np.linalg.norm(moved) > 1e-8:
@@ -182,10 +186,6 @@ class QuasiNewton:
                 + np.outer(change, change) / (moved @ change)
             )
         return information
-
-
-def _limited(step):
-    return step * min(1.0, _LONGEST / max(np.abs(step).max(initial=0.0), _LONGEST))
 
 
 def _part(promised, gain):

@@ -63,8 +63,8 @@ class ModelTerms(Terms):
         return [self.model]
 
     def n_parameters(self, n_features: int) -> int:
-        """Return the one score."""
-        return 1
+        """Return the most parts that a score has."""
+        return 3
 
     def summed_columns(self, n_features: int) -> list[int]:
         """Return none: a score is one number."""
@@ -101,7 +101,8 @@ class ModelParty(Party):
         yield self.terms.task
 
     @operation(
-        tells="the sum of the scores of its rows under the model that it was told, "
+        tells="the sum of the scores of its rows under the model that it was told (in "
+        "mixed regressions: of what is unexplained, of the target and of its spread), "
         "how many rows are impossible under it, and how many there are",
         exact=True,
     )
@@ -119,8 +120,10 @@ class ModelParty(Party):
 
     def _apply(self, method):
         """Call a method with the own rows and what it wants to know beside them."""
-        wanted = signature(method).parameters
-        beside = {k: v for k, v in self.block.items() if k in wanted and k != "X"}
+        wanted, block = signature(method).parameters, self.block
+        if hasattr(self.model, "_join_beside"):
+            block = self.model._join_beside(block)
+        beside = {k: v for k, v in block.items() if k in wanted and k != "X"}
         return method(np.asarray(self.X), **beside)
 
     @operation(tells="that it was asked")
@@ -135,11 +138,14 @@ class ModelParty(Party):
 
 
 def _add_up(scores):
-    """Return the sum of scores, the number of impossible rows, and that of all."""
+    """Return the sum of scores, the number of impossible rows, and that of all.
+
+    Scores may have several parts, which are columns.
+    """
     impossible = np.isneginf(scores)
-    total = np.sum(scores, where=~impossible)
+    totals = np.sum(scores, axis=0, where=~impossible)
     counts = np.count_nonzero(impossible), len(scores)
-    return np.array([total, *counts], dtype=np.float64)
+    return np.append(totals, counts).astype(np.float64)
 
 
 def sum_scores(federation):
@@ -152,10 +158,12 @@ def sum_scores(federation):
 
     Returns
     -------
-    total : float
-        Minus infinity if a row is impossible under the model.
+    total : float or ndarray of shape (n_parts,)
+        Minus infinity if a row is impossible under the model. An array if scores have
+        several parts.
     n_rows : int
     """
-    total, n_impossible, n_rows = federation.secure_sum("score")
+    *parts, n_impossible, n_rows = federation.secure_sum("score")
     federation.ledger.note(SCORED_MODEL)
-    return (-np.inf if n_impossible > 0.5 else float(total)), int(n_rows)
+    total = float(parts[0]) if len(parts) == 1 else np.array(parts)
+    return (-np.inf if n_impossible > 0.5 else total), int(n_rows)

@@ -3,13 +3,17 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import d2_tweedie_score, r2_score
 
-from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
+from skprivbn.exceptions import PartyError, PrivacyLeakWarning
+from skprivbn.federation import Federation, PartyRefusal, decode, encode
+from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.mixed_model import (
     PrivateGLMMClassifier,
     PrivateGLMMRegressor,
     likelihood_ratio_test,
 )
+from skprivbn.mixed_model._linear_protocol import LinearParty
 from skprivbn.partition import HorizontalPartition
 
 RNG = np.random.default_rng(3)
@@ -249,5 +253,105 @@ def test_a_target_that_does_not_fit_stays_with_its_holder():
     with pytest.raises(PartyError, match="do not fit"):
         PrivateGLMMRegressor("poisson").fit(rows)
     model = PrivateGLMMRegressor().fit(rows)
-    with pytest.raises(PartitionError, match="score needs rows"):
-        model.score(rows)
+    assert model.score(rows) == pytest.approx(
+        model.score(X, TARGETS["gaussian"], cluster=CENTRE), abs=1e-9
+    )
+
+
+@quiet
+@pytest.mark.parametrize("family", TARGETS)
+def test_a_score_of_parties_rows_is_that_of_pooled_rows(family):
+    y, offset = TARGETS[family], 0.1 * X[:, 0]
+    model = PrivateGLMMRegressor(family, slopes=[0], n_quadrature=1)
+    model.fit(X, y, cluster=CENTRE, party=PARTY, offset=offset)
+    thirds = {str(k): np.flatnonzero(k == PARTY) for k in range(3)}
+    beside = {"y": y, "cluster": CENTRE, "offset": offset}
+    rows = HorizontalPartition(
+        {name: X[index] for name, index in thirds.items()},
+        **{
+            key: {name: values[index] for name, index in thirds.items()}
+            for key, values in beside.items()
+        },
+    )
+    here = model.score(X, y, cluster=CENTRE, offset=offset)
+    assert model.score(rows) == pytest.approx(here, abs=1e-9)
+    predicted = model.predict(X, cluster=CENTRE, offset=offset)
+    measure = d2_tweedie_score if family == "poisson" else r2_score
+    options = {"power": 1} if family == "poisson" else {}
+    assert here == pytest.approx(measure(y, predicted, **options), abs=1e-9)
+
+
+@quiet
+def test_parties_apply_models_with_slopes_and_nested_effects():
+    frame = pd.DataFrame({"centre": CENTRE.astype(str), "ward": WARD})
+    model = PrivateGLMMRegressor(slopes={"centre": [0]})
+    model.fit(X, TARGETS["gaussian"], cluster=frame, party=PARTY)
+    again = rebuild_model(decode(encode(describe_model(model))), 2)
+    block = {"X": X, "cluster": frame["centre"], "cluster_1": frame["ward"]}
+    cluster = again._join_beside(block)["cluster"]
+    expected = model.predict(X, cluster=frame)
+    np.testing.assert_allclose(again.predict(X, cluster=cluster), expected)
+    assert np.abs(expected - model.predict(X)).max() > 0.1
+    wrong = describe_model(model)
+    wrong["fitted"]["columns"][0][1] = 2
+    with pytest.raises(PartyRefusal):
+        rebuild_model(wrong, 2)
+
+
+def fit_crossed(**options):
+    """A sample of its own for one row; the others meet every plate often."""
+    plate, sample = CENTRE % 3, WARD.copy()
+    sample[0] = 9
+    sample[1:20] = 9
+    plate[0], plate[1:20] = 2, 0
+    cluster = pd.DataFrame({"plate": plate, "sample": sample})
+    model = PrivateGLMMRegressor(
+        arrangement="crossed", slopes={"plate": [0]}, **options
+    )
+    return model.fit(X, TARGETS["gaussian"], cluster=cluster, party=PARTY)
+
+
+@quiet
+def test_attack_a_pair_of_crossed_clusters_with_one_row():
+    """Sums of a feature over a pair would be that row's feature."""
+    with pytest.raises(ValueError, match="pairs of clusters have fewer rows"):
+        fit_crossed()
+
+
+@quiet
+def test_twin_pairs_that_nobody_counts_give_a_row_away(monkeypatch):
+    monkeypatch.setattr(LinearParty, "_check_pairs", lambda party, counts: None)
+    totals, add = {}, Federation.secure_sum
+
+    def watch(federation, operation, payload=None):
+        totals[operation] = add(federation, operation, payload)
+        return totals[operation]
+
+    monkeypatch.setattr(Federation, "secure_sum", watch)
+    fit_crossed()
+    secret = (X[0, 0] - X[:, 0].mean()) / X[:, 0].std()
+    assert np.abs(np.asarray(totals["products"]) - secret).min() < 1e-9
+
+
+@quiet
+def test_small_clusters_of_several_factors_are_pooled():
+    ward = WARD.copy()
+    party = PARTY.copy()
+    ward[[3, 5]], party[[3, 5]] = 7, [0, 1]
+    ward[[11, 12, 13]], party[[11, 12, 13]] = 8, [0, 1, 2]
+    centre = CENTRE.copy()
+    centre[[3, 5, 11, 12, 13]] = 0
+    frame = pd.DataFrame({"centre": centre.astype(str), "ward": ward.astype(str)})
+    with pytest.raises(ValueError, match="0:7"):
+        fit("gaussian", party, frame, slopes=None)
+    pooled = fit("gaussian", party, frame, slopes=None, small_clusters="pool")
+    assert pooled.clusters_["ward"].tolist().count("0:(other)") == 1
+    merged = frame.replace({"ward": {"7": "(other)", "8": "(other)"}})
+    expected = fit("gaussian", party, merged, slopes=None)
+    assert pooled.log_likelihood_ == pytest.approx(expected.log_likelihood_, abs=1e-8)
+    np.testing.assert_allclose(pooled.coef_, expected.coef_, atol=1e-8)
+    effects = (
+        dict(zip(m.clusters_["ward"], m.random_effects_["ward"]))
+        for m in (pooled, expected)
+    )
+    assert next(effects) == pytest.approx(next(effects), abs=1e-7)
