@@ -47,6 +47,11 @@ def check_combinations(learner, several, aligned, states):
         )
     if psgd and learner.missing == "skip":
         raise ValueError("method='psgd' needs complete rows, without missing='skip'")
+    if learner.missing == "error" and learner.epsilon is not None:
+        raise ValueError(
+            "missing='error' would tell, without noise, that a row has a gap: with "
+            "epsilon use missing='auto', which leaves such rows out, or 'skip'"
+        )
     if mst and learner.epsilon is None:
         raise ValueError("cliques='mst' is a private choice; give the cliques")
     if mst and learner.n_features_in_ < 2:

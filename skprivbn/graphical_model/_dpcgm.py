@@ -29,7 +29,7 @@ from skprivbn.graphical_model._learning import (
 from skprivbn.graphical_model._plans import Released, plan_release
 from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._release import TablesParty, check_rows
+from skprivbn.graphical_model._release import TablesParty, check_rows, gap_rule
 from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
 from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.graphical_model._spending import SpendingMixin
@@ -143,10 +143,11 @@ class DPCGMLearner(
         Label that stands for "nothing seen": a record adds nothing to cliques in which
         all its values are null.
 
-    missing : {"error", "skip"}, default="error"
-        What to do with missing entries (NaN or None) in `fit`. "skip" leaves a row out
-        of the tables that need a missing entry. "error" raises without `epsilon` only:
-        with it, that would tell that there is such a row, which is left out instead.
+    missing : {"auto", "error", "skip"}, default="auto"
+        What to do with missing entries (NaN or None) in `fit`. "auto" is "error"
+        without `epsilon`; with it, an error would tell that there is such a row, which
+        is left out instead, and "error" is refused. "skip" leaves a row out of the
+        tables that need a missing entry only.
 
     structural_zeros : mapping of clique to array-like of bool, default=None
         Configurations known to be impossible, True in the array of their clique.
@@ -285,7 +286,7 @@ class DPCGMLearner(
         "max_records": [Interval(Integral, 1, None, closed="left")],
         "max_weight": [Interval(Integral, 1, None, closed="left")],
         "null_state": "no_validation",
-        "missing": [StrOptions({"error", "skip"})],
+        "missing": [StrOptions({"auto", "error", "skip"})],
         "structural_zeros": [Mapping, None],
         "psgd_params": [dict, None],
         "backend": BACKEND_CONSTRAINT,
@@ -316,7 +317,7 @@ class DPCGMLearner(
         max_records: int = 1,
         max_weight: int = 1,
         null_state: object = None,
-        missing: str = "error",
+        missing: str = "auto",
         structural_zeros: Mapping[tuple, ArrayLike] | None = None,
         psgd_params: dict | None = None,
         backend: str | AdditiveBackend = "masking",
@@ -501,7 +502,7 @@ class DPCGMLearner(
     def _rows_of(self, partition, states):
         (block,) = partition._blocks.values()
         contribution = self._contribution(states)
-        options = contribution, self.missing, self._checked_bins()
+        options = contribution, gap_rule(self), self._checked_bins()
         strict = self.epsilon is None
         return check_rows(block, self._nodes(), states, *options, strict=strict)
 
@@ -528,7 +529,7 @@ class DPCGMLearner(
             "states": [list(labels) for labels in states.values()],
             "bins": {node: list(edges) for node, edges in self._checked_bins().items()},
             "contribution": self._contribution(states),
-            "missing": self.missing,
+            "missing": gap_rule(self),
             "epsilon": self.epsilon,
             "delta": self.delta,
             "min_honest": self.min_honest,

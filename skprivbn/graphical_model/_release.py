@@ -38,12 +38,28 @@ __all__ = [
     "TablesParty",
     "TablesTerms",
     "check_rows",
+    "gap_rule",
     "open_sum",
     "release_tables",
 ]
 
 #: cells of all tables that a coordinator can make a party count at once
 MAX_CELLS = 1 << 24
+
+
+def gap_rule(estimator):
+    """Return what its ``missing=`` means; "error" leaves rows out where noise follows.
+
+    Parameters
+    ----------
+    estimator : estimator
+
+    Returns
+    -------
+    missing : str
+        Of :func:`check_rows`.
+    """
+    return "error" if estimator.missing == "auto" else estimator.missing
 
 
 def check_rows(block, nodes, states, contribution, missing, bins=None, *, strict=False):

@@ -23,7 +23,7 @@ from skprivbn.bayesian_network._checks import (
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.graphical_model._release import TablesParty
+from skprivbn.graphical_model._release import TablesParty, gap_rule
 from skprivbn.partition import HorizontalPartition
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
@@ -115,9 +115,11 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         None takes the categories of a dataframe, and lets each party tell the labels
         of other columns. Cross-validation needs them: a label that is missing in one
         part of the rows would be unknown to the network learnt there.
-    missing : {"error", "skip", "em"}, default="error"
-        What to do with missing entries (NaN or None) in `fit`. "skip" leaves a row out
-        of the tables that need a missing entry, which biases them unless entries are
+    missing : {"auto", "error", "skip", "em"}, default="auto"
+        What to do with missing entries (NaN or None) in `fit`. "auto" is "error"
+        without `epsilon`; with it, an error would tell that there is such a row, which
+        is left out instead, and "error" is refused. "skip" leaves a row out of the
+        tables that need a missing entry, which biases them unless entries are
         missing whatever the values of the others. "em" does so to find the graph, and
         learns its probabilities by expectation maximisation from all rows, which
         assumes only that what is missing does not depend on the missing values.
@@ -221,7 +223,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         "alpha": [Interval(Real, 0, None, closed="left")],
         "continuous": ["array-like", None],
         "states": [Mapping, list, tuple, None],
-        "missing": [StrOptions({"error", "skip", "em"})],
+        "missing": [StrOptions({"auto", "error", "skip", "em"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
@@ -250,7 +252,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         alpha: float = 1.0,
         continuous: ArrayLike | None = None,
         states: Mapping | Sequence | None = None,
-        missing: Literal["error", "skip", "em"] = "error",
+        missing: Literal["auto", "error", "skip", "em"] = "auto",
         max_iter: int = 100,
         tol: float = 1e-5,
         min_cell_count: int = 0,
@@ -291,12 +293,16 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
-        tags.input_tags.allow_nan = self.missing != "error"
+        tags.input_tags.allow_nan = (
+            gap_rule(self) != "error" or self.epsilon is not None
+        )
         return tags
 
     @property
     def _fit_checks(self):
-        finite = True if self.missing == "error" else "allow-nan"
+        if self.epsilon is not None:  # nothing in a row may raise
+            return {"ensure_all_finite": False}
+        finite = True if gap_rule(self) == "error" else "allow-nan"
         return {"ensure_all_finite": finite}
 
     def _learn(self, partition, progress):
@@ -323,7 +329,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             continuous=continuous,
             max_parents=max(map(len, known.values())) if known else self.max_parents,
             min_cell_count=self.min_cell_count,
-            missing=self.missing,
+            missing=gap_rule(self),
             alpha=float(self.alpha),
         )
         check_values(partition, names, terms.states, continuous)
@@ -338,7 +344,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             tables = AskedTables(
                 [len(labels) for labels in states],
                 sum_tables(federation, progress),
-                consistent=terms.min_cell_count <= 1 and self.missing == "error",
+                consistent=terms.min_cell_count <= 1 and gap_rule(self) == "error",
                 max_cells=max_cells,
             )
             scores, moments = self._table_scores(tables), None
@@ -447,12 +453,13 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 ("min_cell_count", self.min_cell_count <= 1),
                 ("continuous", self.continuous is None),
                 ("missing='em'", self.missing != "em"),
+                ("missing='error'", self.missing != "error"),
             ):
                 if not plain:
                     raise ValueError(f"{name} is not available with epsilon")
         incomplete = (
             self.epsilon is not None
-            or self.missing != "error"
+            or gap_rule(self) != "error"
             or self.min_cell_count > 1
         )
         if incomplete and (self.tabu_length or self.n_restarts):
@@ -480,7 +487,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 "method='ges' takes graphs for equal that differ in directions, which "
                 "continuous columns limit: use 'hill_climbing' or 'k2'"
             )
-        if places and self.missing != "error":
+        if places and gap_rule(self) != "error":
             raise ValueError(
                 f"missing={self.missing!r} is for discrete columns: leave out "
                 "continuous=, or rows with gaps"

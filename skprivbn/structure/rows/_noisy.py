@@ -7,7 +7,7 @@ import numpy as np
 
 from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._release import TablesTerms, release_tables
+from skprivbn.graphical_model._release import TablesTerms, gap_rule, release_tables
 from skprivbn.graphical_model._states import public_states
 from skprivbn.structure.rows._tables import AskedTables
 
@@ -95,7 +95,7 @@ def noisy_terms(estimator, partition, names, known, has_individuals):
         states=[list(labels) for labels in states.values()],
         bins={},
         contribution=Contribution("normalize" if has_individuals else "record"),
-        missing=estimator.missing,
+        missing=gap_rule(estimator),
         epsilon=estimator.epsilon,
         delta=estimator.delta,
         min_honest=estimator.min_honest,

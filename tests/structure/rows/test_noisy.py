@@ -133,3 +133,16 @@ def test_too_many_sets_are_refused():
     model = FederatedBayesianNetwork(epsilon=1.0, states=[2] * 60)
     with pytest.raises(ValueError, match="lower max_parents"):
         model.fit(X)
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_gaps_and_strange_values_do_not_raise():
+    X, party = sample(30)
+    X = X.astype(object)
+    model = FederatedBayesianNetwork(epsilon=1e4, max_parents=1, states=STATES)
+    for row in ([None] * 8, [np.nan] * 8, ["perhaps"] * 8, [np.inf] * 8):
+        X.iloc[3] = row
+        # left out as a whole: noise alone decides whether anybody can tell
+        assert model.fit(X, party=party).n_samples_ == pytest.approx(29, abs=0.5)
+    with pytest.raises(ValueError, match="missing='error' is not available with"):
+        model.set_params(missing="error").fit(X, party=party)
