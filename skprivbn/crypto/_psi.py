@@ -17,7 +17,9 @@ import os
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 
+import gmpy2
 import numpy as np
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
@@ -35,7 +37,8 @@ _PART = 1 << 13
 _POINT = 32
 #: bytes of a part of a list, and of what goes with it, as it travels
 MAX_PART_BYTES = 2 * _PART * _POINT
-_PRIME = 2**255 - 19
+#: Curve25519: v**2 = u**3 + _CURVE u**2 + u
+_PRIME, _CURVE = 2**255 - 19, 486662
 
 
 def normalise_key(key):
@@ -60,17 +63,19 @@ def normalise_key(key):
 
 
 def _hash_to_point(session, text):
-    """Map a key to a point of the prime-order group whose logarithm nobody knows."""
-    digest = hashlib.sha512(b"skprivbn psi" + session + text.encode()).digest()
-    # a sum of two images of the map is uniform; one alone reaches half of the group
-    point = sodium.crypto_core_ed25519_add(
-        sodium.crypto_core_ed25519_from_uniform(digest[:32]),
-        sodium.crypto_core_ed25519_from_uniform(digest[32:]),
-    )
-    # the first coordinate on the Montgomery curve; the top bit is a sign
-    y = int.from_bytes(point, "little") & (1 << 255) - 1
-    u = (1 + y) * pow(1 - y, -1, _PRIME) % _PRIME
-    return u.to_bytes(_POINT, "little")
+    """Map a key to a point of the curve whose logarithm nobody knows.
+
+    The first number that is a first coordinate of the curve, of those that a hash
+    gives one after another: half of all numbers are, the others belong to the twist.
+    Which of the two a point is on survives multiplication, and would tell a peer half
+    of the keys that it is not.
+    """
+    for attempt in count():
+        seed = b"skprivbn psi" + attempt.to_bytes(4, "little") + session
+        digest = hashlib.sha512(seed + text.encode()).digest()
+        u = int.from_bytes(digest, "little") % _PRIME
+        if gmpy2.jacobi(u * (u * (u + _CURVE) + 1) % _PRIME, _PRIME) == 1:
+            return u.to_bytes(_POINT, "little")
 
 
 def _multiply(secret, points):

@@ -1,10 +1,10 @@
 """Private set intersection against plain sets."""
 
+import hashlib
 import os
 
 import numpy as np
 import pytest
-from nacl import bindings as sodium
 
 from skprivbn.crypto import _psi as psi
 from skprivbn.crypto._psi import _hash_to_point, align_records, normalise_key
@@ -135,18 +135,39 @@ def test_parts_travel_at_a_time(monkeypatch):
 
 
 def test_points_are_of_the_curve_and_commute():
-    # RFC 7748: the first coordinate of the base point is 9, that of ed25519's base
-    base = int.from_bytes(
-        sodium.crypto_scalarmult_ed25519_base_noclamp((1).to_bytes(32, "little")),
-        "little",
-    )
-    y = base & (1 << 255) - 1
-    assert (1 + y) * pow(1 - y, -1, psi._PRIME) % psi._PRIME == 9
+    # RFC 7748: the first coordinate of the base point is 9
+    assert on_the_curve((9).to_bytes(32, "little"))
     point = _hash_to_point(b"s", "anna")
     a, b = os.urandom(32), os.urandom(32)
     assert psi._multiply_all(a, psi._multiply_all(b, [point])) == psi._multiply_all(
         b, psi._multiply_all(a, [point])
     )
+
+
+def on_the_curve(point):
+    """By Euler's criterion: whether some v has v**2 = u**3 + 486662 u**2 + u."""
+    u, prime = int.from_bytes(point, "little"), psi._PRIME
+    return pow(u**3 + 486662 * u**2 + u, (prime - 1) // 2, prime) == 1
+
+
+def keys_that_a_point_rules_out(hash_to_point):
+    """What whoever sees one hidden key knows of others that it is not."""
+    hidden = psi._multiply(os.urandom(32), [hash_to_point(b"s", "anna")])[0]
+    keys = [f"key {i}" for i in range(100)]
+    return sum(
+        on_the_curve(hash_to_point(b"s", key)) != on_the_curve(hidden) for key in keys
+    )
+
+
+def test_a_hidden_key_rules_out_no_other_key():
+    assert keys_that_a_point_rules_out(_hash_to_point) == 0
+
+
+def test_twin_numbers_beside_the_curve_rule_out_half_of_the_keys():
+    def any_number(session, key):
+        return hashlib.sha256(session + key.encode()).digest()[:31] + b"\0"
+
+    assert 25 < keys_that_a_point_rules_out(any_number) < 75
 
 
 def test_order_of_points_survives_the_threads():
