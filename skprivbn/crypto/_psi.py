@@ -17,7 +17,6 @@ import os
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
 
 import gmpy2
 import numpy as np
@@ -70,12 +69,12 @@ def _hash_to_point(session, text):
     Which of the two a point is on survives multiplication, and would tell a peer half
     of the keys that it is not.
     """
-    for attempt in count():
-        seed = b"skprivbn psi" + attempt.to_bytes(4, "little") + session
-        digest = hashlib.sha512(seed + text.encode()).digest()
+    digest = hashlib.sha512(b"skprivbn psi" + session + text.encode()).digest()
+    while True:
         u = int.from_bytes(digest, "little") % _PRIME
         if gmpy2.jacobi(u * (u * (u + _CURVE) + 1) % _PRIME, _PRIME) == 1:
             return u.to_bytes(_POINT, "little")
+        digest = hashlib.sha512(digest).digest()
 
 
 def _multiply(secret, points):
