@@ -160,6 +160,12 @@ def _finite(X):
     return X.astype(np.float64)
 
 
+def _finite_or_missing(X):
+    if X.dtype.kind not in "fiu" or np.any(np.isinf(X)):
+        raise PartyRefusal("invalid-data")
+    return X.astype(np.float64)
+
+
 def check_received_bounds(bounds: ArrayLike, n_features: int) -> None:
     """Refuse bounds that were received and would make noise hide too little.
 
@@ -273,17 +279,23 @@ class Party:
         """
         return _finite(np.asarray(self.block["X"]))
 
-    def finite_rows(self) -> Any:
+    def finite_rows(self, *, allow_nan: bool = False) -> Any:
         """Return own table as floats as it is: in memory, or to be read in blocks.
 
         Anything but finite numbers is refused, at the latest when it is read.
+
+        Parameters
+        ----------
+        allow_nan : bool, default=False
+            Whether entries may be missing.
 
         Returns
         -------
         X : ndarray or RowSource
             For :func:`~skprivbn.federation.row_blocks`.
         """
-        return map_rows(self.block["X"], _finite)
+        check = _finite_or_missing if allow_nan else _finite
+        return map_rows(self.block["X"], check)
 
     def rows_of_person(self) -> np.ndarray | None:
         """Return for each own row how many rows its person has, if noise hides persons.

@@ -16,12 +16,14 @@ import numpy as np
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import (
     Party,
+    PartyRefusal,
     declare_noise,
     map_rows,
     operation,
     sum_over_rows,
 )
 from skprivbn.federation._rows import paired_blocks
+from skprivbn.mixture._gaps import fill_with_zeros
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     e_step,
@@ -30,6 +32,7 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     uniform_frame,
 )
+from skprivbn.mixture._private_gaps import statistics_of_gaps
 from skprivbn.mixture._seeding import merge_centroids, nearest
 from skprivbn.mixture._terms import MixtureTerms, check_given
 from skprivbn.privacy import CountMechanism, distribute
@@ -160,17 +163,19 @@ def round_rows(rows):
     return np.rint(rows * 2**_ROW_BITS) / 2**_ROW_BITS
 
 
-def exact_statistics(rows, responsibilities, frame):
+def exact_statistics(rows, responsibilities, frame, mixture=None):
     """Sum rounded rows as :func:`local_statistics` does, without rounding errors.
 
     Parameters
     ----------
     rows : ndarray of shape (n_samples, n_features)
-        From :func:`round_rows`.
+        From :func:`round_rows`, perhaps with gaps.
     responsibilities : ndarray of shape (n_samples, n_components)
         Each row sums to one; rounded down, so that it is never more.
     frame : Frame
         With references zero and scales one.
+    mixture : Mixture, default=None
+        What to expect in gaps.
 
     Returns
     -------
@@ -181,6 +186,12 @@ def exact_statistics(rows, responsibilities, frame):
     # nothing; a single such row must not spoil the sums, which noise would not hide.
     shares = np.where(np.isfinite(responsibilities), responsibilities, 0.0)
     shares = np.floor(shares * 2**_SHARE_BITS) / 2**_SHARE_BITS
+    incomplete = np.isnan(rows).any(axis=1)
+    if incomplete.any():
+        gaps = statistics_of_gaps(
+            rows[incomplete], shares[incomplete], mixture, _SUM_BITS
+        )
+        return gaps + exact_statistics(rows[~incomplete], shares[~incomplete], frame)
     # Sums of this many multiples of the unit are integers that floats hold exactly.
     n_block = max(2 ** (52 - _SUM_BITS) // rows.shape[1], 1)
     total = np.zeros(
@@ -243,6 +254,9 @@ class PrivateEMParty(Party):
         low, high = terms.bounds
         self.middle, self.half = box(low, high, terms.covariance_type)
         self.rows, self.shares = map_rows(self.block["X"], self._in_box), None
+        self.filled = self.rows
+        if terms.has_gaps:
+            self.filled = map_rows(self.rows, fill_with_zeros)
         if (shared_by := self.rows_of_person()) is not None:
             self.shares = np.where(shared_by > 0, 1 / np.maximum(shared_by, 1), 0.0)
         self.frame = uniform_frame(
@@ -255,20 +269,26 @@ class PrivateEMParty(Party):
         self.grid = terms.grid(n_features)
         self.noise_std = self.noise.std / self.grid
         self.mixture = public_start(terms, self.middle, self.half)
+        if not np.all(np.isfinite(self.mixture.covariances)):
+            # rows with gaps would fail, and so tell that they are there
+            raise PartyRefusal("refused")
         random_state = np.random.RandomState(terms.seeds[0])
         n_cells = CELLS_PER_COMPONENT * terms.n_components
         self.cells = random_state.uniform(-1, 1, (n_cells, n_features))
 
     def _in_box(self, rows):
-        rows = clip_rows(rows, self.terms.bounds)
+        clipped = clip_rows(rows, self.terms.bounds)
         # twice: bounds a hair apart have no middle that is between them
-        return round_rows(np.clip((rows - self.middle) / self.half, -1, 1))
+        boxed = round_rows(np.clip((clipped - self.middle) / self.half, -1, 1))
+        if self.terms.has_gaps:
+            boxed[np.isnan(np.asarray(rows, dtype=np.float64))] = np.nan
+        return boxed
 
-    def _add_up(self, function):
+    def _add_up(self, function, rows):
         """Sum what a function makes of rows and the shares that they count for."""
         if self.shares is None:
-            return sum_over_rows(self.rows, lambda rows: function(rows, None))
-        return sum(function(*pair) for pair in paired_blocks(self.rows, self.shares))
+            return sum_over_rows(rows, lambda block: function(block, None))
+        return sum(function(*pair) for pair in paired_blocks(rows, self.shares))
 
     def schedule(self):
         if self.terms.uses_cells:
@@ -288,7 +308,7 @@ class PrivateEMParty(Party):
         def count(rows, shares):
             return exact_cells(rows, self.cells, shares)
 
-        return self._hide_noisy(self._add_up(count))
+        return self._hide_noisy(self._add_up(count, self.filled))
 
     @operation()
     def start(self, total):
@@ -310,9 +330,9 @@ class PrivateEMParty(Party):
             _, responsibilities = e_step(rows, self.mixture)
             if shares is not None:
                 responsibilities = responsibilities * shares[:, np.newaxis]
-            return exact_statistics(rows, responsibilities, self.frame)
+            return exact_statistics(rows, responsibilities, self.frame, self.mixture)
 
-        return self._hide_noisy(self._add_up(add))
+        return self._hide_noisy(self._add_up(add, self.rows))
 
     @operation()
     def update(self, total):

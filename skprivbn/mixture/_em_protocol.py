@@ -32,6 +32,7 @@ from skprivbn.mixture._start_protocol import (
     GO_ON,
     ILL_DEFINED,
     SMALL,
+    SPARSE,
     StartParty,
     check_sizes,
     small_component_message,
@@ -53,8 +54,9 @@ class _Run:
     """One start of EM, as a party sees it. Means are relative to the centre."""
 
     mixture: Mixture
-    #: of the start, if it came from rows, and of the last iterations
-    responsibilities: deque = field(default_factory=lambda: deque(maxlen=3))
+    #: responsibilities, and the mixture that says what to expect in gaps: of the
+    #: start, if it came from rows, and of the last iterations
+    expectations: deque = field(default_factory=lambda: deque(maxlen=3))
     #: of each iteration
     own_log_likelihoods: list = field(default_factory=list)
     bounds: list = field(default_factory=list)
@@ -79,6 +81,8 @@ class EMParty(StartParty):
 
     def schedule(self):
         yield from self._survey_operations()
+        if self.status == SPARSE:
+            return
         for _ in range(len(self.terms.seeds)):
             yield from self._start_operations()
             if self.status == SMALL:
@@ -105,10 +109,10 @@ class EMParty(StartParty):
         yield "outline"
         yield "release"
 
-    def begin_run(self, mixture, responsibilities):
+    def begin_run(self, mixture, expectation):
         self.run = _Run(mixture)
-        if responsibilities is not None:
-            self.run.responsibilities.append(responsibilities)
+        if expectation is not None:
+            self.run.expectations.append(expectation)
         self.running, self.status = True, GO_ON
         self.responsibilities_of = None
         if self.terms.max_iter == 0:
@@ -121,20 +125,24 @@ class EMParty(StartParty):
         run = self.run
         if self.responsibilities_of is not run.mixture:
             likelihood, responsibilities = _e_step(self.rows, run.mixture)
-            run.responsibilities.append(responsibilities)
+            run.expectations.append((responsibilities, run.mixture))
             run.own_log_likelihoods.append(float(likelihood))
             self.responsibilities_of = run.mixture
-        return run.responsibilities[-1]
+        return run.expectations[-1][0]
 
-    @operation(tells="sums of responsibilities and moments, log-likelihood of its rows")
+    @operation(
+        tells="sums of responsibilities and moments, with gaps also of "
+        "responsibilities for rows with an entry in each column, log-likelihood of "
+        "its rows"
+    )
     def statistics(self):
         run, responsibilities = self.run, self.next_responsibilities()
         # The first mixture may lie anywhere; the survey's frame fits the rows.
         self.frame = self._survey_frame() if run.n_iter == 0 else frame_of(run.mixture)
-        moments = sum_moments(self.rows, responsibilities, self.frame)
+        statistics = self._statistics(responsibilities, run.mixture)
         most = _MAX_LOG_LIKELIHOOD * np.prod(self.rows.shape)
         clipped = np.clip(run.own_log_likelihoods[-1], -most, most)
-        vector = np.append(moments, clipped * self._log_likelihood_unit)
+        vector = np.append(statistics, clipped * self._log_likelihood_unit)
         return self.hide(vector * self.unit)
 
     @property
@@ -148,8 +156,8 @@ class EMParty(StartParty):
         bound = vector[-1] / self._log_likelihood_unit / self.n_rows
         # A warm start goes on from the bound of the fit before.
         change = bound - (run.bound if run.bounds else terms.lower_bound)
-        counts, means, covariances = maximise(vector[:-1], self.frame, terms.reg_covar)
-        if self._too_small(counts):
+        sizes, counts, means, covariances = self._maximise(vector[:-1])
+        if self._too_small(sizes):
             self.status = self.step_back()
             return {"status": self.status}
         run.bounds.append(bound)
@@ -181,7 +189,7 @@ class EMParty(StartParty):
         """Return to the mixture before a component got too small, if there is one."""
         if self.running and self.run.n_iter > 0:
             self.run.own_log_likelihoods.pop()
-            self.run.responsibilities.pop()
+            self.run.expectations.pop()
             self._end_run()
         return SMALL
 
@@ -223,8 +231,12 @@ class EMParty(StartParty):
         # The paper's covariances need the means of the iteration before as well.
         n_needed = 2 if self.terms.covariance_update == "paper" else 1
         moments = [
-            sum_moments(self.X, responsibilities, self.public_frame)
-            for responsibilities in list(best.responsibilities)[: -n_needed - 1 : -1]
+            sum_moments(
+                self.X, responsibilities, self.public_frame, mixture.moved(self.middle)
+            )
+            for responsibilities, mixture in list(best.expectations)[
+                : -n_needed - 1 : -1
+            ]
         ]
         head = [float(len(self.X)), *best.own_log_likelihoods]
         return self.hide(np.concatenate([head, *moments]))
@@ -333,9 +345,16 @@ def _release(federation, terms, runs, n_sums):
         [float(value) for value in likelihoods / n_rows],
         status == CONVERGED,
         int(n_rows),
-        n_sums * (n_statistics(kind, *frame.reference.shape) + 1),
+        n_sums * _n_summed(terms, *frame.reference.shape),
         status == SMALL,
     )
+
+
+def _n_summed(terms, n_components, n_features):
+    """Return how many numbers are summed in an iteration."""
+    n_seen = n_components * n_features if terms.has_gaps else 0
+    length = n_statistics(terms.covariance_type, n_components, n_features)
+    return length + n_seen + 1
 
 
 def _final_mixture(terms, frame, sums, n_iter, n_rows):

@@ -4,6 +4,8 @@ Moments are taken about a point and in a unit per component, a :class:`Frame`. W
 u = (x - reference) / scale, a component's new mean and covariance follow from
 sum r, sum r u and sum r u u^T, whatever the frame. A frame close to the component
 keeps these sums of the order of the number of rows and free of cancellation.
+
+Rows may have gaps, NaN: see `_gaps`.
 """
 
 from dataclasses import dataclass
@@ -11,6 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from skprivbn.mixture._gaps import (
+    groups_of_gaps,
+    has_gaps,
+    log_density_of_seen,
+    rows_as_expected,
+)
 from skprivbn.utils._triangles import symmetric, upper
 
 __all__ = [
@@ -131,6 +139,8 @@ def _precision_factors(covariances, covariance_type):
 
 def _log_density(X, mixture):
     """Return log N(x | component), of shape (n_samples, n_components)."""
+    if has_gaps(X):
+        return log_density_of_seen(X, mixture)
     n_components, n_features = mixture.means.shape
     factors = mixture.precisions_cholesky
     squares = np.empty((len(X), n_components))
@@ -252,7 +262,7 @@ def public_frame(mixture):
     return Frame(mixture.covariance_type, reference, scale)
 
 
-def local_statistics(X, responsibilities, frame):
+def local_statistics(X, responsibilities, frame, mixture=None):
     """Sum a party's rows: all that the M-step needs, in one vector.
 
     Parameters
@@ -260,6 +270,8 @@ def local_statistics(X, responsibilities, frame):
     X : ndarray of shape (n_samples, n_features)
     responsibilities : ndarray of shape (n_samples, n_components)
     frame : Frame
+    mixture : Mixture, default=None
+        Where the responsibilities are from; for what is missing in rows with gaps.
 
     Returns
     -------
@@ -272,17 +284,24 @@ def local_statistics(X, responsibilities, frame):
     scale = np.broadcast_to(frame.scale, frame.reference.shape)
     first = np.empty((n_components, n_features))
     second = []
+    groups = list(groups_of_gaps(X)) if has_gaps(X) else None
     for k in range(n_components):
-        u = X - frame.reference[k]
+        shares, rows = responsibilities[:, k], X
+        # of entries that are missing, about their conditional means
+        spread = np.zeros((n_features, n_features))
+        if groups is not None:
+            rows, spread = rows_as_expected(X, mixture, k, shares, groups)
+            spread /= np.outer(scale[k], scale[k])
+        u = rows - frame.reference[k]
         u /= scale[k]
-        weighted = u * responsibilities[:, k, np.newaxis]
+        weighted = u * shares[:, np.newaxis]
         first[k] = weighted.sum(axis=0)
         if frame.covariance_type in ("full", "tied"):
-            second.append(weighted.T @ u)
+            second.append(weighted.T @ u + spread)
         elif frame.covariance_type == "diag":
-            second.append(np.einsum("nf,nf->f", weighted, u))
+            second.append(np.einsum("nf,nf->f", weighted, u) + spread.diagonal())
         else:
-            second.append(np.einsum("nf,nf->", weighted, u))
+            second.append(np.einsum("nf,nf->", weighted, u) + spread.trace())
     if frame.covariance_type == "full":
         second = upper(np.stack(second))
     elif frame.covariance_type == "tied":

@@ -28,7 +28,10 @@ __all__ = ["FittedMixtureMixin"]
 class FittedMixtureMixin(RowsMixin, DensityMixin):
     """Methods of a fitted mixture, those of scikit-learn's ``GaussianMixture``."""
 
-    _row_checks = {"dtype": [np.float64, np.float32]}
+    @property
+    def _row_checks(self):
+        finite = True if self.missing == "error" else "allow-nan"
+        return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
 
     def _mixture(self):
         return Mixture(
@@ -51,12 +54,13 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
             "weights": mixture.weights,
             "means": mixture.means,
             "covariances": mixture.covariances,
+            "missing": self.missing,
         }
 
     @classmethod
     def _public_model_memory(cls, model, n_features):
         n_components = len(model["weights"])
-        return n_components, n_components * n_features**2
+        return n_components + n_features, n_components * n_features**2
 
     @classmethod
     def _from_public_model(cls, model, n_features):
@@ -69,7 +73,11 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
             check_received(model["means"], (k, d)),
             check_received(model["covariances"], shape),
         )
-        estimator = cls(k, covariance_type=mixture.covariance_type)
+        if model["missing"] not in ("error", "em"):
+            raise ValueError("missing must be 'error' or 'em'")
+        estimator = cls(
+            k, covariance_type=mixture.covariance_type, missing=model["missing"]
+        )
         estimator._set_mixture(mixture, np.float64)
         return estimator
 

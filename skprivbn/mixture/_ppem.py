@@ -2,6 +2,7 @@
 
 import math
 from numbers import Integral, Real
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -111,7 +112,15 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         iteration.
     min_rows : int, default=5
         Parties with fewer rows cause a warning; local clusters and components that
-        describe fewer rows are not told or stop the fit.
+        describe fewer rows, or fewer entries of a column, are not told or stop the
+        fit.
+    missing : {"error", "em"}, default="error"
+        What to do with missing entries (NaN or None). "em" takes every row for what
+        is there: its density is that of its entries, and the M-step uses what each
+        component expects of the others [2]_. It assumes that entries are missing at
+        random: whether one is may depend on those that are there, not on its own
+        value. `predict`, `score` and the like then accept gaps, too. With `epsilon`,
+        "error" takes a missing entry for the middle of its bounds.
     backend : str or AdditiveBackend, default="party-masking"
         How sums are hidden: ``"party-masking"``, ``"ckks"`` (as in the paper),
         ``"paillier"`` (parties know the sums; the first is the fastest, and withstands
@@ -174,6 +183,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
     References
     ----------
     .. [1] A. Abu Hussein, M. Rodel (2023). "PPEM using homomorphic encryption".
+    .. [2] Z. Ghahramani, M. Jordan (1994). "Supervised learning from incomplete data
+       via an EM approach". NIPS 6.
 
     Examples
     --------
@@ -206,6 +217,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         "covariance_update": [StrOptions({"exact", "paper"})],
         "key_rotation": [StrOptions({"fit", "iteration"})],
         "min_rows": [Interval(Integral, 1, None, closed="left")],
+        "missing": [StrOptions({"error", "em"})],
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
@@ -230,6 +242,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         covariance_update: str = "exact",
         key_rotation: str = "fit",
         min_rows: int = 5,
+        missing: Literal["error", "em"] = "error",
         backend: str | AdditiveBackend = "party-masking",
         epsilon: float | None = None,
         delta: float = 0.0,
@@ -254,12 +267,18 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         self.covariance_update = covariance_update
         self.key_rotation = key_rotation
         self.min_rows = min_rows
+        self.missing = missing
         self.backend = backend
         self.epsilon = epsilon
         self.delta = delta
         self.bounds = bounds
         self.accountant = accountant
         self.min_honest = min_honest
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "em"
+        return tags
 
     @property
     def _steps(self):
@@ -332,6 +351,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             "init_params": "given" if len(given) == 3 else self.init_params,
             "seeds": seeds[:1] if continued else seeds,
             "given": Given(**given),
+            "missing": self.missing,
         }
 
     def _given(self, n_features):

@@ -6,6 +6,10 @@ several ways, and an M-step over all parties makes a mixture of them.
 
 Where the coordinator reads sums, the parties first add up among themselves how many
 rows each cluster or component describes, and tell nothing of those with too few.
+
+Rows may have gaps. Until there is a mixture, an entry that is missing has mean and
+variance of its column. Of a column that few rows of a component have, its parameters
+would tell as much as of a component of few rows: both are counted alike.
 """
 
 from abc import abstractmethod
@@ -24,10 +28,13 @@ from skprivbn.federation import (
     sum_over_rows,
 )
 from skprivbn.federation._rows import paired_blocks
+from skprivbn.mixture._gaps import entries_seen, fill_with_zeros
 from skprivbn.mixture._gaussian_steps import (
     IllDefinedCovarianceError,
+    Mixture,
     local_statistics,
     maximise,
+    n_statistics,
     uniform_frame,
 )
 from skprivbn.mixture._ranges import DISTANCES, MAGNITUDES, sum_unit
@@ -55,6 +62,7 @@ MAX_START_ROWS = 1 << 17
 
 GO_ON, CONVERGED = "go on", "converged"
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
+SPARSE = "sparse"
 
 # The number of rows is summed before it is known: room for so many.
 _MAX_ROWS = 2.0**35
@@ -68,11 +76,16 @@ class StartParty(Party):
     terms = EMTerms
 
     def prepare(self):
-        self.X = self.finite_rows()
+        self.X = self.finite_rows(allow_nan=self.terms.has_gaps)
         check_given(self.terms, self.X.shape[1])
         self.n_runs, self.running, self.status = 0, False, GO_ON
 
     def _survey_operations(self):
+        if self.terms.has_gaps:
+            yield "entries"
+            yield "check_entries"
+            if self.status == SPARSE:
+                return
         yield "magnitudes"
         yield "centre"
         yield "distances"
@@ -123,6 +136,21 @@ class StartParty(Party):
 
     # The survey: how many rows, around where, how far apart.
 
+    @operation(
+        tells="how many of its rows have an entry, for each column", parties_only=True
+    )
+    def entries(self):
+        return self.hide(sum_over_rows(self.X, lambda X: np.sum(~np.isnan(X), axis=0)))
+
+    @operation(
+        tells="whether every column has entries in enough rows", answers={"status": str}
+    )
+    def check_entries(self, total):
+        self.n_entries = np.rint(self.reveal(total))
+        least = 1 if self._alone else self.terms.min_rows
+        self.status = SPARSE if self.n_entries.min() < least else GO_ON
+        return {"status": self.status}
+
     @operation(tells="votes for powers of two that bound its features")
     def magnitudes(self):
         return self.hide(MAGNITUDES.votes(_largest(self.X)))
@@ -130,7 +158,7 @@ class StartParty(Party):
     @operation(tells="its number of rows and sums of its features")
     def centre(self, total):
         self.magnitude = MAGNITUDES.bounds(self.reveal(total))
-        sums = sum_over_rows(self.X, lambda X: (X / self.magnitude).sum(axis=0))
+        sums = sum_over_rows(self.X, lambda X: np.nansum(X / self.magnitude, axis=0))
         return self.hide(np.append(len(self.X), sums) * self._count_unit)
 
     @property
@@ -144,9 +172,13 @@ class StartParty(Party):
     def distances(self, total):
         n_rows, *sums = self.reveal(total) / self._count_unit
         self.n_rows = int(np.rint(n_rows))
-        mean = np.array(sums) / self.n_rows
+        if not self.terms.has_gaps:
+            self.n_entries = self.n_rows
+        mean = np.array(sums) / self.n_entries
         self.middle = np.rint(mean / _CENTRE_GRID) * _CENTRE_GRID * self.magnitude
-        self.rows = map_rows(self.X, lambda X: X - self.middle)
+        self.rows = self.filled = map_rows(self.X, lambda X: X - self.middle)
+        if self.terms.has_gaps:
+            self.filled = map_rows(self.rows, fill_with_zeros)
         return self.hide(DISTANCES.votes(_largest(self.rows) / self.magnitude))
 
     @operation(tells="sums of squared distances from the centre")
@@ -156,14 +188,14 @@ class StartParty(Party):
         self.scale = DISTANCES.bounds(self.reveal(total)) * self.magnitude
         self.unit = sum_unit(self.terms.max_sum, len(self.context.roster), self.n_rows)
         squares = sum_over_rows(
-            self.rows, lambda rows: ((rows / self.scale) ** 2).sum(axis=0)
+            self.filled, lambda rows: ((rows / self.scale) ** 2).sum(axis=0)
         )
         return self.hide(squares * self.unit)
 
     @operation()
     def settle(self, total):
         """Take standard deviations as units: no second moment then exceeds `n_rows`."""
-        variances = self.reveal(total) / self.unit / self.n_rows
+        variances = self.reveal(total) / self.unit / self.n_entries
         known = variances > 2.0**-40
         self.scale[known] *= np.sqrt(variances[known])
 
@@ -171,12 +203,19 @@ class StartParty(Party):
 
     @operation(
         peers="centres and sizes of every other party's clusters of min_rows rows "
-        "or more",
+        "or more; in columns with fewer entries, the centre of all rows",
         peers_kind="plaintext aggregate",
     )
     def share_centroids(self):
-        centroids, sizes = self._own_clusters()
-        big = sizes >= (1 if self._alone else self.terms.min_rows)
+        centroids, sizes, members = self._own_clusters()
+        least = 1 if self._alone else self.terms.min_rows
+        big = sizes >= least
+        if self.terms.has_gaps:
+            seen = sum(
+                entries_seen(rows, members(filled))
+                for rows, filled in zip(row_blocks(self.rows), row_blocks(self.filled))
+            )
+            centroids = np.where(seen < least, 0.0, centroids)
         # Filled up, so that whoever carries it does not see how many there are.
         n_missing = self.terms.n_components - np.count_nonzero(big)
         mine = {
@@ -198,12 +237,20 @@ class StartParty(Party):
             )
 
     def _own_clusters(self):
-        """Cluster the own rows, by k-means or by a mixture of one's own."""
+        """Cluster the own rows, by k-means or by a mixture of one's own.
+
+        Returns
+        -------
+        centroids : ndarray of shape (n_clusters, n_features)
+        sizes : ndarray of shape (n_clusters,)
+        members : callable
+            From rows to how much they belong to each cluster.
+        """
         n_clusters = self.terms.n_components
         if not self._alone:
             n_clusters = min(n_clusters, len(self.rows) // self.terms.min_rows)
         n_clusters = max(n_clusters, 1)
-        rows, step = self.rows, -(-len(self.rows) // MAX_START_ROWS)
+        rows, step = self.filled, -(-len(self.rows) // MAX_START_ROWS)
         if step > 1:
             rows = np.asarray(rows[np.arange(len(rows)) % step == 0])
         self.own_components = None
@@ -221,11 +268,15 @@ class StartParty(Party):
                 pass
             else:
                 self.own_components = means, predict_proba
-                return means, counts * step
+                return means, counts * step, predict_proba
         centroids, sizes = local_clusters(
             np.asarray(rows), n_clusters, self._random_state
         )
-        return centroids, sizes * step
+
+        def members(rows):
+            return one_hot(nearest(rows, centroids), n_clusters)
+
+        return centroids, sizes * step, members
 
     @operation(
         tells="whether the parties' centres are enough to start from",
@@ -237,22 +288,31 @@ class StartParty(Party):
         n_components, centres = self.terms.n_components, self.centres
         if self.own_components is None:
             self.responsibilities = map_rows(
-                self.rows, lambda rows: one_hot(nearest(rows, centres), n_components)
+                self.filled, lambda rows: one_hot(nearest(rows, centres), n_components)
             )
         else:
             means, predict_proba = self.own_components
             groups = one_hot(nearest(means, centres), n_components)
             self.responsibilities = map_rows(
-                self.rows, lambda rows: predict_proba(rows) @ groups
+                self.filled, lambda rows: predict_proba(rows) @ groups
             )
         return {"status": GO_ON}
 
-    @operation(tells="sizes of its clusters", parties_only=True)
+    @operation(
+        tells="sizes of its clusters, with gaps also of each column in them",
+        parties_only=True,
+    )
     def cluster_sizes(self):
-        def count(rows):
-            return np.bincount(nearest(rows, self.centres), minlength=len(self.centres))
+        return self.hide(self._sizes(self.responsibilities))
 
-        return self.hide(sum_over_rows(self.rows, count))
+    def _sizes(self, responsibilities):
+        """Return how many rows components have, with gaps also in each column."""
+        sizes = sum_over_rows(responsibilities, lambda shares: shares.sum(axis=0))
+        if self.terms.has_gaps:
+            pairs = paired_blocks(self.rows, responsibilities)
+            seen = sum(entries_seen(rows, shares) for rows, shares in pairs)
+            sizes = np.append(sizes, seen)
+        return sizes
 
     @operation(tells="sizes and sums of its clusters")
     def cluster_sums(self, total=None):
@@ -260,12 +320,17 @@ class StartParty(Party):
             labels = nearest(rows, self.centres)
             return cluster_sums(rows, labels, self.centres, self.scale)
 
-        sums = sum_over_rows(self.rows, add)
+        sums = sum_over_rows(self.filled, add)
         if self._counts_first:
-            # small clusters stay where they are
+            # small clusters stay where they are, and others in columns of few entries
+            n_clusters = self.terms.n_components
             small = self.reveal(total) < self.terms.min_rows
-            sizes, means = np.split(sums, [len(small)])
-            sizes[small] = means.reshape(len(small), -1)[small] = 0
+            small, sparse = np.split(small, [n_clusters])
+            sizes, means = np.split(sums, [n_clusters])
+            means = means.reshape(n_clusters, -1)
+            sizes[small] = means[small] = 0
+            if self.terms.has_gaps:
+                means[sparse.reshape(means.shape)] = 0
         elif total is not None:
             raise PartyRefusal("refused")
         return self.hide(sums * self.unit)
@@ -287,7 +352,7 @@ class StartParty(Party):
     )
     def choose_rows(self):
         """Draw rows as seeds; with k-means++ by squared distance from those before."""
-        n_components, rows = self.terms.n_components, np.asarray(self.rows)
+        n_components, rows = self.terms.n_components, np.asarray(self.filled)
         shared = np.random.RandomState(self.terms.seeds[self.n_runs])
         chances = np.ones(len(rows))
         self.responsibilities = np.zeros((len(rows), n_components))
@@ -321,10 +386,13 @@ class StartParty(Party):
             check_like(message, mine)
         return received
 
-    @operation(tells="sums of responsibilities", parties_only=True)
+    @operation(
+        tells="sums of responsibilities, with gaps also of rows with an entry in each "
+        "column",
+        parties_only=True,
+    )
     def component_sizes(self):
-        shares = self.next_responsibilities()
-        return self.hide(sum_over_rows(shares, lambda block: block.sum(axis=0)))
+        return self.hide(self._sizes(self.next_responsibilities()))
 
     @operation(
         tells="whether every component describes enough rows", answers={"status": str}
@@ -352,17 +420,29 @@ class StartParty(Party):
         """Do without the next sums; there is no mixture yet to go back to."""
         return SMALL
 
-    @operation(tells="sums of its first responsibilities and moments")
+    @operation(
+        tells="sums of its first responsibilities and moments, with gaps also of "
+        "responsibilities for rows with an entry in each column"
+    )
     def start(self):
-        self.next_responsibilities()
+        responsibilities = self.next_responsibilities()
         self.frame = self._survey_frame()
-        vector = sum_moments(self.rows, self.responsibilities, self.frame)
+        vector = self._statistics(responsibilities, self._survey_mixture())
         return self.hide(vector * self.unit)
+
+    def _statistics(self, responsibilities, mixture):
+        """Return what the M-step needs, and with gaps how many entries it is about."""
+        vector = sum_moments(self.rows, responsibilities, self.frame, mixture)
+        if self.terms.has_gaps:
+            seen = self._sizes(responsibilities)[self.terms.n_components :]
+            vector = np.append(vector, seen)
+        return vector
 
     @operation(tells="whether EM can start", answers={"status": str})
     def begin(self, total):
-        counts, means, covariances = self._maximise(total)
-        if self._too_small(counts) and self._shows_no_rows:
+        vector = self.reveal(total) / self.unit
+        sizes, counts, means, covariances = self._maximise(vector)
+        if self._too_small(sizes) and self._shows_no_rows:
             self.status = SMALL
             return {"status": SMALL}
         try:
@@ -371,7 +451,7 @@ class StartParty(Party):
             )
         except IllDefinedCovarianceError:
             return {"status": ILL_DEFINED}
-        self.begin_run(mixture, self.responsibilities)
+        self.begin_run(mixture, (self.responsibilities, self._survey_mixture()))
         return {"status": GO_ON}
 
     @operation(hears="the mixture to start from")
@@ -380,15 +460,22 @@ class StartParty(Party):
         self.begin_run(mixture, None)
 
     @abstractmethod
-    def begin_run(self, mixture, responsibilities):
-        """Take up EM from a mixture, and the responsibilities it came from, if any."""
+    def begin_run(self, mixture, expectation):
+        """Take up EM from a mixture, and what it came from, if it came from rows.
+
+        Parameters
+        ----------
+        mixture : Mixture
+        expectation : tuple or None
+            Responsibilities, and the mixture that says what to expect in gaps.
+        """
 
     @property
     def _counts_first(self):
         return self.coordinator_reads and not self._alone
 
-    def _too_small(self, counts):
-        return not self._alone and counts.min() < self.terms.min_rows
+    def _too_small(self, sizes):
+        return not self._alone and sizes.min() < self.terms.min_rows
 
     def _survey_frame(self):
         return uniform_frame(
@@ -398,18 +485,31 @@ class StartParty(Party):
             self.terms.n_components,
         )
 
-    def _maximise(self, total):
-        return maximise(
-            self.reveal(total) / self.unit, self.frame, self.terms.reg_covar
-        )
+    def _survey_mixture(self):
+        """Return what to expect of a missing entry before there is a mixture."""
+        shape = self.terms.n_components, len(self.scale)
+        weights = np.full(shape[0], 1 / shape[0])
+        variances = np.broadcast_to(self.scale**2, shape)
+        return Mixture.from_covariances("diag", weights, np.zeros(shape), variances)
+
+    def _maximise(self, vector):
+        """Do the M-step; return also what each count of rows, or entries, was."""
+        length = n_statistics(self.terms.covariance_type, *self.frame.reference.shape)
+        moments, seen = np.split(vector, [length])
+        counts, *parameters = maximise(moments, self.frame, self.terms.reg_covar)
+        return np.append(counts, seen), counts, *parameters
 
 
 def _largest(X):
-    """Return the largest absolute value of each column."""
-    return reduce(np.maximum, (np.abs(rows).max(axis=0) for rows in row_blocks(X)))
+    """Return the largest absolute value of each column, 0 if it has no entry."""
+
+    def largest(rows):
+        return np.fmax.reduce(np.abs(rows), axis=0, initial=0.0)
+
+    return reduce(np.maximum, map(largest, row_blocks(X)))
 
 
-def sum_moments(X, responsibilities, frame):
+def sum_moments(X, responsibilities, frame, mixture):
     """Sum responsibilities and moments of rows, block by block.
 
     Parameters
@@ -417,6 +517,8 @@ def sum_moments(X, responsibilities, frame):
     X : ndarray of shape (n_samples, n_features) or RowSource
     responsibilities : ndarray of shape (n_samples, n_components) or RowSource
     frame : Frame
+    mixture : Mixture
+        What to expect in gaps.
 
     Returns
     -------
@@ -424,7 +526,7 @@ def sum_moments(X, responsibilities, frame):
         As :func:`local_statistics` returns it.
     """
     return sum(
-        local_statistics(rows, shares, frame)
+        local_statistics(rows, shares, frame, mixture)
         for rows, shares in paired_blocks(X, responsibilities)
     )
 
@@ -436,6 +538,14 @@ def survey(federation):
     ----------
     federation : Federation
     """
+    terms = federation.terms
+    if terms.has_gaps:
+        total = federation.secure_sum("entries")
+        if unanimous(federation.call("check_entries", {"total": total})) == SPARSE:
+            raise ValueError(
+                f"a column has entries in fewer than min_rows={terms.min_rows} rows of "
+                "all parties: leave it out, or lower min_rows"
+            )
     total = federation.secure_sum("magnitudes")
     total = federation.secure_sum("centre", {"total": total})
     total = federation.secure_sum("distances", {"total": total})
@@ -516,8 +626,9 @@ def check_sizes(federation):
 
 def small_component_message(terms):
     """Say that a component would describe too few rows."""
+    rows = "rows, or entries of a column" if terms.has_gaps else "rows"
     return (
-        f"a component describes fewer than min_rows={terms.min_rows} rows, and "
+        f"a component describes fewer than min_rows={terms.min_rows} {rows}, and "
         "its parameters would tell too much about them: use fewer components, another "
         "start, or lower min_rows"
     )

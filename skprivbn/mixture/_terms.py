@@ -1,6 +1,6 @@
 """Public parameters of a mixture's fit, the same at every party."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -39,6 +39,8 @@ class MixtureTerms(Terms):
     seeds : list of int
         One for each start.
     given : Given
+    missing : {"error", "em"}
+        Whether rows may have gaps.
     """
 
     n_components: int
@@ -50,6 +52,12 @@ class MixtureTerms(Terms):
     ]
     seeds: list[int]
     given: Given
+    missing: Literal["error", "em"] = field(default="error", kw_only=True)
+
+    @property
+    def has_gaps(self):
+        """Whether rows may have gaps."""
+        return self.missing == "em"
 
     def check(self):
         """Refuse numbers that are none; half an iteration would be half paid for."""
@@ -67,11 +75,14 @@ class MixtureTerms(Terms):
             "diag": n * d,
             "spherical": n,
         }
-        return n * (1 + d) + covariances[self.covariance_type]
+        # with gaps also how many rows have an entry, per component and column
+        seen = n * d if self.has_gaps else 0
+        return n * (1 + d) + covariances[self.covariance_type] + seen
 
     def memory(self, n_features):
-        """Return responsibilities, and the mixture."""
-        return self.n_components, self.n_components * n_features**2
+        """Return responsibilities, with gaps also completed rows, and the mixture."""
+        completed = 3 * n_features if self.has_gaps else 0
+        return self.n_components + completed, self.n_components * n_features**2
 
     def shows_rows(self):
         """Tell whether all parties get to see the rows that the start is made of."""
@@ -108,7 +119,7 @@ class EMTerms(MixtureTerms):
 
     def rounds(self, n_parties):
         """Return those of the survey, and of each start with its iterations."""
-        return 8 + len(self.seeds) * (3 * MAX_LLOYD_ROUNDS + 6 + 5 * self.max_iter + 1)
+        return 10 + len(self.seeds) * (3 * MAX_LLOYD_ROUNDS + 6 + 5 * self.max_iter + 1)
 
 
 def check_given(terms, n_features):

@@ -82,6 +82,13 @@ def blobs():
     return rows_of(X, party)
 
 
+def blobs_with_gaps():
+    (X,), party = BLOBS.rows, BLOBS.metadata["party"]
+    X = X.copy()
+    X[::4, 0] = X[1::5, 1] = np.nan
+    return rows_of(X, party)
+
+
 def rows_of(X, party, **aligned):
     partition = HorizontalPartition.from_rows(X, party, **aligned)
     return Data((X,), {"party": party, **aligned}, partition)
@@ -207,7 +214,7 @@ def add(family, estimator, options, data, methods=(), /, *, noisy=False, **param
 def add_mixtures():
     asked = ("predict", "predict_proba", "score_samples", "score", "bic", "aic")
 
-    def mixture(options, methods=(), *, noisy=False, **parameters):
+    def mixture(options, methods=(), data=BLOBS, *, noisy=False, **parameters):
         parameters = {
             "n_components": 3,
             "backend": "masking",
@@ -219,7 +226,7 @@ def add_mixtures():
             "mixture",
             "PPEMGaussianMixture",
             options,
-            BLOBS,
+            data,
             methods,
             noisy=noisy,
             **parameters,
@@ -238,6 +245,7 @@ def add_mixtures():
     mixture("paper's covariances", covariance_update="paper")
     mixture("new keys", key_rotation="iteration")
     mixture("told bounds", verbose=2)
+    mixture("gaps", asked, blobs_with_gaps(), missing="em", n_components=2)
     mixture("plaintext", ["score of a partition"], backend="plaintext")
     mixture("ckks", ["score of a partition"], backend="ckks")
     mixture("ckks, diagonal", backend="ckks", covariance_type="diag", max_iter=2)
