@@ -12,6 +12,9 @@ __all__ = ["TableScores"]
 #: beyond, tables of all counts would take more memory than they save time
 _MAX_LOOKUP = 1 << 18
 
+#: how often noise is drawn to see what it gains, and what counts as chance then
+_N_DRAWS, _SURPRISE = 32, 3.0
+
 
 class TableScores(LocalScores):
     """Scores with 24 fractional bits, as integers: exact, and ties are ties.
@@ -98,14 +101,43 @@ class TableScores(LocalScores):
         """Return what one of the parents gains, compared on the same rows.
 
         Tables that lack rows, each of them others, do not compare with each other.
+        What noise alone gains may not count.
         """
-        child = family[0]
-        axis, summed = (1 + sum(u < w for u in family) for w in (child, v))
-        smaller = tables.sum(axis=summed, dtype=_wide(tables))
+        axis, summed = (1 + sum(u < w for u in family) for w in (family[0], v))
+        gains = self._plain_gains(tables, axis, summed)
         noise = self.tables.variance(family)
-        with_it = self._scores(tables, axis, noise)
-        noise *= tables.shape[summed]
-        return with_it - self._scores(smaller, axis - (v < child), noise)
+        if noise > 0:
+            gains = gains - self._gains_of_noise(tables, axis, summed, noise)
+        return gains
+
+    def _plain_gains(self, tables, axis, summed):
+        smaller = tables.sum(axis=summed, dtype=_wide(tables))
+        with_it = self._scores(tables, axis)
+        return with_it - self._scores(smaller, axis - (summed < axis))
+
+    def _gains_of_noise(self, tables, axis, summed, noise):
+        """Return what noise makes of a parent that is none, hardly ever exceeded.
+
+        Tables in which the two variables are independent given the others, and
+        otherwise those at hand, get noise again. Beyond the mean of what is gained
+        then, `_SURPRISE` standard deviations are not taken for a dependence. All this
+        is computed from noisy tables and costs no privacy.
+        """
+        sums = [tables.sum(axis=a, keepdims=True) for a in (axis, summed)]
+        both = sums[0].sum(axis=summed, keepdims=True)
+        independent = sums[0] * sums[1] / np.maximum(both, np.finfo(float).tiny)
+        # always the same draws: equal tables have equal scores
+        shape = (_N_DRAWS, *tables.shape[1:])
+        draws = np.random.default_rng(0).normal(scale=np.sqrt(noise), size=shape)
+        gains = np.array(
+            [
+                self._plain_gains(np.maximum(table + draws, 0), axis, summed)
+                for table in independent
+            ]
+        )
+        cost = self._plain_gains(independent, axis, summed)
+        most = gains.mean(axis=1) + _SURPRISE * gains.std(axis=1)
+        return np.rint(np.maximum(most - cost, 0)).astype(np.int64)
 
     def _scores(self, tables, axis, noise=0.0):
         """Score stacked tables of one shape; their child is at the given axis.

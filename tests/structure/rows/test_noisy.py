@@ -92,23 +92,33 @@ def test_overlapping_tables_are_averaged():
     assert tables.variance([0, 1]) == 9.0
 
 
+def gains(exact, noise, said, n_draws=100):
+    """Return what one variable gains as parent of another, under draws of noise."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(n_draws):
+        noisy = exact + np.rint(rng.normal(scale=noise, size=exact.shape))
+        tables = ReleasedTables({(0, 1): noisy}, exact.shape, said)
+        scores = TableScores(tables, 300, "bic")
+        found.append(scores.added(1, [], [0])[0] - scores.score(1, []))
+    return np.array(found) / 2**24
+
+
 def test_noise_does_not_look_like_dependence():
     rng = np.random.default_rng(0)
-    codes, sizes = rng.integers(3, size=(3000, 2)), [3, 3]
-    exact = count_rows(codes, (0, 1), sizes)
-    gains = {0.0: [], 400.0: []}
-    for _ in range(200):
-        noisy = exact + np.rint(rng.normal(scale=20.0, size=(3, 3)))
-        for said in gains:
-            tables = ReleasedTables({(0, 1): noisy}, sizes, said)
-            scores = TableScores(tables, 3000, "bic")
-            gain = scores.added(1, [], [0])[0] - scores.score(1, [])
-            gains[said].append(gain / 2**24)
-    truth = TableScores(ReleasedTables({(0, 1): exact}, sizes, 0.0), 3000, "bic")
-    exact_gain = (truth.added(1, [], [0])[0] - truth.score(1, [])) / 2**24
-    assert np.mean(gains[400.0]) == pytest.approx(exact_gain, abs=0.4)
+    codes = rng.integers(3, size=(300, 2))
+    exact = count_rows(codes, (0, 1), [3, 3])
+    assert np.mean(gains(exact, 20.0, 400.0) > 0) < 0.05
     # without the correction, noise is taken for dependence
-    assert np.mean(gains[0.0]) > exact_gain + 1.5
+    assert np.mean(gains(exact, 20.0, 0.0) > 0) > 0.5
+
+
+def test_dependence_shows_through_noise():
+    equal = 100 * np.eye(3)
+    assert np.mean(gains(equal, 8.0, 64.0) > 0) > 0.95
+    # and next to no noise changes next to nothing
+    np.testing.assert_allclose(
+        gains(equal, 0.0, 1e-9), gains(equal, 0.0, 0.0), atol=0.1
+    )
 
 
 @pytest.mark.parametrize(
