@@ -32,7 +32,7 @@ X = np.vstack(
 )
 clinic = np.array([f"clinic {i % 4}" for i in range(len(X))])
 gaps = X.copy()
-ordered = rng.random(len(X)) < 1 / (1 + np.exp(-X[:, 0]))
+ordered = rng.random(len(X)) < 1 / (1 + np.exp(-X[:, 0] - 1.5))
 gaps[~ordered | (clinic == "clinic 0"), 1] = np.nan
 print(f"{np.isnan(gaps[:, 1]).mean():.0%} of the rows lack the second value")
 
@@ -67,19 +67,15 @@ for ax, (name, mixture) in zip(axes, fits.items()):
     weights = ", ".join(f"{w:.2f}" for w in mixture.weights_)
     ax.set(title=f"{name}\nweights {weights}", xlabel="first value", ylabel="")
 axes[0].set_ylabel("second value")
+axes[0].legend(loc="lower right")
 plt.show()
 
 # %%
 # Rows with gaps have a component, too
 # ------------------------------------
-# What is missing is integrated out.
+# What is missing is integrated out. (In the fit, parties also added up how many rows of
+# each component have an entry in each column; one with few would have ended it.)
 
 mixture = fits['missing="em"']
 for row in ([-3, np.nan], [1.5, np.nan], [1.5, 4.0], [np.nan, np.nan]):
     print(row, mixture.predict_proba([row])[0].round(2))
-
-# %%
-# What else became known: how many rows of each component have an entry in each column.
-# A component with few of them would end the fit.
-
-print(mixture.ledger_.who_learns_what())
