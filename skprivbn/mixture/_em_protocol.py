@@ -130,11 +130,7 @@ class EMParty(StartParty):
             self.responsibilities_of = run.mixture
         return run.expectations[-1][0]
 
-    @operation(
-        tells="sums of responsibilities and moments, with gaps also of "
-        "responsibilities for rows with an entry in each column, log-likelihood of "
-        "its rows"
-    )
+    @operation(tells="sums of responsibilities and moments, log-likelihood of its rows")
     def statistics(self):
         run, responsibilities = self.run, self.next_responsibilities()
         # The first mixture may lie anywhere; the survey's frame fits the rows.

@@ -203,7 +203,7 @@ class StartParty(Party):
 
     @operation(
         peers="centres and sizes of every other party's clusters of min_rows rows "
-        "or more; in columns with fewer entries, the centre of all rows",
+        "or more",
         peers_kind="plaintext aggregate",
     )
     def share_centroids(self):
@@ -298,10 +298,7 @@ class StartParty(Party):
             )
         return {"status": GO_ON}
 
-    @operation(
-        tells="sizes of its clusters, with gaps also of each column in them",
-        parties_only=True,
-    )
+    @operation(tells="sizes of its clusters", parties_only=True)
     def cluster_sizes(self):
         return self.hide(self._sizes(self.responsibilities))
 
@@ -386,11 +383,7 @@ class StartParty(Party):
             check_like(message, mine)
         return received
 
-    @operation(
-        tells="sums of responsibilities, with gaps also of rows with an entry in each "
-        "column",
-        parties_only=True,
-    )
+    @operation(tells="sums of responsibilities", parties_only=True)
     def component_sizes(self):
         return self.hide(self._sizes(self.next_responsibilities()))
 
@@ -420,10 +413,7 @@ class StartParty(Party):
         """Do without the next sums; there is no mixture yet to go back to."""
         return SMALL
 
-    @operation(
-        tells="sums of its first responsibilities and moments, with gaps also of "
-        "responsibilities for rows with an entry in each column"
-    )
+    @operation(tells="sums of its first responsibilities and moments")
     def start(self):
         responsibilities = self.next_responsibilities()
         self.frame = self._survey_frame()
@@ -546,6 +536,10 @@ def survey(federation):
                 f"a column has entries in fewer than min_rows={terms.min_rows} rows of "
                 "all parties: leave it out, or lower min_rows"
             )
+        federation.ledger.note(
+            "rows may have gaps: sizes of clusters and sums of responsibilities are "
+            "also told, in the same messages, of the rows with an entry in each column"
+        )
     total = federation.secure_sum("magnitudes")
     total = federation.secure_sum("centre", {"total": total})
     total = federation.secure_sum("distances", {"total": total})

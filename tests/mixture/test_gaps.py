@@ -28,7 +28,9 @@ from skprivbn.mixture._private_gaps import bounded_moments
 from skprivbn.mixture._start_protocol import StartParty
 from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import HorizontalPartition, RowSource
+from tests.federation.flare import hospitals
 from tests.federation.hostile import HostileTerms
+from tests.federation.site.loopback import connect, make_sites
 from tests.mixture.conftest import assert_same_mixture, start_of
 
 pytestmark = pytest.mark.filterwarnings(
@@ -264,6 +266,23 @@ def test_blocks_of_rows_give_the_same():
     model = PPEMGaussianMixture(2, **options).fit(partition)
     np.testing.assert_allclose(model.means_, expected.means_, atol=1e-10)
     assert model.score(partition) == pytest.approx(expected.score(X), abs=1e-9)
+
+
+def test_sites_fit_and_score_rows_with_gaps(tmp_path):
+    X, ward, party, people = hospitals.make_rows()
+    X[::5, 0] = X[1::7, 1] = np.nan
+    hospitals.write_tables(tmp_path, X, ward, party, people)
+    for table in tmp_path.glob("*/*.csv"):
+        table.write_text(table.read_text().replace("nan", ""))
+    sites = make_sites(tmp_path, hospitals.site_files())
+    rows = connect(sites, "icu").rows(["a", "b"])
+    options = {"means_init": [[0, 0], [5, 6], [9, 4]], "covariance_type": "diag"}
+    model = PPEMGaussianMixture(3, missing="em", **options).fit(rows)
+    expected = PPEMGaussianMixture(3, missing="em", **options).fit(X, party=party)
+    np.testing.assert_allclose(model.means_, expected.means_, atol=1e-9)
+    assert model.score(rows) == pytest.approx(expected.score(X), abs=1e-9)
+    with pytest.raises(PartyError, match="do not fit"):
+        PPEMGaussianMixture(3, **options).fit(rows)
 
 
 def test_a_column_with_few_entries_is_refused():
