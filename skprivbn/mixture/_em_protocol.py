@@ -1,10 +1,10 @@
 """PPEM: what the parties and the coordinator say to each other.
 
 The parties hold the key (with CKKS or Paillier), the coordinator adds what it cannot
-read. After the start (`_start_protocol`) every iteration is one secure sum and one
-M-step, which each party does by itself. At the end the sums behind the best mixture
-are taken once more, exactly and under masks, so that what the coordinator gets is no
-decryption of a ciphertext it has seen.
+read. After survey and start (`_survey_protocol`, `_start_protocol`) every iteration is
+one secure sum and one M-step, which each party does by itself. At the end the sums
+behind the best mixture are taken once more, exactly and under masks, so that what the
+coordinator gets is no decryption of a ciphertext it has seen.
 """
 
 from collections import deque
@@ -28,16 +28,18 @@ from skprivbn.mixture._gaussian_steps import (
     public_frame,
 )
 from skprivbn.mixture._start_protocol import (
-    CONVERGED,
-    GO_ON,
     ILL_DEFINED,
     SMALL,
-    SPARSE,
     StartParty,
     check_sizes,
     small_component_message,
     start,
     sum_moments,
+)
+from skprivbn.mixture._survey_protocol import (
+    CONVERGED,
+    GO_ON,
+    SPARSE,
     survey,
     unanimous,
 )

@@ -8,7 +8,8 @@ import pytest
 from skprivbn.crypto import PaillierBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.mixture._start_protocol import SMALL, start, survey, unanimous
+from skprivbn.mixture._start_protocol import SMALL, start
+from skprivbn.mixture._survey_protocol import survey, unanimous
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning",

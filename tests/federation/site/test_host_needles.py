@@ -11,7 +11,8 @@ from skprivbn.exceptions import PartyError
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em_protocol import EMParty
 from skprivbn.mixture._gaussian_steps import frame_of, local_statistics, maximise
-from skprivbn.mixture._start_protocol import SMALL, StartParty, unanimous
+from skprivbn.mixture._start_protocol import SMALL, StartParty
+from skprivbn.mixture._survey_protocol import unanimous
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.hostile import other_total
 from tests.federation.site.loopback import connect, make_sites

@@ -19,7 +19,7 @@ from skprivbn.federation.site._rules import RULES, strong_keys
 from skprivbn.federation.site._snapshots import RowSketch, Snapshots
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.mixture._start_protocol import EMTerms
+from skprivbn.mixture._terms import EMTerms
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
     FederatedPCA,
