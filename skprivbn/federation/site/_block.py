@@ -94,7 +94,10 @@ def effective_rows(block):
     weights = block.get("sample_weight")
     if weights is None:
         return float(len(block["X"]))
-    weights = np.abs(np.asarray(weights, dtype=np.float64))
+    try:
+        weights = np.abs(np.asarray(weights, dtype=np.float64))
+    except ValueError:
+        raise PartyRefusal("invalid-data") from None
     largest = weights.max(initial=0.0)
     if not 0 < largest < np.inf:
         return 0.0

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -95,11 +96,14 @@ def hospitals(tmp_path_factory, hospital_data):
         yield local
 
 
+def scaler():
+    return FederatedStandardScaler(epsilon=1.0, delta=1e-8, bounds=(-5, 15))
+
+
 def noisy_fit(federation):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        scaler = FederatedStandardScaler(epsilon=1.0, delta=1e-8, bounds=(-5, 15))
-        return scaler.fit(federation.rows(["a"]))
+        return scaler().fit(federation.rows(["a"]))
 
 
 @contextmanager
@@ -153,6 +157,7 @@ def test_a_link_to_the_researcher(hospitals):
     pays_once(hospitals, federation)
     link.mend()
     for fault in (link.freeze, link.cut):
+        link.mend()
         fault()
         begun = time.monotonic()
         with (
@@ -161,10 +166,31 @@ def test_a_link_to_the_researcher(hospitals):
         ):
             noisy_fit(federation)
         assert time.monotonic() - begun < 60
-        link.mend()
+    # nobody hears that the session ends; its job ends by itself
     federation.close()
+    assert time.monotonic() - begun < 120
+    link.mend()
     with hospitals.open() as federation:
         pays_once(hospitals, federation)
+
+
+def fit_twice(federation):
+    rows = federation.rows(["a"])
+    return [scaler().fit(rows).mean_[0] for _ in range(2)]
+
+
+def test_two_researchers_pay_for_their_own(hospitals):
+    before = hospitals.n_charged()
+    # filters of warnings are not a thread's own
+    with (
+        warnings.catch_warnings(action="ignore"),
+        hospitals.open() as one,
+        hospitals.open() as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        means = [mean for both in pool.map(fit_twice, [one, other]) for mean in both]
+    assert hospitals.n_charged() == [n + 4 for n in before]
+    assert len(set(means)) == 4
 
 
 def test_a_site_that_is_killed_before_anything_was_charged(hospitals):
