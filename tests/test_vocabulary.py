@@ -47,13 +47,27 @@ SCIKIT_LEARN = {
 TOGETHER = [
     ({"epsilon"}, {"accountant", "privacy_spent_"}, {}),
     ({"delta"}, {"epsilon"}, {}),
-    ({"backend"}, {"ledger_", "n_samples_"}, {"FederatedKBinsDiscretizer": "no rows"}),
+    (
+        {"backend"},
+        {"ledger_", "n_samples_"},
+        {
+            "FederatedKBinsDiscretizer": "no rows",
+            "FederatedSimpleImputer": "every column has its own",
+        },
+    ),
     ({"verbose"}, {"set_callbacks"}, {}),
     ({"network_"}, {"n_samples_", "predict", "score", "score_samples"}, {}),
     ({"network_"}, {"to_networkx"}, {}),
     ({"network_"}, {"sample"}, {"FederatedDynotears": "series need a past to start"}),
     ({"network_"}, {"adjacency_matrix_"}, {"DPCGMLearner": "edges have no direction"}),
-    ({"transform"}, {"inverse_transform"}, {"PrivateSearchCV": "has what it chose"}),
+    (
+        {"transform"},
+        {"inverse_transform"},
+        {
+            "PrivateSearchCV": "has what it chose",
+            "FederatedSimpleImputer": "nothing tells what was filled in",
+        },
+    ),
 ]
 
 #: defaults that differ, each for its reason
@@ -80,6 +94,7 @@ OTHER_TYPES = {
     "coef_std_": "as `coef_`",
     "covariance_": "of features, or of coefficients",
     "epsilon": "None is said where it is not the default",
+    "handle_unknown": "as in scikit-learn: a number, or no column at all",
     "intercept_": "as `coef_`",
     "intercept_std_": "as `coef_`",
     "link": "a target that is counted has others than a class",

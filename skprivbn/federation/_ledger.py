@@ -5,6 +5,8 @@ import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any
 
 from skprivbn.privacy import DistributedNoise, zcdp_epsilon
@@ -20,6 +22,8 @@ __all__ = [
 ]
 
 COORDINATOR = "coordinator"
+#: characters of a line of text
+WIDTH = 100
 
 #: what a reader of a message of each kind sees, from least to most revealing
 KINDS = {
@@ -165,10 +169,9 @@ class LedgerTable:
     def __str__(self):
         cells = [self.columns, *([str(cell) for cell in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-            for row in cells
-        ]
+        while sum(widths) + 2 * len(widths) > WIDTH + 2:
+            widths[widths.index(max(widths))] -= 1
+        lines = [line for row in cells for line in _wrapped(row, widths)]
         lines.insert(1, "  ".join("-" * width for width in widths))
         return "\n".join(lines)
 
@@ -192,6 +195,15 @@ class LedgerTable:
 
         pandas = import_optional("pandas", "LedgerTable.to_frame")
         return pandas.DataFrame(self.rows, columns=self.columns)
+
+
+def _wrapped(row, widths):
+    """Return the lines of a row whose cells have these widths."""
+    parts = [wrap(cell, width) for cell, width in zip(row, widths)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
+        for line in zip_longest(*parts, fillvalue="")
+    ]
 
 
 @dataclass

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import NotFittedError
 
 from skprivbn.inspection import _report_sections as sections
 from skprivbn.inspection._message_diagram import draw_messages
@@ -34,7 +34,8 @@ def privacy_report(
     Parameters
     ----------
     estimator : estimator instance
-        Fitted, with an attribute `ledger_`.
+        Fitted, with an attribute `ledger_`. Of a pipeline or a search, all steps that
+        learnt from parties are reported, one after the other.
 
     path : str or path-like, default=None
         File to write. None returns the page instead.
@@ -62,14 +63,44 @@ def privacy_report(
     >>> "Who took part" in page
     True
     """
-    check_is_fitted(
-        estimator,
-        "ledger_",
-        msg="%(name)s has no ledger_ to report on: fit it first; of a pipeline or a "
-        "search, pass the fitted step that learnt from the parties",
+    learners = _find_learners(estimator)
+    if not learners:
+        name = type(estimator).__name__
+        raise NotFittedError(f"{name} has no ledger_ to report on: fit it first")
+    parts = list(_report(learners[0], title))
+    for learner in learners[1:]:
+        # a place in a page has a name once
+        parts += [
+            Html(re.sub(r'(<section[^>]*) id="\w+"', r"\1", part))
+            for part in _report(learner, title)
+        ]
+    text = " ".join(re.sub("<[^>]*>", " ", part) for part in parts)
+    signature = (tag("span", words) for words in ("Name", "Date", "Signature"))
+    page = document(
+        f"Privacy report: {title or type(estimator).__name__}",
+        *parts,
+        sections.glossary(text),
+        tag("p", *signature, class_="sign"),
     )
+    if path is None:
+        return page
+    Path(path).write_text(page, encoding="utf-8")
+    return None
+
+
+def _find_learners(estimator):
+    """Return what learnt from parties: the estimator, or steps within it."""
+    if hasattr(estimator, "ledger_"):
+        return [estimator]
+    if hasattr(estimator, "best_estimator_"):
+        return _find_learners(estimator.best_estimator_)
+    steps = [step for _, step in getattr(estimator, "steps", [])]
+    return [found for step in steps for found in _find_learners(step)]
+
+
+def _report(estimator, title):
     record = Record(estimator)
-    parts = (
+    return (
         _header(record, title),
         _in_short(record),
         _messages(record),
@@ -83,18 +114,6 @@ def privacy_report(
         sections.traffic(record),
         sections.evidence(record),
     )
-    text = " ".join(re.sub("<[^>]*>", " ", part) for part in parts)
-    signature = (tag("span", words) for words in ("Name", "Date", "Signature"))
-    page = document(
-        f"Privacy report: {title or type(estimator).__name__}",
-        *parts,
-        sections.glossary(text),
-        tag("p", *signature, class_="sign"),
-    )
-    if path is None:
-        return page
-    Path(path).write_text(page, encoding="utf-8")
-    return None
 
 
 def _header(record, title):

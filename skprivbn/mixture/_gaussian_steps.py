@@ -45,10 +45,11 @@ class IllDefinedCovarianceError(ValueError):
 
     def __init__(self):
         super().__init__(
-            "Fitting the mixture model failed: the covariance of some component is "
-            "not positive definite, as happens when it describes a single row or "
-            "equal rows. Decrease n_components, increase reg_covar or rescale the "
-            "features."
+            # word for word as in scikit-learn
+            "Fitting the mixture model failed because some components have "
+            "ill-defined empirical covariance (for instance caused by singleton or "
+            "collapsed samples). Try to decrease the number of components, increase "
+            "reg_covar, or scale the input data."
         )
 
 

@@ -489,8 +489,9 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             )
         elif not self.converged_ and self.max_iter > 0:
             warn_user(
-                "The best start did not converge. Try another start, increase "
-                "max_iter or tol, or check for degenerate data.",
+                # word for word as in scikit-learn, for filters of warnings
+                "Best performing initialization did not converge. Try different init "
+                "parameters, or increase max_iter, tol, or check for degenerate data.",
                 ConvergenceWarning,
             )
         n_values = outcome.n_rows * partition.n_features

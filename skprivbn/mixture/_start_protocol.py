@@ -112,6 +112,10 @@ class StartParty(SurveyParty):
                 for rows, filled in zip(row_blocks(self.rows), row_blocks(self.filled))
             )
             centroids = np.where(seen < least, 0.0, centroids)
+        if self._alone:
+            # as GaussianMixture: also with fewer distinct rows than components
+            self.centres = centroids
+            return
         # Filled up, so that whoever carries it does not see how many there are.
         n_missing = self.terms.n_components - np.count_nonzero(big)
         mine = {

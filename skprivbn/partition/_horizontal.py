@@ -469,14 +469,45 @@ def check_horizontal(
                 f"{beside} cannot be given beside a partition: "
                 "it already says who holds which rows and values"
             )
-        return _check_given(estimator, X, reset, dtype, checks)
+        partition = _check_given(estimator, X, reset, dtype, checks)
+        if reset:
+            _warn_of_copies(estimator, partition)
+        return partition
     declared = declared_categories(X)
     X = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
     names = getattr(estimator, "feature_names_in_", None)
     partition = HorizontalPartition.from_rows(X, party, names, **aligned)
     partition._declared = dict.fromkeys(partition.names, declared)
     _refuse_empty(estimator, partition)
+    if reset:
+        _warn_of_copies(estimator, partition)
     return partition
+
+
+def _warn_of_copies(estimator, partition):
+    """Warn of two parties with the same rows, unless noise is to hide that."""
+    if getattr(estimator, "epsilon", None) is not None:
+        return
+    seen: list[tuple[str, Any]] = []
+    for name, block in partition._blocks.items():
+        rows = block["X"]
+        # a few rows, or constant ones, are soon the same
+        if isinstance(rows, RowSource) or len(rows) < 5 or np.all(rows == rows[0]):
+            continue
+        for other, same in seen:
+            if rows.shape == same.shape and _is_copy(rows, same):
+                warn_user(
+                    f"parties {other!r} and {name!r} hold the same rows, which then "
+                    "count twice: was one table given to both?"
+                )
+                return
+        seen.append((name, rows))
+
+
+def _is_copy(rows, others):
+    # the first row differs but for copies, and is compared without a pass over all
+    first = [tuple(table[0].tolist()) for table in (rows, others)]
+    return first[0] == first[1] and bool(np.all(rows == others))
 
 
 def _refuse_empty(estimator, partition):

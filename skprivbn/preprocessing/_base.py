@@ -1,5 +1,6 @@
 """What the federated transformers share."""
 
+from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -7,6 +8,11 @@ from sklearn.base import TransformerMixin
 
 from skprivbn.base import PrivateEstimator, by_holders
 from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing._incomplete_moments import (
+    IncompleteMomentsParty,
+    IncompleteMomentsTerms,
+    collect_incomplete_moments,
+)
 from skprivbn.privacy._options import (
     apply_to_rows,
     charge,
@@ -14,10 +20,18 @@ from skprivbn.privacy._options import (
     protected_by,
 )
 from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
+from skprivbn.utils._sklearn import _check_feature_names_in
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["FederatedTransformer", "fit_moments"]
+__all__ = [
+    "FederatedTransformer",
+    "open_charged",
+    "fit_incomplete_moments",
+    "fit_moments",
+    "noise_terms",
+    "refuse_empty_columns",
+]
 
 
 class FederatedTransformer(TransformerMixin, PrivateEstimator):
@@ -27,12 +41,17 @@ class FederatedTransformer(TransformerMixin, PrivateEstimator):
     follows may be private, and an error would tell that there is such a row.
     """
 
-    _fit_checks: ClassVar[dict] = {"ensure_all_finite": True}
+    #: whether entries may be missing: True, or "allow-nan"
+    _complete: ClassVar[bool | str] = True
 
     @property
     def _row_checks(self):
-        finite = not hasattr(self, "privacy_spent_")
+        finite = False if hasattr(self, "privacy_spent_") else self._complete
         return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
+
+    @property
+    def _fit_checks(self):
+        return {"ensure_all_finite": self._complete}
 
     @by_holders
     def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
@@ -51,12 +70,17 @@ class FederatedTransformer(TransformerMixin, PrivateEstimator):
         """
         X = validate_table(self, X, reset=False, **self._row_checks)
         if hasattr(self, "privacy_spent_"):
-            return apply_to_rows(self._transform, X)
+            return self._transform_all(X)
         return self._transform(X)
+
+    def _transform_all(self, X):
+        """Transform rows of which none may be refused."""
+        return apply_to_rows(self._transform, X)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = self._complete == "allow-nan"
         return tags
 
 
@@ -74,22 +98,73 @@ def fit_moments(estimator, partition, second):
     -------
     moments : Moments
     """
-    terms, noise = MomentsTerms(second), None
-    if estimator.epsilon is not None:
-        terms = MomentsTerms(
-            second,
-            check_bounds(estimator.bounds, partition.n_features),
-            estimator.epsilon,
-            estimator.delta,
-            estimator.min_honest,
-            protected_by(partition),
+    terms = MomentsTerms(second, **noise_terms(estimator, partition))
+    with open_charged(estimator, partition, MomentsParty, terms) as federation:
+        return collect_moments(federation)
+
+
+def fit_incomplete_moments(estimator, partition, second):
+    """Return the moments of each feature over the rows that have it.
+
+    Parameters
+    ----------
+    estimator : estimator
+        As in :func:`fit_moments`.
+    partition : HorizontalPartition
+        With weights of rows, or without.
+    second : {"diagonal", "none"}
+
+    Returns
+    -------
+    moments : Moments
+        `n_rows` has a number for each feature.
+    """
+    weighted = "sample_weight" in partition.aligned
+    terms = IncompleteMomentsTerms(
+        second, **noise_terms(estimator, partition), weighted=weighted
+    )
+    with open_charged(
+        estimator, partition, IncompleteMomentsParty, terms
+    ) as federation:
+        moments = collect_incomplete_moments(federation)
+    if terms.epsilon is None:
+        refuse_empty_columns(estimator, moments.n_rows)
+    return moments
+
+
+def refuse_empty_columns(estimator, n_values):
+    """Refuse features that no row has, given how many have each."""
+    empty = np.flatnonzero(np.asarray(n_values) <= 0)
+    if len(empty):
+        names = _check_feature_names_in(estimator)[empty].tolist()
+        raise ValueError(
+            f"columns {names} have no value at any party, or no weight: leave them out"
         )
-        # may raise, before budget is spent
-        noise = terms.noise(partition.n_features, partition.n_parties)
-    spent = charge(estimator, "means and variances", noise)
-    with estimator._federate(partition, MomentsParty, terms) as federation:
-        moments = collect_moments(federation)
+
+
+def noise_terms(estimator, partition, *, bounds=True):
+    """Return what terms say of noise, as keywords; nothing if there is none."""
+    if estimator.epsilon is None:
+        return {}
+    found = {
+        "epsilon": estimator.epsilon,
+        "delta": estimator.delta,
+        "min_honest": estimator.min_honest,
+        "protects": protected_by(partition),
+    }
+    if bounds:
+        found["bounds"] = check_bounds(estimator.bounds, partition.n_features)
+    return found
+
+
+@contextmanager
+def open_charged(estimator, partition, party_class, terms, what="means and variances"):
+    """Open a federation once the fit is paid for; sets `ledger_`, `privacy_spent_`."""
+    # may raise, before budget is spent
+    noise = terms.noise(partition.n_features, partition.n_parties)
+    spent = charge(estimator, what, noise)
+    with estimator._federate(partition, party_class, terms) as federation:
+        yield federation
     estimator.ledger_ = federation.ledger
     if spent is not None:
         estimator.privacy_spent_ = spent
-    return moments

@@ -4,7 +4,6 @@ from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT
@@ -25,12 +24,12 @@ from skprivbn.privacy._options import (
     protected_by,
 )
 from skprivbn.utils import warn_leak
-from skprivbn.utils._sklearn import Interval, StrOptions
+from skprivbn.utils._sklearn import Interval, StrOptions, _check_feature_names_in
 
 __all__ = ["FederatedKBinsDiscretizer"]
 
 
-class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
+class FederatedKBinsDiscretizer(FederatedTransformer):
     """Bin features into intervals that all parties share.
 
     With ``strategy="uniform"`` and public `bounds`, nothing is asked of the parties.
@@ -42,8 +41,10 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
 
     Parameters
     ----------
-    n_bins : int, default=5
-        Number of bins of each feature; fewer if quantiles coincide.
+    n_bins : int or array-like of shape (n_features,), default=5
+        Number of bins of each feature, or of all; fewer if quantiles coincide.
+    encode : {"ordinal", "onehot-dense"}, default="ordinal"
+        The number of the bin, or a column of zeros and ones for each bin.
     strategy : {"quantile", "uniform"}, default="quantile"
         Bins of equal count, or of equal width.
     backend : str or AdditiveBackend, default="masking"
@@ -96,7 +97,8 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
     _groups_rows = True
 
     _parameter_constraints = {
-        "n_bins": [Interval(Integral, 2, None, closed="left")],
+        "n_bins": [Interval(Integral, 2, None, closed="left"), "array-like"],
+        "encode": [StrOptions({"ordinal", "onehot-dense"})],
         "strategy": [StrOptions({"quantile", "uniform"})],
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
@@ -104,8 +106,9 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
 
     def __init__(
         self,
-        n_bins: int = 5,
+        n_bins: int | ArrayLike = 5,
         *,
+        encode: str = "ordinal",
         strategy: str = "quantile",
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
@@ -115,6 +118,7 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
         min_honest: int | None = None,
     ) -> None:
         self.n_bins = n_bins
+        self.encode = encode
         self.strategy = strategy
         self.backend = backend
         self.epsilon = epsilon
@@ -122,6 +126,11 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
         self.bounds = bounds
         self.accountant = accountant
         self.min_honest = min_honest
+
+    @property
+    def _needs_bounds(self):
+        # without epsilon they are used all the same
+        return self.epsilon is not None
 
     @property
     def _is_public(self):
@@ -135,24 +144,45 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
         bounds = None
         if self.bounds is not None or self.epsilon is not None:
             bounds = check_bounds(self.bounds, partition.n_features)
+        n_bins = self._check_n_bins(partition.n_features)
         if self._is_public:
             self.ledger_ = Ledger(parties=partition.names)
             self.ledger_.note("bins come from public bounds: no party was asked")
             self.privacy_spent_ = PrivacyCost(0.0, 0.0)
-            low, high = bounds
-            edges = np.linspace(low, high, self.n_bins + 1, axis=-1)
+            ends = bounds.T
         else:
-            edges = self._find_edges(partition, bounds)
+            ends = self._find_edges(partition, bounds, n_bins)
+        if self.strategy == "uniform":
+            edges = [np.linspace(*pair, n + 1) for pair, n in zip(ends, n_bins)]
+        else:
+            # of those that serve all features, the ones of this feature
+            steps = (ends.shape[1] - 1) // n_bins
+            edges = [found[::step] for found, step in zip(ends, steps)]
         self._set_edges(edges)
 
-    def _find_edges(self, partition, bounds):
+    def _check_n_bins(self, n_features):
+        """Return the number of bins of each feature."""
+        n_bins = np.asarray(self.n_bins)
+        if n_bins.ndim == 0:
+            return np.full(n_features, int(n_bins))
+        if n_bins.shape != (n_features,):
+            raise ValueError(
+                f"n_bins must be a number or one for each of the {n_features} "
+                f"features, got {self.n_bins!r}"
+            )
+        if n_bins.dtype.kind not in "iu" or np.any(n_bins < 2):
+            raise ValueError(f"n_bins must be integers from 2, got {self.n_bins!r}")
+        return n_bins
+
+    def _find_edges(self, partition, bounds, n_bins):
         uniform = self.strategy == "uniform"
-        levels = np.linspace(0, 1, 2 if uniform else self.n_bins + 1)
+        # quantiles of all features at once: at all levels that one of them needs
+        levels = np.linspace(0, 1, 2 if uniform else np.lcm.reduce(n_bins) + 1)
         if self.epsilon is None and len(levels) > MAX_LEVELS:
             raise ValueError(
-                f"n_bins={self.n_bins} is too large: parties tell at most "
+                f"n_bins={self.n_bins!r} is too large: parties tell at most "
                 f"{MAX_LEVELS - 1} bins of equal count, since more would tell their "
-                "values"
+                "values. Different numbers of bins need their least common multiple"
             )
         terms = HistogramTerms(
             len(levels),
@@ -175,8 +205,6 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
         self.ledger_ = federation.ledger
         if spent is not None:
             self.privacy_spent_ = spent
-        if uniform:
-            return np.linspace(found[:, 0], found[:, 1], self.n_bins + 1, axis=-1)
         return found
 
     def _set_edges(self, edges):
@@ -194,20 +222,47 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
         bins = np.empty_like(X)
         for feature, edges in enumerate(self.bin_edges_):
             bins[:, feature] = np.searchsorted(edges[1:-1], X[:, feature], side="right")
-        return bins
+        if self.encode == "ordinal":
+            return bins
+        columns = [bins[:, [j]] == np.arange(n) for j, n in enumerate(self.n_bins_)]
+        return np.hstack(columns).astype(X.dtype)
+
+    def get_feature_names_out(
+        self, input_features: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Return the names of the features, or one for each of their bins.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names of the features; those seen in ``fit`` if None.
+
+        Returns
+        -------
+        feature_names_out : ndarray of object
+        """
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        if self.encode == "ordinal":
+            return names
+        made = [
+            f"{v}_{float(k)}" for v, n in zip(names, self.n_bins_) for k in range(n)
+        ]
+        return np.array(made, dtype=object)
 
     def _public_model(self):
-        return {"edges": list(self.bin_edges_)}
+        return {"edges": list(self.bin_edges_), "encode": self.encode}
 
     @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted discretizer of public edges, which are checked."""
-        estimator = cls()
+        estimator = cls(encode=model["encode"])
         estimator.bin_edges_ = np.empty(n_features, dtype=object)
         for feature, edges in zip(range(n_features), model["edges"], strict=True):
             if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0):
                 raise ValueError("edges must increase")
             estimator.bin_edges_[feature] = edges
+        estimator.n_bins_ = np.array([len(e) - 1 for e in estimator.bin_edges_])
         return estimator
 
     def inverse_transform(self, X: ArrayLike) -> np.ndarray:
@@ -215,8 +270,8 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Numbers of bins.
+        X : array-like of shape (n_samples, n_features_out)
+            Numbers of bins, or zeros and ones.
 
         Returns
         -------
@@ -224,5 +279,8 @@ class FederatedKBinsDiscretizer(OneToOneFeatureMixin, FederatedTransformer):
         """
         check_is_fitted(self)
         bins = np.asarray(X, dtype=np.int64)
+        if self.encode != "ordinal":
+            parts = np.split(bins, np.cumsum(self.n_bins_)[:-1], axis=1)
+            bins = np.column_stack([part.argmax(axis=1) for part in parts])
         centres = [(edges[1:] + edges[:-1]) / 2 for edges in self.bin_edges_]
         return np.column_stack([c[bins[:, i]] for i, c in enumerate(centres)])

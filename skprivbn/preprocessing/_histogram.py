@@ -8,7 +8,7 @@ feature instead.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -138,14 +138,12 @@ class QuantileSearch:
 
     def narrow(self, counts):
         """Keep the cell in which each quantile lies, given the counts of all rows."""
-        *below, n = counts
-        below = np.reshape(below, self.edges.shape)
-        # no quantile so far out that few rows are beyond it
-        few = max(min(self.min_rows, (n + 1) // 2), 1)
-        rank = np.clip(np.ceil(self.levels * n), few, n + 1 - few)[:, None]
+        below, n = self._split(counts)
+        below, few = np.reshape(below, self.edges.shape), self._few(n)
+        rank = self._ranks(n, few)[..., None]
         cell = np.argmax(below[..., 1:] >= rank, axis=-1)[..., None]
         edges, below = np.broadcast_arrays(self.edges, below)
-        shape = (self.n_features, len(rank), edges.shape[-1])
+        shape = (self.n_features, len(self.levels), edges.shape[-1])
         edges, below = np.broadcast_to(edges, shape), np.broadcast_to(below, shape)
         self.n_left -= 1
         if self.n_left == 0:
@@ -154,15 +152,7 @@ class QuantileSearch:
                 np.take_along_axis(values, at[..., None], axis=-1)[..., 0]
                 for values in (edges, below)
             )
-            # rows beyond the first and the last are in the outer bins
-            reached = np.column_stack(
-                [
-                    np.zeros(self.n_features),
-                    reached[:, 1:-1],
-                    np.full_like(ends[:, 0], n),
-                ]
-            )
-            self.found = [_apart(*one, few) for one in zip(ends.copy(), reached)]
+            self._finish(ends, reached, n, few)
             return
         low, high = (
             np.take_along_axis(edges, cell + step, axis=-1)[..., 0] for step in (0, 1)
@@ -170,6 +160,31 @@ class QuantileSearch:
         if self.n_left == 2:
             low, high = low.min(axis=1, keepdims=True), high.max(axis=1, keepdims=True)
         self.edges = _cells(low, high)
+
+    def _split(self, counts):
+        """Return counts up to thresholds, and of all rows."""
+        *below, n = counts
+        return below, n
+
+    def _few(self, n):
+        """Return how many rows must be beyond a quantile, and between two."""
+        return max(min(self.min_rows, (n + 1) // 2), 1)
+
+    def _ranks(self, n, few):
+        return np.clip(np.ceil(self.levels * n), few, n + 1 - few)
+
+    def _finish(self, ends, reached, n, few):
+        if n < self.min_rows:
+            raise PartyRefusal("too-few-rows")
+        # rows beyond the first and the last are in the outer bins
+        reached = np.column_stack(
+            [
+                np.zeros(self.n_features),
+                reached[:, 1:-1],
+                np.full_like(ends[:, 0], n),
+            ]
+        )
+        self.found = [_apart(*one, few) for one in zip(ends.copy(), reached)]
 
 
 def _cells(low, high):
@@ -193,7 +208,8 @@ def _apart(ends, reached, few):
 class CountingParty(Party):
     """A holder of rows that counts its values below thresholds."""
 
-    terms = HistogramTerms
+    terms: Any = HistogramTerms
+    search_class = QuantileSearch
 
     def prepare(self):
         """Clip to the public bounds and sort each feature, once."""
@@ -216,7 +232,7 @@ class CountingParty(Party):
         if self.terms.epsilon is not None:
             yield "noisy_histogram"
             return
-        self.search = QuantileSearch(self.terms, self.ordered.shape[1])
+        self.search = self.search_class(self.terms, self.ordered.shape[1])
         yield "counts"
         while self.search.n_left > 1:
             yield "narrow"
@@ -246,10 +262,7 @@ class CountingParty(Party):
     )
     def release(self, total):
         """Tell what was found, where enough rows are between."""
-        counts = self.reveal(total)
-        if counts[-1] < self.terms.min_rows:
-            raise PartyRefusal("too-few-rows")
-        self.search.narrow(counts)
+        self.search.narrow(self.reveal(total))
         return {"quantiles": np.array(self.search.found)}
 
     @operation(

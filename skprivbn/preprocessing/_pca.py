@@ -4,10 +4,11 @@ from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import pinvh
 from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
 )
-from sklearn.utils.extmath import svd_flip
+from sklearn.utils.extmath import fast_logdet, svd_flip
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT
@@ -16,8 +17,9 @@ from skprivbn.federation import check_received
 from skprivbn.preprocessing._base import FederatedTransformer, fit_moments
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
-from skprivbn.protocols import MomentsParty
+from skprivbn.protocols import ModelParty, MomentsParty
 from skprivbn.utils._sklearn import Interval, RealNotInt
+from skprivbn.utils._validation import validate_table
 
 __all__ = ["FederatedPCA"]
 
@@ -68,6 +70,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         Mean over all parties.
     covariance_ : ndarray of shape (n_features, n_features)
         Covariance over all parties: this, not only the components, becomes known.
+    noise_variance_ : float
+        Mean variance along the components that are not kept.
     n_components_ : int
         Number of components kept.
     n_samples_ : float
@@ -96,7 +100,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
     array([0.925, 0.053])
     """
 
-    protocols = (MomentsParty,)
+    protocols = (MomentsParty, ModelParty)
     _fit_checks = {"ensure_all_finite": True, "ensure_min_samples": 2}
     _parameter_constraints = {
         "n_components": [
@@ -151,6 +155,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         self.explained_variance_ = variances[:k]
         self.explained_variance_ratio_ = ratios[:k]
         self.singular_values_ = np.sqrt(variances[:k] * max(n - 1, 1))
+        self.noise_variance_ = float(variances[k:].mean()) if k < n_features else 0.0
 
     def _choose(self, ratios):
         if self.n_components is None:
@@ -174,6 +179,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
             "mean": self.mean_,
             "components": self.components_,
             "variances": self.explained_variance_,
+            "noise_variance": self.noise_variance_,
         }
 
     @classmethod
@@ -187,6 +193,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         variances = check_received(model["variances"], (n_components,))
         estimator.explained_variance_ = np.maximum(variances, 0)
         estimator.n_components_ = n_components
+        noise = check_received(np.asarray(model["noise_variance"], np.float64), ())
+        estimator.noise_variance_ = max(float(noise), 0.0)
         return estimator
 
     def inverse_transform(self, X: ArrayLike) -> np.ndarray:
@@ -204,6 +212,49 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         check_is_fitted(self)
         scale = self._deviations() if self.whiten else 1.0
         return (np.asarray(X) * scale) @ self.components_ + self.mean_
+
+    def get_covariance(self) -> np.ndarray:
+        """Return the covariance of the model: components, and noise in all directions.
+
+        Returns
+        -------
+        covariance : ndarray of shape (n_features, n_features)
+        """
+        check_is_fitted(self)
+        above = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
+        covariance = (self.components_.T * above) @ self.components_
+        return covariance + self.noise_variance_ * np.eye(self.components_.shape[1])
+
+    def get_precision(self) -> np.ndarray:
+        """Return the inverse of :meth:`get_covariance`.
+
+        Returns
+        -------
+        precision : ndarray of shape (n_features, n_features)
+        """
+        return pinvh(self.get_covariance(), check_finite=False)
+
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
+        """Return the log-likelihood of each row under probabilistic PCA.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows that are here.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n_samples,)
+        """
+        return self._row_scores(X)
+
+    def _row_scores(self, X):
+        check_is_fitted(self)
+        X = validate_table(self, X, reset=False, dtype=np.float64)
+        deviations, precision = X - self.mean_, self.get_precision()
+        distances = np.einsum("ij,jk,ik->i", deviations, precision, deviations)
+        constant = X.shape[1] * np.log(2 * np.pi) - fast_logdet(precision)
+        return -0.5 * (distances + constant)
 
     def _deviations(self):
         deviations = np.sqrt(self.explained_variance_)

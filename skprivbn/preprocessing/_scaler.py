@@ -1,6 +1,6 @@
 """Standardise features of rows held by several parties."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,10 +10,17 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
-from skprivbn.preprocessing._base import FederatedTransformer, fit_moments
+from skprivbn.preprocessing._base import (
+    FederatedTransformer,
+    fit_incomplete_moments,
+    fit_moments,
+)
+from skprivbn.preprocessing._incomplete_moments import IncompleteMomentsParty
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.protocols import MomentsParty
+from skprivbn.utils._sklearn import _fit_context
+from skprivbn.utils._typing import TableLike, WeightsLike
 
 __all__ = ["FederatedStandardScaler"]
 
@@ -23,7 +30,8 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
 
     A plain ``StandardScaler`` in front of a private estimator would see the pooled
     rows. Here each party tells its sums under the backend, and only the means and
-    variances over all parties become known.
+    variances over all parties become known. Missing entries are left out, and stay
+    missing.
 
     Read more in the :ref:`User Guide <preprocessing>`.
 
@@ -58,8 +66,9 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         Variance over all parties.
     scale_ : ndarray of shape (n_features,) or None
         What features are divided by; 1 for constant features.
-    n_samples_ : float
-        Rows of all parties; an estimate if noise was added.
+    n_samples_ : float or ndarray of shape (n_features,)
+        Rows of all parties, or their weight; of each feature, if some are missing. An
+        estimate if noise was added.
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
@@ -90,7 +99,10 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
     mean_: Any
     scale_: Any
 
-    protocols = (MomentsParty,)
+    # what is heard of a pipeline is not meant for its scaler, unless somebody says so
+    __metadata_request__fit = {"sample_weight": False}
+    protocols = (IncompleteMomentsParty, MomentsParty)
+    _complete = "allow-nan"
     _parameter_constraints = {
         "with_mean": ["boolean"],
         "with_std": ["boolean"],
@@ -119,9 +131,65 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         self.accountant = accountant
         self.min_honest = min_honest
 
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        party: ArrayLike | None = None,
+        individual: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+    ) -> Self:
+        """Learn means and variances from the rows of all parties.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
+                RemoteRows
+            The rows of all parties; NaN is missing.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        party : array-like of shape (n_samples,), default=None
+            Who holds each row. None means that one party holds all.
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, whom `epsilon` is to protect.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of rows, without `epsilon` only; the name of a column if X is
+            remote.
+
+        Returns
+        -------
+        self : object
+            Fitted scaler.
+        """
+        if sample_weight is not None:
+            self._check_weights(sample_weight)
+        persons = None if self.epsilon is None else individual
+        beside = {"individual": persons, "sample_weight": sample_weight}
+        return self._learn_watched(X, y, self._check_rows(X, party, **beside))
+
+    def _check_weights(self, sample_weight):
+        if self.epsilon is not None:
+            raise ValueError(
+                "sample_weight cannot go with epsilon: no noise hides a row whose "
+                "weight nobody bounds"
+            )
+        if isinstance(sample_weight, str):  # a column at the sites, which check it
+            return
+        if not np.all(np.asarray(sample_weight, dtype=float) >= 0):
+            raise ValueError("sample_weight must hold numbers of at least 0")
+
     def _learn(self, partition):
-        moments = fit_moments(self, partition, "diagonal" if self.with_std else "none")
-        self.n_samples_ = moments.n_rows
+        second = "diagonal" if self.with_std else "none"
+        if self.epsilon is None:
+            moments = fit_incomplete_moments(self, partition, second)
+            n_values = moments.n_rows
+            alike = np.all(n_values == n_values[0])
+            self.n_samples_ = float(n_values[0]) if alike else n_values
+        else:
+            moments = fit_moments(self, partition, second)
+            self.n_samples_ = moments.n_rows
         self.mean_ = moments.mean
         self.var_, self.scale_ = moments.covariance, None
         if self.with_std:

@@ -11,6 +11,7 @@ from skprivbn.utils._sklearn import Interval
 
 __all__ = [
     "PRIVACY_CONSTRAINTS",
+    "apply_step",
     "apply_to_rows",
     "charge",
     "charge_exact",
@@ -118,6 +119,25 @@ def apply_to_rows(function, X):
         return np.where(finite, np.nan_to_num(made), made.dtype.type(np.nan))
 
 
+def apply_step(step, X):
+    """Apply a fitted transformer to rows that noise is to hide: nothing may raise.
+
+    Parameters
+    ----------
+    step : estimator
+        With ``_transform_all`` if it knows what to do with any row; of others, rows
+        with an entry that is no number become NaN.
+    X : ndarray of float of shape (n_samples, n_features)
+
+    Returns
+    -------
+    X_new : ndarray of shape (n_samples, n_features_out)
+    """
+    if hasattr(step, "_transform_all"):
+        return step._transform_all(X)
+    return apply_to_rows(step.transform, X)
+
+
 def charge(estimator, what, noise=None, *, rho=None):
     """Charge a fit to the estimator's accountant, before any data are touched.
 
@@ -145,9 +165,10 @@ def charge(estimator, what, noise=None, *, rho=None):
         charge_exact(estimator, what)
         # of an earlier fit; that of a noisy one is replaced when it succeeds
         vars(estimator).pop("privacy_spent_", None)
+        _warn_of_idle_bounds(estimator)
         return None
     # before the charge: what cannot work must not cost budget
-    if hasattr(estimator, "bounds"):
+    if getattr(estimator, "_needs_bounds", hasattr(estimator, "bounds")):
         check_bounds(estimator.bounds, estimator.n_features_in_)
     _refuse_open_shares(estimator, noise)
     if noise is not None and rho is None:
@@ -164,6 +185,16 @@ def charge_exact(estimator, what):
     """Charge what no noise protects: refused if the accountant has a limit."""
     if estimator.accountant is not None:
         estimator.accountant.spend(epsilon=np.inf, what=f"exact {what}")
+
+
+def _warn_of_idle_bounds(estimator):
+    if getattr(estimator, "bounds", None) is None:
+        return
+    if getattr(estimator, "_needs_bounds", True):
+        warn_user(
+            "bounds has no effect without epsilon: rows are neither clipped nor "
+            "hidden by noise. Give epsilon=, or leave bounds out"
+        )
 
 
 def _refuse_open_shares(estimator, noise):

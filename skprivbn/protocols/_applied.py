@@ -16,7 +16,7 @@ from skprivbn.partition import (
     check_horizontal,
     check_vertical,
 )
-from skprivbn.privacy._options import apply_to_rows
+from skprivbn.privacy._options import apply_step
 from skprivbn.protocols._columns import ScoreTerms, sum_shared_scores
 from skprivbn.protocols._models import ModelParty, ModelTerms, sum_scores
 from skprivbn.utils import warn_leak
@@ -186,9 +186,10 @@ def transform_at_holders(transformer, X):
     if isinstance(rows, RemoteRows):
         return rows.transformed(model, names)
     # as at a site: names have been checked and holders' arrays have none
-    transform = rebuild_model(model, rows.n_features).transform
+    step = rebuild_model(model, rows.n_features)
+    transform = step.transform
     if hasattr(transformer, "privacy_spent_"):
-        transform = partial(apply_to_rows, transform)
+        transform = partial(apply_step, step)
     has_names = hasattr(transformer, "feature_names_in_")
     return rows.map_rows(
         lambda X: np.asarray(transform(X)), names if has_names else None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from inspect import isclass
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -182,6 +182,24 @@ class VotingStructureLearner(NetworkMixin, FederatedEstimator):
         self.min_votes = min_votes
         self.acyclic = acyclic
         self.backend = backend
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also those of the learner (``estimator__max_iter``).
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters of this estimator.
+
+        Returns
+        -------
+        self : estimator instance
+        """
+        nested = any(key.startswith("estimator__") for key in params)
+        if nested and params.get("estimator", self.estimator) is None:
+            # what None stands for has parameters, too
+            params["estimator"] = Notears()
+        return super().set_params(**params)
 
     def _learn(self, partition):
         learner = Notears() if self.estimator is None else self.estimator

@@ -66,7 +66,8 @@ def refuse_missing(
     if ensure_all_finite != "allow-nan" and missing.any():
         raise ValueError(
             f"X contains NaN in {_columns(missing, names)}{where}: whoever holds these "
-            "rows has to drop or complete them"
+            "rows has to drop or complete them; all parties together can with "
+            "skprivbn.preprocessing.FederatedSimpleImputer"
         )
     if infinite.any():
         raise ValueError(

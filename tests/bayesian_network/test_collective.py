@@ -221,7 +221,9 @@ def test_only_records_of_all_sites_count():
     assert fitted.network_.cpts["lung"] == pytest.approx(
         pooled(X[40:250], ASIA.parents).cpts["lung"]
     )
-    assert "which of its own records the others have too" in str(fitted.ledger_)
+    assert "which of its own records the others have too" in str(
+        [*fitted.ledger_.who_learns_what(), *fitted.ledger_.notes]
+    )
 
 
 def test_rows_below_the_papers_threshold():
@@ -244,7 +246,9 @@ def test_the_ledger_says_that_rows_are_sent():
     assert {e.operation for e in fitted.ledger_.entries if e.kind == "raw rows"} == {
         "send_rows"
     }
-    assert "100 rows of all sites, side by side" in str(fitted.ledger_)
+    assert "100 rows of all sites, side by side" in str(
+        [*fitted.ledger_.who_learns_what(), *fitted.ledger_.notes]
+    )
 
 
 def test_inference_agrees_with_pgmpy():

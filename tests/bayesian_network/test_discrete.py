@@ -1,5 +1,6 @@
 import itertools
 import pickle
+from unittest.mock import Mock
 
 import networkx as nx
 import numpy as np
@@ -417,3 +418,41 @@ def test_html_is_escaped():
     assert "&lt;b&gt;" in network._repr_html_()
     assert "<b>" not in network._repr_html_()
     assert repr(network) == "BayesianNetwork(n_nodes=1, n_edges=0, n_parameters=1)"
+
+
+def test_nodes_asked_one_after_the_other_share_the_work(monkeypatch):
+    network, evidence = random_network(), {"e": 1}
+    asked = [node for node in network.nodes if node not in evidence]
+    alone = {node: random_network().query(node, evidence) for node in asked}
+    eliminate = Mock(wraps=inference.joint_marginal)
+    monkeypatch.setattr(inference, "joint_marginal", eliminate)
+    for node in asked:
+        assert_allclose(network.query(node, evidence), alone[node], atol=1e-12)
+    assert eliminate.call_count == 1
+    network.query("d", {"e": 0})
+    assert eliminate.call_count == 2
+
+
+def test_what_is_shared_between_queries_is_not_handed_out():
+    network = random_network()
+    first = [network.query("d") for _ in range(3)][-1]
+    first[:] = 0
+    assert network.query("d").sum() == pytest.approx(1)
+    assert pickle.loads(pickle.dumps(network)) == network
+
+
+def test_impossible_evidence_is_refused_however_often_it_is_asked_for():
+    asia = load_asia()
+    impossible = {"tub": "yes", "lung": "yes", "either": "no"}
+    for node in ("xray", "dysp", "xray"):
+        with pytest.raises(ValueError, match="probability zero"):
+            asia.query(node, impossible)
+
+
+def test_all_nodes_together_may_be_too_much_where_one_is_not(monkeypatch):
+    network = random_network()
+    expected = network.query("d")
+    # what one node needs fits, what all need does not
+    monkeypatch.setattr(inference, "posteriors", Mock(side_effect=ValueError))
+    for _ in range(3):
+        assert_allclose(network.query("d"), expected)

@@ -98,7 +98,7 @@ def test_it_can_be_read(summary):
 
 
 def test_who_learns_what(summary):
-    told = str(summary.ledger.who_learns_what())
+    told = str(list(summary.ledger.who_learns_what()))
     assert "where they are about enough of them" in told
     assert "raw rows" not in told
     assert summary.ledger.n_rounds < 20

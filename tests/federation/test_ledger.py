@@ -3,7 +3,8 @@ import pickle
 import pandas as pd
 import pytest
 
-from skprivbn.federation import InProcessFederation, Ledger
+from skprivbn.federation import KINDS, InProcessFederation, Ledger
+from skprivbn.federation._ledger import LedgerTable
 from tests.federation.protocol import MeanParty, MeanTerms
 
 
@@ -46,7 +47,7 @@ def test_the_kind_follows_the_backend(blocks, backend, kind):
 
 def test_who_learns_what_is_in_plain_words(ledger):
     table = ledger.who_learns_what()
-    text = str(table)
+    text = str(list(table))
     assert "sum over parties of: sums of its rows" in text
     assert "all parties (they hold the key)" in text
     assert "ciphertexts it cannot decrypt" in text
@@ -93,7 +94,7 @@ def test_knowledge_is_listed_once():
     ledger = Ledger(parties=("a",))
     for _ in range(2):
         ledger.learns("coordinator", "noisy counts", "noisy release", epsilon=0.5)
-    assert str(ledger.who_learns_what()).count("epsilon = 0.5") == 1
+    assert str(list(ledger.who_learns_what())).count("epsilon = 0.5") == 1
 
 
 def test_unknown_kinds_are_refused():
@@ -101,3 +102,13 @@ def test_unknown_kinds_are_refused():
         Ledger().record("op", "a", "b", b"", "secret", "")
     with pytest.raises(ValueError, match="unknown kind"):
         Ledger().learns("a", "b", "secret")
+
+
+def test_a_table_fits_a_hundred_characters_and_loses_no_word():
+    told = "sums and absolute sums of " + ", ".join(f"feature {i}" for i in range(30))
+    table = LedgerTable(
+        ["who", "learns", "as"], [("each party", told, KINDS["masked"])]
+    )
+    lines = str(table).splitlines()
+    assert max(map(len, lines)) <= 100 and len(lines) > 4
+    assert set(told.split()) <= set(str(table).split())

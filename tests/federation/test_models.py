@@ -113,7 +113,7 @@ def test_scores_of_sites_are_those_of_the_joined_rows(federation, model):
         range(before + len(later))
     )
     assert {e.kind for e in later if e.operation == "score"} == {"public", "masked"}
-    assert "sum of the scores" in str(model.ledger_.who_learns_what())
+    assert "sum of the scores" in str(list(model.ledger_.who_learns_what()))
     assert any("made up to fit one row" in note for note in model.ledger_.notes)
 
 

@@ -470,6 +470,19 @@ def add_the_rest():
         name = "FederatedKBinsDiscretizer"
         add(family, name, strategy, BLOBS, both, n_bins=3, strategy=strategy)
     add(family, "FederatedKBinsDiscretizer", "laplace", BLOBS, both, **private)
+    name = "FederatedKBinsDiscretizer"
+    bins = {"n_bins": [2, 4], "encode": "onehot-dense"}
+    add(family, name, "one column a bin", BLOBS, both, **bins)
+    name = "FederatedSimpleImputer"
+    filled = ("transform", "transform of a partition")
+    for strategy in ("mean", "median", "most_frequent"):
+        data = TABLE if strategy == "most_frequent" else BLOBS
+        add(family, name, strategy, data, filled, strategy=strategy)
+    add(family, name, "laplace", BLOBS, filled, **private)
+    for name in ("FederatedOrdinalEncoder", "FederatedOneHotEncoder"):
+        add(family, name, "auto", TABLE, both)
+        declared = [[0, 1], [0, 1], [0, 1, 2], [0, 1, 2]]
+        add(family, name, "declared", TABLE, both, categories=declared)
     search = {
         "estimator": LogisticRegression(),
         "param_grid": {"C": [0.1, 1.0]},

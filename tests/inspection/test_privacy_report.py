@@ -3,8 +3,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import skprivbn.inspection._report_words as words
 from skprivbn.crypto import CKKSBackend
@@ -14,7 +18,7 @@ from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.inspection import privacy_report
 from skprivbn.inspection._report_html import STYLE, bars, columns, size, tag
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._composition import PrivacyCost
 from skprivbn.structure import PrivateK2StructureLearner
@@ -387,5 +391,25 @@ def test_text_has_contrast_in_every_scheme():
 
 
 def test_needs_a_ledger():
-    with pytest.raises(NotFittedError, match="Learner has no ledger_.*fitted step"):
+    with pytest.raises(NotFittedError, match="Learner has no ledger_.*fit it first"):
         privacy_report(Learner())
+
+
+def test_all_steps_of_a_pipeline_or_a_search_that_learnt_from_parties():
+    rows, party = np.arange(60.0).reshape(30, 2) ** 1.5, ["a", "b", "c"] * 10
+    pipeline = make_pipeline(
+        FederatedStandardScaler(), FunctionTransformer(), FederatedPCA()
+    )
+    with pytest.raises(NotFittedError, match="Pipeline has no ledger_"):
+        privacy_report(pipeline)
+    with config_context(enable_metadata_routing=True):
+        pipeline.fit(rows, party=party)
+        search = GridSearchCV(pipeline, {"federatedpca__n_components": [1, 2]}, cv=2)
+        search.fit(rows, party=party)
+    learnt = [pipeline[0], pipeline[2]]
+    for fitted_one in (pipeline, search):
+        text = privacy_report(fitted_one)
+        named = [text.index(f"the model {type(s).__name__} was") for s in learnt]
+        assert named == sorted(named)
+        ids = re.findall(r'<section[^>]* id="(\w+)"', text)
+        assert len(ids) == len(set(ids)) > 3

@@ -307,6 +307,8 @@ def test_the_ledger_tells_epsilon_with_colluders(many_rows):
     epsilons = [float(number) for number in note.rpartition(": ")[2].split(", ")]
     # three of the five are enough for what was promised
     assert epsilons == sorted(epsilons) and epsilons[2] == 4 and epsilons[5] == np.inf
-    assert "(epsilon = 4)" in str(mixture.ledger_)
+    assert "(epsilon = 4)" in str(
+        [*mixture.ledger_.who_learns_what(), *mixture.ledger_.notes]
+    )
     seen_as = [row[3] for row in mixture.ledger_.who_learns_what()]
     assert not any("in the clear" in words for words in seen_as)

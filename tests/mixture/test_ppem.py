@@ -1,6 +1,7 @@
 """PPEMGaussianMixture takes the place of GaussianMixture."""
 
 import inspect
+import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from skprivbn.crypto import CKKSBackend
-from skprivbn.exceptions import PartitionError
+from skprivbn.exceptions import PartitionError, PrivacyLeakWarning
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
@@ -396,3 +397,20 @@ def test_searching_over_the_encryption(three_blobs):
     scores = search.cv_results_["mean_test_score"]
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-9)
     assert cross_val_score(masked(), X, cv=3, error_score="raise").shape == (3,)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_one_party_with_fewer_distinct_rows_than_components(covariance_type):
+    rows = np.repeat([[0.0, 0.0], [1.0, 1.0]], 5, axis=0)
+    options = {"covariance_type": covariance_type, "random_state": 0}
+    with pytest.warns(PrivacyLeakWarning, match="one party"):
+        ours = PPEMGaussianMixture(4, **options).fit(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        theirs = GaussianMixture(4, **options).fit(rows)
+    assert ours.score(rows) == pytest.approx(theirs.score(rows))
+    with (
+        pytest.warns(PrivacyLeakWarning, match="one party"),
+        pytest.raises(ValueError, match="ill-defined empirical covariance"),
+    ):
+        PPEMGaussianMixture(4, reg_covar=0.0, **options).fit(rows)

@@ -127,3 +127,23 @@ def test_lists_name_no_party():
 def test_party_given_as_y_is_told_of():
     with pytest.warns(PrivacyLeakWarning, match="by name, as in fit"):
         FederatedStandardScaler().fit(X, PARTY)
+
+
+def test_one_table_given_to_two_parties_is_pointed_out():
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    other = rows + 1
+    party = np.repeat(["a", "b", "c"], 20)
+    table = np.concatenate([rows, other, rows])
+    with pytest.warns(UserWarning, match="parties 'a' and 'c' hold the same rows"):
+        FederatedStandardScaler().fit(table, party=party)
+    with pytest.warns(UserWarning, match="parties 'a' and 'c' hold the same rows"):
+        FederatedStandardScaler().fit(
+            HorizontalPartition({"a": rows, "b": other, "c": rows})
+        )
+
+
+def test_under_noise_nobody_is_told_that_rows_are_the_same(recwarn):
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    scaler = FederatedStandardScaler(epsilon=5.0, bounds=(-5, 5))
+    scaler.fit(np.concatenate([rows] * 3), party=np.repeat(["a", "b", "c"], 200))
+    assert not [w for w in recwarn if "same rows" in str(w.message)]

@@ -5,7 +5,7 @@ from sklearn import config_context
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, StandardScaler
 
 from skprivbn.exceptions import (
     BudgetExceededError,
@@ -229,3 +229,60 @@ def test_what_the_roster_cannot_hide_is_said(party, message):
 def test_plaintext_is_said():
     with pytest.warns(PrivacyLeakWarning, match="plaintext backend hides nothing"):
         FederatedStandardScaler(backend="plaintext").fit(X, party=PARTY)
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 4, 0.99])
+def test_pca_is_a_probabilistic_model_as_scikit_learns(n_components):
+    ours = FederatedPCA(n_components).fit(X, party=PARTY)
+    theirs = PCA(n_components, svd_solver="full").fit(X)
+    assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_, abs=1e-10)
+    np.testing.assert_allclose(ours.get_covariance(), theirs.get_covariance())
+    np.testing.assert_allclose(ours.get_precision(), theirs.get_precision(), rtol=1e-6)
+    np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(X))
+    assert ours.score(X) == pytest.approx(theirs.score(X))
+    assert ours.score(HorizontalPartition.from_rows(X, PARTY)) == pytest.approx(
+        theirs.score(X)
+    )
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+@pytest.mark.parametrize("encode", ["ordinal", "onehot-dense"])
+def test_bins_of_each_feature_as_scikit_learn_has_them(strategy, encode):
+    # a third of 150 is a whole number, and in floats a little more
+    rows = X[:-1]
+    options = {"n_bins": [2, 3, 6, 4], "strategy": strategy, "encode": encode}
+    with pytest.warns(PrivacyLeakWarning):
+        ours = FederatedKBinsDiscretizer(**options).fit(rows, party=PARTY[:-1])
+    method = {"quantile_method": "inverted_cdf"}
+    theirs = KBinsDiscretizer(**options, **method).fit(rows)
+    for mine, other in zip(ours.bin_edges_, theirs.bin_edges_):
+        np.testing.assert_allclose(mine, other, atol=1e-3)
+    assert ours.n_bins_.tolist() == theirs.n_bins_.tolist()
+    names = theirs.get_feature_names_out()
+    assert list(ours.get_feature_names_out()) == list(names)
+    # edges are values of rows, and a hair beside them here
+    apart = np.stack(
+        [
+            np.abs(x[:, None] - e).min(axis=1) > 0.01
+            for x, e in zip(rows.T, ours.bin_edges_)
+        ]
+    ).all(axis=0)
+    mine, other = ours.transform(rows[apart]), theirs.transform(rows[apart])
+    np.testing.assert_array_equal(mine, other)
+    made = ours.inverse_transform(ours.transform(rows))
+    np.testing.assert_allclose(
+        made, theirs.inverse_transform(ours.transform(rows)), 0.01
+    )
+
+
+@pytest.mark.parametrize(
+    "n_bins, message",
+    [
+        ([2, 3], "one for each of the 4"),
+        ([1, 2, 2, 2], "from 2"),
+        ([2.5] * 4, "from 2"),
+    ],
+)
+def test_wrong_numbers_of_bins(n_bins, message):
+    with pytest.raises(ValueError, match=message):
+        FederatedKBinsDiscretizer(n_bins, bounds=(0, 8)).fit(X, party=PARTY)

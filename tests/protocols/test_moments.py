@@ -57,7 +57,7 @@ def test_noisy_moments_are_near_the_clipped_ones(delta):
     expected = np.cov(clipped.T, bias=True)
     np.testing.assert_allclose(moments.covariance, expected, atol=0.15)
     assert np.linalg.eigvalsh(moments.covariance).min() >= -1e-12
-    assert "epsilon = 1" in str(ledger.who_learns_what())
+    assert "epsilon = 1" in str(list(ledger.who_learns_what()))
     assert any("colluding" in note for note in ledger.notes)
 
 

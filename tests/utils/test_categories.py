@@ -88,9 +88,9 @@ def test_categories_of_some_columns():
     model = PrivateK2StructureLearner(parties=PARTIES).fit(some)
     assert model.network_.states["asia"] == LABELS
     assert model.network_.states[NODES[2]] == ("no",)
-    assert "states of columns" in str(model.ledger_.who_learns_what())
+    assert "states of columns" in str(list(model.ledger_.who_learns_what()))
     model.fit(ROWS)
-    assert "states of columns" not in str(model.ledger_.who_learns_what())
+    assert "states of columns" not in str(list(model.ledger_.who_learns_what()))
 
 
 def test_states_that_are_given_go_first():

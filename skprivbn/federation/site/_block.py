@@ -9,7 +9,7 @@ from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
 from skprivbn.federation.site._small_cells import check_cells
-from skprivbn.privacy._options import apply_to_rows
+from skprivbn.privacy._options import apply_step
 
 __all__ = ["effective_rows", "prepare_rows", "read_block", "rebuild_steps"]
 
@@ -38,7 +38,7 @@ def _transform(X, step, is_noisy):
         try:
             rows = np.asarray(rows, dtype=np.float64)
             if is_noisy:
-                return apply_to_rows(step.transform, rows)
+                return apply_step(step, rows)
             return step.transform(rows)
         except (TypeError, ValueError):
             raise PartyRefusal("invalid-data") from None
@@ -74,7 +74,15 @@ def prepare_rows(question, steps, block):
     for role in _SUMMED_ROLES & set(block) if summed else ():
         codes = np.unique(block[role], return_inverse=True)[1]
         check_cells(codes.reshape(-1, 1).astype(float), [0], [False], few)
+    if steps and question.agreement.data["finite"]:
+        X = map_rows(X, _refuse_gaps)
     return X
+
+
+def _refuse_gaps(rows):
+    if not np.all(np.isfinite(rows)):
+        raise PartyRefusal("invalid-data")
+    return rows
 
 
 def effective_rows(block):
@@ -139,9 +147,9 @@ def read_block(dataset, columns, data):
 
     def check(rows):
         rows = rows.astype(np.float64) if data["float"] else rows
-        if data["finite"] and not np.all(np.isfinite(rows)):
-            raise PartyRefusal("invalid-data")
-        return rows
+        # one of the steps may fill gaps
+        must_be_finite = data["finite"] and not data["steps"]
+        return _refuse_gaps(rows) if must_be_finite else rows
 
     if isinstance(X, RowSource):
         X = RowSource(partial(_read_on, X), len(X), X.columns)

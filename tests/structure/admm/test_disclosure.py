@@ -165,5 +165,5 @@ def test_the_estimator_warns_of_the_trajectory(small):
     X, party = small
     with pytest.warns(PrivacyLeakWarning, match="sums of .* rounds"):
         model = FederatedNotearsADMM().fit(X, party=party)
-    learnt = str(model.ledger_.who_learns_what())
+    learnt = str(list(model.ledger_.who_learns_what()))
     assert f"the sums of all {model.n_iter_} rounds" in learnt

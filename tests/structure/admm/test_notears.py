@@ -468,3 +468,10 @@ def test_one_party_warns():
     X, _ = make_linear_sem(30, 3, random_state=0)
     with pytest.warns(PrivacyLeakWarning, match="one party"):
         FederatedNotearsADMM().fit(X)
+
+
+def test_parameters_of_the_learner_that_votes_by_default():
+    voting = VotingStructureLearner().set_params(estimator__max_iter=7)
+    assert (
+        voting.estimator.max_iter == 7 and type(voting.estimator).__name__ == "Notears"
+    )

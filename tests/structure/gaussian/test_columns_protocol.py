@@ -106,7 +106,9 @@ def test_records_are_aligned_by_keys():
     assert model.n_samples_ == 90
     np.testing.assert_array_equal(model.adjacency_matrix_, joined.adjacency_matrix_)
     np.testing.assert_allclose(model.weights_, joined.weights_, atol=1e-3)
-    assert "which records all of them have" in str(model.ledger_.who_learns_what())
+    assert "which records all of them have" in str(
+        list(model.ledger_.who_learns_what())
+    )
 
 
 def test_bad_input():

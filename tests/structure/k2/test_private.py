@@ -152,7 +152,9 @@ def test_labels(parties):
     holes[:, 3] = None
     assert set(learner.predict(holes)[:, 3]) <= {"no", "yes"}
     assert set(learner.sample(20, random_state=0).ravel()) == {"no", "yes"}
-    assert "states of columns" in str(learner.ledger_)
+    assert "states of columns" in str(
+        [*learner.ledger_.who_learns_what(), *learner.ledger_.notes]
+    )
     X[7, 2] = "perhaps"
     with pytest.raises(ValueError, match="column 'x2' holds 'perhaps', which is not"):
         learner.score(X)
@@ -180,7 +182,9 @@ def test_declared_states_are_not_read_off_the_data():
     parties = {"a": [0], "b": [1]}
     learner = assert_same(X, parties, states=states)
     assert learner.network_.states["x1"] == ("low", "middle", "high")
-    assert "states of columns" not in str(learner.ledger_)
+    assert "states of columns" not in str(
+        [*learner.ledger_.who_learns_what(), *learner.ledger_.notes]
+    )
     X[3, 1] = "mid"
     with pytest.raises(ValueError, match="column 'x1' holds 'mid', which is not"):
         learner.fit(X)
@@ -206,7 +210,9 @@ def test_records_are_aligned_by_keys(n_parties):
         learner.network_.cpts.values(), expected.network_.cpts.values()
     ):
         np.testing.assert_array_equal(one, other)
-    assert "which records all of them have" in str(learner.ledger_)
+    assert "which records all of them have" in str(
+        [*learner.ledger_.who_learns_what(), *learner.ledger_.notes]
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,7 +243,9 @@ def test_structure_only():
     learner.fit(X)
     assert learner.parents_ == K2StructureLearner(ordering=ordering).fit(X).parents_
     assert not hasattr(learner, "network_") and not hasattr(learner, "score")
-    assert "counts of every column" not in str(learner.ledger_)
+    assert "counts of every column" not in str(
+        [*learner.ledger_.who_learns_what(), *learner.ledger_.notes]
+    )
 
 
 def test_small_cells_are_opened_as_zero():

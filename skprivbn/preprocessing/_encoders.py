@@ -1,0 +1,350 @@
+"""Turn labels of several parties into the same numbers."""
+
+from abc import abstractmethod
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from skprivbn.base import FederatedEstimator, by_holders
+from skprivbn.bayesian_network._checks import check_states
+from skprivbn.bayesian_network._labels import encode, label_dtype
+from skprivbn.federation import Ledger
+from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing._categories import (
+    CategoriesParty,
+    CategoriesTerms,
+    agree_on_categories,
+    known_categories,
+)
+from skprivbn.privacy import PrivacyAccountant, PrivacyCost
+from skprivbn.privacy._options import charge_exact
+from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
+from skprivbn.utils._typing import TableLike
+from skprivbn.utils._validation import validate_table
+
+__all__ = ["FederatedOneHotEncoder", "FederatedOrdinalEncoder"]
+
+
+class CategoryEncoder(TransformerMixin, FederatedEstimator):
+    """Learns the labels of every column; a subclass makes numbers of their codes."""
+
+    categories: Any
+    categories_: list
+    handle_unknown: str
+    accountant: Any
+
+    protocols = (CategoriesParty,)
+    #: rows of a label are alike; sites count them, as the cells of a table
+    _groups_rows = True
+    #: of the channel only: labels are told as they are, nothing is added up
+    backend = "masking"
+    _row_checks = {"dtype": None, "ensure_all_finite": False}
+
+    def _learn(self, partition):
+        names = _check_feature_names_in(self).tolist()
+        categories, are_public = known_categories(self.categories, names, partition)
+        vars(self).pop("privacy_spent_", None)
+        if are_public:
+            self.ledger_ = Ledger(parties=partition.names)
+            self.ledger_.note("categories are public: no party was asked")
+            self.privacy_spent_ = PrivacyCost(0.0, 0.0)
+        else:
+            categories = self._find_categories(partition, names, categories)
+        self._set_categories(categories)
+
+    def _find_categories(self, partition, names, categories):
+        charge_exact(self, "categories")
+        warn_leak(
+            "categories are read off the data, and a rare one may be that of a single "
+            "row; give the public ones, categories=[[...], ...]"
+        )
+        terms = CategoriesTerms(names, categories)
+        with self._federate(partition, CategoriesParty, terms) as federation:
+            found = agree_on_categories(federation)
+        self.ledger_ = federation.ledger
+        return found
+
+    def _set_categories(self, categories):
+        self.categories_ = []
+        for labels in categories:
+            dtype = label_dtype({"column": labels})
+            self.categories_.append(np.array(labels, dtype=dtype))
+
+    @by_holders
+    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
+        """Turn labels into numbers, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Sites transform remote rows whenever these are used.
+
+        Returns
+        -------
+        X_new : ndarray of shape (n_samples, n_features_out) or HorizontalPartition
+        """
+        X = validate_table(self, X, reset=False, **self._row_checks)
+        return self._of_codes(self._codes(X, strict=self.handle_unknown == "error"))
+
+    def _transform_all(self, X):
+        """Transform rows of which none may be refused: unknown labels are missing."""
+        return self._of_codes(self._codes(X, strict=False))
+
+    def _codes(self, X, strict):
+        """Return the position of every label among those of its column, or -1."""
+        names = _check_feature_names_in(self).tolist()
+        states = dict(zip(names, (labels.tolist() for labels in self.categories_)))
+        codes = encode(np.asarray(X), names, states, strict=strict)
+        if strict and (codes < 0).any():
+            name = names[int((codes < 0).any(axis=0).argmax())]
+            raise ValueError(
+                f"column {name!r} has missing values: fill them first, with "
+                "FederatedSimpleImputer(strategy='most_frequent'), or set "
+                "handle_unknown="
+            )
+        return codes
+
+    @abstractmethod
+    def _of_codes(self, codes):
+        """Return numbers for codes, -1 being unknown or missing."""
+
+    def _public_model(self):
+        return {
+            "categories": [labels.tolist() for labels in self.categories_],
+            "handle_unknown": self.handle_unknown,
+        }
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted encoder of public labels, which are checked."""
+        estimator = cls(handle_unknown=model["handle_unknown"])
+        columns = zip(range(n_features), model["categories"], strict=True)
+        estimator._set_categories([list(check_states(f"x{i}", c)) for i, c in columns])
+        return estimator
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = tags.input_tags.string = True
+        tags.input_tags.allow_nan = self.handle_unknown != "error"
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
+    """Replace labels by their positions among the categories of all parties.
+
+    Read more in the :ref:`User Guide <preprocessing>`.
+
+    Parameters
+    ----------
+    categories : "auto" or list of array-like, default="auto"
+        The labels of each column, in the order of their numbers: nothing is then asked
+        of the parties. By default what dataframes or sites declare, else parties tell
+        the labels that they have, at most 256 of a column, and a warning says so.
+    handle_unknown : {"error", "use_encoded_value"}, default="error"
+        What to do with other labels and missing ones: raise, or use `unknown_value`.
+        In front of a private estimator an error would tell that there is such a row.
+    unknown_value : float, default=nan
+        The number of labels that are none of the categories.
+    accountant : PrivacyAccountant, default=None
+        Refuses, if it has a limit, that categories are read off the data.
+
+    Attributes
+    ----------
+    categories_ : list of ndarray
+        The labels of each column.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    privacy_spent_ : PrivacyCost
+        Nothing, if categories are public; otherwise not set.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedOneHotEncoder : A column for each label.
+
+    Examples
+    --------
+    >>> from skprivbn.preprocessing import FederatedOrdinalEncoder
+    >>> X = [["low"], ["high"], ["low"]]
+    >>> encoder = FederatedOrdinalEncoder(categories=[["low", "high"]])
+    >>> encoder.fit(X, party=["a", "b", "c"]).transform(X).ravel()
+    array([0., 1., 0.])
+    """
+
+    _parameter_constraints = {
+        "categories": [StrOptions({"auto"}), list],
+        "handle_unknown": [StrOptions({"error", "use_encoded_value"})],
+        "unknown_value": [Real],
+        "accountant": [PrivacyAccountant, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        categories: str | list = "auto",
+        handle_unknown: str = "error",
+        unknown_value: float = np.nan,
+        accountant: PrivacyAccountant | None = None,
+    ) -> None:
+        self.categories = categories
+        self.handle_unknown = handle_unknown
+        self.unknown_value = unknown_value
+        self.accountant = accountant
+
+    def _of_codes(self, codes):
+        return np.where(codes < 0, self.unknown_value, codes.astype(np.float64))
+
+    def _public_model(self):
+        return super()._public_model() | {"unknown_value": float(self.unknown_value)}
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        estimator = super()._from_public_model(model, n_features)
+        if not isinstance(model["unknown_value"], float):
+            raise ValueError("unknown_value must be a number")
+        return estimator.set_params(unknown_value=model["unknown_value"])
+
+    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
+        """Return the labels of numbers, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Positions among the categories; others are unknown labels, None.
+
+        Returns
+        -------
+        X_original : ndarray of object of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        return _labels_of(np.asarray(X, dtype=np.float64), self.categories_)
+
+
+class FederatedOneHotEncoder(CategoryEncoder):
+    """Replace each column by one for each of its categories over all parties.
+
+    Read more in the :ref:`User Guide <preprocessing>`.
+
+    Parameters
+    ----------
+    categories : "auto" or list of array-like, default="auto"
+        The labels of each column: nothing is then asked of the parties. By default what
+        dataframes or sites declare, else parties tell the labels that they have, at
+        most 256 of a column, and a warning says so.
+    handle_unknown : {"error", "ignore"}, default="error"
+        What to do with other labels and missing ones: raise, or make all columns of
+        the feature zero. In front of a private estimator an error would tell that there
+        is such a row.
+    accountant : PrivacyAccountant, default=None
+        Refuses, if it has a limit, that categories are read off the data.
+
+    Attributes
+    ----------
+    categories_ : list of ndarray
+        The labels of each column.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    privacy_spent_ : PrivacyCost
+        Nothing, if categories are public; otherwise not set.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedOrdinalEncoder : One column of numbers for each column of labels.
+
+    Examples
+    --------
+    >>> from skprivbn.preprocessing import FederatedOneHotEncoder
+    >>> X = [["low"], ["high"], ["low"]]
+    >>> encoder = FederatedOneHotEncoder(categories=[["low", "high"]])
+    >>> encoder.fit(X, party=["a", "b", "c"]).transform(X)
+    array([[1., 0.],
+           [0., 1.],
+           [1., 0.]])
+    """
+
+    _parameter_constraints = {
+        "categories": [StrOptions({"auto"}), list],
+        "handle_unknown": [StrOptions({"error", "ignore"})],
+        "accountant": [PrivacyAccountant, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        categories: str | list = "auto",
+        handle_unknown: str = "error",
+        accountant: PrivacyAccountant | None = None,
+    ) -> None:
+        self.categories = categories
+        self.handle_unknown = handle_unknown
+        self.accountant = accountant
+
+    def _of_codes(self, codes):
+        return np.hstack(
+            [
+                codes[:, [j]] == np.arange(len(labels))
+                for j, labels in enumerate(self.categories_)
+            ]
+        ).astype(np.float64)
+
+    def get_feature_names_out(
+        self, input_features: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Return a name for each label of each column, such as ``ward_surgery``.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names of the columns; those seen in ``fit`` if None.
+
+        Returns
+        -------
+        feature_names_out : ndarray of object
+        """
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        made = [
+            f"{name}_{label}"
+            for name, labels in zip(names, self.categories_)
+            for label in labels.tolist()
+        ]
+        return np.array(made, dtype=object)
+
+    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
+        """Return the labels of columns of zeros and ones, locally.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_out)
+
+        Returns
+        -------
+        X_original : ndarray of object of shape (n_samples, n_features)
+            None where all columns of a feature are zero.
+        """
+        check_is_fitted(self)
+        ends = np.cumsum([len(labels) for labels in self.categories_])[:-1]
+        parts = np.split(np.asarray(X, dtype=np.float64), ends, axis=1)
+        codes = [np.where(p.any(axis=1), p.argmax(axis=1), np.nan) for p in parts]
+        return _labels_of(np.column_stack(codes), self.categories_)
+
+
+def _labels_of(codes, categories):
+    found = np.full(codes.shape, None, dtype=object)
+    for j, labels in enumerate(categories):
+        known = np.isin(codes[:, j], np.arange(len(labels)))
+        found[known, j] = labels[codes[known, j].astype(np.intp)]
+    return found

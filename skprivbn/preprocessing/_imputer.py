@@ -1,0 +1,214 @@
+"""Fill gaps in rows held by several parties."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import OneToOneFeatureMixin
+
+from skprivbn.base import BACKEND_CONSTRAINT
+from skprivbn.crypto import AdditiveBackend
+from skprivbn.preprocessing._base import (
+    FederatedTransformer,
+    fit_incomplete_moments,
+    noise_terms,
+    open_charged,
+    refuse_empty_columns,
+)
+from skprivbn.preprocessing._categories import (
+    CategoriesParty,
+    CategoriesTerms,
+    find_most_frequent,
+    known_categories,
+)
+from skprivbn.preprocessing._incomplete_moments import IncompleteMomentsParty
+from skprivbn.preprocessing._median import MedianParty, MedianTerms, find_medians
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.utils._missing import is_missing
+from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
+
+__all__ = ["FederatedSimpleImputer"]
+
+
+class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
+    """Replace missing values by a statistic of their column over all parties.
+
+    A plain ``SimpleImputer`` would see the pooled rows, and one at each party would
+    fill the same gap with different values. Here parties add up counts and sums under
+    the backend, and only the values to fill in become known.
+
+    Read more in the :ref:`User Guide <preprocessing>`.
+
+    Parameters
+    ----------
+    strategy : {"mean", "median", "most_frequent"}, default="mean"
+        What stands in for a missing value. Medians are found to 2**-16 of their
+        magnitude, or of the width of `bounds`. The most frequent value may be text.
+    categories : "auto" or list of array-like, default="auto"
+        For ``"most_frequent"``: the values that each column may have, which is needed
+        with `epsilon`. By default what a dataframe or the sites declare, else parties
+        tell the values that they have, at most 256 of a column.
+    backend : str or AdditiveBackend, default="masking"
+        How counts and sums are hidden until they are added up.
+    epsilon : float, default=None
+        Privacy budget of the statistics. None releases them exactly.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon` for means and medians.
+    accountant : PrivacyAccountant, default=None
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
+
+    Attributes
+    ----------
+    statistics_ : ndarray of shape (n_features,)
+        What stands in for missing values of each column.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedStandardScaler : Leaves missing values as they are.
+    skprivbn.structure.FederatedBayesianNetwork : Learns from rows with gaps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.preprocessing import FederatedSimpleImputer
+    >>> X = np.array([[1.0, 4.0], [np.nan, 6.0], [5.0, np.nan]])
+    >>> imputer = FederatedSimpleImputer().fit(X, party=["a", "b", "c"])
+    >>> imputer.statistics_
+    array([3., 5.])
+    >>> imputer.transform(X)
+    array([[1., 4.],
+           [3., 6.],
+           [5., 5.]])
+    """
+
+    statistics_: Any
+
+    protocols = (IncompleteMomentsParty, MedianParty, CategoriesParty)
+    _complete = "allow-nan"
+    _parameter_constraints = {
+        "strategy": [StrOptions({"mean", "median", "most_frequent"})],
+        "categories": [StrOptions({"auto"}), list],
+        "backend": BACKEND_CONSTRAINT,
+        **PRIVACY_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        strategy: str = "mean",
+        categories: str | list = "auto",
+        backend: str | AdditiveBackend = "masking",
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: tuple | None = None,
+        accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self.categories = categories
+        self.backend = backend
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+        self.min_honest = min_honest
+
+    @property
+    def _row_checks(self):
+        checks = super()._row_checks
+        return checks | {"dtype": None} if self.strategy == "most_frequent" else checks
+
+    @property
+    def _needs_bounds(self):
+        return self.strategy != "most_frequent"
+
+    def _learn(self, partition):
+        if self.strategy == "mean":
+            self.statistics_ = fit_incomplete_moments(self, partition, "none").mean
+        elif self.strategy == "median":
+            self.statistics_ = self._find_medians(partition)
+        else:
+            winners = self._find_most_frequent(partition)
+            of_numbers = all(isinstance(w, int | float) for w in winners)
+            self.statistics_ = np.array(winners, None if of_numbers else object)
+
+    def _find_medians(self, partition):
+        terms = MedianTerms(**noise_terms(self, partition))
+        with open_charged(self, partition, MedianParty, terms, "medians") as federation:
+            medians = find_medians(federation)
+        refuse_empty_columns(self, ~np.isnan(medians))
+        return medians
+
+    def _find_most_frequent(self, partition):
+        names = _check_feature_names_in(self).tolist()
+        noise = noise_terms(self, partition, bounds=False)
+        categories, are_public = known_categories(self.categories, names, partition)
+        if noise and not are_public:
+            raise ValueError(
+                "strategy='most_frequent' with epsilon needs the values that each "
+                "column may have, since which of them occur is not private: give "
+                "categories="
+            )
+        terms = CategoriesTerms(names, categories, count=True, **noise)
+        with open_charged(
+            self, partition, CategoriesParty, terms, "most frequent values"
+        ) as federation:
+            return find_most_frequent(federation)
+
+    def _transform(self, X):
+        return self._fill(X, _find_gaps(X))
+
+    def _transform_all(self, X):
+        # what is no number cannot be refused here, and so is missing, too
+        return self._fill(X, ~np.isfinite(X) if X.dtype.kind == "f" else _find_gaps(X))
+
+    def _fill(self, X, gaps):
+        filled = np.where(gaps, self.statistics_, X)
+        return filled.astype(X.dtype if X.dtype.kind in "fO" else filled.dtype)
+
+    def _public_model(self):
+        return {"statistics": self.statistics_.tolist()}
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted imputer of public values, which are checked."""
+        statistics = model["statistics"]
+        if len(statistics) != n_features or any(map(is_missing, statistics)):
+            raise ValueError("one value for each column")
+        of_numbers = all(isinstance(value, int | float) for value in statistics)
+        estimator = cls(strategy="mean" if of_numbers else "most_frequent")
+        estimator.statistics_ = np.array(statistics, None if of_numbers else object)
+        if of_numbers and not np.all(np.isfinite(estimator.statistics_)):
+            raise ValueError("finite values only")
+        return estimator
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        is_text = self.strategy == "most_frequent"
+        tags.input_tags.categorical = tags.input_tags.string = is_text
+        return tags
+
+
+def _find_gaps(X: ArrayLike) -> np.ndarray:
+    X = np.asarray(X)
+    if X.dtype.kind == "f":
+        return np.isnan(X)
+    if X.dtype.kind != "O":
+        return np.zeros(X.shape, dtype=bool)
+    return np.frompyfunc(is_missing, 1, 1)(X).astype(bool)

@@ -1,0 +1,132 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+
+from skprivbn.exceptions import (
+    BudgetExceededError,
+    PartyError,
+    PrivacyLeakWarning,
+)
+from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing import (
+    FederatedOneHotEncoder,
+    FederatedOrdinalEncoder,
+    FederatedSimpleImputer,
+)
+from skprivbn.preprocessing._categories import (
+    CategoriesParty,
+    CategoriesTerms,
+    agree_on_categories,
+)
+from skprivbn.privacy import PrivacyAccountant
+
+X = np.array(
+    [["red", 1], ["blue", 2], ["red", 2], ["green", 1], ["blue", 7], ["red", 1]],
+    dtype=object,
+)
+PARTY = list("abcabc")
+DECLARED = [["red", "green", "blue"], [1, 2, 7]]
+PAIRS = [
+    (FederatedOrdinalEncoder, OrdinalEncoder, {}),
+    (FederatedOneHotEncoder, OneHotEncoder, {"sparse_output": False}),
+]
+
+
+@pytest.mark.parametrize("ours, theirs, options", PAIRS)
+@pytest.mark.parametrize("categories", ["auto", DECLARED])
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_encodes_as_scikit_learn_does(ours, theirs, options, categories):
+    ours = ours(categories=categories).fit(X, party=PARTY)
+    theirs = theirs(categories=categories, **options).fit(X)
+    for mine, other in zip(ours.categories_, theirs.categories_):
+        assert mine.tolist() == other.tolist()
+    np.testing.assert_array_equal(ours.transform(X), theirs.transform(X))
+    encoded = theirs.transform(X)
+    assert ours.inverse_transform(encoded).tolist() == X.tolist()
+    assert list(ours.get_feature_names_out()) == list(theirs.get_feature_names_out())
+
+
+@pytest.mark.parametrize("ours", [pair[0] for pair in PAIRS])
+def test_declared_categories_ask_nobody(ours, recwarn):
+    encoder = ours(categories=DECLARED, accountant=PrivacyAccountant(epsilon=1.0))
+    encoder.fit(X, party=PARTY)
+    assert encoder.ledger_.entries == [] and not len(recwarn)
+    assert encoder.privacy_spent_.epsilon == 0
+
+
+@pytest.mark.parametrize("ours", [pair[0] for pair in PAIRS])
+def test_categories_off_the_data_warn_and_are_refused_with_a_limit(ours):
+    with pytest.warns(PrivacyLeakWarning, match="read off the data"):
+        encoder = ours().fit(X, party=PARTY)
+    assert not hasattr(encoder, "privacy_spent_")
+    assert "labels" in str(list(encoder.ledger_.who_learns_what()))
+    with pytest.raises(BudgetExceededError):
+        ours(accountant=PrivacyAccountant(epsilon=1.0)).fit(X, party=PARTY)
+
+
+def test_unknown_labels():
+    strict = FederatedOrdinalEncoder(categories=DECLARED).fit(X, party=PARTY)
+    with pytest.raises(ValueError, match="column 'x0' holds 'pink'"):
+        strict.transform([["pink", 1]])
+    with pytest.raises(ValueError, match="column 'x1' has missing values"):
+        strict.transform(np.array([["red", None]], dtype=object))
+    options = {"categories": DECLARED, "handle_unknown": "use_encoded_value"}
+    lenient = FederatedOrdinalEncoder(**options, unknown_value=-1).fit(X, party=PARTY)
+    rows = np.array([["pink", 7], ["red", None]], dtype=object)
+    np.testing.assert_array_equal(lenient.transform(rows), [[-1, 2], [0, -1]])
+    assert lenient.inverse_transform([[-1, 2]]).tolist() == [[None, 7]]
+    one_hot = FederatedOneHotEncoder(categories=DECLARED, handle_unknown="ignore")
+    made = one_hot.fit(X, party=PARTY).transform(rows)
+    np.testing.assert_array_equal(made, [[0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0]])
+
+
+def test_categories_that_a_dataframe_declares_keep_their_order():
+    sizes = pd.Categorical(["S", "L", "S"], categories=["S", "M", "L"])
+    frame = pd.DataFrame({"size": sizes})
+    with pytest.warns(PrivacyLeakWarning):
+        encoder = FederatedOrdinalEncoder().fit(frame, party=["a", "b", "c"])
+    assert encoder.transform(frame).ravel().tolist() == [0, 2, 0]
+    # pandas may have made them of the values that occur
+    assert not hasattr(encoder, "privacy_spent_")
+
+
+def test_labels_of_few_rows_are_not_told_where_there_is_a_limit():
+    rows = np.array([["common"]] * 20 + [["rare"]], dtype=object)
+    partition = HorizontalPartition({"a": rows, "b": rows[:20], "c": rows[:20]})
+    for least, found in ((1, ["common", "rare"]), (5, ["common"])):
+        terms = CategoriesTerms(["x0"], [None], min_rows=least)
+        with partition.federate(CategoriesParty, terms, "masking") as federation:
+            assert agree_on_categories(federation) == [found]
+
+
+def test_a_column_of_many_values_is_no_column_of_labels():
+    rows = np.arange(600.0)[:, None]
+    with (
+        pytest.warns(PrivacyLeakWarning),
+        pytest.raises(PartyError, match="party '0'"),
+    ):
+        FederatedOrdinalEncoder().fit(rows, party=np.arange(600) // 300)
+
+
+def test_in_a_pipeline_and_of_rows_that_stay():
+    gaps = X.copy()
+    gaps[1, 0] = None
+    steps = (
+        FederatedSimpleImputer(strategy="most_frequent", categories=DECLARED),
+        FederatedOneHotEncoder(categories=DECLARED),
+    )
+    with config_context(enable_metadata_routing=True):
+        here = make_pipeline(*steps).fit(gaps, party=PARTY).transform(gaps)
+    assert here[1].tolist() == [1, 0, 0, 0, 1, 0]
+    partition = HorizontalPartition.from_rows(gaps, PARTY)
+    there = make_pipeline(*steps).fit(partition).transform(partition)
+    assert there._blocks["b"]["X"][0].tolist() == here[1].tolist()
+
+
+@pytest.mark.parametrize("ours", [pair[0] for pair in PAIRS])
+def test_wrong_categories_say_what_to_give(ours):
+    with pytest.raises(ValueError, match="1 entries for 2 columns"):
+        ours(categories=[["red"]]).fit(X, party=PARTY)
