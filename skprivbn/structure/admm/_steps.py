@@ -93,8 +93,7 @@ class ConsensusProblem:
 
     def strength(self, flat):
         """Return the (d, d) matrix of squared weights in which cycles are counted."""
-        maps = self.maps(flat)
-        return np.einsum("mij,mij->ij", maps, maps)
+        return _strength(self.maps(flat))
 
     def cycles(self, flat):
         """Return `h` at these parameters."""
@@ -142,37 +141,39 @@ class ConsensusProblem:
         shrunk = _soft_threshold(weight * V, self.lambda1)
         diagonal = np.arange(self.n_variables)
         shrunk[:, diagonal, diagonal] = 0.0
-        shrunk_strength = np.einsum("mij,mij->ij", shrunk, shrunk)
+        strongest = _strength(shrunk)
         ridge = weight + self.lambda2
         measure = ACYCLICITY[self.acyclicity]
 
         def evaluate(W):
-            h, slope = measure(np.einsum("mij,mij->ij", W, W))
+            strength = _strength(W)
+            h, slope = measure(strength)
             distance = W - V
             objective = (
                 0.5 * weight * np.vdot(distance, distance)
-                + 0.5 * self.lambda2 * np.vdot(W, W)
+                + 0.5 * self.lambda2 * strength.sum()
                 + self.lambda1 * np.abs(W).sum()
                 + (alpha + 0.5 * rho1 * h) * h
             )
-            return objective, h, slope
+            # the tangent of h where there are no weights
+            return objective, h - np.vdot(slope, strength), slope
 
-        objective, h, slope = evaluate(W)
+        mu = alpha
+        objective, offset, slope = evaluate(W)
         for _ in range(max_iter):
-            offset = h - np.einsum("ij,mij,mij->", slope, W, W)
-            mu = _multiplier(slope, shrunk_strength, offset, ridge, alpha, rho1)
+            mu = _multiplier(slope, strongest, offset, ridge, alpha, rho1, mu)
             direction = shrunk / (ridge + 2.0 * mu * slope) - W
             length = 1.0
             while True:
                 candidate = W + length * direction
-                new, new_h, new_slope = evaluate(candidate)
+                new, new_offset, new_slope = evaluate(candidate)
                 if new <= objective or length < 1e-6:
                     break
                 length *= 0.5
             if new > objective:
                 break
             decrease = objective - new
-            W, objective, h, slope = candidate, new, new_h, new_slope
+            W, objective, offset, slope = candidate, new, new_offset, new_slope
             if decrease <= tol * max(abs(objective), 1.0):
                 break
         free = target[W.size :]
@@ -195,22 +196,32 @@ def _soft_threshold(values, threshold):
     return np.sign(values) * np.maximum(np.abs(values) - threshold, 0.0)
 
 
-def _multiplier(slope, strength, offset, ridge, alpha, rho1):
+def _strength(maps):
+    """Return the (d, d) sums of squares over maps."""
+    return maps[0] * maps[0] if len(maps) == 1 else np.einsum("mij,mij->ij", maps, maps)
+
+
+def _multiplier(slope, strength, offset, ridge, alpha, rho1, start):
     """Solve ``mu = alpha + rho1 max(0, h(mu))`` for the tangent of `h`.
 
     The tangent at the minimiser for a given `mu` is convex and decreasing in `mu`, so
-    Newton's method started below the root climbs to it monotonically.
+    Newton's method climbs to the root monotonically once it is below, which a step from
+    above makes it. `start` is near the root, unless the tangent has changed a lot.
     """
-    mu = alpha
+    slope, strength = slope.ravel(), strength.ravel()
+    mu = start
     for _ in range(50):
-        denominator = ridge + 2.0 * mu * slope
-        squares = strength / denominator**2
-        h = offset + np.vdot(slope, squares)
+        inverse = 1.0 / (ridge + 2.0 * mu * slope)
+        squares = strength * inverse * inverse
+        h = offset + slope @ squares
         if h <= 0.0:
-            break
+            if mu <= alpha:
+                break
+            mu = alpha
+            continue
         excess = alpha + rho1 * h - mu
-        step = excess / (1.0 + 4.0 * rho1 * np.vdot(slope**2, squares / denominator))
-        mu += step
-        if step <= 1e-10 * mu:
+        step = excess / (1.0 + 4.0 * rho1 * ((slope * slope) @ (squares * inverse)))
+        mu = max(mu + step, alpha)
+        if abs(step) <= 1e-10 * mu:
             break
-    return max(mu, alpha)
+    return mu
