@@ -41,6 +41,7 @@ from skprivbn.bayesian_network._local_structure import METHODS
 from skprivbn.bayesian_network._selection import SELECTIONS
 from skprivbn.bayesian_network._tables import Tables
 from skprivbn.crypto import PaillierBackend
+from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import (
     OTBackend,
     resolve_count_backend,
@@ -400,7 +401,8 @@ class CollectiveBayesianNetwork(
         n_states = [len(labels) for labels in local.states]
         ledger = federation.ledger
         if self.disclosure == "private_counts":
-            ledger.note(resolve_count_backend(self.backend).describe(), "technique")
+            backend = resolve_count_backend(self.backend)
+            ledger.note(backend.describe(), "technique", named_parameters(backend))
             ledger.note(
                 "semi-honest security: sites follow the protocol; the centre learns "
                 "every table that the search asks for, not only the final ones",

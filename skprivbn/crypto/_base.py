@@ -23,7 +23,7 @@ from skprivbn.crypto._authentication import GroupKey, TagRing, TagSecrets
 from skprivbn.crypto._derive import join_fields, session_binding
 from skprivbn.crypto._numbers import FixedPoint, check_range, check_vector
 from skprivbn.exceptions import PartyError, ProtocolError
-from skprivbn.utils._sklearn import check_parameters
+from skprivbn.utils._sklearn import CachedParameterNames, check_parameters
 
 __all__ = ["AdditiveBackend", "HiddenVector", "PartyContext", "SumSession"]
 
@@ -331,7 +331,7 @@ class SumSession(ABC):
         raise TypeError("a sum session holds keys and cannot be pickled")
 
 
-class AdditiveBackend(BaseEstimator, ABC):
+class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
     """Hyper-parameters of one way to add vectors that nobody may see.
 
     A backend of one's own defines :meth:`setup`, :meth:`add_parts` and

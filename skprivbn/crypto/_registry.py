@@ -10,7 +10,7 @@ from skprivbn.crypto._masking import MaskingBackend, PartyMaskingBackend
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 
-__all__ = ["BACKENDS", "resolve_backend"]
+__all__ = ["BACKENDS", "named_parameters", "resolve_backend"]
 
 #: name -> class
 BACKENDS = {
@@ -23,6 +23,11 @@ BACKENDS = {
         PlaintextBackend,
     )
 }
+
+
+def named_parameters(backend: Any) -> dict[str, Any]:
+    """Return what makes a backend again: its name and hyper-parameters, plain data."""
+    return {"name": backend.name, "parameters": backend.get_params(deep=False)}
 
 
 def resolve_backend(

@@ -15,6 +15,7 @@ from skprivbn.crypto import (
     PartyMaskingBackend,
     resolve_backend,
 )
+from skprivbn.crypto._registry import named_parameters
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._answers import OpenSum, as_hidden, check_same, read_go_on
 from skprivbn.federation._host import HostPolicy, PartyHost
@@ -164,12 +165,10 @@ class Federation(ABC):
         }
         self.ledger.note(self.authentication, "connection", self.connection)
         if self.backend is not None:
-            agreement["backend"] = {
-                "name": self.backend.name,
-                "parameters": self.backend.get_params(deep=False),
-            }
+            agreement["backend"] = named_parameters(self.backend)
             for topic, words in self.backend.describe(self.roster).items():
-                self.ledger.note(words, topic.replace("_", " "))
+                topic = topic.replace("_", " ")
+                self.ledger.note(words, topic, agreement["backend"])
         replies = self.call("session.join", {"agreement": agreement})
         hellos = {name: reply["hello"] for name, reply in replies.items()}
         self._relay("session.meet", self.call("session.meet", {"hellos": hellos}))

@@ -197,9 +197,7 @@ class PartyHost:
         """Work out from the terms how long messages of each operation may be."""
         n_parties, n_features = len(self._agreement.roster), _n_columns(self._block)
         for name in self._party.operations():
-            method = getattr(self._party, name)
-            told = set(inspect.signature(method).parameters)
-            if told - {"total"} or inspect.isgeneratorfunction(inspect.unwrap(method)):
+            if _is_told_things(self._party_class, name):
                 most = self._terms.message_bytes(name, n_features, n_parties)
                 self._limits[name] = _ENVELOPE_BYTES + most
 
@@ -428,6 +426,14 @@ class PartyHost:
 
 def _n_rows(block):
     return min((len(values) for values in block.values()), default=0)
+
+
+@lru_cache(maxsize=1024)
+def _is_told_things(party_class, name):
+    """Tell whether messages of an operation have more in them than a sum."""
+    method = getattr(party_class, name)
+    told = set(inspect.signature(method).parameters) - {"self", "total"}
+    return bool(told) or inspect.isgeneratorfunction(inspect.unwrap(method))
 
 
 @lru_cache(maxsize=1024)

@@ -9,6 +9,7 @@ values are well defined.
 """
 
 import struct
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -95,7 +96,10 @@ def decode(message: bytes, most_bytes: int = MAX_MESSAGE_BYTES) -> object:
     if length > MAX_MESSAGE_BYTES or length != len(data) - _HEADER.size:
         raise ProtocolError("message length does not match its header")
     reader = _Reader(data, _HEADER.size)
-    value = reader.value(0)
+    try:
+        value = reader.value(0)
+    except (IndexError, struct.error):
+        raise ProtocolError("message ends in the middle of a value") from None
     if reader.position != len(data):
         raise ProtocolError("bytes left over after the message")
     return value
@@ -151,8 +155,14 @@ def _write_mapping(mapping, parts, depth):
     for key, item in mapping.items():
         if not isinstance(key, str):
             raise ProtocolError(f"keys must be text, got {type(key).__name__}")
-        parts.append(_sized(key.encode()))
+        parts.append(_write_key(key))
         _write(item, parts, depth + 1)
+
+
+@lru_cache(maxsize=1024)
+def _write_key(key):
+    # a protocol uses the same few words in every message
+    return _sized(key.encode())
 
 
 def _sized(data):
@@ -185,12 +195,15 @@ class _Reader:
         self.position = start + n_bytes
         return start
 
-    def length(self):
-        return _LENGTH.unpack_from(self.data, self.take(8))[0]
+    def number(self, form):
+        # past the end it is a struct.error, for which `decode` has the words
+        start = self.position
+        self.position = start + 8
+        return form.unpack_from(self.data, start)[0]
 
     def count(self, smallest):
         """Read a number of items, each of which takes at least `smallest` bytes."""
-        count = self.length()
+        count = self.number(_LENGTH)
         if count * smallest > self.end - self.position:
             raise ProtocolError("message announces more items than it can hold")
         self.spend(count)
@@ -201,31 +214,35 @@ class _Reader:
         if self.values_left < 0:
             raise ProtocolError(f"a message has more than {MAX_VALUES} values")
 
+    def sized(self):
+        """Read bytes that come after their length."""
+        start = self.take(self.number(_LENGTH))
+        return self.data[start : self.position]
+
     def text(self):
-        start = self.take(self.length())
         try:
-            return self.data[start : self.position].decode()
+            return self.sized().decode()
         except UnicodeDecodeError:
             raise ProtocolError("text is not valid UTF-8") from None
 
     def value(self, depth):
-        tag = self.data[self.take(1)]
+        tag = self.data[self.position]
+        self.position += 1
         if tag == _TAG_INT:
-            return _INT.unpack_from(self.data, self.take(8))[0]
+            return self.number(_INT)
         if tag == _TAG_BYTES:
-            start = self.take(self.length())
-            return self.data[start : self.position]
+            return self.sized()
         if tag == _TAG_TEXT:
             return self.text()
         if tag == _TAG_ARRAY:
             return self.array()
         if tag == _TAG_FLOAT:
-            return _FLOAT.unpack_from(self.data, self.take(8))[0]
+            return self.number(_FLOAT)
         if tag in _TAGS_CONSTANT:
             return _TAGS_CONSTANT[tag]
         if depth == MAX_DEPTH and tag in (_TAG_LIST, _TAG_DICT):
             # nothing fits inside, so that only empty ones are left
-            if self.length():
+            if self.number(_LENGTH):
                 raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")
             return [] if tag == _TAG_LIST else {}
         if tag == _TAG_LIST:
@@ -245,8 +262,8 @@ class _Reader:
 
     def array(self):
         self.spend(_ARRAY_VALUES)
-        start = self.take(2)
-        code, ndim = self.data[start], self.data[start + 1]
+        code, ndim = self.data[self.position], self.data[self.position + 1]
+        self.position += 2
         if code >= len(_DTYPES) or ndim > MAX_DIMENSIONS:
             raise ProtocolError("unknown type or rank of array")
         shape = struct.unpack_from(f"<{ndim}Q", self.data, self.take(8 * ndim))

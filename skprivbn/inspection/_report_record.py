@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from skprivbn.crypto import CKKSBackend, resolve_backend
+from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import resolve_count_backend
 from skprivbn.inspection._report_words import (
     READABLE,
@@ -55,6 +56,15 @@ class Record:
     def notes(self, *topics):
         """Return the texts of the ledger's notes on some topics."""
         return [note.text for note in self.ledger.notes_on(*topics)]
+
+    def _backends(self):
+        notes = self.ledger.notes_on("hidden by", "technique")
+        return [note.value for note in notes if note.value is not None]
+
+    @property
+    def backends(self):
+        """Names of the backends that hid something."""
+        return {backend["name"] for backend in self._backends()}
 
     def connected_by(self, connection):
         """Tell whether a session reached its parties in this way."""
@@ -143,16 +153,12 @@ class Record:
         if chosen is None or not self.ledger.entries:
             return None
         try:
-            # Parameters may have been set after the fit: the ledger decides.
-            if hidden_by := self.notes("hidden by"):
-                backend = resolve_backend(chosen)
-                same = backend.describe(self.parties)["hidden_by"] in hidden_by
-            else:
-                backend = resolve_count_backend(chosen)
-                same = backend.describe() in self.notes("technique")
-        except (KeyError, TypeError, ValueError):
+            adds = bool(self.notes("hidden by"))
+            backend = (resolve_backend if adds else resolve_count_backend)(chosen)
+        except (TypeError, ValueError):
             return None
-        if not same:
+        # Parameters may have been set after the fit: the ledger decides.
+        if named_parameters(backend) not in self._backends():
             return None
         parameters = backend.get_params(deep=False)
         if isinstance(backend, CKKSBackend):

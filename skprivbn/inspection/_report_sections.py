@@ -338,15 +338,14 @@ def traffic(record):
 
 def evidence(record):
     """Give the fingerprint of the messages, and versions."""
-    methods = " ".join(record.ledger.notes)
     packages = {
         "skprivbn": True,
         "scikit-learn": True,
         "numpy": True,
         "cryptography": record.ledger.entries,
         "PyNaCl": record.ledger.entries,
-        "tenseal": "CKKS" in methods,
-        "phe": "Paillier" in methods,
+        "tenseal": "ckks" in record.backends,
+        "phe": "paillier" in record.backends,
         "opendp": record.has_noise,
     }
     versions = [f"{name} {version(name)}" for name, used in packages.items() if used]

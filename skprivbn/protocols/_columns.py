@@ -9,6 +9,7 @@ import numpy as np
 
 from skprivbn.crypto._paillier import KEY_SIZES
 from skprivbn.crypto._psi import MAX_PART_BYTES, align_records
+from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import (
     Conversation,
     open_links,
@@ -114,8 +115,7 @@ class CountBackend:
     @classmethod
     def of(cls, backend):
         """Describe a backend that a user gave, by name or as an object."""
-        backend = resolve_count_backend(backend)
-        return cls(backend.name, backend.get_params(deep=False))
+        return cls(**named_parameters(resolve_count_backend(backend)))
 
     def make(self):
         """Return the backend; a ValueError if there is none such."""

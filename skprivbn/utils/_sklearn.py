@@ -1,5 +1,7 @@
 """Private scikit-learn names, imported here and nowhere else."""
 
+from functools import cache
+
 from sklearn.base import _fit_context
 from sklearn.mixture._gaussian_mixture import (
     _check_means,
@@ -23,6 +25,7 @@ from sklearn.utils.validation import (
 )
 
 __all__ = [
+    "CachedParameterNames",
     "HasMethods",
     "Interval",
     "InvalidParameterError",
@@ -42,6 +45,15 @@ __all__ = [
     "open_callbacks",
     "validate_params",
 ]
+
+
+class CachedParameterNames:
+    """Look at the constructor of a class once, not for every clone and check."""
+
+    @classmethod
+    @cache
+    def _get_param_names(cls):
+        return super()._get_param_names()
 
 
 def check_parameters(estimator):

@@ -153,8 +153,7 @@ class ConsensusState:
 
     def step(self, total):
         """Take a round's sum for the next consensus."""
-        self.consensus = self.solve(total)
-        self.h = self.problem.cycles(self.consensus)
+        self.consensus, self.h = self.solve(total)
         self.alpha += self.rho1 * self.h
         self.rho1 = min(self.rho1 * self.terms.gamma1, self.terms.rho_max)
         self.rho2 = min(self.rho2 * self.terms.gamma2, self.terms.rho_max)
@@ -166,7 +165,7 @@ class ConsensusState:
         return self.problem.cut(self.consensus, *thresholds)
 
     def solve(self, total):
-        """Problem (3) for a round's sum, from the present consensus."""
+        """Problem (3) for a round's sum, from the present consensus; and its cycles."""
         return self.problem.step(
             total[:-1] / self.n_parties,
             self.consensus,
@@ -284,7 +283,7 @@ class ADMMParty(Party):
     )
     def finish(self, total):
         """Problem (3) for the exact sum: no decryption leaves the key holders."""
-        self.state.consensus = self.state.solve(self.reveal(total))
+        self.state.consensus, _ = self.state.solve(self.reveal(total))
         return {
             "consensus": self.state.consensus,
             "n_iter": self.state.n_iter,

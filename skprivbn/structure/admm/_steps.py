@@ -134,8 +134,10 @@ class ConsensusProblem:
 
         Returns
         -------
-        ndarray of shape (size,)
+        parameters : ndarray of shape (size,)
             The new consensus; no variable has an effect on itself.
+        h : float
+            How far it is from acyclic.
         """
         V, W = self.maps(target), self.maps(start)
         shrunk = _soft_threshold(weight * V, self.lambda1)
@@ -155,30 +157,30 @@ class ConsensusProblem:
                 + self.lambda1 * np.abs(W).sum()
                 + (alpha + 0.5 * rho1 * h) * h
             )
-            # the tangent of h where there are no weights
-            return objective, h - np.vdot(slope, strength), slope
+            # of the tangent of h: its value where there are no weights, and its slope
+            return objective, h, h - np.vdot(slope, strength), slope
 
         mu = alpha
-        objective, offset, slope = evaluate(W)
+        objective, h, offset, slope = evaluate(W)
         for _ in range(max_iter):
             mu = _multiplier(slope, strongest, offset, ridge, alpha, rho1, mu)
             direction = shrunk / (ridge + 2.0 * mu * slope) - W
             length = 1.0
             while True:
                 candidate = W + length * direction
-                new, new_offset, new_slope = evaluate(candidate)
+                new, *measured = evaluate(candidate)
                 if new <= objective or length < 1e-6:
                     break
                 length *= 0.5
             if new > objective:
                 break
             decrease = objective - new
-            W, objective, offset, slope = candidate, new, new_offset, new_slope
+            W, objective, (h, offset, slope) = candidate, new, measured
             if decrease <= tol * max(abs(objective), 1.0):
                 break
         free = target[W.size :]
         free = _soft_threshold(weight * free, self.lambda_free) / ridge
-        return np.concatenate([W.ravel(), free])
+        return np.concatenate([W.ravel(), free]), h
 
 
 def typical_variance(variances):

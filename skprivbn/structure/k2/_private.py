@@ -15,6 +15,7 @@ from skprivbn.bayesian_network._checks import known_states
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
 from skprivbn.crypto import PaillierBackend
+from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import (
     OTBackend,
     resolve_count_backend,
@@ -333,7 +334,8 @@ class PrivateK2StructureLearner(
         if partition.has_keys:
             ledger.learns("all parties", "which records all of them have", "public")
         if partition.n_parties > 1:
-            ledger.note(resolve_count_backend(self.backend).describe(), "technique")
+            backend = resolve_count_backend(self.backend)
+            ledger.note(backend.describe(), "technique", named_parameters(backend))
             ledger.note(
                 f"{calls} hash calls of the first party: security of about "
                 f"{128 - log2(max(calls, 1)):.0f} bits",

@@ -75,7 +75,7 @@ def test_consensus_step_is_as_good_as_lbfgs(acyclicity, alpha, rho1):
             return value + alpha * h + 0.5 * rho1 * h * h, gradient
 
         lbfgs = minimise_l1(smooth, np.zeros((d, d)), 0.05, free=off)
-        ours = problem.step(
+        ours, h = problem.step(
             target.ravel(),
             np.zeros(d * d),
             weight=weight,
@@ -83,6 +83,7 @@ def test_consensus_step_is_as_good_as_lbfgs(acyclicity, alpha, rho1):
             rho1=rho1,
             tol=1e-10,
         )
+        assert h == pytest.approx(problem.cycles(ours))
         assert not np.diag(ours.reshape(d, d)).any()
         value = objective_of(problem, target.ravel(), weight, alpha, rho1)
         ratios.append(value(ours) / value(lbfgs.ravel()))
@@ -95,7 +96,7 @@ def test_consensus_step_never_goes_up():
     target, start = rng.normal(size=53), 0.1 * rng.normal(size=53)
     problem.maps(start)[:, np.arange(4), np.arange(4)] = 0.0
     value = objective_of(problem, target, 0.5, 0.3, 2.0)
-    new = problem.step(target, start, weight=0.5, alpha=0.3, rho1=2.0)
+    new, _ = problem.step(target, start, weight=0.5, alpha=0.3, rho1=2.0)
     assert value(new) < value(start)
     np.testing.assert_allclose(new[48:], 0.5 * target[48:] / 0.7)
 
@@ -103,7 +104,7 @@ def test_consensus_step_never_goes_up():
 def test_without_cycles_the_consensus_is_a_soft_threshold():
     target = np.triu(np.random.default_rng(0).normal(size=(4, 4)), 1)
     problem = ConsensusProblem(4, lambda1=0.2)
-    new = problem.step(target.ravel(), np.zeros(16), weight=2.0, alpha=9.0, rho1=9.0)
+    new, _ = problem.step(target.ravel(), np.zeros(16), weight=2.0, alpha=9.0, rho1=9.0)
     expected = np.sign(target) * np.maximum(np.abs(target) - 0.1, 0.0)
     np.testing.assert_allclose(new.reshape(4, 4), expected, atol=1e-12)
 
