@@ -216,10 +216,11 @@ class Federation(ABC):
             raise ValueError(f"{self.party_class.__name__} has no {operation!r}")
         if each is None:
             names = self.active if to is None else (to,) if isinstance(to, str) else to
-            each = {name: payload or {} for name in names}
+            each = dict.fromkeys(names, payload or {})
         self.ledger.n_rounds += 1
+        encoded: dict = {}
         requests = {
-            name: self._request(name, operation, arguments)
+            name: self._request(name, operation, arguments, encoded)
             for name, arguments in each.items()
         }
         messages = self._exchange(
@@ -409,15 +410,19 @@ class Federation(ABC):
             with step():
                 replies = self.call("session.talk", each=each)
 
-    def _request(self, name, operation, payload):
-        message = encode(
-            {
-                "session": self._session,
-                "sequence": self._sequences[name],
-                "operation": operation,
-                "payload": {k: as_hidden(value) for k, value in payload.items()},
-            }
-        )
+    def _request(self, name, operation, payload, encoded):
+        # what is the same for several parties is encoded once
+        key = id(payload), self._sequences[name]
+        if key not in encoded:
+            encoded[key] = encode(
+                {
+                    "session": self._session,
+                    "sequence": self._sequences[name],
+                    "operation": operation,
+                    "payload": {k: as_hidden(value) for k, value in payload.items()},
+                }
+            )
+        message = encoded[key]
         self._sequences[name] += 1
         words = self._operations[operation]
         self._record(

@@ -1,5 +1,6 @@
 """Handles on data that stay at their sites."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ __all__ = ["RemoteColumns", "RemoteResults", "RemoteRows", "name_results"]
 KEY_ROLES = ("keys", "individual")
 
 
-class RemoteData:
+class RemoteData(ABC):
     """What remote rows and remote columns share: they are not here.
 
     Attributes
@@ -70,17 +71,45 @@ class RemoteData:
             if isinstance(kind, list)
         }
 
-    def _describe(self, columns, aligned, min_rows, steps=()):
-        return {
+    @abstractmethod
+    def _read_by(self):
+        """Return columns of each site, names of those beside X, and models applied."""
+
+    def federate(
+        self,
+        party_class: type,
+        terms: Terms,
+        backend: str | AdditiveBackend | None = None,
+        *,
+        min_rows: int = 1,
+        **options: Any,
+    ) -> Any:
+        """Open a federation in which every site uses its own data.
+
+        Parameters
+        ----------
+        party_class, terms, backend, min_rows, **options :
+            As in ``HorizontalPartition.federate``.
+
+        Returns
+        -------
+        federation : Federation
+            To be used as a context manager.
+        """
+        columns, aligned, steps = self._read_by()
+        data = {
             "dataset": self.dataset,
             "X": columns,
             "aligned": aligned,
-            "steps": list(steps),
+            "steps": steps,
             "float": self.as_float,
             "finite": self.finite,
             "min_rows": int(min_rows),
             "purpose": getattr(self._connection, "purpose", ""),
         }
+        return self._connection.open(
+            party_class, terms, backend, data, self.names, **options
+        )
 
     def __array__(self, dtype=None, copy=None):
         raise PartitionError(
@@ -269,33 +298,9 @@ class RemoteRows(DescribeMixin, RemoteData):
             self.read, self.aligned, [*self.steps, (model, feature_names)]
         )
 
-    def federate(
-        self,
-        party_class: type,
-        terms: Terms,
-        backend: str | AdditiveBackend | None = None,
-        *,
-        min_rows: int = 1,
-        **options: Any,
-    ) -> Any:
-        """Open a federation in which every site uses its own rows.
-
-        Parameters
-        ----------
-        party_class, terms, backend, min_rows, **options :
-            As in ``HorizontalPartition.federate``.
-
-        Returns
-        -------
-        federation : Federation
-            To be used as a context manager.
-        """
+    def _read_by(self):
         columns = {name: list(self.read) for name in self.names}
-        steps = [model for model, _ in self.steps]
-        data = self._describe(columns, self.aligned, min_rows, steps)
-        return self._connection.open(
-            party_class, terms, backend, data, self.names, **options
-        )
+        return columns, self.aligned, [model for model, _ in self.steps]
 
     def __repr__(self):
         return (
@@ -422,32 +427,8 @@ class RemoteColumns(RemoteData):
         columns.feature_names = list(feature_names)
         return columns
 
-    def federate(
-        self,
-        party_class: type,
-        terms: Terms,
-        backend: str | AdditiveBackend | None = None,
-        *,
-        min_rows: int = 1,
-        **options: Any,
-    ) -> Any:
-        """Open a federation in which every site uses its own columns.
-
-        Parameters
-        ----------
-        party_class, terms, backend, min_rows, **options :
-            As in ``HorizontalPartition.federate``.
-
-        Returns
-        -------
-        federation : Federation
-            To be used as a context manager.
-        """
-        aligned = {"keys": self.key} if self.has_keys else {}
-        data = self._describe(self.columns, aligned, min_rows)
-        return self._connection.open(
-            party_class, terms, backend, data, self.names, **options
-        )
+    def _read_by(self):
+        return self.columns, {"keys": self.key} if self.has_keys else {}, []
 
     def __repr__(self):
         sizes = ", ".join(

@@ -14,7 +14,6 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
 from skprivbn.federation._ledger import Release
 from skprivbn.graphical_model._bins import check_bins
-from skprivbn.graphical_model._combinations import check_combinations
 from skprivbn.graphical_model._counting import Contribution, resolve_cliques
 from skprivbn.graphical_model._holders import OneHolder, single_holder_ledger
 from skprivbn.graphical_model._layout import layout_for
@@ -26,13 +25,17 @@ from skprivbn.graphical_model._learning import (
     tabulate,
     warn_of_misfit,
 )
-from skprivbn.graphical_model._plans import Released, plan_release
+from skprivbn.graphical_model._plans import (
+    Released,
+    SpendingMixin,
+    check_combinations,
+    plan_release,
+)
 from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
 from skprivbn.graphical_model._release import TablesParty, check_rows, gap_rule
 from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
 from skprivbn.graphical_model._shared_tree import TreeParty
-from skprivbn.graphical_model._spending import SpendingMixin
 from skprivbn.graphical_model._states import (
     check_domain,
     null_codes,

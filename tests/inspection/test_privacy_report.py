@@ -12,6 +12,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import skprivbn.inspection._report_words as words
 from skprivbn.crypto import CKKSBackend
+from skprivbn.crypto._registry import named_parameters
 from skprivbn.federation import KINDS, InProcessFederation, Ledger, declare_noise
 from skprivbn.federation._ledger import TOPICS
 from skprivbn.graphical_model import DPCGMLearner
@@ -305,14 +306,28 @@ def test_epsilon_left_with_colluders():
 def test_parameters_changed_after_the_fit_are_not_reported():
     ledger = Ledger(parties=("a", "b", "c"))
     ledger.record("a", "a", "coordinator", b".", "ciphertext", "its sums")
-    for topic, said in CKKSBackend().describe(ledger.parties).items():
-        ledger.note(said, topic.replace("_", " "))
+    backend = CKKSBackend()
+    for topic, said in backend.describe(ledger.parties).items():
+        ledger.note(said, topic.replace("_", " "), named_parameters(backend))
     how = read(fitted(ledger, backend="ckks")).text("how")
     assert "ring degree = 4096" in how
     assert "128-bit security" in how
     changed = read(fitted(ledger, backend="masking")).text("how")
     assert "MaskingBackend" not in changed
     assert "CKKS" in changed
+    other = read(fitted(ledger, backend=CKKSBackend(preset="fast"))).text("how")
+    assert "ring degree" not in other
+
+
+def test_libraries_are_those_of_backends_that_were_used_not_of_words():
+    ledger = Ledger(parties=("a", "b"))
+    ledger.record("a", "a", "coordinator", b".", "masked", "its sums")
+    ledger.note("masks, and neither CKKS nor Paillier", "also")
+    software = read(fitted(ledger)).text("evidence")
+    assert "tenseal" not in software and "phe " not in software
+    ledger.note("a cipher", "hidden by", named_parameters(CKKSBackend()))
+    software = read(fitted(ledger)).text("evidence")
+    assert "tenseal" in software and "phe " not in software
 
 
 def test_simulation_is_claimed_only_where_recorded():
