@@ -497,11 +497,6 @@ class DPCGMLearner(
         self._check_states(states, check)
         return states
 
-    def _charge(self, plan, states):
-        if plan.noise is None:
-            return self._announce_exact_release()
-        return self._spend(plan.rho, plan.what, states, plan.noise)
-
     def _rows_of(self, partition, states):
         (block,) = partition._blocks.values()
         contribution = self._contribution(states)

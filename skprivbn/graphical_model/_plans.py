@@ -350,7 +350,10 @@ class SpendingMixin(UncountedFitsMixin):
         spent = charge(self, what, noise, rho=rho)
         return spent if states is not None else PrivacyCost(np.inf, 0.0)
 
-    def _announce_exact_release(self):
+    def _charge(self, plan, states):
+        """Charge what a plan releases."""
+        if plan.noise is not None:
+            return self._spend(plan.rho, plan.what, states, plan.noise)
         warn_leak("epsilon=None learns from exact tables, without any privacy")
         charge(self, "contingency tables")
         return PrivacyCost(np.inf, 0.0)
