@@ -29,8 +29,12 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
     """Methods of a fitted mixture, those of scikit-learn's ``GaussianMixture``."""
 
     @property
+    def _gap_rule(self):
+        return "em" if self.missing == "em" else "error"
+
+    @property
     def _row_checks(self):
-        finite = True if self.missing == "error" else "allow-nan"
+        finite = "allow-nan" if self.missing == "em" else True
         return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
 
     def _mixture(self):
@@ -54,7 +58,7 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
             "weights": mixture.weights,
             "means": mixture.means,
             "covariances": mixture.covariances,
-            "missing": self.missing,
+            "missing": self._gap_rule,
         }
 
     @classmethod

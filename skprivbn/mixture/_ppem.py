@@ -114,13 +114,15 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         Parties with fewer rows cause a warning; local clusters and components that
         describe fewer rows, or fewer entries of a column, are not told or stop the
         fit.
-    missing : {"error", "em"}, default="error"
-        What to do with missing entries (NaN or None). "em" takes every row for what
-        is there: its density is that of its entries, and the M-step uses what each
-        component expects of the others [2]_. It assumes that entries are missing at
-        random: whether one is may depend on those that are there, not on its own
-        value. `predict`, `score` and the like then accept gaps, too. With `epsilon`,
-        "error" takes a missing entry for the middle of its bounds.
+    missing : {"auto", "error", "em"}, default="auto"
+        What to do with missing entries (NaN or None). "auto" is "error" without
+        `epsilon`; with it, an error would tell that there is such a row, whose entry
+        counts as the middle of its bounds instead, and "error" is refused. "em" takes
+        every row for what is there: its density is that of its entries, and the
+        M-step uses what each component expects of the others [2]_. It assumes that
+        entries are missing at random: whether one is may depend on those that are
+        there, not on its own value. `predict`, `score` and the like then accept gaps,
+        too.
     backend : str or AdditiveBackend, default="party-masking"
         How sums are hidden: ``"party-masking"``, ``"ckks"`` (as in the paper),
         ``"paillier"`` (parties know the sums; the first is the fastest, and withstands
@@ -217,7 +219,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         "covariance_update": [StrOptions({"exact", "paper"})],
         "key_rotation": [StrOptions({"fit", "iteration"})],
         "min_rows": [Interval(Integral, 1, None, closed="left")],
-        "missing": [StrOptions({"error", "em"})],
+        "missing": [StrOptions({"auto", "error", "em"})],
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
@@ -242,7 +244,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         covariance_update: str = "exact",
         key_rotation: str = "fit",
         min_rows: int = 5,
-        missing: Literal["error", "em"] = "error",
+        missing: Literal["auto", "error", "em"] = "auto",
         backend: str | AdditiveBackend = "party-masking",
         epsilon: float | None = None,
         delta: float = 0.0,
@@ -351,7 +353,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             "init_params": "given" if len(given) == 3 else self.init_params,
             "seeds": seeds[:1] if continued else seeds,
             "given": Given(**given),
-            "missing": self.missing,
+            "missing": self._gap_rule,
         }
 
     def _given(self, n_features):
@@ -427,6 +429,11 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "result no noise covers: fit a clone, or set warm_start=False"
             )
         start = self._start_terms(partition.n_features)
+        if self.missing == "error":
+            raise ValueError(
+                "missing='error' is not available with epsilon: an error would tell "
+                "that there is such a row"
+            )
         if len(start["seeds"]) > 1 or self.max_iter == 0:
             raise ValueError(
                 "with epsilon, n_init must be 1 (starts cannot be compared without "

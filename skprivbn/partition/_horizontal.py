@@ -25,7 +25,7 @@ from skprivbn.utils import warn_user
 from skprivbn.utils._categories import declared_categories, declared_labels
 from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import refuse_missing, validate_table
+from skprivbn.utils._validation import other_ways, refuse_missing, validate_table
 
 __all__ = ["HorizontalPartition", "check_horizontal"]
 
@@ -531,14 +531,15 @@ def _check_given(estimator, partition, reset, dtype, checks):
         partition.feature_names,
     )
     for name, block in checked._blocks.items():
-        block["X"] = map_rows(block["X"], _complete(names, finite, name))
+        check = _complete(names, finite, name, other_ways(estimator))
+        block["X"] = map_rows(block["X"], check)
     checked._declared = partition._declared
     return checked
 
 
-def _complete(names, finite, holder):
+def _complete(names, finite, holder, otherwise):
     def check(rows):
-        refuse_missing(rows, names, finite, holder)
+        refuse_missing(rows, names, finite, holder, otherwise)
         return rows
 
     return check

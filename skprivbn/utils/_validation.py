@@ -9,7 +9,7 @@ from sklearn.utils.validation import validate_data
 from skprivbn.utils._missing import is_missing
 from skprivbn.utils._sklearn import _check_feature_names_in
 
-__all__ = ["refuse_missing", "validate_table"]
+__all__ = ["other_ways", "refuse_missing", "validate_table"]
 
 
 def validate_table(
@@ -33,7 +33,12 @@ def validate_table(
     X : ndarray
     """
     X = validate_data(estimator, X, ensure_all_finite=False, **options)
-    refuse_missing(X, _check_feature_names_in(estimator), ensure_all_finite)
+    refuse_missing(
+        X,
+        _check_feature_names_in(estimator),
+        ensure_all_finite,
+        otherwise=other_ways(estimator),
+    )
     return X
 
 
@@ -42,6 +47,7 @@ def refuse_missing(
     names: Sequence[str],
     ensure_all_finite: bool | str = True,
     holder: str = "",
+    otherwise: str = "",
 ) -> None:
     """Raise if entries are missing or infinite, and name their columns.
 
@@ -54,6 +60,8 @@ def refuse_missing(
         As in scikit-learn: False allows everything.
     holder : str, default=""
         Whose table it is, for the message.
+    otherwise : str, default=""
+        What else can be done, from :func:`other_ways`.
     """
     if ensure_all_finite is False or X.dtype.kind not in "fO":
         return
@@ -66,14 +74,23 @@ def refuse_missing(
     if ensure_all_finite != "allow-nan" and missing.any():
         raise ValueError(
             f"X contains NaN in {_columns(missing, names)}{where}: whoever holds these "
-            "rows has to drop or complete them; all parties together can with "
-            "skprivbn.preprocessing.FederatedSimpleImputer"
+            f"rows has to drop or complete them{otherwise}; all parties together can "
+            "with skprivbn.preprocessing.FederatedSimpleImputer"
         )
     if infinite.any():
         raise ValueError(
             f"X contains infinity or a value too large for {X.dtype!r} in "
             f"{_columns(infinite, names)}{where}"
         )
+
+
+def other_ways(estimator: Any) -> str:
+    """Say what an estimator itself can do about gaps, if it has a choice."""
+    constraints = getattr(estimator, "_parameter_constraints", {})
+    if "missing" not in constraints:
+        return ""
+    options = sorted(constraints["missing"][0].options - {"auto", "error"})
+    return f", or you set missing={' or '.join(map(repr, options))}"
 
 
 def _columns(wrong, names):

@@ -241,7 +241,7 @@ def test_all_that_is_missing(value):
 
 def test_gaps_must_be_allowed():
     X, whole, _ = make_rows()
-    with pytest.raises(ValueError, match="NaN in columns"):
+    with pytest.raises(ValueError, match="NaN in columns.* or you set missing='em'"):
         PPEMGaussianMixture(2).fit(X)
     with pytest.raises(ValueError, match="NaN in columns"):
         PPEMGaussianMixture(2).fit(whole).predict(X)
@@ -456,6 +456,12 @@ def test_a_matrix_on_the_edge_has_a_factor():
     np.testing.assert_allclose(factor @ factor.T, ones, atol=1e-7)
     assert np.all(np.triu(factor, 1) == 0)
     assert np.all(factor.diagonal() > 0)
+
+
+def test_an_error_would_tell_of_a_gap():
+    model = PPEMGaussianMixture(2, missing="error", epsilon=1.0, bounds=(-1, 1))
+    with pytest.raises(ValueError, match="missing='error' is not available"):
+        model.fit(np.zeros((9, 2)))
 
 
 def test_noise_and_gaps():
