@@ -157,6 +157,7 @@ class HonestParties:
         self.parties = [object.__new__(AdaptiveParty) for _ in range(n_honest)]
         for number, party in enumerate(self.parties):
             party.rows = rows if number == 0 else empty
+            party.block = {"X": party.rows[0]}
             party.terms = AdaptiveTerms(
                 nodes=["a", "b", "c"],
                 states=[[0, 1]] * N_COLUMNS,
