@@ -19,6 +19,7 @@ __all__ = [
     "NetworkMixin",
     "public_network",
     "refuse_constant",
+    "warn_if_few_rows",
     "warn_if_standardised",
 ]
 
@@ -139,11 +140,28 @@ def refuse_constant(names, mean, variances, where):
         )
 
 
-def warn_if_standardised(variances):
-    """Warn if all variables have the same spread, which hides the directions."""
-    if len(variances) > 1 and variances.max() <= 1.02 * variances.min():
+def warn_if_few_rows(n_rows, n_features):
+    """Warn if there are more variables than rows: edges are then found in noise."""
+    if n_rows <= n_features:
         warn_user(
-            "all variables have nearly the same variance, as after standardising: "
+            f"{n_rows:.0f} rows of {n_features} variables: some variables are sums of "
+            "others whatever they mean, so that edges are found in noise. Take fewer "
+            "columns, or more rows than columns by far"
+        )
+
+
+def warn_if_standardised(variances):
+    """Warn if variables have the same spread, which hides the directions."""
+    if len(variances) < 2:
+        return
+    # all of them nearly, or most of them exactly: one column was left in its unit
+    typical = np.median(variances)
+    n_exact = np.sum(np.abs(variances - typical) <= 1e-6 * typical)
+    most = n_exact >= max(3, 0.75 * len(variances))
+    if most or variances.max() <= 1.02 * variances.min():
+        which = "most" if n_exact < len(variances) and most else "all"
+        warn_user(
+            f"{which} variables have nearly the same variance, as after standardising: "
             "methods that assume equal noise variances read directions off unequal "
             "marginal variances and fail on such data; give the variables in their "
             "own units, or use FederatedGaussianBayesianNetwork(method='ges'), 'pc' "

@@ -26,6 +26,7 @@ from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._continuous import (
     NetworkMixin,
     refuse_constant,
+    warn_if_few_rows,
     warn_if_standardised,
 )
 from skprivbn.structure.gaussian._column_scores import GaussianColumnScoreParty
@@ -85,7 +86,8 @@ class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
           Markov equivalence class, and `network_` is one member of it. "bic" climbs
           from the empty graph, a GOLEM solution and what "ges" finds.
         - "auto" takes of "equal_variance", "bic" and "ges" the one whose graph gives
-          rows set aside by every party the highest likelihood.
+          rows set aside by every party the highest likelihood; "pc" if there are
+          not more rows than columns.
 
     parties : dict, list of pairs, "prefix" or None, default=None
         Which party holds which columns, if columns and not rows are spread. Columns
@@ -292,11 +294,16 @@ class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
         self.method_ = self.method
         if self.method == "auto":
             self.method_ = self._choose(*parts)
+        warn_if_few_rows(moments.n_rows, len(moments.mean))
         if self.method_ in EQUAL_VARIANCE_SEARCHES:
             warn_if_standardised(np.diag(moments.covariance))
         return moments, options
 
     def _choose(self, learning, other):
+        if learning.n_rows + other.n_rows <= len(learning.mean):
+            # likelihoods of so few rows favour noise; tests of single edges do not
+            return "pc"
+
         def likelihood(method):
             return held_out(self._search(method, learning).adjacency, learning, other)
 
@@ -337,6 +344,7 @@ class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
             "technique",
         )
         self.n_iter_, self.method_ = 1, self.method
+        warn_if_few_rows(moments.n_rows, len(moments.mean))
         if self.method in EQUAL_VARIANCE_SEARCHES:
             warn_if_standardised(np.diag(moments.covariance))
         return moments

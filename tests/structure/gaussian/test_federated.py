@@ -158,6 +158,26 @@ def test_standardised_data_warn_except_where_it_does_not_matter(linear, recwarn)
         FederatedGaussianBayesianNetwork().fit(X, party=party)
 
 
+def test_most_columns_standardised_warn_too(linear):
+    X, _, party = linear
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    X[:, 0] *= 7.0
+    with pytest.warns(UserWarning, match="most variables have nearly the same"):
+        FederatedGaussianBayesianNetwork().fit(X, party=party)
+
+
+def test_more_columns_than_rows_warn_unless_noise_hides_how_many_there_are(recwarn):
+    rows = np.random.default_rng(0).normal(size=(15, 18))
+    party = np.arange(15) % 3
+    with pytest.warns(UserWarning, match="15 rows of 18 variables"):
+        model = FederatedGaussianBayesianNetwork("auto").fit(rows, party=party)
+    assert model.method_ == "pc" and model.adjacency_matrix_.sum() < 6
+    recwarn.clear()
+    private = {"epsilon": 5.0, "bounds": (-4, 4)}
+    FederatedGaussianBayesianNetwork("ges", **private).fit(rows, party=party)
+    assert not [w for w in recwarn if "rows of 18" in str(w.message)]
+
+
 def test_bad_input(linear):
     X, _, party = linear
     with pytest.raises(ValueError, match="basis"):
