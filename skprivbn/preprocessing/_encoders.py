@@ -1,6 +1,7 @@
 """Turn labels of several parties into the same numbers."""
 
 from abc import abstractmethod
+from itertools import islice
 from numbers import Real
 from typing import Any
 
@@ -12,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import FederatedEstimator, by_holders
 from skprivbn.bayesian_network._checks import check_states
 from skprivbn.bayesian_network._labels import encode, label_dtype
-from skprivbn.federation import Ledger
+from skprivbn.federation import Ledger, check_received
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing._categories import (
     CategoriesParty,
@@ -114,8 +115,10 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         """Return numbers for codes, -1 being unknown or missing."""
 
     def _public_model(self):
+        # side by side: messages do not nest without end
         return {
-            "categories": [labels.tolist() for labels in self.categories_],
+            "labels": [x for labels in self.categories_ for x in labels.tolist()],
+            "sizes": np.array([len(labels) for labels in self.categories_]),
             "handle_unknown": self.handle_unknown,
         }
 
@@ -123,8 +126,14 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     def _from_public_model(cls, model, n_features):
         """Make a fitted encoder of public labels, which are checked."""
         estimator = cls(handle_unknown=model["handle_unknown"])
-        columns = zip(range(n_features), model["categories"], strict=True)
-        estimator._set_categories([list(check_states(f"x{i}", c)) for i, c in columns])
+        sizes = check_received(model["sizes"], (n_features,)).tolist()
+        labels = iter(model["labels"])
+        columns = [list(islice(labels, n)) for n in sizes]
+        if sum(sizes) != len(model["labels"]) or min(sizes) < 1:
+            raise ValueError("sizes must be those of the columns' labels")
+        estimator._set_categories(
+            [list(check_states(f"x{i}", column)) for i, column in enumerate(columns)]
+        )
         return estimator
 
     def __sklearn_tags__(self):
