@@ -13,7 +13,12 @@ the table in the paper, with rows that stay in the hospitals.
 # %%
 # The trial
 # ---------
-# The rows of a centre lie in several hospitals.
+# The rows of a centre lie in several hospitals. Each hospital has its file: one row per
+# patient, with the centre, whether the patient recovered, and days in hospital over
+# some months of observation.
+
+import tempfile
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,6 +30,7 @@ from skprivbn.mixed_model import (
     PrivateGLMMRegressor,
     likelihood_ratio_test,
 )
+from skprivbn.partition import HorizontalPartition
 
 rng = np.random.default_rng(7)
 n_patients, n_centres = 1500, 24
@@ -35,13 +41,44 @@ patients = pd.DataFrame(
         "severity": rng.gamma(2.0, 1.0, size=n_patients),
     }
 )
+features = list(patients)
 weights = rng.dirichlet(np.full(n_centres, 2.0))
 centre = rng.choice(n_centres, p=weights, size=n_patients)
 hospital = rng.choice(["East", "North", "South", "St. Mary", "West"], size=n_patients)
 effects = 0.9 * rng.normal(size=n_centres)
 log_odds = patients @ [0.7, -0.3, -0.4] + 2.2 + effects[centre]
-recovered = np.where(rng.random(n_patients) < 1 / (1 + np.exp(-log_odds)), "yes", "no")
-pd.crosstab(centre, hospital, rownames=["centre"], colnames=["hospital"]).head()
+recovered = rng.random(n_patients) < 1 / (1 + np.exp(-log_odds))
+months = rng.uniform(0.5, 2.0, size=n_patients)
+benefit = 0.35 * rng.normal(size=n_centres)[centre]
+rate = 1.0 + 0.3 * effects[centre] + (benefit - 0.3) * patients["treated"]
+patients["centre"] = centre
+patients["recovered"] = np.where(recovered, "yes", "no")
+patients["days"], patients["months"] = rng.poisson(months * np.exp(rate)), months
+
+folder = Path(tempfile.mkdtemp())
+for name, mine in patients.groupby(hospital):
+    mine.to_csv(folder / f"{name}.csv", index=False)
+
+# %%
+# Reading the data
+# ----------------
+# Every hospital reads its own file. Here all of them run in one process; over sites,
+# ``fit`` takes a handle on their rows and names of columns instead (see :ref:`flare`).
+
+files = {path.stem: pd.read_csv(path) for path in sorted(folder.glob("*.csv"))}
+print(files["North"].head().round(2).to_string(index=False))
+
+
+def rows_with(**columns):
+    """Return the hospitals' rows, with some columns in their parts."""
+    beside = {
+        part: {name: table[column] for name, table in files.items()}
+        for part, column in columns.items()
+    }
+    return HorizontalPartition(
+        {name: table[features] for name, table in files.items()}, **beside
+    )
+
 
 # %%
 # Recovery
@@ -50,9 +87,8 @@ pd.crosstab(centre, hospital, rownames=["centre"], colnames=["hospital"]).head()
 # only sums over all hospitals become known. Small centres that several hospitals
 # share are pooled: sums over a handful of patients would tell about them.
 
-options = {"small_clusters": "pool"}
-rows = {"cluster": centre, "party": hospital}
-model = PrivateGLMMClassifier(**options).fit(patients, recovered, **rows)
+model = PrivateGLMMClassifier(small_clusters="pool")
+model.fit(rows_with(y="recovered", cluster="centre"))
 print(model.summary())
 
 # %%
@@ -79,16 +115,13 @@ plt.show()
 # counts, and each patient was observed for a time of her own. A model with a random
 # slope of the treatment is compared with one without.
 
-exposure = rng.uniform(0.5, 2.0, size=n_patients)
-benefit = 0.35 * rng.normal(size=n_centres)[centre]
-rate = 1.0 + 0.3 * effects[centre] + (benefit - 0.3) * patients["treated"]
-days = rng.poisson(exposure * np.exp(rate))
-observed = rows | {"offset": np.log(exposure)}
-
-same = PrivateGLMMRegressor("poisson", n_quadrature=1, **options)
-same.fit(patients, days, **observed)
-varying = PrivateGLMMRegressor("poisson", slopes=["treated"], **options)
-varying.fit(patients, days, **observed)
+for table in files.values():
+    table["exposure"] = np.log(table["months"])
+observed = rows_with(y="days", cluster="centre", offset="exposure")
+same = PrivateGLMMRegressor("poisson", n_quadrature=1, small_clusters="pool")
+same.fit(observed)
+varying = PrivateGLMMRegressor("poisson", slopes=["treated"], small_clusters="pool")
+varying.fit(observed)
 print(likelihood_ratio_test(same, varying))
 print(varying.variance_components())
 
@@ -111,13 +144,13 @@ pd.DataFrame(
 # %%
 # Every hospital looks at the residuals of its own patients.
 
-here = hospital == "North"
+own = files["North"]
 ResidualsDisplay.from_estimator(
     varying,
-    patients[here],
-    days[here],
-    cluster=centre[here],
-    offset=np.log(exposure[here]),
+    own[features],
+    own["days"],
+    cluster=own["centre"],
+    offset=own["exposure"],
 )
 plt.show()
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import BaseGLMM
 from skprivbn.mixed_model._checks import check_numbers, name_columns
+from skprivbn.mixed_model._docs import share_paragraphs
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._linear_protocol import LinearParty
 from skprivbn.mixed_model._protocol import GLMMParty
@@ -25,6 +26,7 @@ __all__ = ["PrivateGLMMRegressor"]
 _TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
 
 
+@share_paragraphs
 class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     """Linear, Poisson or binomial mixed model for rows that several parties hold.
 
@@ -43,19 +45,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     link : str, default=None
         How the mean depends on the predictor: "identity" (gaussian), "log" (poisson),
         "logit", "probit" or "cloglog" (binomial). None takes the first of these.
-    slopes : list, dict of str to list, or None, default=None
-        Features, by name or number, whose coefficients vary with the clusters. With
-        several columns of cluster labels, a list for each: ``{"ward": ["age"]}``.
-    random_intercept : bool, default=True
-        Whether intercepts vary, too, where there are slopes.
-    correlated : bool, default=True
-        Whether random effects of the same clusters are correlated.
-    arrangement : {"nested", "crossed"}, default="nested"
-        How several columns of cluster labels go together: labels of one column are
-        read within those of the columns before it, or on their own (linear
-        models only).
-    fit_intercept : bool, default=True
-        Whether there is a fixed intercept.
+    <random effects>
     reml : bool, default=True
         Whether variances of a linear model are estimated by restricted maximum
         likelihood. Other families ignore it.
@@ -69,22 +59,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         The search stops when the next step promises a smaller gain in
         log-likelihood, which is taken unseen; a last step of Newton's method
         follows.
-    clusters : array-like of labels, default=None
-        All clusters there may be, as a public fact. If None, every party tells which
-        clusters it holds.
-    min_parties : int, default=2
-        Fewest holders of a cluster whose rows are spread over parties.
-    min_rows : int, default=5
-        Fewest rows of such a cluster.
-    small_clusters : {"refuse", "pool"}, default="refuse"
-        What to do with clusters below these limits: end the fit, or give all of them
-        one random effect together, under the label "(other)".
-    release_effects : {"all", "shared"}, default="all"
-        Which clusters' random effects become known: all, or only those whose rows
-        are spread over parties. The effect of a cluster held by one party tells about
-        the rows of that party alone.
-    backend : str or AdditiveBackend, default="masking"
-        How sums are hidden: "masking", "ckks", "paillier" or "plaintext".
+    <clusters>
     verbose : int, default=0
         1 prints every tenth iteration, 2 every one.
 
@@ -100,39 +75,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         Standard error of the intercept.
     residual_scale_ : float
         Standard deviation of the rows about their predictors, in linear models.
-    covariance_ : ndarray of shape (n_fixed, n_fixed)
-        Sampling covariance of the intercept, if there is one, and coefficients.
-    factors_ : list of str
-        Names of the columns of cluster labels.
-    clusters_ : ndarray of shape (n_clusters,), or dict of such
-        Labels of the clusters; empty without random effects. By factor, as the
-        following, if there are several.
-    effect_names_ : dict of str to list of str
-        What varies with each factor: "(Intercept)" and slopes.
-    random_effects_ : ndarray of shape (n_clusters,) or (n_clusters, n_effects)
-        Effects of each cluster given the estimates; NaN if withheld.
-    random_effects_std_ : ndarray, shaped like `random_effects_`
-        Their standard deviations.
-    random_effect_scale_ : float or ndarray of shape (n_effects,)
-        Standard deviations of the random effects; 0 without.
-    random_effect_covariance_ : dict of str to ndarray of shape (n_effects, n_effects)
-        Covariance of the random effects of each factor.
-    log_likelihood_ : float
-        Marginal log-likelihood at the estimates, restricted with `reml`.
-    converged_ : bool
-        Whether the search ended by itself.
-    singular_ : bool
-        Whether a variance is zero, or a correlation one, up to rounding.
-    n_samples_ : int
-        Rows of all parties.
-    n_iter_ : int
-        Number of iterations.
-    ledger_ : Ledger
-        Every message of the last fit, and who learnt what.
-    n_features_in_ : int
-        Number of columns.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Their names, if `X` has string names.
+    <fitted>
 
     See Also
     --------
