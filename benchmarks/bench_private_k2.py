@@ -13,7 +13,6 @@ What private K2 computes on shares is computed here in the clear, with the same 
 between two parties: two draws for every score and every count.
 """
 
-import argparse
 import json
 from itertools import combinations
 from math import prod
@@ -34,6 +33,13 @@ from skprivbn.structure.k2._budget import K2Budget
 from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
 
 NETWORKS = {"Asia": load_asia, "ALARM": load_alarm}
+#: how many of each size
+SAMPLES = {
+    ("Asia", 10_000): 3,
+    ("Asia", 100_000): 3,
+    ("ALARM", 10_000): 2,
+    ("ALARM", 100_000): 1,
+}
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 MAX_PARENTS = 2
 N_PARTIES = 2
@@ -172,14 +178,10 @@ def measure(network, n, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=2, help="of every size")
-    arguments = parser.parse_args()
     rows = []
-    for name, load in NETWORKS.items():
-        for n in (10_000, 100_000):
-            for seed in range(arguments.samples):
-                rows += sample(name, load, n, seed)
+    for (name, n), n_samples in SAMPLES.items():
+        for seed in range(n_samples):
+            rows += sample(name, n, seed)
     means = {}
     for row in rows:
         key = row["network"], row["rows"], row["learner"], row["epsilon"]
@@ -187,7 +189,7 @@ def main():
     record("private_k2", [mean(*key, found) for key, found in means.items()])
 
 
-def sample(name, load, n, seed):
+def sample(name, n, seed):
     """Measure one sample, or read what an interrupted run has measured."""
     path = Path(gettempdir()) / f"bench_private_k2_{name}_{n}_{seed}.json"
     if not path.exists():
@@ -202,7 +204,9 @@ def sample(name, load, n, seed):
                 "edges": edges,
                 "likelihood": likelihood,
             }
-            for learner, epsilon, wrong, edges, likelihood in measure(load(), n, seed)
+            for learner, epsilon, wrong, edges, likelihood in measure(
+                NETWORKS[name](), n, seed
+            )
         ]
         path.write_text(json.dumps(found))
         print(f"{name} {n} {seed}: {process_time() - start:.0f} CPU seconds")
@@ -211,10 +215,14 @@ def sample(name, load, n, seed):
 
 def mean(network, n, learner, epsilon, found):
     head = {"network": network, "rows": n, "learner": learner, "epsilon": epsilon}
-    return head | {
-        what: float(np.mean([row[what] for row in found]))
-        for what in ("wrong edges", "edges", "likelihood")
-    }
+    return (
+        head
+        | {"samples": len(found)}
+        | {
+            what: float(np.mean([row[what] for row in found]))
+            for what in ("wrong edges", "edges", "likelihood")
+        }
+    )
 
 
 if __name__ == "__main__":

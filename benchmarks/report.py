@@ -87,6 +87,11 @@ SECTIONS = {
             Curve("n", "MB", "series", {"series": "Asia"}),
         ),
     ),
+    "private_k2": Section(
+        "Columns with epsilon: `PrivateK2StructureLearner`",
+        "Wrong edges and held-out log-likelihood of networks with at most two parents, "
+        "next to PrivBayes of one curator.",
+    ),
     "notears": Section(
         "Rows, NOTEARS: `FederatedNotearsADMM`",
         ratios={

@@ -102,6 +102,16 @@ def test_the_second_uncounted_fit_warns():
         clone(learner).fit(X)
 
 
+def test_exact_scores_of_private_records_warn():
+    X = np.eye(2, dtype=int)
+    accountant = PrivacyAccountant(epsilon=1.0)
+    learner = PrivateK2StructureLearner(
+        epsilon=0.5, accountant=accountant, **BINARY | {"parties": None}
+    ).fit(X)
+    with pytest.warns(PrivacyLeakWarning, match="score is an exact function"):
+        learner.score(X)
+
+
 @pytest.mark.parametrize("needs_margins", [False, True])
 @pytest.mark.parametrize("fit_parameters", [False, True])
 @pytest.mark.parametrize("n_choices", [0, 7])
