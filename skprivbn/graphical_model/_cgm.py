@@ -13,8 +13,9 @@ ICML.
 
 import numpy as np
 
-from skprivbn.graphical_model._estimation import maximise_likelihood, single_threaded
+from skprivbn.graphical_model._estimation import maximise_likelihood
 from skprivbn.utils._progress import NO_PROGRESS
+from skprivbn.utils._threads import single_threaded
 
 __all__ = ["collective_em", "expected_tables_by_dual", "nonlinear_belief_propagation"]
 

@@ -1,13 +1,11 @@
 """Potentials from noisy tables: regularised likelihood and empirical Bayes."""
 
-from functools import lru_cache, wraps
-
 import numpy as np
 from scipy.optimize import minimize
-from threadpoolctl import ThreadpoolController
 
 from skprivbn.graphical_model._noisy_tables import project_to_simplex
 from skprivbn.utils._progress import NO_PROGRESS
+from skprivbn.utils._threads import single_threaded
 
 __all__ = [
     "empirical_bayes",
@@ -16,7 +14,6 @@ __all__ = [
     "projected_marginals",
     "refine",
     "signal_strength",
-    "single_threaded",
 ]
 
 #: log-potentials of the naive estimator stay within this bound: its optimum may be
@@ -25,22 +22,6 @@ _BOUND = 30.0
 #: the mode shrinks more than is good for the Kullback-Leibler divergence: in
 #: simulations (five kinds of potentials) a wider prior in the last fit was better
 _LOOSEN = 1.5
-
-
-@lru_cache(maxsize=1)
-def _threads():
-    return ThreadpoolController()
-
-
-def single_threaded(function):
-    """Run a function with one BLAS thread: its matrices are small, and many."""
-
-    @wraps(function)
-    def wrapped(*args, **kwargs):
-        with _threads().limit(limits=1, user_api="blas"):
-            return function(*args, **kwargs)
-
-    return wrapped
 
 
 def projected_marginals(tables):

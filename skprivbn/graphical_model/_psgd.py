@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from skprivbn.graphical_model._counting import Contribution, count_tables
-from skprivbn.graphical_model._estimation import single_threaded
 from skprivbn.privacy import add_discrete_gaussian
 from skprivbn.utils._progress import NO_PROGRESS
+from skprivbn.utils._threads import single_threaded
 
 __all__ = ["PSGDOptions", "noise_multiplier", "private_gradient_descent"]
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from skprivbn.structure._acyclicity import trace_expm
+from skprivbn.utils._threads import single_threaded
 
 __all__ = ["golem", "minimise_l1", "notears"]
 
@@ -99,6 +100,7 @@ def _over_curvature(gradient, pairs):
     return gradient
 
 
+@single_threaded
 def notears(
     covariance,
     *,
