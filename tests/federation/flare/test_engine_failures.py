@@ -263,7 +263,7 @@ def download(local, job, folder):
 
     session = new_secure_session("scientist@demo.org", str(local.kits["admin"]))
     try:
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + READY
         while not (session.get_job_status(job) or "").startswith("FINISHED"):
             assert time.monotonic() < deadline
             time.sleep(0.5)

@@ -79,7 +79,7 @@ def run(command, folder):
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
-            timeout=240,
+            timeout=600,
         )
         said.seek(0)
         text = said.read()
