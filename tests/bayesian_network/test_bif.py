@@ -127,3 +127,24 @@ def test_an_open_quotation_mark_is_found():
 def test_a_network_without_variables_is_refused(text):
     with pytest.raises(ValueError, match="declares no variable"):
         BayesianNetwork.from_bif(text)
+
+
+PGMPYS = sorted((Path(pgmpy.__file__).parent / "utils/example_models").glob("*.bif.gz"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PGMPYS, ids=lambda path: path.name)
+def test_networks_of_pgmpy_are_read_written_and_asked(path):
+    """Those that come with the installed pgmpy; the largest has 1041 nodes."""
+    text = gzip.decompress(path.read_bytes()).decode("utf-8")
+    start = process_time()
+    network = BayesianNetwork.from_bif(text)
+    assert BayesianNetwork.from_bif(network.to_bif()) == network
+    last = network.nodes[network.topological_order[-1]]
+    # the second question is for all nodes at once, where that is not too much
+    for _ in range(2):
+        try:
+            assert network.query(last).sum() == pytest.approx(1)
+        except ValueError as error:
+            assert "too densely connected" in str(error)
+    assert process_time() - start < 30
