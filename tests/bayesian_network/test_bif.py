@@ -1,6 +1,10 @@
+import gzip
 import re
+from pathlib import Path
+from time import process_time
 
 import numpy as np
+import pgmpy
 import pytest
 from pgmpy.readwrite import BIFReader
 
