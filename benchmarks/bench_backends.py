@@ -220,8 +220,8 @@ def measure_whole(backend, n_parties, length, seconds):
 def not_authenticated():
     """Sums as they were: no tags, and totals that can be read come back as numbers."""
     nothing = {
-        "secrets": lambda self, stream, number, name, length: TagSecrets(
-            self, None, b""
+        "secrets": lambda self, stream, number, name, length, parties: TagSecrets(
+            self, None, {}
         ),
         "n_digits": 0,
     }

@@ -58,6 +58,11 @@ SECTIONS = {
             Curve("values", "ms per sum", "backend", {"series": "values"}),
         ),
     ),
+    "first_release": Section(
+        "Authenticated sums, against the first release",
+        "CPU time and bytes of whole sums, there and back. The first release had no "
+        "tags: parties took any total.",
+    ),
     "field_times": Section("Random fields: run times of methods, as in the paper"),
     "glmm": Section("Mixed models: `PrivateGLMM`"),
     "collective": Section(

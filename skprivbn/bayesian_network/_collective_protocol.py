@@ -278,6 +278,7 @@ class CollectiveParty(ColumnsParty):
         tells="rows, chosen by their likelihood or at random; how likely the most "
         "likely of the unlikely ones is",
         kind="raw rows",
+        answers={"rows": np.ndarray, "cut": float | None},
     )
     def send_rows(self, unlikely, n_random):
         """Send rows that were offered, and some of the others at random."""

@@ -10,11 +10,10 @@ What is checked are the integers as they came off the wire, in a ring so large t
 different vectors of them stay different.
 """
 
-import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,7 +185,14 @@ class TagRing:
     #: integers that a tag takes
     n_digits = 2
 
-    def secrets(self, stream: KeyStream, number: int, name: bytes, length: int) -> Any:
+    def secrets(
+        self,
+        stream: KeyStream,
+        number: int,
+        name: bytes,
+        length: int,
+        parties: Sequence[str],
+    ) -> "TagSecrets":
         """Return the coefficients and pads of one sum.
 
         Parameters
@@ -198,16 +204,22 @@ class TagRing:
             What the sum is bound to.
         length : int
             Number of values.
+        parties : sequence of str
+            All that the sum may be over, in an order that all know.
 
         Returns
         -------
         secrets : TagSecrets
         """
         n_digits = -(-self.coefficient_bits // 16)
-        zeros = bytes(_KEY_BYTES + length * n_digits * _DIGIT.itemsize)
-        piece = stream.piece(number, name, zeros)
-        digits = np.frombuffer(piece, _DIGIT, offset=_KEY_BYTES)
-        return TagSecrets(self, digits.reshape(length, n_digits), piece[:_KEY_BYTES])
+        first = _PAD_BYTES * len(parties)
+        piece = stream.piece(number, name, first + length * n_digits * _DIGIT.itemsize)
+        digits = np.frombuffer(piece, _DIGIT, offset=first)
+        pads = {
+            party: piece[_PAD_BYTES * i : _PAD_BYTES * (i + 1)]
+            for i, party in enumerate(parties)
+        }
+        return TagSecrets(self, digits.reshape(length, n_digits), pads)
 
     def inner_product(self, digits: np.ndarray, integers: np.ndarray) -> int:
         """Multiply coefficients, given as 16-bit digits, with signed integers.
@@ -225,26 +237,22 @@ class TagRing:
         """
         n_limbs, length = integers.shape
         last = (1 << self.coefficient_bits - 16 * (digits.shape[1] - 1)) - 1
-        # of every limb, and at the end those of the coefficients of negative integers
-        sums = np.zeros((digits.shape[1], 4 * n_limbs + 1), dtype=np.int64)
+        height, width = digits.shape[1], 4 * n_limbs
+        sums = np.zeros((height, width + height), dtype=np.int64)
         for start in range(0, length, _CHUNK):
             chunk = slice(start, start + _CHUNK)
             left = digits[chunk].astype(np.float64)
             if last != 0xFFFF:
                 left[:, -1] = digits[chunk, -1] & last
-            for i, limb in enumerate(integers):
-                right = limb[chunk].astype("<u8", copy=False).view(_DIGIT)
-                right = right.reshape(-1, 4).astype(np.float64)
-                sums[:, 4 * i : 4 * i + 4] += (left.T @ right).astype(np.int64)
-            below_zero = (integers[-1, chunk] >> np.uint64(63)).astype(np.float64)
-            sums[:, -1] += (left.T @ below_zero).astype(np.int64)
-        product = 0
-        rows: list[list[int]] = sums.tolist()
-        for i, (*positive, negative) in enumerate(rows):
-            value = -(negative << 64 * n_limbs)
-            for j, digit in enumerate(positive):
-                value += digit << 16 * j
-            product += value << 16 * i
+            words = np.ascontiguousarray(integers[:, chunk].T, dtype="<u8")
+            right = words.view(_DIGIT).astype(np.float64)
+            # in two's complement, the highest digit has the sign
+            right[:, -1] = words.view("<i2")[:, -1]
+            sums[:, :width] += (left.T @ right).astype(np.int64)
+        # each row, one digit further to the right than the one above
+        skewed = sums.ravel()[:-height].reshape(height, -1)
+        totals: list[int] = skewed.sum(axis=0).tolist()
+        product = sum(digit << 16 * i for i, digit in enumerate(totals))
         return product % self.modulus
 
     def split(self, tag: int, n_limbs: int) -> np.ndarray:
@@ -272,16 +280,17 @@ class TagSecrets:
     ring : TagRing
     digits : ndarray of shape (length, n_digits)
         Of the coefficients.
-    pads : bytes
-        Key of the pads.
+    pads : dict of str to bytes
+        Of every party.
     """
 
-    def __init__(self, ring: TagRing, digits: np.ndarray, pads: bytes) -> None:
+    def __init__(
+        self, ring: TagRing, digits: np.ndarray, pads: dict[str, bytes]
+    ) -> None:
         self._ring, self._digits, self._pads = ring, digits, pads
 
     def _pad(self, party):
-        pad = hashlib.blake2b(party.encode(), key=self._pads, digest_size=_PAD_BYTES)
-        return int.from_bytes(pad.digest(), "little")
+        return int.from_bytes(self._pads[party], "little")
 
     def tag(self, integers: np.ndarray, party: str) -> np.ndarray:
         """Return the digits that a party hides beside its integers."""

@@ -9,6 +9,7 @@ and reads integers, and need not know which of them are values and which a tag.
 """
 
 import hashlib
+import struct
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -26,6 +27,10 @@ from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.utils._sklearn import CachedParameterNames, check_parameters
 
 __all__ = ["AdditiveBackend", "HiddenVector", "PartyContext", "SumSession"]
+
+
+# length, round, addends and checksum of a hidden vector
+_NUMBERS = struct.Struct("<IIII")
 
 
 @dataclass(frozen=True)
@@ -57,14 +62,11 @@ class HiddenVector:
 
     def to_payload(self) -> dict:
         """Return the dict that the wire format carries."""
+        numbers = self.length, self.round, self.addends, _checksum(self.parts)
         return {
             "hidden": self.kind,
-            "length": self.length,
-            "round": self.round,
-            "key": self.key,
+            "sum": _NUMBERS.pack(*numbers) + self.key,
             "parts": list(self.parts),
-            "addends": self.addends,
-            "checksum": _checksum(self.parts),
         }
 
     @classmethod
@@ -83,36 +85,23 @@ class HiddenVector:
     @classmethod
     def from_payload(cls, payload: dict) -> Self:
         """Rebuild from a received dict; anything unexpected is a ProtocolError."""
-        expected = {
-            "hidden": str,
-            "length": int,
-            "round": int,
-            "key": bytes,
-            "parts": list,
-            "addends": int,
-            "checksum": int,
-        }
+        expected = {"hidden": str, "sum": bytes, "parts": list}
         if (
             not isinstance(payload, dict)
             or payload.keys() != expected.keys()
             or any(type(payload[name]) is not kind for name, kind in expected.items())
             or not all(type(part) is bytes for part in payload["parts"])
-            or payload["length"] < 0
-            or payload["round"] < 0
-            or payload["addends"] < 1
+            or len(payload["sum"]) < _NUMBERS.size
         ):
             raise ProtocolError("not a hidden vector")
+        length, number, addends, checksum = _NUMBERS.unpack_from(payload["sum"])
+        parts, key = payload["parts"], payload["sum"][_NUMBERS.size :]
+        if addends < 1:
+            raise ProtocolError("a hidden vector of nobody")
         # Against accidents, before anything is parsed; channels authenticate.
-        if payload["checksum"] != _checksum(payload["parts"]):
+        if checksum != _checksum(parts):
             raise ProtocolError("a hidden vector was damaged on its way")
-        return cls(
-            payload["hidden"],
-            payload["length"],
-            payload["round"],
-            payload["key"],
-            payload["parts"],
-            payload["addends"],
-        )
+        return cls(payload["hidden"], length, number, key, parts, addends)
 
     def check_same_sum(self, other: "HiddenVector") -> None:
         """Raise unless `other` may be added to this vector."""
@@ -120,6 +109,13 @@ class HiddenVector:
             raise ProtocolError(
                 "hidden vectors of different kind, length, round or key cannot be added"
             )
+
+
+def _digest(limbs):
+    digest = hashlib.sha256()
+    for limb in limbs:
+        digest.update(limb)
+    return digest.digest()
 
 
 def _checksum(parts):
@@ -242,15 +238,17 @@ class SumSession(ABC):
         """Encode and hide a vector (float64, or int64 which is summed exactly)."""
         vector, n_parties = check_vector(vector), len(self._roster)
         numbers = self._backend.numbers(n_parties, vector.size)
-        check_range(vector, n_parties, numbers.limit, numbers.hint)
+        limit = numbers.limit_of(vector.dtype)
+        check_range(vector, n_parties, limit, numbers.hint)
         number = self._next_number()
         key = self._key(number, operation, vector, numbers)
         integers = numbers.encode(vector)
         tags = self._backend.ring.secrets(
-            self._tag_stream, number, key, integers.shape[1]
+            self._tag_stream, number, key, integers.shape[1], self._roster
         )
         self._last = _Hidden(number, key, vector.size, numbers, tags)
-        integers = np.hstack([integers, tags.tag(integers, self._name)])
+        tag = tags.tag(integers, self._name)
+        integers = np.concatenate([integers, tag], axis=1)
         parts = self.hide_integers(integers, number, key)
         return HiddenVector(self.kind, vector.size, number, key, parts)
 
@@ -270,6 +268,11 @@ class SumSession(ABC):
             raise ProtocolError("the total cannot be read") from error
         numbers = self._last.numbers  # type: ignore[union-attr]
         return numbers.decode(integers, number_type(total.key))
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the vector that was hidden last is still to be sent, in steps."""
+        return False
 
     def control(self, step: str, payload: dict) -> dict:
         """Answer a message of the sum protocol itself (mask recovery)."""
@@ -319,7 +322,7 @@ class SumSession(ABC):
             raise ProtocolError("the total has another shape than what was hidden")
         values, tag = integers[:, :n_values], integers[:, n_values:]
         last.tags.check(values, tag, counted)
-        digest = hashlib.sha256(values.tobytes()).digest()
+        digest = _digest(values)
         if last.accepted is None:
             last.accepted = digest
             self._group.add_verified(last.key, digest)
@@ -371,7 +374,7 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         return self.name
 
     def numbers(self, n_parties: int, length: int) -> FixedPoint:
-        """Return how values become integers: 64 of 128 bits behind the point.
+        """Return how values become integers: 56 of 112 bits behind the point.
 
         Parameters
         ----------
@@ -383,7 +386,7 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         -------
         numbers : FixedPoint
         """
-        return FixedPoint()
+        return FixedPoint(integer_limit=2**63)
 
     def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
@@ -467,6 +470,20 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         n_values = numbers.n_integers(total.length)
         integers = self.open_integers(total, n_values + self.ring.n_digits)
         return numbers.decode(integers[:, :n_values], number_type(total.key))
+
+    def pack(self, total: HiddenVector) -> HiddenVector:
+        """Write a sum that the coordinator may read as it travels to the parties.
+
+        Parameters
+        ----------
+        total : HiddenVector
+
+        Returns
+        -------
+        total : HiddenVector
+            The same, or shorter; :meth:`open` reads either.
+        """
+        return total
 
     def open_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
         """Read the integers of a sum without a key, where that is possible."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -44,6 +45,11 @@ def session_binding(context):
     return hashlib.sha256(fields).digest()
 
 
+@lru_cache(maxsize=4)  # sums of a fit are of a few lengths
+def _zeros(n_bytes):
+    return bytes(n_bytes)
+
+
 class KeyStream:
     """Bytes that look random, from one key: a piece of their own for every sum.
 
@@ -65,7 +71,7 @@ class KeyStream:
         cipher = Cipher(algorithms.AES(key[:32]), modes.CTR(bytes(16)))
         self._stream = cipher.encryptor()
 
-    def piece(self, number, name, zeros):
+    def piece(self, number, name, n_bytes):
         """Return the bytes of one sum.
 
         Parameters
@@ -74,8 +80,8 @@ class KeyStream:
             Of the sum.
         name : bytes
             What else the bytes are bound to.
-        zeros : bytes
-            As many as are wanted.
+        n_bytes : int
+            How many.
 
         Returns
         -------
@@ -83,4 +89,4 @@ class KeyStream:
         """
         digest = hashlib.blake2b(name, key=self._digest_key, digest_size=8).digest()
         self._stream.reset_nonce(number.to_bytes(4, "big") + digest + bytes(4))
-        return self._stream.update(zeros)
+        return self._stream.update(_zeros(n_bytes))

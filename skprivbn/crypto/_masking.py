@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -12,31 +13,40 @@ from skprivbn.crypto._base import (
     HiddenVector,
     PartyContext,
     SumSession,
+    number_type,
 )
 from skprivbn.crypto._derive import KeyStream, expand
 from skprivbn.crypto._numbers import (
     add_limbs,
     limbs_from_bytes,
     limbs_to_bytes,
+    pack_limbs,
+    pack_shortest,
     subtract_limbs,
     sum_limbs,
+    unpack_limbs,
+    unpack_shortest,
+    wrap_limbs,
 )
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
 
 __all__ = ["MaskingBackend", "PartyMaskingBackend"]
 
+_SIGNED_WORDS = "; every party adds the signed vectors of all by itself"
 # Masks are added in batches that stay in the processor's cache.
 _BATCH_BYTES = 2**19
+# On the wire, integers are as long as their sums may be: see FixedPoint.
+_FLOAT_BYTES, _INTEGER_BYTES = 14, 8
 
 
 class MaskingBackend(AdditiveBackend):
     """Hide vectors under masks that cancel in the sum over all parties.
 
     Every two parties derive a fresh mask for every sum from a key they share; one
-    adds it, the other subtracts it. Numbers are 128-bit fixed point with 64
-    fractional bits, so sums are exact and independent of the order. The coordinator
-    learns the sum.
+    adds it, the other subtracts it. Numbers are 112-bit fixed point with 56
+    fractional bits, integers have 64 bits, so sums are exact and independent of the
+    order. The coordinator learns the sum.
 
     Parameters
     ----------
@@ -47,6 +57,11 @@ class MaskingBackend(AdditiveBackend):
     threshold : int, default=None
         With `recovery`, the number of parties that must stay, more than two thirds
         of all. None is the smallest such number.
+    signed : bool, default=False
+        Every party gets the masked vectors of all, signed before any was shown, and
+        adds them by itself: no total can be made up, not even by the coordinator with
+        some of the parties. Two rounds more per sum, and a party receives as many
+        vectors as there are parties.
 
     See Also
     --------
@@ -71,17 +86,26 @@ class MaskingBackend(AdditiveBackend):
     _parameter_constraints = {
         "recovery": ["boolean"],
         "threshold": [Interval(Integral, 1, None, closed="left"), None],
+        "signed": ["boolean"],
     }
 
-    def __init__(self, recovery: bool = False, threshold: int | None = None) -> None:
+    def __init__(
+        self,
+        recovery: bool = False,
+        threshold: int | None = None,
+        signed: bool = False,
+    ) -> None:
         self.recovery = recovery
         self.threshold = threshold
+        self.signed = signed
 
     def validate(self) -> None:
         """Raise ValueError unless the parameters fit together."""
         super().validate()
         if self.threshold is not None and not self.recovery:
             raise ValueError("threshold is for recovery=True only")
+        if self.signed and self.recovery:
+            raise ValueError("signed=True needs all parties: use recovery=False")
 
     def n_needed(self, n_parties: int) -> int:
         """Return how many parties must stay for a sum to be finished.
@@ -107,12 +131,15 @@ class MaskingBackend(AdditiveBackend):
 
     def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Derive mask keys from the pair keys; needs no message of its own."""
-        # Imported here because the recovery builds upon this module.
+        # Imported here because they build upon this module.
         from skprivbn.crypto._recovery import RecoverySession
+        from skprivbn.crypto._signed import SignedMaskingSession
 
         self.validate()
         if self.recovery:
             return RecoverySession(context, self)
+        if self.signed:
+            return SignedMaskingSession(context, self)
         return MaskingSession(context, self)
         yield  # makes this a generator, as every backend's setup is
 
@@ -128,11 +155,21 @@ class MaskingBackend(AdditiveBackend):
             from skprivbn.crypto._recovery import recoverable_sum
 
             return recoverable_sum(self, federation, operation, payload)
+        if self.signed:
+            from skprivbn.crypto._signed import signed_sum
+
+            return signed_sum(self, federation, operation, payload)
         return super().secure_sum(federation, operation, payload)
 
     def open_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
         """Read the sum."""
+        if self.signed:
+            total = replace(total, parts=add_masked([total.parts]))
         return open_total(total, n_integers)
+
+    def pack(self, total: HiddenVector) -> HiddenVector:
+        """Write a sum, now that it is no secret, as short as it is."""
+        return total if self.signed else pack_total(total)
 
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
@@ -146,12 +183,14 @@ class MaskingBackend(AdditiveBackend):
                 f"; up to {n_parties - threshold} parties may be lost in a sum, which "
                 "is then over the others"
             )
+        if self.signed:
+            hidden_by += _SIGNED_WORDS
         return {
             "sum_known_to": "the coordinator, and whoever it tells",
             "hidden_by": hidden_by,
             "broken_by": f"the coordinator together with {n_colluders} of the "
             f"{n_parties} parties",
-            "precision": "every value rounded to a multiple of 2**-64, then exact; "
+            "precision": "every value rounded to a multiple of 2**-56, then exact; "
             f"sums up to {self.max_sum():.3g}; integers exact",
         }
 
@@ -164,6 +203,12 @@ class PartyMaskingBackend(AdditiveBackend):
     mask off. Exact, and nearly free. Even a coordinator that has all parties but two
     on its side reads no vector of these two, whereas the key of
     :class:`CKKSBackend` or :class:`PaillierBackend` is with every party.
+
+    Parameters
+    ----------
+    signed : bool, default=False
+        Every party adds the signed vectors of all by itself, as with
+        :class:`MaskingBackend`.
 
     See Also
     --------
@@ -179,12 +224,30 @@ class PartyMaskingBackend(AdditiveBackend):
     name = "party-masking"
     kind = "masked"
     sum_known_to = "parties"
-    _parameter_constraints = {}
+    _parameter_constraints = {"signed": ["boolean"]}
+
+    def __init__(self, signed: bool = False) -> None:
+        self.signed = signed
 
     def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Derive mask keys from the pair keys; needs no message of its own."""
+        from skprivbn.crypto._signed import SignedPartyMaskingSession
+
+        self.validate()
+        if self.signed:
+            return SignedPartyMaskingSession(context, self)
         return PartyMaskingSession(context, self)
         yield  # makes this a generator, as every backend's setup is
+
+    def secure_sum(
+        self, federation: Any, operation: str, payload: dict | None = None
+    ) -> HiddenVector:
+        """Coordinator's side of one sum."""
+        if self.signed:
+            from skprivbn.crypto._signed import signed_sum
+
+            return signed_sum(self, federation, operation, payload)
+        return super().secure_sum(federation, operation, payload)
 
     def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
         """Add masked vectors; all masks cancel but the one that parties know."""
@@ -196,20 +259,33 @@ class PartyMaskingBackend(AdditiveBackend):
         return {
             "sum_known_to": "all parties; not the coordinator",
             "hidden_by": "pairwise masks, fresh for every sum, and one known to all "
-            "parties",
+            f"parties{_SIGNED_WORDS if self.signed else ''}",
             "broken_by": f"the coordinator together with {max(n_parties - 1, 0)} of "
             f"the {n_parties} parties; any party can tell the coordinator the sum",
-            "precision": "every value rounded to a multiple of 2**-64, then exact; "
+            "precision": "every value rounded to a multiple of 2**-56, then exact; "
             f"sums up to {self.max_sum():.3g}; integers exact",
         }
 
 
+def signs(backend):
+    """Tell whether parties add signed vectors by themselves with this backend."""
+    return getattr(backend, "signed", False)
+
+
 def add_masked(columns):
-    """Add vectors of limbs, each in one part."""
+    """Add masked vectors, each in one part."""
     (column,) = columns
-    if len({len(part) for part in column}) != 1 or len(column[0]) % 16:
+    n_bytes, tail = column[0][:1], 16 * _n_tail()
+    if (
+        n_bytes not in (bytes([_FLOAT_BYTES]), bytes([_INTEGER_BYTES]))
+        or any(part[:1] != n_bytes for part in column)
+        or len({len(part) for part in column}) != 1
+        or (len(column[0]) - 1 - tail) % n_bytes[0]
+    ):
         raise ProtocolError("a masked vector is longer or shorter than it says")
-    return [limbs_to_bytes(sum_limbs(column))]
+    values = sum_limbs([part[1:-tail] for part in column], n_bytes[0])
+    tails = sum_limbs([part[-tail:] for part in column])
+    return [write_limbs(values, tails, n_bytes[0])]
 
 
 class MaskingSession(SumSession):
@@ -247,7 +323,7 @@ class PartyMaskingSession(MaskingSession):
         self._cover_stream = self._group.stream("cover", self._binding)
 
     def _cover(self, number, key, n_integers):
-        piece = self._cover_stream.piece(number, key, bytes(16 * n_integers))
+        piece = self._cover_stream.piece(number, key, 16 * n_integers)
         return limbs_from_bytes(piece)
 
     def hide_integers(self, integers, number, key):
@@ -259,18 +335,19 @@ class PartyMaskingSession(MaskingSession):
 
     def reveal_integers(self, total, n_integers):
         """Take the cover off."""
-        integers = super().reveal_integers(total, n_integers).copy()
+        integers = open_masked(total, n_integers)
         subtract_limbs(integers, self._cover(total.round, total.key, n_integers))
+        wrap_limbs(integers[:, : total.length], bytes_of_value(total.key))
         return integers
 
 
 def sum_of_masks(streams, number, name, n_values):
     """Add the masks of one sum from several streams; yields totals of batches."""
-    zeros = bytes(16 * n_values)
-    batch = max(1, _BATCH_BYTES // len(zeros))
+    n_bytes = 16 * n_values
+    batch = max(1, _BATCH_BYTES // n_bytes)
     for start in range(0, len(streams), batch):
         chosen = streams[start : start + batch]
-        yield sum_limbs([stream.piece(number, name, zeros) for stream in chosen])
+        yield sum_limbs([stream.piece(number, name, n_bytes) for stream in chosen])
 
 
 def mask(integers, number, key, masks):
@@ -291,12 +368,13 @@ def mask(integers, number, key, masks):
     -------
     masked : bytes
     """
-    limbs = np.hstack([integers, check_limbs(key, 1)])
+    limbs = np.concatenate([integers, check_limbs(key, 1)], axis=1)
     for change, added in ((add_limbs, True), (subtract_limbs, False)):
         streams = [stream for stream, adds in masks if adds is added]
         for total in sum_of_masks(streams, number, key, limbs.shape[1]):
             change(limbs, total)
-    return limbs_to_bytes(limbs)
+    n_values = limbs.shape[1] - _n_tail()
+    return write_limbs(limbs[:, :n_values], limbs[:, n_values:], bytes_of_value(key))
 
 
 def check_limbs(key, n_parties):
@@ -309,18 +387,41 @@ def check_limbs(key, n_parties):
     return np.array([[total % 2**64], [total >> 64]], dtype=np.uint64)
 
 
+def _n_tail():
+    """Return how many integers of 16 bytes come after the values: tag, check value."""
+    return AdditiveBackend.ring.n_digits + 1
+
+
+def bytes_of_value(key):
+    """Return in how many bytes a value of a sum is masked."""
+    return _INTEGER_BYTES if number_type(key) == np.int64 else _FLOAT_BYTES
+
+
+def write_limbs(values, tail, n_bytes):
+    """Write a masked vector, or a sum of some: the size of a value comes first.
+
+    Masks are of 128 bits. Since these wrap around as fewer do, bits that values do not
+    have need not be sent.
+    """
+    return bytes([n_bytes]) + pack_limbs(values, n_bytes) + limbs_to_bytes(tail)
+
+
 def read_limbs(hidden):
     """Return the limbs of a masked vector as received: values, tag and check value."""
+    n_bytes, n_tail = bytes_of_value(hidden.key), _n_tail()
     if hidden.kind != "masked" or len(hidden.parts) != 1:
         raise ProtocolError("not a masked vector")
-    n_integers = hidden.length + MaskingBackend.ring.n_digits + 1
-    if len(hidden.parts[0]) != 16 * n_integers:
+    part, end = memoryview(hidden.parts[0]), 1 + n_bytes * hidden.length
+    if len(part) != end + 16 * n_tail or part[0] != n_bytes:
         raise ProtocolError("a masked vector is longer or shorter than it says")
-    return limbs_from_bytes(hidden.parts[0])
+    limbs = np.empty((2, hidden.length + n_tail), dtype=np.uint64)
+    limbs[:, : hidden.length] = unpack_limbs(part[1:end], n_bytes)
+    limbs[:, hidden.length :] = limbs_from_bytes(part[end:])
+    return limbs
 
 
-def open_total(total, n_integers):
-    """Check that all masks have cancelled, and return the integers."""
+def open_masked(total, n_integers):
+    """Check that the masks of all parties have cancelled, and return the integers."""
     limbs = read_limbs(total)
     if not np.array_equal(limbs[:, n_integers:], check_limbs(total.key, total.addends)):
         raise ProtocolError(
@@ -328,3 +429,35 @@ def open_total(total, n_integers):
             "was damaged"
         )
     return limbs[:, :n_integers]
+
+
+def pack_total(total):
+    """Write an opened sum in fewer bytes, without the check value.
+
+    Of numbers that are no integers, bytes are left out that all of them have as zeros,
+    or as copies of their signs. So the length tells the size of the largest, which the
+    coordinator knows.
+    """
+    limbs = open_masked(total, total.length + AdditiveBackend.ring.n_digits)
+    values, tag = limbs[:, : total.length], limbs[:, total.length :]
+    n_bytes, shift = bytes_of_value(total.key), 0
+    if n_bytes == _INTEGER_BYTES:
+        data = pack_limbs(values, n_bytes)
+    else:
+        data, n_bytes, shift = pack_shortest(values)
+    part = bytes([n_bytes, shift]) + data + limbs_to_bytes(tag)
+    return replace(total, parts=[part])
+
+
+def open_total(total, n_integers):
+    """Return the integers of a sum that is no secret any more, packed or not."""
+    (part,) = total.parts
+    n_tag = 16 * (n_integers - total.length)
+    n_bytes, shift = (*part[:2], 0, 0)[:2]
+    end = 2 + n_bytes * total.length
+    if len(part) != end + n_tag or not 1 <= n_bytes <= 16 or shift > 63:
+        return open_masked(total, n_integers)
+    limbs = np.empty((2, n_integers), dtype=np.uint64)
+    limbs[:, : total.length] = unpack_shortest(part[2:end], n_bytes, shift)
+    limbs[:, total.length :] = limbs_from_bytes(part[end:])
+    return limbs

@@ -2,11 +2,12 @@
 
 A vector of signed integers of 64 or 128 bits is an array of shape (1, n) or (2, n) of
 unsigned 64-bit limbs, the low limbs first, in two's complement. A value is its integer
-times the grid, a power of two.
+times the grid, a power of two. Integers that need fewer bytes are packed into these.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -20,9 +21,17 @@ __all__ = [
     "encode_fixed_point",
     "limbs_from_bytes",
     "limbs_to_bytes",
+    "pack_limbs",
+    "pack_shortest",
     "subtract_limbs",
     "sum_limbs",
+    "unpack_limbs",
+    "unpack_shortest",
+    "wrap_limbs",
 ]
+
+# Up to so many vectors, or from so many integers on, they are added one by one.
+_FEW, _LONG = 4, 1024
 
 
 class RangeError(OverflowError):
@@ -69,10 +78,14 @@ class FixedPoint:
 
     Parameters
     ----------
-    fraction_bits : int, default=64
+    fraction_bits : int, default=56
         Values are rounded to multiples of ``2**-fraction_bits``.
-    limit : float, default=2**63
-        Sums stay below it in absolute value; every party checks its own share.
+    limit : float, default=2**55
+        Sums stay below it in absolute value; every party checks its own share. By
+        default, integers have 112 bits.
+    integer_limit : int, default=None
+        The same for vectors of integers, which then are written as they are. None
+        treats them as other values.
     n_limbs : {1, 2}, default=2
         Integers of 64 or of 128 bits.
     low_bits : int, default=0
@@ -90,8 +103,9 @@ class FixedPoint:
     array([0.3125])
     """
 
-    fraction_bits: int = 64
-    limit: float = 2**63
+    fraction_bits: int = 56
+    limit: float = 2**55
+    integer_limit: int | None = None
     n_limbs: int = 2
     low_bits: int = 0
     hint: str = "rescale the data"
@@ -101,6 +115,17 @@ class FixedPoint:
         """What values are rounded to multiples of."""
         return 2.0 ** -(self.fraction_bits + self.low_bits)
 
+    def limit_of(self, dtype: np.dtype) -> float:
+        """Return what sums of values of a type stay below."""
+        if dtype == np.int64 and self.integer_limit is not None:
+            return self.integer_limit
+        return self.limit
+
+    def _bits_behind(self, dtype):
+        if dtype == np.int64 and self.integer_limit is not None:
+            return 0
+        return self.fraction_bits
+
     def n_integers(self, length: int) -> int:
         """Return how many integers so many values take."""
         return 2 * length if self.low_bits else length
@@ -108,7 +133,7 @@ class FixedPoint:
     def encode(self, vector: np.ndarray) -> np.ndarray:
         """Return a checked vector as limbs of shape (n_limbs, n_integers)."""
         if self.n_limbs == 2:
-            return encode_fixed_point(vector, self.fraction_bits)
+            return encode_fixed_point(vector, self._bits_behind(vector.dtype))
         if vector.dtype == np.int64:
             whole, rest = vector << self.fraction_bits, np.zeros_like(vector)
         else:
@@ -121,7 +146,7 @@ class FixedPoint:
     def decode(self, limbs: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return limbs as a vector of float64 or int64."""
         if self.n_limbs == 2:
-            return decode_fixed_point(limbs, dtype, self.fraction_bits)
+            return decode_fixed_point(limbs, dtype, self._bits_behind(dtype))
         integers = limbs[0].view(np.int64)
         length = len(integers) // 2 if self.low_bits else len(integers)
         whole, rest = integers[:length], integers[length:]
@@ -133,13 +158,13 @@ class FixedPoint:
         return np.ldexp(values, -self.fraction_bits)
 
 
-def encode_fixed_point(vector, fraction_bits=64):
+def encode_fixed_point(vector, fraction_bits):
     """Encode a checked vector as two limbs; floats are rounded to the grid.
 
     Examples
     --------
     >>> import numpy as np
-    >>> encode_fixed_point(np.array([1, -1]))
+    >>> encode_fixed_point(np.array([1, -1]), 64)
     array([[                   0,                    0],
            [                   1, 18446744073709551615]], dtype=uint64)
     """
@@ -148,7 +173,7 @@ def encode_fixed_point(vector, fraction_bits=64):
         limbs[0] = (
             (vector << fraction_bits).view(np.uint64) if fraction_bits < 64 else 0
         )
-        limbs[1] = (vector >> 64 - fraction_bits).view(np.uint64)
+        limbs[1] = (vector >> min(64 - fraction_bits, 63)).view(np.uint64)
         return limbs
     # All steps are exact but the rounding: scaling by a power of two moves the exponent
     # only, and a float has 53 bits.
@@ -160,12 +185,12 @@ def encode_fixed_point(vector, fraction_bits=64):
     return limbs
 
 
-def decode_fixed_point(limbs, dtype, fraction_bits=64):
+def decode_fixed_point(limbs, dtype, fraction_bits):
     """Read two limbs as a float64 or int64 vector, the inverse of the encoding."""
     low, high = limbs
     if dtype == np.int64:
-        if fraction_bits == 64:
-            return high.view(np.int64).copy()
+        if fraction_bits in (0, 64):
+            return limbs[fraction_bits // 64].view(np.int64).copy()
         shift = np.uint64(fraction_bits)
         return (high << np.uint64(64) - shift | low >> shift).view(np.int64)
     negative = high >= np.uint64(2**63)
@@ -200,21 +225,49 @@ def subtract_limbs(total: np.ndarray, limbs: np.ndarray) -> None:
     high -= limbs[1]
 
 
-def sum_limbs(vectors: Sequence[bytes]) -> np.ndarray:
-    """Add many vectors, given as bytes of limbs, modulo 2**128.
+def sum_limbs(vectors: Sequence[bytes], n_bytes: int = 16) -> np.ndarray:
+    """Add many vectors, given as bytes, modulo a power of two.
 
-    Digits of 32 bits add up in 64 bits without loss, so that carries are due once.
+    Digits of 32 bits or less add up in 64 bits without loss, so that carries are due
+    once.
 
     Parameters
     ----------
     vectors : sequence of bytes
-        From :func:`limbs_to_bytes`, all of the same length.
+        From :func:`limbs_to_bytes` or :func:`pack_limbs`, all of the same length.
+    n_bytes : int, default=16
+        Of each integer.
 
     Returns
     -------
     limbs : ndarray of uint64 of shape (2, n_integers)
-        Low and high halves of integers of 128 bits, in two's complement.
+        Low and high halves of integers of 128 bits, of which so many bytes count.
     """
+    if len(vectors) <= _FEW or len(vectors[0]) > n_bytes * _LONG:
+        limbs, *others = (_read_limbs(vector, n_bytes) for vector in vectors)
+        for other in others:
+            add_limbs(limbs, other)
+        return limbs
+    if n_bytes == 16:
+        return _sum_short(vectors)
+    rows = np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1)
+    n_integers = rows.shape[1] // n_bytes
+    limbs = np.zeros((2, n_integers), dtype=np.uint64)
+    carry = np.zeros(n_integers, dtype=np.uint64)
+    for start, size in _blocks(n_bytes):
+        width = min(size, 4)
+        part = rows[:, start * n_integers : (start + size) * n_integers]
+        digits = part.view(f"<u{width}").sum(axis=0, dtype=np.uint64)
+        for i, digit in enumerate(digits.reshape(n_integers, size // width).T):
+            digit = digit + carry
+            carry = digit >> np.uint64(8 * width)
+            digit &= np.uint64(2 ** (8 * width) - 1)
+            limbs[start // 8] |= digit << np.uint64((start + i * width) % 8 * 8)
+    return limbs
+
+
+def _sum_short(vectors):
+    """Add vectors of whole limbs."""
     digits = np.frombuffer(b"".join(vectors), dtype="<u4").reshape(len(vectors), -1)
     digits = digits.sum(axis=0, dtype=np.uint64).reshape(2, -1, 2)
     low, middle = digits[0].T
@@ -227,6 +280,8 @@ def sum_limbs(vectors: Sequence[bytes]) -> np.ndarray:
 
 def _negate_where(limbs, where):
     """Change the sign of some of the numbers, in place: flip all bits and add one."""
+    if not where.any():
+        return
     low, high = limbs
     one = where.astype(np.uint64)
     flip = np.uint64(0) - one
@@ -266,3 +321,151 @@ def limbs_from_bytes(data: bytes) -> np.ndarray:
         Low and high halves of integers of 128 bits, in two's complement.
     """
     return np.frombuffer(data, dtype="<u8").reshape(2, -1)
+
+
+@cache
+def _blocks(n_bytes):
+    """Return where the parts of packed integers start, and how many bytes they have.
+
+    A part has 8, 4, 2 or 1 bytes, so that it is an array of numbers and in one limb.
+    """
+    blocks = []
+    start = 0
+    while start < n_bytes:
+        size = next(size for size in (8, 4, 2, 1) if start + size <= n_bytes)
+        blocks.append((start, size))
+        start += size
+    return blocks
+
+
+def _read_limbs(data, n_bytes):
+    """Return limbs that may be changed."""
+    if n_bytes == 16:
+        return limbs_from_bytes(data).astype(np.uint64)
+    return unpack_limbs(data, n_bytes)
+
+
+def wrap_limbs(limbs: np.ndarray, n_bytes: int) -> None:
+    """Make integers of 128 bits signed ones of fewer bytes, in place.
+
+    Parameters
+    ----------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+        Changed.
+    n_bytes : int
+        From 8 to 16.
+    """
+    low, high = limbs.view(np.int64)
+    if n_bytes == 8:
+        high[:] = low >> 63
+    else:
+        high <<= 8 * (16 - n_bytes)
+        high >>= 8 * (16 - n_bytes)
+
+
+def pack_limbs(limbs: np.ndarray, n_bytes: int) -> bytes:
+    """Return the lowest bytes of integers of 128 bits.
+
+    Parameters
+    ----------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+    n_bytes : int
+        Of each integer, from 1 to 16.
+
+    Returns
+    -------
+    data : bytes
+        First the lowest bytes of all integers, then their next ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> numbers = np.array([[1, 2], [0, 0]], dtype=np.uint64)
+    >>> pack_limbs(numbers, 3).hex()
+    '010002000000'
+    >>> unpack_limbs(pack_limbs(numbers, 3), 3)[0]
+    array([1, 2], dtype=uint64)
+    """
+    return b"".join(
+        (limbs[start // 8] >> np.uint64(start % 8 * 8)).astype(f"<u{size}").tobytes()
+        for start, size in _blocks(n_bytes)
+    )
+
+
+def unpack_limbs(data: bytes, n_bytes: int) -> np.ndarray:
+    """Read what :func:`pack_limbs` wrote, as signed integers.
+
+    Parameters
+    ----------
+    data : bytes
+        So many that each integer has `n_bytes`.
+    n_bytes : int
+
+    Returns
+    -------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+    """
+    n_integers = len(data) // n_bytes
+    limbs = np.empty((2, n_integers), dtype=np.int64)
+    for start, size in _blocks(n_bytes):
+        # the last part has the sign
+        kind = "i" if start + size == n_bytes else "u"
+        part = np.frombuffer(data, f"<{kind}{size}", n_integers, start * n_integers)
+        if start % 8 == 0:
+            limbs[start // 8] = part.view(f"<i{size}") if size == 8 else part
+        else:
+            limbs[start // 8] |= part.astype(np.int64) << start % 8 * 8
+    if n_bytes <= 8:
+        np.right_shift(limbs[0], 63, out=limbs[1])
+    return limbs.view(np.uint64)
+
+
+def pack_shortest(limbs: np.ndarray) -> tuple[bytes, int, int]:
+    """Write signed integers in as few bytes as all of them fit in.
+
+    Low bits that are zero in all of them are left out, too.
+
+    Parameters
+    ----------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+
+    Returns
+    -------
+    data : bytes
+    n_bytes : int
+        Of each integer.
+    shift : int
+        How many bits were left out, below 64.
+    """
+    low, high = limbs
+    sign = (high.view(np.int64) >> 63).view(np.uint64)
+    some_low = int(np.bitwise_or.reduce(low, initial=0))
+    shift = min((some_low & -some_low).bit_length() - 1, 63) if some_low else 63
+    size = int(np.bitwise_or.reduce(low ^ sign, initial=0))
+    size |= int(np.bitwise_or.reduce(high ^ sign, initial=0)) << 64
+    n_bytes = max(1, -(-(size.bit_length() + 1 - shift) // 8))
+    if shift:
+        right, left = np.uint64(shift), np.uint64(64 - shift)
+        high = (high.view(np.int64) >> shift).view(np.uint64)
+        limbs = np.array([low >> right | limbs[1] << left, high])
+    return pack_limbs(limbs, n_bytes), n_bytes, shift
+
+
+def unpack_shortest(data: bytes, n_bytes: int, shift: int) -> np.ndarray:
+    """Read what :func:`pack_shortest` wrote.
+
+    Parameters
+    ----------
+    data : bytes
+    n_bytes, shift : int
+
+    Returns
+    -------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+    """
+    limbs = unpack_limbs(data, n_bytes)
+    if shift:
+        left, right = np.uint64(shift), np.uint64(64 - shift)
+        low, high = limbs
+        limbs = np.array([low << left, high << left | low >> right])
+    return limbs

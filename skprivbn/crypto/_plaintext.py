@@ -63,7 +63,7 @@ class PlaintextBackend(AdditiveBackend):
             "sum_known_to": "the coordinator, and whoever it tells",
             "hidden_by": "nothing: the coordinator reads every party's vectors",
             "broken_by": "the coordinator alone",
-            "precision": "every value rounded to a multiple of 2**-64, then exact; "
+            "precision": "every value rounded to a multiple of 2**-56, then exact; "
             "integers exact",
         }
 

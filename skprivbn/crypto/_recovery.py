@@ -30,12 +30,19 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from skprivbn.crypto._base import HiddenVector, SumSession
 from skprivbn.crypto._derive import KeyStream, expand, extract, join_fields
-from skprivbn.crypto._masking import mask, open_total, read_limbs, sum_of_masks
-from skprivbn.crypto._numbers import add_limbs, limbs_to_bytes, subtract_limbs
+from skprivbn.crypto._masking import (
+    bytes_of_value,
+    mask,
+    open_total,
+    read_limbs,
+    sum_of_masks,
+    write_limbs,
+)
+from skprivbn.crypto._numbers import add_limbs, subtract_limbs
 from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["RecoverySession", "recoverable_sum"]
+__all__ = ["RecoverySession", "minority", "recoverable_sum"]
 
 _KEY_BYTES, _SIGNATURE_BYTES, _SEAL_BYTES = 32, 64, 16
 
@@ -250,7 +257,7 @@ def recoverable_sum(backend, federation, operation, payload):
         return _enough(replies, threshold, step)
 
     keys = ask("keys", read=_read_key)
-    for name in _minority({n: (k["round"], k["binding"]) for n, k in keys.items()}):
+    for name in minority({n: (k["round"], k["binding"]) for n, k in keys.items()}):
         federation.lose(name, "backend", "garbage")
         del keys[name]
     signed_keys = {
@@ -327,7 +334,7 @@ def _read_opened(reply, hidden, sent):
     return reply
 
 
-def _minority(answers):
+def minority(answers):
     """Name the parties that say otherwise than most."""
     (usual, n_usual), *_ = Counter(answers.values()).most_common(1)
     if 2 * n_usual <= len(answers):
@@ -378,7 +385,7 @@ def _remove_masks(total, roster, publics, survivors, givers):
     -------
     total : HiddenVector
     """
-    limbs = read_limbs(total).copy()
+    limbs = read_limbs(total)
 
     def rebuild(kind, owner):
         shares = {_point(roster, name): g[kind][owner] for name, g in givers.items()}
@@ -396,7 +403,8 @@ def _remove_masks(total, roster, publics, survivors, givers):
     for streams, change in ((added, subtract_limbs), (subtracted, add_limbs)):
         for masks in sum_of_masks(streams, total.round, total.key, limbs.shape[1]):
             change(limbs, masks)
-    return replace(total, parts=[limbs_to_bytes(limbs)])
+    values, tail = limbs[:, : total.length], limbs[:, total.length :]
+    return replace(total, parts=[write_limbs(values, tail, bytes_of_value(total.key))])
 
 
 def _stream(secret):

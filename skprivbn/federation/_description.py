@@ -287,6 +287,13 @@ class DescriptionParty(Party):
         tells="number of rows and of missing values, counts of categories, tables and "
         "quantiles of all rows, where they are about enough of them",
         kind="plaintext aggregate",
+        answers={
+            "n_rows": int,
+            "present": np.ndarray,
+            "counts": list,
+            "tables": list,
+            "quantiles": np.ndarray,
+        },
     )
     def tell(self) -> dict:
         """Tell what is about enough rows."""

@@ -15,6 +15,7 @@ from skprivbn.crypto import (
     PartyMaskingBackend,
     resolve_backend,
 )
+from skprivbn.crypto._masking import signs
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._answers import OpenSum, as_hidden, check_same, read_go_on
@@ -286,15 +287,16 @@ class Federation(ABC):
             raise ValueError(f"a federation of {name} was opened without a backend")
         words = self._operations[operation]
         if words.exact and not self.coordinator_reads:
-            backend = MaskingBackend()
+            backend = MaskingBackend(signed=signs(backend))
         elif words.parties_only and self.coordinator_reads:
-            backend = PartyMaskingBackend()
+            backend = PartyMaskingBackend(signed=signs(backend))
         total = backend.secure_sum(self, operation, payload)
         what = f"sum over parties of: {words.tells}"
         kind = "plaintext aggregate" if words.kind == "public" else words.kind
         if backend.sum_known_to == COORDINATOR:
             self.ledger.learns(COORDINATOR, what, kind)
-            return OpenSum(backend.open(total), total)
+            packed = backend.pack(total)
+            return OpenSum(backend.open(packed), packed)
         self.ledger.learns("all parties (they hold the key)", what, kind)
         return total.to_payload()
 

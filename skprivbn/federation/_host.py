@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from skprivbn.crypto import MaskingBackend, PartyMaskingBackend
 from skprivbn.crypto._authentication import open_sums
+from skprivbn.crypto._masking import signs
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._party import PartyRefusal
@@ -162,7 +163,8 @@ class PartyHost:
             payload = self._answer(request) or {}
             reply = encode({"ok": True, "payload": payload})
             if "vector" in payload:
-                self._hidden_bytes = len(reply)
+                n_vectors = len(self._agreement.roster) if signs(self._backend) else 1
+                self._hidden_bytes = n_vectors * len(reply)
         except Exception as error:
             if self._debug and not isinstance(error, PartyRefusal):
                 raise
@@ -186,7 +188,7 @@ class PartyHost:
         roster = self._agreement.roster
         names = sum(len(name.encode()) for name in roster)
         due = max((self._limits.get(name, 0) for name in self._expected), default=0)
-        # A total is as long as what this party hid: with every backend, sums are.
+        # A total is as long as what this party hid, or as what all hid, if signed.
         return (
             max(due, 4 * names + _PARTY_BYTES * len(roster))
             + self._hidden_bytes
@@ -336,7 +338,7 @@ class PartyHost:
         # party told.
         if not everybody and not self._terms.survives_losses():
             raise PartyRefusal("refused")
-        return self._sums.control(step, payload)
+        return (self._party.unsent_sums() or self._sums).control(step, payload)
 
     def _operate(self, name, payload):
         if self._party is None or name not in self._expected:
@@ -352,18 +354,27 @@ class PartyHost:
         method = getattr(self._party, name)
         if not _takes(type(self._party), name, frozenset(payload)):
             raise ProtocolError("the payload does not fit the operation")
-        if payload:
-            # Sums are bound to everything that was told before. A coordinator that
-            # tells parties different things, so that it knows the answers of all but
-            # one, gets masks that do not cancel.
-            told = self._heard + encode({name: payload})
-            self._heard = hashlib.sha256(told).digest()
+        # A total that a party verifies is in the transcript of all sums already.
+        total = payload.get("total")
+        self._hear(name, {word: payload[word] for word in payload if word != "total"})
         self._party.expect_sum(f"{name} {self._heard.hex()}", self._sums_for(words))
         result = method(**payload)
+        if total is not None and not self._party.has_revealed(total):
+            self._hear(name, {"total": total})
         if inspect.isgenerator(result):
             return self._begin(name, result)
         self._advance(name)
         return result
+
+    def _hear(self, name, told):
+        """Bind later sums to what was told.
+
+        A coordinator that tells parties different things, so that it knows the answers
+        of all but one, gets masks that do not cancel.
+        """
+        if told:
+            words = self._heard + encode({name: told})
+            self._heard = hashlib.sha256(words).digest()
 
     def _coordinator_reads(self):
         return self._backend is not None and self._backend.sum_known_to != "parties"
@@ -372,15 +383,16 @@ class PartyHost:
         """Return the session for the sums of an operation."""
         if words.exact and not self._coordinator_reads():
             if self._exact_sums is None:
-                self._exact_sums = self._masked_sums(MaskingBackend())
+                self._exact_sums = self._masked_sums(MaskingBackend)
             return self._exact_sums
         if words.parties_only and self._coordinator_reads():
             if self._covered_sums is None:
-                self._covered_sums = self._masked_sums(PartyMaskingBackend())
+                self._covered_sums = self._masked_sums(PartyMaskingBackend)
             return self._covered_sums
         return self._sums
 
-    def _masked_sums(self, backend):
+    def _masked_sums(self, masks):
+        backend = masks(signed=signs(self._backend))
         return _result_without_messages(backend.setup(self._session))
 
     def _advance(self, name):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from inspect import getmembers
 from math import inf
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,7 +64,7 @@ class Operation:
         unless said otherwise.
     hears, hears_kind : str
         The same for the request.
-    answers : dict of str to type or None
+    answers : dict of str to type or union of types, or None
         What an answer consists of, if it is no hidden vector. A party that answers
         otherwise has failed. None takes whatever comes.
     peers, peers_kind : str
@@ -84,7 +84,7 @@ class Operation:
     kind: str = "public"
     hears: str = ""
     hears_kind: str = "public"
-    answers: dict[str, type] | None = field(default=None, hash=False)
+    answers: dict[str, Any] | None = field(default=None, hash=False)
     peers: str = ""
     peers_kind: str = "share"
     exact: bool = False
@@ -100,7 +100,10 @@ class Operation:
         return type(payload) is dict and (
             self.answers is None
             or payload.keys() == self.answers.keys()
-            and all(type(payload[k]) is kind for k, kind in self.answers.items())
+            and all(
+                type(payload[k]) in (get_args(kind) or (kind,))
+                for k, kind in self.answers.items()
+            )
         )
 
 
@@ -244,6 +247,7 @@ class Party:
         self._sums: Any = None
         self._hid_with: Any = None
         self._operation: Any = None
+        self._revealed: Any = None
         self.prepare()
 
     def prepare(self) -> None:
@@ -366,7 +370,17 @@ class Party:
         """
         if not isinstance(total, dict) or self._hid_with is None:
             raise PartyRefusal("refused")
-        return self._hid_with.reveal(HiddenVector.from_payload(total))
+        vector = self._hid_with.reveal(HiddenVector.from_payload(total))
+        self._revealed = total
+        return vector
+
+    def unsent_sums(self) -> Any:
+        """Return the sum session that still has to send a vector, if one has to."""
+        return self._hid_with if getattr(self._hid_with, "unsent", False) else None
+
+    def has_revealed(self, total: dict) -> bool:
+        """Tell whether this total is the one that was verified last."""
+        return total is self._revealed
 
     def add_among_peers(self, vector: np.ndarray) -> Generator[Any, Any, Any]:
         """Add integer vectors with the peers, so that only they know the sum.

@@ -126,7 +126,7 @@ class ModelParty(Party):
         beside = {k: v for k, v in block.items() if k in wanted and k != "X"}
         return method(np.asarray(self.X), **beside)
 
-    @operation(tells="that it was asked")
+    @operation(tells="that it was asked", answers={})
     def keep(self) -> None:
         """Apply the model for the own use; say the same whatever comes of it."""
         try:

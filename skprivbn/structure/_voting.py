@@ -26,6 +26,9 @@ __all__ = ["VotingStructureLearner"]
 
 #: parties run code of this package only, whatever a coordinator asks for
 _LEARNERS = "skprivbn.structure."
+#: options of learners that say how often something is done, and how often it may be
+_REPEATED = {"max_iter", "n_restarts", "tabu_length", "n_lags"}
+_MOST_REPEATS = 10_000
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,16 @@ class VotingTerms(Terms):
 
     learner: list[str]
     options: dict[str, Any]
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in _REPEATED & self.options.keys():
+            value = self.options[name]
+            if isinstance(value, int | float) and not value <= _MOST_REPEATS:
+                raise ValueError(
+                    f"{name}={value} of the learner that votes is more than "
+                    f"{_MOST_REPEATS}: sites do not work that long"
+                )
 
     def rounds(self, n_parties):
         """Return two: the vote, the moments."""

@@ -15,8 +15,13 @@ from skprivbn.crypto._numbers import (
     encode_fixed_point,
     limbs_from_bytes,
     limbs_to_bytes,
+    pack_limbs,
+    pack_shortest,
     subtract_limbs,
     sum_limbs,
+    unpack_limbs,
+    unpack_shortest,
+    wrap_limbs,
 )
 from tests.fuzz.profiles import fuzzed
 
@@ -36,7 +41,7 @@ def to_limbs(numbers):
 @fuzzed(6)
 @given(st.lists(floats, min_size=1))
 def test_encoding_is_the_nearest_multiple(values):
-    encoded = to_integers(encode_fixed_point(np.array(values)))
+    encoded = to_integers(encode_fixed_point(np.array(values), 64))
     for value, number in zip(values, encoded):
         signed = number - 2**128 if number >= 2**127 else number
         assert abs(Fraction(signed, 2**64) - Fraction(value)) <= Fraction(1, 2**65)
@@ -46,7 +51,7 @@ def test_encoding_is_the_nearest_multiple(values):
 @given(st.lists(floats, min_size=1))
 def test_floats_round_trip(values):
     vector = np.array(values)
-    decoded = decode_fixed_point(encode_fixed_point(vector), vector.dtype)
+    decoded = decode_fixed_point(encode_fixed_point(vector, 64), vector.dtype, 64)
     np.testing.assert_allclose(decoded, vector, rtol=2e-16, atol=2.0**-65)
 
 
@@ -54,7 +59,7 @@ def test_floats_round_trip(values):
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
 def test_integers_round_trip(values):
     vector = np.array(values, dtype=np.int64)
-    decoded = decode_fixed_point(encode_fixed_point(vector), vector.dtype)
+    decoded = decode_fixed_point(encode_fixed_point(vector, 64), vector.dtype, 64)
     np.testing.assert_array_equal(decoded, vector)
 
 
@@ -71,6 +76,45 @@ def test_limb_arithmetic_is_that_of_integers(pairs):
     data = limbs_to_bytes(first)
     assert len(data) == 16 * len(pairs)
     np.testing.assert_array_equal(limbs_from_bytes(data), first)
+
+
+@fuzzed(6)
+@given(st.lists(words, min_size=1, max_size=9), st.integers(1, 16))
+def test_packed_integers_are_the_lowest_bytes_with_a_sign(numbers, n_bytes):
+    data = pack_limbs(to_limbs(numbers), n_bytes)
+    assert len(data) == n_bytes * len(numbers)
+    modulus = 2 ** (8 * n_bytes)
+    signed = [(n + modulus // 2) % modulus - modulus // 2 for n in numbers]
+    found = to_integers(unpack_limbs(data, n_bytes))
+    assert found == [n % 2**128 for n in signed]
+    if n_bytes >= 8:
+        wrapped = to_limbs(numbers)
+        wrap_limbs(wrapped, n_bytes)
+        assert to_integers(wrapped) == found
+
+
+@fuzzed(6)
+@given(st.lists(words, min_size=1, max_size=9), st.integers(1, 16), st.integers(1, 9))
+def test_packed_integers_add_up(numbers, n_bytes, n_vectors):
+    data = pack_limbs(to_limbs(numbers), n_bytes)
+    total = sum_limbs([data] * n_vectors, n_bytes)
+    modulus = 2 ** (8 * n_bytes)
+    found = [n % modulus for n in to_integers(total)]
+    assert found == [n_vectors * n % modulus for n in numbers]
+
+
+@fuzzed(6)
+@given(st.lists(words, max_size=9), st.integers(0, 127), st.integers(0, 127))
+def test_shortest_form_is_short_and_the_same(numbers, n_zeros, n_signs):
+    signed = [n - 2**128 if n >= 2**127 else n for n in numbers]
+    numbers = [(n >> n_signs << n_zeros) % 2**128 for n in signed]
+    limbs = to_limbs(numbers).reshape(2, -1)
+    data, n_bytes, shift = pack_shortest(limbs)
+    assert len(data) == n_bytes * len(numbers)
+    np.testing.assert_array_equal(unpack_shortest(data, n_bytes, shift), limbs)
+    signed = [n - 2**128 if n >= 2**127 else n for n in numbers]
+    bits = max((((n ^ (n >> 127)) >> shift).bit_length() for n in signed), default=0)
+    assert n_bytes == bits // 8 + 1 or not any(numbers)
 
 
 def test_check_vector():

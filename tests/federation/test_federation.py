@@ -274,5 +274,5 @@ def test_rotation_changes_the_key(blocks):
         federation.agree("update", {"total": first})
         federation.rotate_keys()
         second = federation.secure_sum("moments")
-        assert second["key"] != first["key"]
+        assert second["sum"] != first["sum"]
         assert federation.agree("update", {"total": second})

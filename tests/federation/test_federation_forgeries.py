@@ -15,10 +15,11 @@ from skprivbn.crypto import (
     _authentication,
     _ckks,
 )
-from skprivbn.crypto._numbers import encode_fixed_point, limbs_from_bytes
+from skprivbn.crypto._numbers import add_limbs
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation
 from skprivbn.federation._answers import OpenSum
+from tests.federation.hostile import as_integers, forge
 from tests.federation.protocol import MeanParty, MeanTerms
 
 BACKENDS = {
@@ -52,9 +53,11 @@ def add_plaintext(backend, total):
         encrypted += [*SHIFT, *np.zeros(encrypted.size() - 2)]
         parts = [_ckks._frame(encrypted.serialize(), parameters)]
     else:
-        limbs = limbs_from_bytes(hidden.parts[0]).copy()
-        limbs[:, :2] += encode_fixed_point(SHIFT)
-        parts = [limbs.tobytes()]
+
+        def change(limbs):
+            add_limbs(limbs[:, :2], as_integers(SHIFT))
+
+        return forge(hidden, change).to_payload()
     return replace(hidden, parts=parts).to_payload()
 
 

@@ -82,8 +82,9 @@ def test_masks_are_not_used_twice():
     first, party = hidden[0], hosts["a"]
     assert ask(party, "update", 3, {"total": total.to_payload()})["ok"]
     second = ask(party, "moments", 4)["payload"]["vector"]
-    assert first["round"] != second["round"]
-    assert first["parts"] != second["parts"]
+    first, second = map(HiddenVector.from_payload, (first, second))
+    assert first.round != second.round
+    assert first.parts != second.parts
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 3, 2**40])

@@ -6,12 +6,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from skprivbn.crypto import CKKSBackend, MaskingBackend
-from skprivbn.crypto._base import _checksum
+from skprivbn.crypto import CKKSBackend, MaskingBackend, PartyMaskingBackend
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import InProcessFederation, PartyRefusal, _host, decode, encode
+from skprivbn.federation._party import Operation
 from skprivbn.federation._wire import MAX_VALUES
 from skprivbn.mixture import PPEMGaussianMixture
+from tests.federation.hostile import changed
 from tests.federation.protocol import MeanParty, MeanTerms
 from tests.federation.test_federation_recovery import BLOCKS, LosableParty, total_of
 from tests.federation.test_host import ask, host, join, request, started
@@ -127,12 +128,12 @@ SPOILT_VECTORS = {
     "missing": lambda vector: {},
     "no dict": lambda vector: {"vector": 5},
     "clear": lambda vector: {"vector": np.zeros(3)},
-    "longer": lambda vector: {"vector": vector | {"length": vector["length"] + 1}},
-    "no parts": lambda vector: {"vector": vector | {"parts": [], "checksum": 0}},
+    "longer": lambda vector: {"vector": changed(vector, length=99)},
+    "no parts": lambda vector: {"vector": changed(vector, parts=[])},
     "other kind": lambda vector: {"vector": vector | {"hidden": "other"}},
-    "other sum": lambda vector: {"vector": vector | {"key": bytes(33)}},
-    "two in one": lambda vector: {"vector": vector | {"addends": 2}},
-    "other round": lambda vector: {"vector": vector | {"round": 7}},
+    "other sum": lambda vector: {"vector": changed(vector, key=bytes(33))},
+    "two in one": lambda vector: {"vector": changed(vector, addends=2)},
+    "other round": lambda vector: {"vector": changed(vector, round=7)},
 }
 
 
@@ -170,7 +171,7 @@ def test_ciphertext_that_is_none_names_its_party():
     def spoil(payload):
         vector = payload["vector"]
         garbage = [bytes(len(part)) for part in vector["parts"]]
-        return {"vector": vector | {"parts": garbage, "checksum": _checksum(garbage)}}
+        return {"vector": changed(vector, parts=garbage)}
 
     with Spoiling("moments", spoil, backend=CKKSBackend("fast")) as federation:
         with pytest.raises(PartyError, match="party 'b'"):
@@ -219,6 +220,33 @@ def test_malformed_answers_name_their_party():
         total = federation.secure_sum("moments")
         with pytest.raises(PartyError, match="party 'b'"):
             federation.agree("update", {"total": total})
+
+
+@pytest.mark.parametrize(
+    "step, spoil",
+    [
+        ("moments", lambda reply: {"vector": changed(reply["vector"], length=9)}),
+        ("moments", lambda reply: {"vector": changed(reply["vector"], parts=[b""])}),
+        ("list", lambda reply: {"signature": b"short"}),
+        ("list", lambda reply: {}),
+        ("send", lambda reply: {"vector": changed(reply["vector"], parts=[b"1"])}),
+        ("send", lambda reply: {"vector": changed(reply["vector"], parts=[])}),
+    ],
+)
+def test_malformed_steps_of_signed_sums_name_their_party(step, spoil):
+    backend = PartyMaskingBackend(signed=True)
+    with Spoiling(step, spoil, backend=backend) as federation:
+        with pytest.raises(PartyError) as caught:
+            federation.secure_sum("moments")
+    assert (caught.value.party, caught.value.code) == ("b", "garbage")
+
+
+def test_answers_of_several_types():
+    sends = Operation(answers={"rows": np.ndarray, "cut": float | None})
+    assert sends.fits({"rows": np.zeros(3), "cut": None})
+    assert sends.fits({"rows": np.zeros(3), "cut": 0.5})
+    for other in ({"rows": [1], "cut": None}, {"rows": np.zeros(3), "cut": "x"}, {}):
+        assert not sends.fits(other)
 
 
 def test_honest_hosts_keep_their_limits_small():

@@ -7,7 +7,9 @@ from importlib import import_module
 import pytest
 
 from skprivbn.crypto.sealing import SealedChannel
+from skprivbn.datasets import make_partitioned_blobs
 from skprivbn.federation import Federation, InProcessFederation, decode
+from skprivbn.partition import HorizontalPartition
 from tests.golden.cases import CASES
 from tests.golden.recording import current_name
 
@@ -138,6 +140,13 @@ WORDS = {
     "own_counts": {"counts": "counts of some of its own columns"},
     "open_counts": {"shares": "shares of counts"},
     "offer": {"chosen": "which of its rows are among its least likely ones"},
+    "tell": {
+        "n_rows": "number of rows",
+        "present": "and of missing values",
+        "counts": "counts of categories",
+        "tables": "tables",
+        "quantiles": "quantiles of all rows",
+    },
     "send_rows": {
         "rows": "rows, chosen by their likelihood or at random",
         "cut": "how likely the most likely of the unlikely ones is",
@@ -198,6 +207,16 @@ def test_what_is_opened_is_listed(name, monkeypatch):
     rows = fit(name)
     assert opened.sums or opened.peers or opened.told
     assert unlisted(opened, rows) == []
+
+
+@pytest.mark.parametrize("epsilon", [None, 5.0])
+def test_what_a_description_opens_is_listed(epsilon, monkeypatch):
+    opened = Opened(monkeypatch)
+    X, _, party = make_partitioned_blobs(120, n_parties=3, random_state=0)
+    options = {} if epsilon is None else {"epsilon": epsilon, "bounds": (-15, 15)}
+    summary = HorizontalPartition.from_rows(X, party).describe(**options)
+    assert opened.sums
+    assert unlisted(opened, list(summary.ledger.who_learns_what())) == []
 
 
 def test_what_a_ledger_leaves_out_is_found(monkeypatch):

@@ -81,3 +81,18 @@ def test_an_operation_without_a_line_is_found():
     NewParty.ask.operation = object()
     NewParty.operations.cache_clear()
     assert arguments(NewParty) == {("NewParty", "ask", "anything")}
+
+
+def test_every_answer_is_declared(protocols):
+    """Of what is no hidden vector and no conversation, so that garbage has a name."""
+    undeclared = [
+        f"{name}.{operation}"
+        for name, protocol in protocols.items()
+        for operation, words in protocol.operations().items()
+        if protocol.__module__.startswith("skprivbn.")
+        if words.answers is None and words.tells
+        for method in [inspect.unwrap(getattr(protocol, operation))]
+        if not inspect.isgeneratorfunction(method)
+        if not re.search(r"self\.\w*hide|_hidden", inspect.getsource(method))
+    ]
+    assert undeclared == []

@@ -16,3 +16,14 @@ def test_votes_are_counted_as_parameters():
     terms = VotingTerms(["skprivbn.structure.admm._notears", "Notears"], {})
     assert terms.n_parameters(3) == 9 + 10
     assert terms.memory(3) == (3, 9)
+
+
+def test_votes_do_not_take_for_ever():
+    learner = ["skprivbn.structure.admm._notears", "Notears"]
+    VotingTerms(learner, {"max_iter": 10_000})
+    for name in ("max_iter", "n_restarts", "tabu_length", "n_lags"):
+        with pytest.raises(ValueError, match=f"{name}=10001 of the learner"):
+            VotingTerms(learner, {name: 10_001})
+        payload = VotingTerms(learner, {}).to_payload()
+        with pytest.raises(ValueError, match="sites do not work that long"):
+            VotingTerms.from_payload(payload | {"options": {name: float("inf")}})

@@ -44,7 +44,7 @@ class PadsSession(SumSession):
 
     def _pad(self, party, number, key, n_integers):
         stream = self._group.stream("pads", self._binding, party)
-        return stream.piece(number, key, bytes(16 * n_integers))
+        return stream.piece(number, key, 16 * n_integers)
 
     def hide_integers(self, integers, number, key):
         """Add the own pad."""

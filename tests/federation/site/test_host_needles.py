@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skprivbn.crypto import HiddenVector
-from skprivbn.crypto._numbers import encode_fixed_point, limbs_from_bytes
+from skprivbn.crypto import HiddenVector, MaskingBackend
+from skprivbn.crypto._numbers import add_limbs
 from skprivbn.exceptions import PartyError
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em_protocol import EMParty
@@ -14,7 +14,7 @@ from skprivbn.mixture._gaussian_steps import frame_of, local_statistics, maximis
 from skprivbn.mixture._start_protocol import SMALL, StartParty
 from skprivbn.mixture._survey_protocol import unanimous
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.hostile import other_total
+from tests.federation.hostile import as_integers, forge, other_total
 from tests.federation.site.loopback import connect, make_sites
 
 pytestmark = pytest.mark.filterwarnings(
@@ -89,17 +89,12 @@ def follow_to_the_first_sums(federation):
 def sums_of(federation, add=0):
     """Ask for the sums of an iteration, after sizes of the coordinator's making."""
     sizes = HiddenVector.from_payload(federation.secure_sum("component_sizes"))
-    limbs = limbs_from_bytes(sizes.parts[0]).copy()
-    limbs[:, :2] += encode_fixed_point(np.full(2, float(add)))
-    forged = HiddenVector(
-        sizes.kind,
-        sizes.length,
-        sizes.round,
-        sizes.key,
-        [limbs.tobytes()],
-        sizes.addends,
-    )
-    told = federation.call("check_sizes", {"total": forged.to_payload()})
+
+    def change(limbs):
+        add_limbs(limbs[:, :2], as_integers(np.full(2, float(add))))
+
+    forged = forge(sizes, change).to_payload()
+    told = federation.call("check_sizes", {"total": forged})
     assert unanimous(told) != SMALL
     return federation.secure_sum("statistics")
 
@@ -129,10 +124,7 @@ def find_row_by_a_forged_total(federation):
 
 def limbs_to_values(payload, length):
     """Return the values that parties read in a forged sum."""
-    limbs = limbs_from_bytes(payload["parts"][0])[:, :length].astype(object)
-    integers = limbs[0] + (limbs[1] << 64)
-    signed = np.where(integers >= 2**127, integers - 2**128, integers)
-    return (signed / 2**64).astype(float)
+    return MaskingBackend().open(HiddenVector.from_payload(payload))[:length]
 
 
 def find_row_by_a_start(federation):
