@@ -37,7 +37,7 @@ NETWORKS = {"Asia": load_asia, "ALARM": load_alarm}
 SAMPLES = {
     ("Asia", 10_000): 3,
     ("Asia", 100_000): 3,
-    ("ALARM", 10_000): 1,
+    ("ALARM", 10_000): 2,
     ("ALARM", 100_000): 1,
 }
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
