@@ -488,7 +488,7 @@ def _warn_of_copies(estimator, partition):
     """Warn of two parties with the same rows, unless noise is to hide that."""
     if getattr(estimator, "epsilon", None) is not None:
         return
-    seen: list[tuple[str, Any]] = []
+    seen = []
     for name, block in partition._blocks.items():
         rows = block["X"]
         # a few rows, or constant ones, are soon the same

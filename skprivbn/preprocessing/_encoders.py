@@ -139,7 +139,8 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.categorical = tags.input_tags.string = True
-        tags.input_tags.allow_nan = self.handle_unknown != "error"
+        # gaps are no labels: a fit leaves them out
+        tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = []
         return tags
 
