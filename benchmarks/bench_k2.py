@@ -24,11 +24,24 @@ from skprivbn.crypto.shares import (
     resolve_count_backend,
     run_together,
 )
-from skprivbn.datasets import load_alarm, load_asia
+from skprivbn.datasets import (
+    load_alarm,
+    load_asia,
+    make_discrete_bayesian_network,
+)
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
 
 NAMES = ("alice", "bob")
-NETWORKS = {"Asia": load_asia, "ALARM": load_alarm}
+
+
+def random_network():
+    """Return a network of 400 nodes with two states each."""
+    return make_discrete_bayesian_network(
+        400, n_edges=600, max_parents=2, random_state=0
+    )
+
+
+NETWORKS = {"Asia": load_asia, "ALARM": load_alarm, "random": random_network}
 
 
 def n_bytes(message):
@@ -199,6 +212,11 @@ def bench_asia():
 def bench_alarm():
     """A network of 37 columns."""
     return [fit_apart("ALARM", 100_000, max_parents) for max_parents in (2, 3)]
+
+
+def bench_random():
+    """A network of 400 nodes; not among the parts that run by default."""
+    return fit_apart("random", 5000, max_parents=2)
 
 
 def main(parts):

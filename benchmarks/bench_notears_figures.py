@@ -91,8 +91,8 @@ def graph_alone(model, rows):
     if model.method == "mlp":
         return model.fit(rows).adjacency_matrix_
     model.n_features_in_ = rows.shape[1]
-    settings = model._model_settings(1)
-    kept = run_locally(read_moments(moment_sums(rows)), settings).kept
+    terms = model._model_terms(1)
+    kept = run_locally(read_moments(moment_sums(rows)), terms).kept
     return kept.reshape(rows.shape[1], -1) != 0
 
 
