@@ -365,7 +365,6 @@ def add_graphs_from_columns():
     private_k2("paillier", backend="paillier", max_parents=1)
     private_k2("graph only", methods=(), fit_parameters=False)
     private_k2("small cells", min_cell_count=3)
-    private_k2("laplace", methods=(), epsilon=1.0, noisy=True)
 
     def collective(options, data=COLUMNS, methods=asked, **parameters):
         parameters = {"parties": halves, **parameters}
