@@ -30,8 +30,8 @@ __all__ = ["MAX_ADAPTATIONS", "SCALES", "QuadratureIntegral", "Slope"]
 MAX_ADAPTATIONS = 30
 #: scales of the effects that a search may start from
 SCALES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.5)
-# How far off nodes may be, in the units of Grid.adapt.
-_GOOD = 1.0
+# How far off nodes may be, in the units of Grid.adapt: at last, and on the way.
+_GOOD, _GOOD_ENOUGH = 1.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,8 @@ class QuadratureIntegral:
         adapted, distance = self.grid.adapt(self.table)
         off = self.opened & (distance > _GOOD)
         self.grid = self.grid.replace(off, adapted)
-        return slope, not np.any(off)
+        limit = _GOOD if promised < 0.01 else _GOOD_ENOUGH
+        return slope, bool(np.all(distance[self.opened] < limit))
 
     def _corrected(self, slope, parameters):
         """Add what opened clusters tell, now that their posteriors are known."""

@@ -108,7 +108,7 @@ class Grid:
         grid : Grid
         distance : ndarray of shape (n_categories,)
             How far this grid was off: 1 is a quarter of the spread, or of its
-            logarithm. Up to 1 it is good.
+            logarithm. Up to 1 it is good, up to 3 good enough on the way.
         """
         nodes = self.nodes
         height = table - nodes**2 / 2
