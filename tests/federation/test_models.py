@@ -26,7 +26,10 @@ from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition, VerticalPartition
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
+    FederatedOneHotEncoder,
+    FederatedOrdinalEncoder,
     FederatedPCA,
+    FederatedSimpleImputer,
     FederatedStandardScaler,
 )
 from skprivbn.protocols import ModelParty, ModelTerms, MomentsParty, MomentsTerms
@@ -389,6 +392,7 @@ def public_models():
         FederatedStandardScaler(),
         FederatedPCA(),
         FederatedKBinsDiscretizer(),
+        FederatedSimpleImputer(),
     ]
     for kind in ("diag", "spherical"):
         estimators.append(mixture(covariance_type=kind, max_iter=1))
@@ -399,6 +403,10 @@ def public_models():
     models.extend(
         describe_model(fitted(glmm(), X, y=outcome(X), cluster=LABELS))
         for glmm in (PrivateGLMM, PrivateGLMMClassifier, PrivateGLMMRegressor)
+    )
+    models.extend(
+        describe_model(quietly(encoder.fit, CODES))
+        for encoder in (FederatedOrdinalEncoder(), FederatedOneHotEncoder())
     )
     labels = DPCGMLearner(epsilon=5.0, cliques=[(0, 1)], states=[(0, 1), (0, 1)])
     models.append(describe_model(fitted(labels, CODES)))

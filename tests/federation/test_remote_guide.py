@@ -21,7 +21,10 @@ from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteResults, RemoteRows
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
+    FederatedOneHotEncoder,
+    FederatedOrdinalEncoder,
     FederatedPCA,
+    FederatedSimpleImputer,
     FederatedStandardScaler,
 )
 from skprivbn.structure import (
@@ -64,6 +67,9 @@ CASES = [
     (FederatedNotearsADMM(max_iter=2), NUMBERS, {}),
     (FederatedPCA(), NUMBERS, {}),
     (FederatedStandardScaler(), NUMBERS, {}),
+    (FederatedSimpleImputer(), NUMBERS, {}),
+    (FederatedOrdinalEncoder(), ["ward", "died"], {}),
+    (FederatedOneHotEncoder(), ["ward", "died"], {}),
     (
         PPEMGaussianMixture(2, max_iter=2, backend="masking", random_state=0),
         NUMBERS,

@@ -168,7 +168,7 @@ def test_missing_values_are_named_when_they_are_met():
     source = normal_source(10).map(lambda rows: np.where(rows > 3.5, np.nan, rows))
     partition = HorizontalPartition(dict.fromkeys(PARTIES, source))
     with pytest.raises(PartyError, match="party 'north'") as caught:
-        FederatedStandardScaler().fit(partition)
+        FederatedPCA().fit(partition)
     assert "NaN in column 'x3' of party 'north'" in str(caught.value.__cause__)
 
 

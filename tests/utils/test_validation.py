@@ -9,7 +9,11 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition, VerticalPartition
-from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
+from skprivbn.preprocessing import (
+    FederatedKBinsDiscretizer,
+    FederatedPCA,
+    FederatedStandardScaler,
+)
 from skprivbn.structure import (
     FederatedBayesianNetwork,
     FederatedGaussianBayesianNetwork,
@@ -39,7 +43,7 @@ WRONG[4, 2] = 7
         FederatedGaussianBayesianNetwork(),
         FederatedNotearsADMM(),
         FederatedPCA(),
-        FederatedStandardScaler(),
+        FederatedKBinsDiscretizer(),
         PPEMGaussianMixture(backend="masking"),
     ],
     ids=lambda estimator: type(estimator).__name__,

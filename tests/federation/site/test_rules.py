@@ -403,7 +403,9 @@ def test_bins_around_one_patient(numbers, monkeypatch):
     open_it, rows = numbers
     oldest = max(rows["north"])[0]
     edges = np.array([-np.inf, oldest - 1e-6, oldest + 1e-6, np.inf])
-    bins = FederatedKBinsDiscretizer._from_public_model({"edges": [edges]}, 1)
+    bins = FederatedKBinsDiscretizer._from_public_model(
+        {"edges": [edges], "encode": "ordinal"}, 1
+    )
     bins.n_features_in_ = 1
 
     def count(handle):
@@ -475,13 +477,13 @@ def test_a_description_tells_no_counts_as_means(numbers, monkeypatch):
 def test_one_column_is_not_asked_twice(numbers):
     open_it, _ = numbers
     handle = open_it()
-    describe = handle._describe
+    read_by = handle._read_by
 
-    def twice(columns, *arguments):
-        both = {name: mine + mine for name, mine in columns.items()}
-        return describe(both, *arguments)
+    def twice():
+        columns, *rest = read_by()
+        return {name: mine + mine for name, mine in columns.items()}, *rest
 
-    handle._describe = twice
+    handle._read_by = twice
     assert code_of(ask_sum, handle) == "refused"
 
 
