@@ -59,6 +59,11 @@ EXPECTED_FAILURES["PrivateGLMMRegressor"] = {
     "check_sample_weight_equivalence_on_dense_data": "it has more features than rows",
 }
 
+for name in ("FederatedOneHotEncoder", "FederatedOrdinalEncoder"):
+    EXPECTED_FAILURES[name] = {
+        "check_estimators_pickle": "a gap has no code: transform refuses it",
+    }
+
 EXPECTED_FAILURES["FederatedDynotears"] = {
     "check_methods_sample_order_invariance": "predicts a row from the rows before it",
     "check_methods_subset_invariance": "predicts a row from the rows before it",

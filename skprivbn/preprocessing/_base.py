@@ -138,7 +138,8 @@ def refuse_empty_columns(estimator, n_values):
     if len(empty):
         names = _check_feature_names_in(estimator)[empty].tolist()
         raise ValueError(
-            f"columns {names} have no value at any party, or no weight: leave them out"
+            f"columns {names} have no value at any party, or sample_weight is zero "
+            "wherever they have one: leave them out"
         )
 
 
