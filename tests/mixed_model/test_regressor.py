@@ -95,7 +95,7 @@ def test_closed_clusters_are_in_no_sum_of_products():
             if e.operation == "products" and e.receiver == "coordinator"
         )
     # five clusters less: 3 products of two effects, and 2 times [X y] of 4 columns
-    assert sizes["shared"] - sizes["alone"] == 5 * (3 + 2 * 4) * 16
+    assert sizes["shared"] - sizes["alone"] == 5 * (3 + 2 * 4) * 14
 
 
 class nothing:

@@ -25,17 +25,7 @@ GAPS[::7, 0] = np.nan
 @pytest.fixture
 def federation(tmp_path):
     write_tables(tmp_path, GAPS, WARD, PARTY, PEOPLE)
-    names = (
-        "FederatedSimpleImputer",
-        "FederatedOneHotEncoder",
-        "FederatedOrdinalEncoder",
-    )
-    more = "".join(f'"{name}", ' for name in names)
-    files = {
-        name: text.replace("estimators = [", f"estimators = [{more}")
-        for name, text in site_files().items()
-    }
-    return connect(make_sites(tmp_path, files), "icu")
+    return connect(make_sites(tmp_path, site_files()), "icu")
 
 
 @pytest.mark.parametrize("strategy", ["mean", "median"])

@@ -403,9 +403,8 @@ def test_bins_around_one_patient(numbers, monkeypatch):
     open_it, rows = numbers
     oldest = max(rows["north"])[0]
     edges = np.array([-np.inf, oldest - 1e-6, oldest + 1e-6, np.inf])
-    bins = FederatedKBinsDiscretizer._from_public_model(
-        {"edges": [edges], "encode": "ordinal"}, 1
-    )
+    public = {"edges": [edges], "encode": "ordinal"}
+    bins = FederatedKBinsDiscretizer._from_public_model(public, 1)
     bins.n_features_in_ = 1
 
     def count(handle):
@@ -477,13 +476,9 @@ def test_a_description_tells_no_counts_as_means(numbers, monkeypatch):
 def test_one_column_is_not_asked_twice(numbers):
     open_it, _ = numbers
     handle = open_it()
-    read_by = handle._read_by
-
-    def twice():
-        columns, *rest = read_by()
-        return {name: mine + mine for name, mine in columns.items()}, *rest
-
-    handle._read_by = twice
+    columns, *rest = handle._read_by()
+    twice = {name: mine + mine for name, mine in columns.items()}
+    handle._read_by = lambda: (twice, *rest)
     assert code_of(ask_sum, handle) == "refused"
 
 
