@@ -41,9 +41,13 @@ print(f"{np.isnan(gaps[:, 1]).mean():.0%} of the rows lack the second value")
 # ----------
 # Who completes gaps with the mean of a column draws components to it, and makes them
 # flat. Who leaves incomplete rows out loses most of the first group, and with it what
-# it weighs. All three fits are of rows at four clinics; they start from the same means.
+# it weighs. All three fits are of rows at four clinics and start from the same mixture.
 
-start = {"means_init": groups["means"], "backend": "party-masking"}
+start = {
+    "means_init": groups["means"],
+    "weights_init": [1 / 3, 1 / 3, 1 / 3],
+    "precisions_init": [np.eye(2)] * 3,
+}
 complete = ~np.isnan(gaps[:, 1])
 filled = np.where(np.isnan(gaps), np.nanmean(gaps, axis=0), gaps)
 fits = {
