@@ -43,11 +43,11 @@ for _ in range(15):
     first_messages = first_messages or list(proposals)
     sums.append(proposals.sum(axis=0))
     rhos.append(rho2)
-    W = common.step(
+    W, cycles = common.step(
         proposals.mean(axis=0), consensus[-1], weight=3 * rho2, alpha=alpha, rho1=rho1
     )
     duals = [dual + rho2 * (B - W) for B, dual in zip(local, duals)]
-    alpha += rho1 * common.cycles(W)
+    alpha += rho1 * cycles
     rho1, rho2 = 1.75 * rho1, 1.3 * rho2
     consensus.append(W)
 
