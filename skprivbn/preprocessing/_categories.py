@@ -239,8 +239,8 @@ class CategoriesParty(Party):
     )
     def release(self, total):
         """Tell the winners: -1 where nobody, or hardly anybody, has a value."""
-        counts = self.reveal(total)
-        return {"winners": _winners(counts, self.categories, self.terms.min_rows)}
+        counts, least = self.reveal(total), max(self.min_rows, self.terms.min_rows)
+        return {"winners": _winners(counts, self.categories, least)}
 
     @operation(
         tells="noisy frequencies of the labels of each of its columns",

@@ -15,6 +15,11 @@ from skprivbn.preprocessing import (
     FederatedSimpleImputer,
     FederatedStandardScaler,
 )
+from skprivbn.preprocessing._categories import (
+    CategoriesParty,
+    CategoriesTerms,
+    find_most_frequent,
+)
 from skprivbn.preprocessing._incomplete_moments import (
     IncompleteMomentsParty,
     IncompleteMomentsTerms,
@@ -148,6 +153,21 @@ def test_a_feature_that_few_rows_have_is_not_averaged():
     # without the limit, the one value is told
     with partition.federate(IncompleteMomentsParty, terms, "masking") as federation:
         assert collect_incomplete_moments(federation).mean[1] == 7.0
+
+
+def test_the_only_label_of_a_column_is_not_told():
+    rows = np.full((40, 1), np.nan)
+    rows[0] = 1.0  # the one patient of whom it is known
+    partition = HorizontalPartition.from_rows(rows, np.arange(40) % 2)
+    terms = CategoriesTerms(["sick"], [[0.0, 1.0]], count=True)
+    with (
+        pytest.raises(ValueError, match="'sick'"),
+        partition.federate(CategoriesParty, terms, "masking", min_rows=5) as federation,
+    ):
+        find_most_frequent(federation)
+    # without the party's own limit, the answer is that patient's
+    with partition.federate(CategoriesParty, terms, "masking") as federation:
+        assert find_most_frequent(federation) == [1.0]
 
 
 def test_scaler_leaves_gaps_alone():
