@@ -15,8 +15,6 @@ from skprivbn.bayesian_network._dag import (
 )
 from skprivbn.utils import import_optional
 
-__all__ = ["BaseNetwork", "check_names"]
-
 
 def check_names(nodes):
     """Return node names as a tuple of distinct strings."""

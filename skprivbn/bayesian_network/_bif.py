@@ -10,8 +10,6 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["read_bif", "write_bif"]
-
 _TOKEN = re.compile(
     r"""
     (?:\s|//[^\n]*|/\*.*?\*/)*

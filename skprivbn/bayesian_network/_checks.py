@@ -7,16 +7,6 @@ import numpy as np
 
 from skprivbn.bayesian_network._labels import is_missing
 
-__all__ = [
-    "check_cpt",
-    "check_ordering",
-    "check_parents",
-    "check_reachable",
-    "check_states",
-    "known_states",
-    "per_node",
-]
-
 # Published networks print seven digits: three times 0.3333333 is meant to be one.
 ROW_SUM_TOLERANCE = 1e-6
 

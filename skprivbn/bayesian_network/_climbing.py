@@ -4,8 +4,6 @@ import numpy as np
 
 from skprivbn.bayesian_network._local_scores import EdgeRules
 
-__all__ = ["climb", "climb_from_random_changes"]
-
 
 def climb(scores, start=None, *, rules=None, tabu_length=0):
     """Add, turn or remove the edge that raises the score most, until none does.

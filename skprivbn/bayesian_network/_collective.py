@@ -55,8 +55,6 @@ from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
-__all__ = ["CollectiveBayesianNetwork"]
-
 
 class CollectiveBayesianNetwork(
     CallbackSupportMixin, DiscreteNetworkMixin, BaseEstimator

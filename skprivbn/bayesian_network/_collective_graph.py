@@ -5,8 +5,6 @@ import numpy as np
 from skprivbn.bayesian_network._dag import ancestors
 from skprivbn.bayesian_network._local_structure import bic_score, drop_parents
 
-__all__ = ["crossing", "explain_away", "join_graphs"]
-
 
 def crossing(adjacency, owners):
     """Return the edges whose ends belong to different sites."""

@@ -7,8 +7,6 @@ import numpy as np
 from skprivbn.bayesian_network._collective_graph import crossing
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 
-__all__ = ["CollectiveModel"]
-
 
 @dataclass
 class CollectiveModel:

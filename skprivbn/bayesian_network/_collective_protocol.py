@@ -37,16 +37,6 @@ from skprivbn.federation import PartyRefusal, operation
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms, CountBackend
 
-__all__ = [
-    "CollectiveParty",
-    "CollectiveTerms",
-    "LocalResults",
-    "Sample",
-    "collect_rows",
-    "learn_locally",
-    "shared_tables",
-]
-
 MAX_STATES = 256
 #: of one session; masks of Paillier counts are sized for them
 MAX_COUNTS = 1 << 22

@@ -17,8 +17,6 @@ from skprivbn.federation import PartyRefusal
 from skprivbn.federation._models import rebuild_model
 from skprivbn.protocols._columns import RING, ScoreTerms, SharedScoreParty
 
-__all__ = ["ColumnScoreParty"]
-
 #: the sum, in units, has to be smaller
 MAX_SUM = 2.0**62
 MAX_CELLS = 1 << 16

@@ -17,8 +17,6 @@ from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["COUNT_BACKEND_CONSTRAINT", "DiscreteNetworkMixin"]
-
 COUNT_BACKEND_CONSTRAINT = [StrOptions(set(COUNT_BACKENDS)), *COUNT_BACKENDS.values()]
 
 

@@ -20,8 +20,6 @@ from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import RandomStateLike
 
-__all__ = ["ConditionalGaussianBayesianNetwork"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConditionalGaussianBayesianNetwork(BaseNetwork):

@@ -6,21 +6,6 @@ partially directed graph an undirected edge is present in both directions.
 
 import numpy as np
 
-__all__ = [
-    "ancestors",
-    "apply_meek_rules",
-    "check_adjacency",
-    "check_dag",
-    "extend_to_dag",
-    "find_cycle",
-    "is_acyclic",
-    "markov_equivalent",
-    "skeleton",
-    "to_cpdag",
-    "topological_order",
-    "v_structures",
-]
-
 
 def check_adjacency(adjacency):
     """Return a square boolean matrix of edges; any non-zero entry is an edge."""

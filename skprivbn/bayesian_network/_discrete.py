@@ -34,8 +34,6 @@ from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import WeightsLike
 
-__all__ = ["BayesianNetwork"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BayesianNetwork(DiscreteQueries):

@@ -14,8 +14,6 @@ from skprivbn.bayesian_network._checks import check_reachable
 from skprivbn.bayesian_network._labels import MISSING, decode, encode
 from skprivbn.utils._typing import RandomStateLike
 
-__all__ = ["DiscreteQueries"]
-
 
 class DiscreteQueries(BaseNetwork):
     """A network with `states`, `parents` and `cpts`, by node."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
 
-__all__ = ["ges"]
-
 
 def _subsets(items):
     return chain.from_iterable(

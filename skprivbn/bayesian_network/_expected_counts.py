@@ -11,8 +11,6 @@ from skprivbn.bayesian_network._inference import (
     row_chunks,
 )
 
-__all__ = ["expected_counts"]
-
 
 def expected_counts(cpts, families, sizes, codes):
     """Return the expected counts of every family: the E-step of EM.

@@ -16,8 +16,6 @@ from skprivbn.bayesian_network._inference import evidence_groups
 from skprivbn.bayesian_network._labels import check_columns
 from skprivbn.utils._typing import RandomStateLike
 
-__all__ = ["GaussianBayesianNetwork", "gaussian_log_density", "regress_on_parents"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianBayesianNetwork(BaseNetwork):

@@ -1,7 +1,5 @@
 """The greedy search of Cooper and Herskovits, on any score of families."""
 
-__all__ = ["add_parents"]
-
 
 def add_parents(scores, node, candidates, max_parents, start=()):
     """Add the best candidate as a parent as long as that raises the score.

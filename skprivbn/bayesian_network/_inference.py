@@ -12,13 +12,6 @@ import numpy as np
 
 from skprivbn.bayesian_network._dag import ancestors
 
-__all__ = [
-    "evidence_groups",
-    "joint_marginal",
-    "log_evidence",
-    "posteriors",
-]
-
 # One clique's table must fit in memory; 2**27 floats are one gigabyte.
 MAX_TABLE = 2**27
 CHUNK_ENTRIES = 2**22

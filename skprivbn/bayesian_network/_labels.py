@@ -4,17 +4,6 @@ import numpy as np
 
 from skprivbn.utils._missing import is_missing
 
-__all__ = [
-    "MISSING",
-    "check_columns",
-    "decode",
-    "encode",
-    "feature_names",
-    "is_missing",
-    "label_dtype",
-    "sorted_states",
-]
-
 MISSING = -1
 
 

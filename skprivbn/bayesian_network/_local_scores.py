@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["EdgeRules", "LocalScores"]
-
 
 class LocalScores(ABC):
     """Scores of a node given its parents; higher is better.

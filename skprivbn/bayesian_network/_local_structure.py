@@ -17,14 +17,6 @@ from skprivbn.bayesian_network._dag import (
 from skprivbn.bayesian_network._greedy import add_parents
 from skprivbn.bayesian_network._local_scores import EdgeRules, LocalScores
 
-__all__ = [
-    "METHODS",
-    "bic_score",
-    "conditional_information",
-    "drop_parents",
-    "learn_structure",
-]
-
 # gains below are rounding errors
 TINY = 1e-9
 

@@ -21,8 +21,6 @@ from skprivbn.bayesian_network._inference import (
     min_fill_order,
 )
 
-__all__ = ["MixedInference"]
-
 #: configurations of hidden discrete parents that are gone through
 MAX_CONFIGURATIONS = 1 << 14
 

@@ -11,17 +11,6 @@ import hashlib
 
 import numpy as np
 
-__all__ = [
-    "SELECTIONS",
-    "common_lowest",
-    "draw_rows",
-    "lowest_rows",
-    "n_lowest",
-    "priorities",
-    "row_weights",
-    "unlikely_rows",
-]
-
 SELECTIONS = ("low_likelihood", "mixed", "random")
 
 

@@ -4,8 +4,6 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["Tables", "count_rows", "smoothed"]
-
 MAX_CELLS = 1 << 16
 
 

@@ -28,8 +28,6 @@ from skprivbn.crypto._derive import (
 )
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["GroupKey", "TagRing", "agree_on_group_key", "open_sums"]
-
 _KEY_BYTES = 32
 _PAD_BYTES = 32
 _DIGIT = np.dtype("<u2")

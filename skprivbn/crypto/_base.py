@@ -26,9 +26,6 @@ from skprivbn.crypto._numbers import FixedPoint, check_range, check_vector
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.utils._sklearn import CachedParameterNames, check_parameters
 
-__all__ = ["AdditiveBackend", "HiddenVector", "PartyContext", "SumSession"]
-
-
 # length, round, addends and checksum of a hidden vector
 _NUMBERS = struct.Struct("<IIII")
 

@@ -15,8 +15,6 @@ from skprivbn.crypto._numbers import FixedPoint
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval, StrOptions
 
-__all__ = ["CKKSBackend"]
-
 #: name -> ring degree, bits of the primes (the last one never carries data), scale
 PRESETS = {
     "default": (4096, (36, 36, 37), 50),

@@ -6,8 +6,6 @@ from functools import lru_cache
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-__all__ = ["KeyStream", "expand", "extract", "join_fields", "session_binding"]
-
 
 def join_fields(*fields):
     """Join bytes, strings and integers so that no two field lists look alike."""

@@ -12,8 +12,6 @@ from typing import Any
 from skprivbn.crypto._base import AdditiveBackend, PartyContext
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["KeyHolderBackend"]
-
 
 class KeyHolderBackend(AdditiveBackend):
     """Base of the backends in which all parties share one secret key."""

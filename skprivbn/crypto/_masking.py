@@ -31,8 +31,6 @@ from skprivbn.crypto._numbers import (
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
 
-__all__ = ["MaskingBackend", "PartyMaskingBackend"]
-
 _SIGNED_WORDS = "; every party adds the signed vectors of all by itself"
 # Masks are added in batches that stay in the processor's cache.
 _BATCH_BYTES = 2**19

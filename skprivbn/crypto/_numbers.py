@@ -11,25 +11,6 @@ from functools import cache
 
 import numpy as np
 
-__all__ = [
-    "FixedPoint",
-    "RangeError",
-    "add_limbs",
-    "check_range",
-    "check_vector",
-    "decode_fixed_point",
-    "encode_fixed_point",
-    "limbs_from_bytes",
-    "limbs_to_bytes",
-    "pack_limbs",
-    "pack_shortest",
-    "subtract_limbs",
-    "sum_limbs",
-    "unpack_limbs",
-    "unpack_shortest",
-    "wrap_limbs",
-]
-
 # Up to so many vectors, or from so many integers on, they are added one by one.
 _FEW, _LONG = 4, 1024
 

@@ -16,8 +16,6 @@ from skprivbn.crypto._numbers import FixedPoint
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
 
-__all__ = ["PaillierBackend"]
-
 _FIELD_BYTES = 12
 _FRACTION_BITS = 48
 _NUMBERS = FixedPoint(

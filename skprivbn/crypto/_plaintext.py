@@ -14,8 +14,6 @@ from skprivbn.crypto._base import (
 from skprivbn.crypto._numbers import limbs_from_bytes, limbs_to_bytes, sum_limbs
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["PlaintextBackend"]
-
 
 class PlaintextBackend(AdditiveBackend):
     """Hide nothing: the coordinator reads every party's vector.

@@ -27,8 +27,6 @@ from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["align_records", "normalise_key"]
-
 #: a longer list is refused: whoever may ask for everything can enumerate
 MAX_KEYS = 1_000_000
 #: points of a list in a round: less than a second's work, whatever the list is

@@ -42,8 +42,6 @@ from skprivbn.crypto._numbers import add_limbs, subtract_limbs
 from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["RecoverySession", "minority", "recoverable_sum"]
-
 _KEY_BYTES, _SIGNATURE_BYTES, _SEAL_BYTES = 32, 64, 16
 
 # Who has been in every sum so far, by context: new keys bring nobody back.

@@ -10,8 +10,6 @@ from skprivbn.crypto._masking import MaskingBackend, PartyMaskingBackend
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 
-__all__ = ["BACKENDS", "named_parameters", "resolve_backend"]
-
 #: name -> class
 BACKENDS = {
     backend.name: backend

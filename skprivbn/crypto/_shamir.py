@@ -8,8 +8,6 @@ from functools import lru_cache
 
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["SHARE_BYTES", "join_shares", "split_secret"]
-
 #: the smallest prime above 2**256, so that every 32-byte secret is a field element
 PRIME = 2**256 + 297
 SECRET_BYTES = 32

@@ -21,8 +21,6 @@ from skprivbn.crypto._masking import MaskingSession, PartyMaskingSession, add_ma
 from skprivbn.crypto._recovery import minority
 from skprivbn.exceptions import PartyError, ProtocolError
 
-__all__ = ["SignedMaskingSession", "SignedPartyMaskingSession", "signed_sum"]
-
 _DIGEST_BYTES, _SIGNATURE_BYTES = 32, 64
 
 

@@ -8,8 +8,6 @@ from sklearn.utils import check_random_state
 from skprivbn.utils._sklearn import Interval, validate_params
 from skprivbn.utils._typing import RandomStateLike
 
-__all__ = ["make_wifi_sessions"]
-
 #: ten-minute slots of a day, and how many make one record
 N_SLOTS, N_STEPS = 144, 6
 

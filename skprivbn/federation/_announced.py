@@ -11,8 +11,6 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-__all__ = ["BACKENDS", "PROTOCOLS", "Announced", "announced"]
-
 PROTOCOLS = "skprivbn.protocols"
 BACKENDS = "skprivbn.backends"
 #: whose names stand for themselves, without their distribution

@@ -7,8 +7,6 @@ import numpy as np
 from skprivbn.crypto import HiddenVector
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["OpenSum", "as_hidden", "check_same", "read_go_on"]
-
 
 class OpenSum(np.ndarray):
     """A sum that the coordinator can read, and as what it travels back to the parties.

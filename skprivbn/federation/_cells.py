@@ -4,17 +4,6 @@ from math import prod
 
 import numpy as np
 
-__all__ = [
-    "MAGNITUDES",
-    "N_CELLS",
-    "cell_of",
-    "equal_cells",
-    "filled_range",
-    "is_small",
-    "read_quantile",
-    "split_tables",
-]
-
 #: into which a range is divided
 N_CELLS = 256
 #: edges that bracket values of unknown size: powers of two, and zero

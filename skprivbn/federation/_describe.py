@@ -20,8 +20,6 @@ from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import charge, check_bounds, warn_of_noise
 
-__all__ = ["DescribeMixin"]
-
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 Summary.protocols = (DescriptionParty,)

@@ -37,8 +37,6 @@ from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._options import check_bounds
 from skprivbn.utils._missing import is_missing
 
-__all__ = ["DescriptionParty", "DescriptionTerms"]
-
 #: of a noisy histogram: with more, noise is more
 NOISY_CELLS = 64
 #: categories of one column, and quantiles of one session

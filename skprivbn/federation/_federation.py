@@ -27,8 +27,6 @@ from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.utils._progress import Progress
 
-__all__ = ["Federation", "InProcessFederation"]
-
 #: what a party answers in a conversation
 _TURN: dict = {"sealed": dict, "done": bool}
 

@@ -26,8 +26,6 @@ from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._session import Agreement, PartySession
 from skprivbn.federation._wire import decode, encode
 
-__all__ = ["HostPolicy", "PartyHost"]
-
 logger = logging.getLogger("skprivbn.party")
 
 #: bytes of the first message, which has the terms, and of messages that make keys

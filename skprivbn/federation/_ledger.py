@@ -11,16 +11,6 @@ from typing import Any
 
 from skprivbn.privacy import DistributedNoise, zcdp_epsilon
 
-__all__ = [
-    "COORDINATOR",
-    "KINDS",
-    "Ledger",
-    "LedgerEntry",
-    "LedgerTable",
-    "Note",
-    "declare_noise",
-]
-
 COORDINATOR = "coordinator"
 #: characters of a line of text
 WIDTH = 100

@@ -3,8 +3,6 @@
 from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.federation._party import PartyRefusal
 
-__all__ = ["describe_model", "model_memory", "rebuild_model"]
-
 #: estimators that this process has described itself; a site describes none
 _described: dict[str, type] = {}
 

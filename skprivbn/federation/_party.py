@@ -25,16 +25,6 @@ from skprivbn.federation._terms import Terms
 from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import rows_of_person
 
-__all__ = [
-    "Operation",
-    "Party",
-    "PartyRefusal",
-    "check_like",
-    "check_received",
-    "check_received_bounds",
-    "operation",
-]
-
 
 class PartyRefusal(Exception):
     """Raised inside a party: only the public code leaves it.

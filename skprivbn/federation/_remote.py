@@ -12,8 +12,6 @@ from skprivbn.federation._describe import DescribeMixin
 from skprivbn.federation._ledger import Ledger
 from skprivbn.federation._terms import Terms
 
-__all__ = ["RemoteColumns", "RemoteResults", "RemoteRows", "name_results"]
-
 #: what a column of keys may be used as
 KEY_ROLES = ("keys", "individual")
 

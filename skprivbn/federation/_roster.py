@@ -8,8 +8,6 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.utils import warn_leak
 
-__all__ = ["check_roster", "warn_of_roster"]
-
 #: how the ledger speaks of somebody who is no party, and of several at once
 _BEGINNINGS = (COORDINATOR, "the coordinator", "all parties", "each party")
 _BEGINNINGS += ("all of it together", "whoever sees the model")

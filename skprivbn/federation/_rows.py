@@ -15,16 +15,6 @@ from numpy.typing import ArrayLike
 
 from skprivbn.utils import import_optional
 
-__all__ = [
-    "RowSource",
-    "map_rows",
-    "open_parquet",
-    "paired_blocks",
-    "row_blocks",
-    "rows_per_block",
-    "sum_over_rows",
-]
-
 #: numbers in one block
 BLOCK_SIZE = 1 << 19
 

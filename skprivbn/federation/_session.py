@@ -12,8 +12,6 @@ from skprivbn.exceptions import PartitionError, ProtocolError
 from skprivbn.federation._roster import check_roster
 from skprivbn.federation._wire import encode
 
-__all__ = ["Agreement", "PartySession"]
-
 
 class Agreement:
     """What is fixed before anything else and signed by every party.

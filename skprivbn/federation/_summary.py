@@ -9,8 +9,6 @@ from skprivbn.federation._ledger import Ledger, LedgerTable
 from skprivbn.privacy import PrivacyCost
 from skprivbn.utils import import_optional
 
-__all__ = ["ColumnSummary", "Summary", "TableSummary"]
-
 NOT_TOLD = "not told"
 
 

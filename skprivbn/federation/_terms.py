@@ -23,8 +23,6 @@ import numpy as np
 
 from skprivbn.privacy import DistributedNoise
 
-__all__ = ["Terms"]
-
 
 @dataclass(frozen=True)
 class Terms:

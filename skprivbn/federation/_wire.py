@@ -17,8 +17,6 @@ import numpy as np
 
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode"]
-
 MAGIC = b"SKPB"
 VERSION = 1
 MAX_MESSAGE_BYTES = 1 << 31

@@ -33,14 +33,6 @@ from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._noisy_tables import NoisyTables
 from skprivbn.privacy import CountMechanism
 
-__all__ = [
-    "AdaptiveBudget",
-    "MeasuredTables",
-    "choose_tables",
-    "distances",
-    "measure_adaptively",
-]
-
 # The numbers below started from a study on the eight columns of Adult that the
 # benchmark reports, and were settled on samples of the networks child and insurance and
 # on other columns of Adult (with `income`, which both have).

@@ -6,8 +6,6 @@ import numpy as np
 
 from skprivbn.bayesian_network._labels import is_missing
 
-__all__ = ["bin_labels", "check_bins", "draw_within", "fill_in", "to_labels"]
-
 
 def check_bins(bins, nodes):
     """Return {node: edges} from what a user gives.

@@ -17,8 +17,6 @@ from skprivbn.graphical_model._estimation import maximise_likelihood
 from skprivbn.utils._progress import NO_PROGRESS
 from skprivbn.utils._threads import single_threaded
 
-__all__ = ["collective_em", "expected_tables_by_dual", "nonlinear_belief_propagation"]
-
 #: EM iterations without getting closer after which it stops: a field cannot follow the
 #: negative noise of empty cells, so that sparse tables may stay further away
 _PATIENCE = 10

@@ -9,15 +9,6 @@ from numbers import Integral
 
 import numpy as np
 
-__all__ = [
-    "FRACTION_BITS",
-    "Contribution",
-    "count_tables",
-    "resolve_cliques",
-    "resolve_ties",
-    "sensitivities",
-]
-
 FRACTION_BITS = 10
 
 

@@ -50,8 +50,6 @@ from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
-__all__ = ["DPCGMLearner"]
-
 
 class DPCGMLearner(
     CallbackSupportMixin,

@@ -17,8 +17,6 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["EliminationPlan", "elimination_order"]
-
 #: messages below this are taken as zero going backwards: their inverse would overflow
 _TINY = 1e-290
 #: rough costs in nanoseconds that choose between matrix products and plain sums

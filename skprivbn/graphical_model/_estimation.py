@@ -7,15 +7,6 @@ from skprivbn.graphical_model._noisy_tables import project_to_simplex
 from skprivbn.utils._progress import NO_PROGRESS
 from skprivbn.utils._threads import single_threaded
 
-__all__ = [
-    "empirical_bayes",
-    "maximise_likelihood",
-    "naive_mle",
-    "projected_marginals",
-    "refine",
-    "signal_strength",
-]
-
 #: log-potentials of the naive estimator stay within this bound: its optimum may be
 #: at infinity
 _BOUND = 30.0

@@ -5,8 +5,6 @@ from skprivbn.graphical_model._adaptive import distances
 from skprivbn.graphical_model._counting import count_tables
 from skprivbn.graphical_model._layout import TableLayout
 
-__all__ = ["OneHolder", "single_holder_ledger"]
-
 
 class OneHolder:
     """All rows in one place; answers as several holders would, with OpenDP's noise.

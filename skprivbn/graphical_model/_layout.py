@@ -9,15 +9,6 @@ from skprivbn.graphical_model._elimination import EliminationPlan, elimination_o
 from skprivbn.graphical_model._loopy import LoopyPropagation, comes_to_rest
 from skprivbn.utils import warn_user
 
-__all__ = [
-    "TableLayout",
-    "check_table_sizes",
-    "choose_inference",
-    "layout_for",
-    "support_of",
-]
-
-
 #: most sets of variables asked for in one pass
 _MAX_TOGETHER = 60
 

@@ -11,15 +11,6 @@ from skprivbn.graphical_model._noisy_tables import NoisyTables
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.utils import warn_user
 
-__all__ = [
-    "estimate_potentials",
-    "expected_error",
-    "make_field",
-    "read_tables",
-    "tabulate",
-    "warn_of_misfit",
-]
-
 #: penalty that keeps the maximum likelihood of exact tables finite
 _EXACT_PENALTY = 1e-9
 #: a distance between learnt and released marginals that is worth a warning

@@ -11,8 +11,6 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["LoopyPropagation", "comes_to_rest", "forest_weights"]
-
 _TINY = 1e-300
 #: change of messages in the last round up to which they count as converged
 _ROUGH = 1e-3

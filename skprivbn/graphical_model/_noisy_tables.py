@@ -6,8 +6,6 @@ import numpy as np
 
 from skprivbn.graphical_model._layout import TableLayout
 
-__all__ = ["NoisyTables", "project_to_simplex"]
-
 
 @dataclass(frozen=True)
 class NoisyTables:

@@ -31,8 +31,6 @@ from skprivbn.privacy._options import charge, charge_exact
 from skprivbn.privacy._uncounted import UncountedFitsMixin
 from skprivbn.utils import warn_leak
 
-__all__ = ["Released", "SpendingMixin", "check_combinations", "plan_release"]
-
 
 @dataclass(frozen=True)
 class Released:

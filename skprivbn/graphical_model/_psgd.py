@@ -16,8 +16,6 @@ from skprivbn.privacy import add_discrete_gaussian
 from skprivbn.utils._progress import NO_PROGRESS
 from skprivbn.utils._threads import single_threaded
 
-__all__ = ["PSGDOptions", "noise_multiplier", "private_gradient_descent"]
-
 #: bits of the fixed-point clipping factors and model marginals
 _FACTOR_BITS, _MARGINAL_BITS = 20, 16
 

@@ -29,8 +29,6 @@ from skprivbn.partition import RemoteResults
 from skprivbn.utils import column_names
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
-__all__ = ["RandomFieldQueries"]
-
 
 class RandomFieldQueries(RowsMixin, DensityMixin):
     """Methods of estimators that keep a fitted MarkovRandomField in `network_`."""

@@ -19,8 +19,6 @@ from skprivbn.utils import import_optional, warn_user
 from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import RandomStateLike
 
-__all__ = ["MarkovRandomField"]
-
 #: cells of intermediate tables held at once when many rows are conditioned on
 _CHUNK_CELLS = 2**21
 

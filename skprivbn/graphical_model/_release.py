@@ -31,18 +31,6 @@ from skprivbn.graphical_model._states import check_column_states
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._persons import cut_weights, number_persons
 
-__all__ = [
-    "MAX_CELLS",
-    "CountingParty",
-    "CountingTerms",
-    "TablesParty",
-    "TablesTerms",
-    "check_rows",
-    "gap_rule",
-    "open_sum",
-    "release_tables",
-]
-
 #: cells of all tables that a coordinator can make a party count at once
 MAX_CELLS = 1 << 24
 

@@ -23,14 +23,6 @@ from skprivbn.graphical_model._noisy_tables import NoisyTables, project_to_simpl
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._composition import zcdp_budget
 
-__all__ = [
-    "TreeBudget",
-    "dependence_scores",
-    "measure_tree",
-    "noisy_max",
-    "select_tree",
-]
-
 
 @dataclass(frozen=True)
 class TreeBudget:

@@ -24,8 +24,6 @@ from skprivbn.graphical_model._release import (
     open_sum,
 )
 
-__all__ = ["AdaptiveParty", "AdaptiveTerms", "SeveralHolders"]
-
 #: columns of the largest tables that are ever asked for
 _MAX_COLUMNS = 3
 

@@ -22,17 +22,6 @@ from skprivbn.graphical_model._release import (
 )
 from skprivbn.privacy import CountMechanism
 
-__all__ = [
-    "SharedTreeBudget",
-    "TreeParty",
-    "TreeTerms",
-    "all_pairs",
-    "is_spanning_tree",
-    "maximum_spanning_tree",
-    "release_tree",
-    "dependence_tests",
-]
-
 
 @dataclass(frozen=True)
 class SharedTreeBudget:

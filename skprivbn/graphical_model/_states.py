@@ -9,14 +9,6 @@ from skprivbn.graphical_model._bins import bin_labels
 from skprivbn.partition import RemoteRows
 from skprivbn.utils import warn_leak
 
-__all__ = [
-    "check_column_states",
-    "check_domain",
-    "null_codes",
-    "public_states",
-    "states_from_data",
-]
-
 
 def check_column_states(states, nodes):
     """Return {node: labels} from what a user gives.

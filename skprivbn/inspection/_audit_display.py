@@ -5,8 +5,6 @@ from typing import Any, Self
 from skprivbn.inspection._style import PALETTE, get_axes
 from skprivbn.privacy import AuditResult
 
-__all__ = ["AuditDisplay"]
-
 
 class AuditDisplay:
     """What an audit proves of each number of a result, against what is claimed.

@@ -13,8 +13,6 @@ from skprivbn.inspection._layout import layered_layout
 from skprivbn.inspection._style import colours_of, get_axes
 from skprivbn.utils import import_optional
 
-__all__ = ["DAGDisplay"]
-
 # Sizes in inches at full scale.
 FONT_SIZE = 10
 BOX_HEIGHT = 0.32

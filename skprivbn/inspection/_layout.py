@@ -11,8 +11,6 @@ from scipy.optimize import isotonic_regression
 
 from skprivbn.bayesian_network._dag import topological_order
 
-__all__ = ["layered_layout"]
-
 N_SWEEPS = 24
 
 

@@ -9,8 +9,6 @@ from skprivbn.federation import Ledger
 from skprivbn.inspection._style import COORDINATOR_COLOUR, colours_of, get_axes
 from skprivbn.utils import import_optional
 
-__all__ = ["LedgerDisplay"]
-
 COORDINATOR = "coordinator"
 
 

@@ -11,8 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.inspection._report_html import Html, size, tag
 from skprivbn.inspection._report_words import kind_of
 
-__all__ = ["draw_messages", "message_diagram"]
-
 COORDINATOR = "coordinator"
 SESSION = "session"
 SUM = "sum over parties of: "

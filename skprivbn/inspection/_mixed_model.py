@@ -8,8 +8,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.inspection._style import LINE_PALETTE, get_axes
 
-__all__ = ["RandomEffectsDisplay", "ResidualsDisplay"]
-
 
 class RandomEffectsDisplay:
     """Random effects with intervals, in order: a caterpillar.

@@ -10,8 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.inspection._style import LINE_PALETTE, PALETTE, get_axes
 from skprivbn.utils import import_optional
 
-__all__ = ["MixtureDisplay"]
-
 MARKERS = "os^Dv<>P"
 
 

@@ -14,8 +14,6 @@ from skprivbn.inspection._report_html import Html, document, tag
 from skprivbn.inspection._report_record import Record
 from skprivbn.inspection._report_words import plain, strength_of
 
-__all__ = ["privacy_report"]
-
 _MARKS = {"good": "protected", "note": "mind this", "bad": "exposed"}
 
 

@@ -3,9 +3,6 @@
 import html
 import unicodedata
 
-__all__ = ["Html", "bars", "columns", "document", "scale", "size", "tag"]
-
-
 # Characters that turn the direction of the text after them.
 _DIRECTIONS = "LRE RLE LRO RLO PDF LRI RLI FSI PDI".split()
 

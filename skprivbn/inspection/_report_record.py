@@ -13,8 +13,6 @@ from skprivbn.inspection._report_words import (
     kind_of,
 )
 
-__all__ = ["Fact", "Record"]
-
 
 class Fact(NamedTuple):
     """A row of ``Ledger.who_learns_what``, with its kind in place of the words."""

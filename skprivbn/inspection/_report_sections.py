@@ -20,19 +20,6 @@ from skprivbn.inspection._report_words import (
     plain,
 )
 
-__all__ = [
-    "collusion",
-    "evidence",
-    "glossary",
-    "how_hidden",
-    "limits",
-    "names_of",
-    "privacy_budget",
-    "traffic",
-    "who_learnt_what",
-    "who_took_part",
-]
-
 _NUMBER = {"class_": "number"}
 #: tables whose expected error is listed
 MAX_ERRORS = 20

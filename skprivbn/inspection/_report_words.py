@@ -4,21 +4,6 @@ import re
 
 from skprivbn.federation import KINDS
 
-__all__ = [
-    "DP_LIMITS",
-    "GLOSSARY",
-    "KIND_WORDS",
-    "LIMITS",
-    "NOTE_TOPICS",
-    "READABLE",
-    "SETTING_WORDS",
-    "STRENGTH",
-    "glossary_of",
-    "kind_of",
-    "plain",
-    "strength_of",
-]
-
 #: what a message or fact of each kind is to its reader, from most to least revealing
 KIND_WORDS = {
     "raw rows": "Rows of data, readable",

@@ -2,8 +2,6 @@
 
 from skprivbn.utils import import_optional
 
-__all__ = ["COORDINATOR_COLOUR", "LINE_PALETTE", "colours_of", "get_axes"]
-
 # Okabe and Ito's palette, which people with any colour vision tell apart.
 PALETTE = (
     "#56B4E9",

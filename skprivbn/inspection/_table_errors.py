@@ -7,8 +7,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.inspection._style import PALETTE, get_axes
 
-__all__ = ["ExpectedErrorDisplay"]
-
 
 class ExpectedErrorDisplay:
     """Errors to expect in the tables of a private model, the largest on top.

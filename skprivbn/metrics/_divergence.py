@@ -9,8 +9,6 @@ from scipy.special import rel_entr
 
 from skprivbn.bayesian_network import BayesianNetwork, GaussianBayesianNetwork
 
-__all__ = ["conditional_kl_divergence", "kl_divergence"]
-
 
 def kl_divergence(p: Any, q: Any) -> float:
     """Kullback-Leibler divergence from model p to model q, in nats.

@@ -12,14 +12,6 @@ from skprivbn.bayesian_network._dag import (
     to_cpdag,
 )
 
-__all__ = [
-    "cpdag_distance",
-    "false_discovery_rate",
-    "skeleton_f1",
-    "structural_hamming_distance",
-    "true_positive_rate",
-]
-
 
 def _check_graphs(truth, learnt):
     """Return two boolean matrices over the same nodes; networks match by name."""

@@ -34,8 +34,6 @@ from skprivbn.utils import column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval, Options, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
-__all__ = ["BaseGLMM"]
-
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
 # Posteriors of such effects are so skewed that quadrature needs many nodes.

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Blocks", "Layout"]
-
 
 @dataclass(frozen=True)
 class Layout:

@@ -9,19 +9,6 @@ from skprivbn.mixed_model._survey import cluster_keys
 from skprivbn.partition._horizontal import check_labels
 from skprivbn.utils import warn_leak
 
-__all__ = [
-    "check_classes",
-    "check_clusters",
-    "check_numbers",
-    "check_same_kind",
-    "check_weights",
-    "name_columns",
-    "random_terms",
-    "some",
-    "split_clusters",
-    "warn_of_holders",
-]
-
 
 def check_classes(estimator, y):
     """Return `y` as labels of two classes, or say what is wrong."""

@@ -16,8 +16,6 @@ from skprivbn.partition import RemoteResults, is_held
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
-__all__ = ["PrivateGLMM", "PrivateGLMMClassifier"]
-
 
 @share_paragraphs
 class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["INTERCEPT", "Design", "RandomTerms"]
-
 #: stands for the column of ones among the columns of a random effect
 INTERCEPT = -1
 

@@ -2,8 +2,6 @@
 
 from textwrap import indent
 
-__all__ = ["share_paragraphs"]
-
 PARAGRAPHS = {
     "random effects": """\
 slopes : list, dict of str to list, or None, default=None

@@ -6,8 +6,6 @@ import numpy as np
 
 from skprivbn.mixed_model._updates import solve_information
 
-__all__ = ["NO_SCALE", "PERFECT", "Estimates", "estimate", "estimate_linear"]
-
 #: below, a scale of the effects counts as zero: a boundary ("singular") fit.
 NO_SCALE = 1e-3
 # Smallest eigenvalue of the information per row at which estimates are determined.

@@ -22,8 +22,6 @@ from skprivbn.mixed_model._laplace import (
     theta_slope,
 )
 
-__all__ = ["LaplaceIntegral"]
-
 # Newton steps of the modes promise less than this when they count as found.
 _FOUND = 1e-6
 _STEP = 1e-3

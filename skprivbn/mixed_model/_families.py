@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, gammaln, log_ndtr
 
-__all__ = ["FAMILIES", "Derivatives", "Family", "family_of"]
-
 
 @dataclass(frozen=True)
 class Derivatives:

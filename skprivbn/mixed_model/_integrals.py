@@ -25,8 +25,6 @@ from skprivbn.mixed_model._likelihood import (
 from skprivbn.mixed_model._quadrature import Grid
 from skprivbn.utils._triangles import symmetric, upper
 
-__all__ = ["MAX_ADAPTATIONS", "SCALES", "QuadratureIntegral", "Slope"]
-
 MAX_ADAPTATIONS = 30
 #: scales of the effects that a search may start from
 SCALES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.5)

@@ -15,23 +15,6 @@ from itertools import permutations
 
 import numpy as np
 
-__all__ = [
-    "Expansion",
-    "Modes",
-    "Shape",
-    "beta_correction",
-    "expand",
-    "missing_beta",
-    "parabola_gains",
-    "predict_modes",
-    "slope_at",
-    "solve_modes",
-    "theta_curvature",
-    "theta_information",
-    "theta_slope",
-]
-
-
 # Longest Newton step of an effect, in units of the predictor.
 _FAR = 2.0
 # Gain of such a step below which third derivatives help.

@@ -13,17 +13,6 @@ from scipy.sparse import csr_array
 
 from skprivbn.mixed_model._families import Family
 
-__all__ = [
-    "Posterior",
-    "Rows",
-    "derivatives",
-    "log_likelihood_table",
-    "missing_information",
-    "score_table",
-    "weighted_products",
-    "zero_table",
-]
-
 # Rows times nodes that are held in memory at once.
 _CHUNK = 1 << 20
 

@@ -9,19 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = [
-    "Columns",
-    "LinearFit",
-    "Products",
-    "ThetaSearch",
-    "absorb",
-    "pack",
-    "predict_effects",
-    "profile",
-    "stencil",
-    "unpack",
-]
-
 _STEP = 1e-3
 
 

@@ -28,8 +28,6 @@ from skprivbn.mixed_model._survey import SurveyParty, scale_of, sum_unit
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
 from skprivbn.utils._triangles import symmetric, upper
 
-__all__ = ["LinearParty", "LinearRelease", "run_linear"]
-
 _TOL = 1e-10
 
 

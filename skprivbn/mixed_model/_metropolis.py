@@ -8,8 +8,6 @@ import numpy as np
 
 from skprivbn.mixed_model._likelihood import Posterior
 
-__all__ = ["Chains"]
-
 
 class Chains:
     """One chain per category, of its effect u ~ N(0, 1) given its rows.

@@ -22,8 +22,6 @@ from skprivbn.protocols._applied import predict_at_sites
 from skprivbn.utils import column_names
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["FittedGLMMMixin"]
-
 
 class FittedGLMMMixin(RowsMixin):
     """Methods of estimators that keep effects in `coef_` and `random_effects_`."""

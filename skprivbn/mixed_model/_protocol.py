@@ -39,8 +39,6 @@ from skprivbn.mixed_model._updates import (
 )
 from skprivbn.utils._triangles import symmetric, upper
 
-__all__ = ["GLMMParty", "Release", "collect", "run_em"]
-
 # Gain below which the model without effects is good enough to compare with.
 _ROUGH = 1e-7
 # Steps that may be taken before nodes are where they should be.

@@ -8,8 +8,6 @@ from scipy.special import factorial, logsumexp, roots_hermite
 
 from skprivbn.mixed_model._likelihood import Posterior
 
-__all__ = ["Grid"]
-
 # Below, effects are too small to tell where they are.
 _NO_SCALE = 1e-3
 # Of the polynomials that log-likelihoods are read by, as functions of the effects.

@@ -21,8 +21,6 @@ from skprivbn.protocols import ModelParty
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import TableLike, WeightsLike
 
-__all__ = ["PrivateGLMMRegressor"]
-
 _TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
 
 

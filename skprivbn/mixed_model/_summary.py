@@ -8,13 +8,6 @@ from scipy.stats import chi2, norm
 
 from skprivbn.federation import LedgerTable
 
-__all__ = [
-    "GLMMSummary",
-    "LikelihoodRatioTest",
-    "VarianceComponents",
-    "likelihood_ratio_test",
-]
-
 
 @dataclass(frozen=True)
 class VarianceComponents:

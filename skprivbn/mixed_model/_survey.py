@@ -12,16 +12,6 @@ from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.protocols import Moments, MomentsParty
 from skprivbn.protocols._moments import FirstMoments
 
-__all__ = [
-    "OTHER",
-    "Census",
-    "Survey",
-    "SurveyParty",
-    "cluster_keys",
-    "sum_unit",
-    "take_survey",
-]
-
 #: label of the small clusters that are pooled
 OTHER = "(other)"
 # Room for sums per row, before they overflow a backend.

@@ -8,8 +8,6 @@ from skprivbn.mixed_model._families import FAMILIES
 from skprivbn.mixed_model._metropolis import n_batches
 from skprivbn.protocols import MomentsTerms
 
-__all__ = ["MAX_REGRESSIONS", "MAX_STEPS", "MixedTerms"]
-
 #: iterations of the model without effects, and steps of theta of a linear model
 MAX_REGRESSIONS, MAX_STEPS = 50, 60
 _MAX_FACTORS, _MAX_EFFECTS = 8, 32

@@ -2,14 +2,6 @@
 
 import numpy as np
 
-__all__ = [
-    "QuasiNewton",
-    "expanded_step",
-    "guess_information",
-    "is_singular",
-    "solve_information",
-]
-
 _MEMORY = 3
 # Where it is within these limits of what gradients tell, information is left alone.
 _GOOD = 0.8, 1.25

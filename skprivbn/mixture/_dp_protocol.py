@@ -38,18 +38,6 @@ from skprivbn.mixture._terms import MixtureTerms, check_given
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import check_bounds, clip_rows
 
-__all__ = [
-    "INTEGER_UNIT",
-    "PrivateEMParty",
-    "PrivateEMTerms",
-    "exact_cells",
-    "exact_statistics",
-    "round_rows",
-    "round_sums",
-    "run_private_em",
-    "sensitivities",
-]
-
 # Noisy integers travel as multiples of this: room for large counts, and coarse enough
 # that reading an approximate sum gives the integer back.
 INTEGER_UNIT = 2.0**-20

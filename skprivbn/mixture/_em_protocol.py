@@ -45,8 +45,6 @@ from skprivbn.mixture._survey_protocol import (
 )
 from skprivbn.mixture._terms import EMTerms, given_or
 
-__all__ = ["EMParty", "Outcome", "run_em"]
-
 # A mean log-likelihood per value beyond this says only that the start was bad.
 _MAX_LOG_LIKELIHOOD, _LOG_LIKELIHOOD_UNIT = 1000.0, 1 / 64
 

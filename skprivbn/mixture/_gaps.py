@@ -11,17 +11,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-__all__ = [
-    "conditional",
-    "entries_seen",
-    "fill_with_zeros",
-    "groups_of_gaps",
-    "has_gaps",
-    "log_density_of_seen",
-    "matrices",
-    "rows_as_expected",
-]
-
 
 def has_gaps(X: np.ndarray) -> bool:
     """Tell whether an entry is missing."""

@@ -21,21 +21,6 @@ from skprivbn.mixture._gaps import (
 )
 from skprivbn.utils._triangles import symmetric, upper
 
-__all__ = [
-    "Frame",
-    "IllDefinedCovarianceError",
-    "Mixture",
-    "covariance_shape",
-    "e_step",
-    "frame_of",
-    "local_statistics",
-    "log_likelihood",
-    "maximise",
-    "moments_about_old_means",
-    "n_statistics",
-    "public_frame",
-]
-
 #: the grid of a public frame, in parts of a unit
 GRID = 16
 

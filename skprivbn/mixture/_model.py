@@ -22,8 +22,6 @@ from skprivbn.privacy._uncounted import note_exact_score
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["FittedMixtureMixin"]
-
 
 class FittedMixtureMixin(RowsMixin, DensityMixin):
     """Methods of a fitted mixture, those of scikit-learn's ``GaussianMixture``."""

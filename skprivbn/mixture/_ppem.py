@@ -42,8 +42,6 @@ from skprivbn.utils._sklearn import (
 )
 from skprivbn.utils._typing import RandomStateLike
 
-__all__ = ["PPEMGaussianMixture"]
-
 _STARTS = {"kmeans", "k-means++", "random", "random_from_data", "local_em", "paper"}
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from skprivbn.mixture._gaps import conditional, groups_of_gaps, matrices
 from skprivbn.utils._triangles import upper
 
-__all__ = ["bounded_moments", "statistics_of_gaps"]
-
 #: rows whose matrices of second moments are held at a time
 _N_BLOCK = 1024
 

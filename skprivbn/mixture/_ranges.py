@@ -12,8 +12,6 @@ import numpy as np
 
 from skprivbn.crypto import resolve_backend
 
-__all__ = ["DISTANCES", "MAGNITUDES", "Ballot", "check_precision", "sum_unit"]
-
 
 @dataclass(frozen=True)
 class Ballot:

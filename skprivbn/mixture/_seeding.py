@@ -12,16 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.mixture import GaussianMixture
 
-__all__ = [
-    "cluster_sums",
-    "local_clusters",
-    "local_components",
-    "merge_centroids",
-    "move_centres",
-    "one_hot",
-    "random_responsibilities",
-]
-
 
 def one_hot(labels, n_components):
     """Return responsibilities of one for each row's label."""

@@ -48,8 +48,6 @@ from skprivbn.mixture._survey_protocol import (
 )
 from skprivbn.mixture._terms import MAX_LLOYD_ROUNDS, given_or
 
-__all__ = ["StartParty", "start"]
-
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
 
 #: of so many of its rows a party makes clusters to start from; all rows move them later

@@ -24,8 +24,6 @@ from skprivbn.mixture._gaussian_steps import Mixture, uniform_frame
 from skprivbn.mixture._ranges import DISTANCES, MAGNITUDES, sum_unit
 from skprivbn.mixture._terms import EMTerms, check_given
 
-__all__ = ["SurveyParty", "survey"]
-
 GO_ON, CONVERGED = "go on", "converged"
 SPARSE = "sparse"
 

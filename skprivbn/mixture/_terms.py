@@ -8,8 +8,6 @@ import numpy as np
 from skprivbn.federation import Terms, check_received
 from skprivbn.mixture._gaussian_steps import Mixture, covariance_shape
 
-__all__ = ["EMTerms", "Given", "MixtureTerms", "check_given", "given_or"]
-
 MAX_LLOYD_ROUNDS = 10
 
 

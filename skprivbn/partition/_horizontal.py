@@ -27,8 +27,6 @@ from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import other_ways, refuse_missing, validate_table
 
-__all__ = ["HorizontalPartition", "check_horizontal"]
-
 #: name of the only party when rows do not say who holds them
 ONE_PARTY = "all"
 #: values beside the rows that are names rather than numbers

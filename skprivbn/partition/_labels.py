@@ -5,8 +5,6 @@ from typing import Any
 
 from skprivbn.exceptions import PartitionError
 
-__all__ = ["check_is_mapping", "column_labels", "find_columns", "names_of"]
-
 
 def column_labels(X: Any) -> list | None:
     """Return the labels of a dataframe's columns; None for arrays.

@@ -7,8 +7,6 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation import HostPolicy, InProcessFederation, Terms
 from skprivbn.federation._remote import RemoteData
 
-__all__ = ["LocalPartition", "is_held"]
-
 
 def is_held(X: Any) -> bool:
     """Tell whether data stay with their holders: a partition, or a handle on one.

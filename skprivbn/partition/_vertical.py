@@ -26,8 +26,6 @@ from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import refuse_missing, validate_table
 
-__all__ = ["VerticalPartition", "check_vertical"]
-
 ONE_PARTY = "all"
 
 #: what estimators take for `parties`

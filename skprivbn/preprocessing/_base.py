@@ -24,15 +24,6 @@ from skprivbn.utils._sklearn import _check_feature_names_in
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
-__all__ = [
-    "FederatedTransformer",
-    "open_charged",
-    "fit_incomplete_moments",
-    "fit_moments",
-    "noise_terms",
-    "refuse_empty_columns",
-]
-
 
 class FederatedTransformer(TransformerMixin, PrivateEstimator):
     """Rows of numbers, which stay as precise as they are.

@@ -24,14 +24,6 @@ from skprivbn.partition import RemoteRows
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import warn_of_noise
 
-__all__ = [
-    "CategoriesParty",
-    "CategoriesTerms",
-    "agree_on_categories",
-    "find_most_frequent",
-    "known_categories",
-]
-
 #: labels that a party tells of one column; more would be its values
 MAX_LABELS = 256
 #: counts of a person, whose rows share them

@@ -26,8 +26,6 @@ from skprivbn.privacy._options import (
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _check_feature_names_in
 
-__all__ = ["FederatedKBinsDiscretizer"]
-
 
 class FederatedKBinsDiscretizer(FederatedTransformer):
     """Bin features into intervals that all parties share.

@@ -28,8 +28,6 @@ from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["FederatedOneHotEncoder", "FederatedOrdinalEncoder"]
-
 
 class CategoryEncoder(TransformerMixin, FederatedEstimator):
     """Learns the labels of every column; a subclass makes numbers of their codes."""

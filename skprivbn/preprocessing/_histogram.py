@@ -25,8 +25,6 @@ from skprivbn.federation import (
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 
-__all__ = ["CountingParty", "HistogramTerms", "find_quantiles"]
-
 N_CELLS = 256
 #: counts of a person, whose rows share them
 PERSON_UNIT = 1 << 12

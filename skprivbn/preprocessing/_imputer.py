@@ -28,8 +28,6 @@ from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.utils._missing import is_missing
 from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
 
-__all__ = ["FederatedSimpleImputer"]
-
 
 class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
     """Replace missing values by a statistic of their column over all parties.

@@ -19,12 +19,6 @@ from skprivbn.federation._rows import paired_blocks
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.protocols import Moments, MomentsParty, MomentsTerms
 
-__all__ = [
-    "IncompleteMomentsParty",
-    "IncompleteMomentsTerms",
-    "collect_incomplete_moments",
-]
-
 
 @dataclass(frozen=True)
 class IncompleteMomentsTerms(MomentsTerms):

@@ -16,8 +16,6 @@ from skprivbn.preprocessing._histogram import (
     find_quantiles,
 )
 
-__all__ = ["MedianParty", "MedianTerms", "find_medians"]
-
 
 @dataclass(frozen=True)
 class MedianTerms(HistogramTerms):

@@ -21,8 +21,6 @@ from skprivbn.protocols import ModelParty, MomentsParty
 from skprivbn.utils._sklearn import Interval, RealNotInt
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["FederatedPCA"]
-
 
 class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
     """Principal component analysis over all parties' rows.

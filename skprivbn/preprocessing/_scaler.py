@@ -22,8 +22,6 @@ from skprivbn.protocols import MomentsParty
 from skprivbn.utils._sklearn import _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
-__all__ = ["FederatedStandardScaler"]
-
 
 class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
     """Standardise features by their mean and standard deviation over all parties.

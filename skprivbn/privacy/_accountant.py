@@ -13,8 +13,6 @@ from skprivbn.exceptions import BudgetExceededError
 from skprivbn.privacy._budget_file import BudgetFile
 from skprivbn.privacy._composition import PrivacyCost, Spend, total_cost
 
-__all__ = ["PrivacyAccountant", "check_accountant"]
-
 
 class PrivacyAccountant:
     """Counts the privacy that releases cost, and refuses what exceeds the budget.

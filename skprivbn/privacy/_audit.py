@@ -13,8 +13,6 @@ from scipy.stats import beta
 from sklearn.base import clone
 from sklearn.utils.parallel import Parallel, delayed
 
-__all__ = ["AuditResult", "audit_epsilon", "audit_estimator"]
-
 
 def audit_epsilon(
     releases: ArrayLike,

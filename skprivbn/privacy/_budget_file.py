@@ -10,8 +10,6 @@ from pathlib import Path
 
 from skprivbn.privacy._composition import Spend
 
-__all__ = ["BudgetFile"]
-
 _FORMAT = "skprivbn-privacy-budget-1"
 
 

@@ -9,15 +9,6 @@ from skprivbn.privacy._accountant import PrivacyAccountant
 from skprivbn.privacy._composition import PrivacyCost
 from skprivbn.utils import warn_leak
 
-__all__ = [
-    "cost_of_fit",
-    "find_accountant",
-    "make_candidate",
-    "parameter_table",
-    "sum_of_costs",
-    "warn_of_exact_fits",
-]
-
 
 def make_candidate(estimator, parameters, accountant):
     """Clone and set parameters; steps without an accountant get the common one."""

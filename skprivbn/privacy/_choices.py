@@ -32,8 +32,6 @@ from scipy.special import gammainccinv
 
 from skprivbn.privacy._composition import zcdp_epsilon
 
-__all__ = ["ChoiceNoise", "discrete_gumbel"]
-
 _WORD = 64
 #: noise beyond so many scales, of a probability below 2^-184, is cut off
 _LARGEST = 128

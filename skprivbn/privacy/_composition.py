@@ -9,15 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "PrivacyCost",
-    "Spend",
-    "composed_cost",
-    "total_cost",
-    "zcdp_budget",
-    "zcdp_epsilon",
-]
-
 
 class PrivacyCost(NamedTuple):
     """An (epsilon, delta) guarantee; infinite epsilon means an exact release.

@@ -23,15 +23,6 @@ from skprivbn.privacy._mechanisms import (
     gaussian_sigma,
 )
 
-__all__ = [
-    "DistributedNoise",
-    "discrete_gaussian_share",
-    "discrete_laplace_share",
-    "distribute",
-    "laplace_epsilon_with_colluders",
-    "sum_of_gaussians_gap",
-]
-
 #: below, a sum of discrete Gaussians is not close enough to a discrete Gaussian
 MIN_SHARE_SIGMA = 2.0
 

@@ -30,8 +30,6 @@ from skprivbn.privacy._inversion import (
     random_words,
 )
 
-__all__ = ["LogarithmicSampler", "WidePolyaSampler", "polya_bounds", "polya_sampler"]
-
 #: a table has about 45 entries per unit of scale; beyond this scale it costs seconds
 MAX_TABLE_SCALE = 2000
 #: beyond, the noise itself does not fit 64-bit counts

@@ -13,8 +13,6 @@ from sklearn.model_selection import (
 
 from skprivbn.utils import warn_leak
 
-__all__ = ["private_splits"]
-
 #: splitters where a row's fold follows from that row alone
 _ROW_BY_ROW = (LeaveOneGroupOut, LeavePGroupsOut, PredefinedSplit)
 

@@ -19,8 +19,6 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-__all__ = ["TableSampler", "decide", "enclose", "random_words"]
-
 WORD = 64
 
 

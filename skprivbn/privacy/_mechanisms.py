@@ -18,18 +18,6 @@ from scipy.special import log_ndtr
 from skprivbn.privacy._accountant import PrivacyAccountant
 from skprivbn.privacy._composition import PrivacyCost
 
-__all__ = [
-    "CountMechanism",
-    "add_discrete_gaussian",
-    "add_discrete_laplace",
-    "discrete_gaussian_delta",
-    "discrete_gaussian_variance",
-    "discrete_laplace_variance",
-    "gaussian_epsilon",
-    "gaussian_sigma",
-    "laplace_scale",
-]
-
 #: widest noise: of exact samplers of shares, and that sums of 64-bit counts hold
 MAX_SCALES = {"laplace": 2.0**40, "gaussian": 2.0**50}
 

@@ -9,18 +9,6 @@ from skprivbn.privacy._uncounted import note_uncounted_fit
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval
 
-__all__ = [
-    "PRIVACY_CONSTRAINTS",
-    "apply_step",
-    "apply_to_rows",
-    "charge",
-    "charge_exact",
-    "check_bounds",
-    "clip_rows",
-    "protected_by",
-    "warn_of_noise",
-]
-
 PRIVACY_CONSTRAINTS = {
     "epsilon": [Interval(Real, 0, None, closed="neither"), None],
     "delta": [Interval(Real, 0, 1, closed="left")],

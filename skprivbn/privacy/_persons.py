@@ -5,8 +5,6 @@ from sklearn.utils import column_or_1d
 
 from skprivbn.utils._missing import is_missing
 
-__all__ = ["cut_weights", "number_persons", "rows_of_person", "sum_by_person"]
-
 #: rows whose single contributions are in memory at a time
 _CHUNK = 4096
 

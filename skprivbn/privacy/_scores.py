@@ -16,17 +16,6 @@ from skprivbn.privacy._persons import cut_weights, number_persons
 from skprivbn.utils._sklearn import _num_samples, _safe_indexing
 from skprivbn.utils._typing import WeightsLike
 
-__all__ = [
-    "NoisyScores",
-    "bounded_weights",
-    "check_individual",
-    "check_weights",
-    "clipped_sum",
-    "private_score",
-    "row_scores",
-    "weight_sum",
-]
-
 #: integer steps between the two score bounds; a row's score is rounded to one
 STEPS = 2**16
 

@@ -58,8 +58,6 @@ from skprivbn.utils._sklearn import (
 )
 from skprivbn.utils._typing import WeightsLike
 
-__all__ = ["PrivateSearchCV"]
-
 
 def _best_has(name):
     """Delegate a method if the best estimator, or before fit the estimator, has it."""

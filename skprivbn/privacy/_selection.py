@@ -9,8 +9,6 @@ import numpy as np
 from skprivbn.privacy._mechanisms import add_discrete_laplace
 from skprivbn.privacy._scores import STEPS
 
-__all__ = ["NoisyMax", "NoisyRanking"]
-
 
 class NoisyRanking:
     """Release every candidate's score with noise; rank by the noisy sums."""

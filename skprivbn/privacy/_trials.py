@@ -21,8 +21,6 @@ from scipy.optimize import brentq
 from skprivbn.privacy._candidates import cost_of_fit, make_candidate
 from skprivbn.privacy._composition import PrivacyCost
 
-__all__ = ["best_of_trials", "cost_of_trials", "draw_n_trials", "stop_probability"]
-
 #: the choice costs this times what one trial costs
 PRICE = 2.0
 

@@ -6,8 +6,6 @@ from weakref import WeakKeyDictionary
 
 from skprivbn.utils import warn_leak
 
-__all__ = ["UncountedFitsMixin", "note_exact_score", "note_uncounted_fit"]
-
 #: uncounted fits of an estimator; its clones have the same list. Not an attribute:
 #: scikit-learn wants clones to have parameters only, and pickles need not know.
 _uncounted: WeakKeyDictionary[Any, list[float]] = WeakKeyDictionary()

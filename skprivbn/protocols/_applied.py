@@ -21,14 +21,6 @@ from skprivbn.protocols._columns import ScoreTerms, sum_shared_scores
 from skprivbn.protocols._models import ModelParty, ModelTerms, sum_scores
 from skprivbn.utils import warn_leak
 
-__all__ = [
-    "add_column_scores",
-    "add_scores",
-    "open_federation",
-    "predict_at_sites",
-    "transform_at_holders",
-]
-
 
 def open_federation(partition, party_class, terms, backend, **options):
     """Open a federation; warn of what its backend and its roster cannot hide.

@@ -21,16 +21,6 @@ from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.federation._models import model_memory
 from skprivbn.protocols._models import SCORED_MODEL
 
-__all__ = [
-    "RING",
-    "ColumnsParty",
-    "ColumnsTerms",
-    "CountBackend",
-    "ScoreTerms",
-    "SharedScoreParty",
-    "sum_shared_scores",
-]
-
 #: shares of scores add up modulo 2**64
 RING = np.dtype(np.uint64)
 

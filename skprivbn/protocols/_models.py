@@ -22,8 +22,6 @@ from skprivbn.federation import (
 )
 from skprivbn.federation._models import model_memory, rebuild_model
 
-__all__ = ["SCORED_MODEL", "ModelParty", "ModelTerms", "sum_scores"]
-
 #: what the ledger says of a score
 SCORED_MODEL = (
     "the parties were told the parameters of the model: parameters made up to fit one "

@@ -29,8 +29,6 @@ from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 from skprivbn.privacy._persons import sum_by_person
 from skprivbn.utils._triangles import symmetric, upper
 
-__all__ = ["Moments", "MomentsParty", "MomentsTerms", "collect_moments"]
-
 #: clipped values between -1 and 1 are carried as integers up to this size
 UNIT = 1 << 15
 

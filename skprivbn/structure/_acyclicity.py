@@ -13,8 +13,6 @@ from scipy.linalg.lapack import dgetrf, dgetri
 
 from skprivbn.bayesian_network._dag import is_acyclic
 
-__all__ = ["ACYCLICITY", "acyclic_weights", "log_det", "trace_expm"]
-
 
 def trace_expm(squared):
     """NOTEARS' measure of cycles, ``trace(exp(M)) - d``.

@@ -5,8 +5,6 @@ from scipy.special import expit
 
 from skprivbn.structure.gaussian._hill_climbing import FeatureMoments
 
-__all__ = ["BASES", "basis_features", "expand"]
-
 #: centres of the sigmoids in "sigmoid", in standard deviations
 _CENTRES = (-1.5, -0.5, 0.5, 1.5)
 

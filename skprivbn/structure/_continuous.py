@@ -15,14 +15,6 @@ from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table
 
-__all__ = [
-    "NetworkMixin",
-    "public_network",
-    "refuse_constant",
-    "warn_if_few_rows",
-    "warn_if_standardised",
-]
-
 
 def public_network(network):
     """Return the parameters of a Gaussian network, as a site is told them."""

@@ -22,8 +22,6 @@ from skprivbn.structure.gaussian._moments import moment_sums, read_moments
 from skprivbn.structure.gaussian._pooled_notears import Notears
 from skprivbn.utils._sklearn import HasMethods, Interval
 
-__all__ = ["VotingStructureLearner"]
-
 #: parties run code of this package only, whatever a coordinator asks for
 _LEARNERS = "skprivbn.structure."
 #: options of learners that say how often something is done, and how often it may be

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["declared_categories", "declared_labels"]
-
 
 def declared_categories(X: Any) -> list[list | None]:
     """Return the labels that each column of a dataframe may hold, if it says so.

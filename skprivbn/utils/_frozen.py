@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["FrozenMapping"]
-
 
 class FrozenMapping(Mapping):
     """A read-only mapping.

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["is_missing"]
-
 
 def is_missing(value: Any) -> bool:
     """Whether a value stands for an unknown one: None, NaN, pandas' NA or NaT."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from skprivbn.utils._sklearn import open_callbacks
 
-__all__ = ["NO_PROGRESS", "Progress", "tell_progress"]
-
 
 @contextmanager
 def tell_progress(

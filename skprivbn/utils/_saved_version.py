@@ -6,8 +6,6 @@ from typing import Any
 from skprivbn import __version__
 from skprivbn.exceptions import InconsistentVersionWarning
 
-__all__ = ["SavedVersionMixin"]
-
 _KEY = "_skprivbn_version"
 
 

@@ -5,8 +5,6 @@ from functools import lru_cache, wraps
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["single_threaded"]
-
 
 @lru_cache(maxsize=1)
 def _threads():

@@ -5,8 +5,6 @@ from math import isqrt
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["symmetric", "upper"]
-
 
 def upper(matrices: np.ndarray) -> np.ndarray:
     """Return the upper triangle of symmetric matrices, as vectors.

@@ -5,8 +5,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["Partition", "RandomStateLike", "TableLike", "WeightsLike"]
-
 
 class Partition(Protocol):
     """Data that stay with the parties who hold them."""

@@ -9,8 +9,6 @@ from sklearn.utils.validation import validate_data
 from skprivbn.utils._missing import is_missing
 from skprivbn.utils._sklearn import _check_feature_names_in
 
-__all__ = ["other_ways", "refuse_missing", "validate_table"]
-
 
 def validate_table(
     estimator: Any, X: Any, *, ensure_all_finite: bool | str = True, **options: Any

@@ -11,8 +11,6 @@ import sklearn
 
 from skprivbn.exceptions import PrivacyLeakWarning
 
-__all__ = ["warn_leak", "warn_user"]
-
 #: frames to pass over, with what stands between them
 _INTERNAL = (
     str(Path(__file__).parents[1]),

@@ -16,8 +16,6 @@ from skprivbn.crypto.shares._products import (
 )
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["SharedArgmax", "shared_argmax"]
-
 #: numbers in a garbled circuit or compared by shared bits, unless one list has more
 _BATCH = 1 << 11
 

@@ -22,8 +22,6 @@ from skprivbn.crypto.shares._gmw import (
 )
 from skprivbn.crypto.shares._hash import to_bits
 
-__all__ = ["ArgmaxInBlocks"]
-
 #: numbers of which each is compared with each
 _BLOCK = 8
 

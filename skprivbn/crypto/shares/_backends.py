@@ -11,8 +11,6 @@ from skprivbn.crypto.shares._paillier_counts import PackedCounts
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, check_parameters
 
-__all__ = ["COUNT_BACKENDS", "OTBackend", "PaillierCounts", "resolve_count_backend"]
-
 
 class OTBackend(BaseEstimator):
     """Count by oblivious transfer: symmetric cryptography only, fast.

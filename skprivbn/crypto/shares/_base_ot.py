@@ -14,8 +14,6 @@ from nacl import bindings as sodium
 
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["receive_base_keys", "send_base_keys"]
-
 _POINT = 32
 
 

@@ -7,16 +7,6 @@ axis 1. `engine` offers ``conjunction`` (AND, a generator) and ``invert`` (NOT);
 
 import numpy as np
 
-__all__ = [
-    "add",
-    "add_all",
-    "index_width",
-    "is_greater",
-    "pick_largest",
-    "sign_of_sum",
-    "undefeated",
-]
-
 
 def add(engine, a, b):
     """Sum modulo 2^width, by a Sklansky prefix adder."""

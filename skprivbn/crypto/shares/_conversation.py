@@ -16,8 +16,6 @@ import numpy as np
 
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["Conversation", "is_array", "run_together", "together"]
-
 
 def is_array(value, shape, dtype):
     """Tell whether a peer's message is an array of this shape and type."""

@@ -22,8 +22,6 @@ from skprivbn.crypto.shares._products import (
 )
 from skprivbn.crypto.shares._tree_counts import tree_counts
 
-__all__ = ["Indicators", "JointTable", "joint_counts", "label_tables"]
-
 #: of one table, and of all that are counted at a time
 _CHUNK_BYTES = 1 << 22
 _TOTAL_BYTES = 1 << 26

@@ -13,8 +13,6 @@ from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["Evaluator", "Garbler"]
-
 _ONE = np.uint64(1)
 
 

@@ -13,15 +13,6 @@ from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
 
-__all__ = [
-    "AndCounter",
-    "SharedBits",
-    "make_triples",
-    "open_bits",
-    "open_numbers",
-    "refresh_numbers",
-]
-
 
 def make_triples(talk, links, group, n):
     """Share `n` triples: bits a, b and ``a & b``, (3, n)."""

@@ -9,8 +9,6 @@ import os
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-__all__ = ["TweakableHash", "bit_length_dtype", "random_words", "to_bits"]
-
 #: hashed at a time: more would not stay in the cache
 _CALL_BLOCKS = 1 << 12
 

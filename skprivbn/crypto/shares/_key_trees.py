@@ -13,8 +13,6 @@ import numpy as np
 
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["DEPTH", "N_LEAVES", "N_TREES", "grow_trees", "puncture_trees"]
-
 DEPTH, N_TREES = 4, 32
 N_LEAVES = 1 << DEPTH
 _KEY = 16

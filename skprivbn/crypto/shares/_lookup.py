@@ -27,8 +27,6 @@ from skprivbn.crypto.shares._hash import bit_length_dtype, random_words
 from skprivbn.crypto.shares._products import combine, correct
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["SharedLookup", "shared_lookup"]
-
 #: of what is kept for the lookups that are prepared together
 _PREPARED_BYTES = 1 << 26
 

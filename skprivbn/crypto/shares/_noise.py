@@ -9,8 +9,6 @@ import numpy as np
 
 from skprivbn.crypto.shares._gmw import open_numbers, refresh_numbers
 
-__all__ = ["add_noise", "open_noisy_numbers"]
-
 
 def add_noise(shares, noise):
     """Return own shares modulo 2^64 of numbers with one's own noise, integers, added.

@@ -32,15 +32,6 @@ from skprivbn.crypto.shares._key_trees import (
 )
 from skprivbn.exceptions import ProtocolError
 
-__all__ = [
-    "Link",
-    "OTReceiver",
-    "OTSender",
-    "branch_links",
-    "open_links",
-    "transpose_bits",
-]
-
 N_BASE = N_TREES * DEPTH
 #: of every stream: made in advance at least, and worked on at a time
 _ADVANCE, _WORK = 1 << 8, 1 << 12

@@ -21,8 +21,6 @@ from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._counts import label_tables
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["PackedCounts", "nth_residues"]
-
 #: bits by which masks exceed what they hide, for all fields of a session together
 STATISTICAL_BITS = 40
 #: ciphertexts in a message, and tables on their way at a time

@@ -9,16 +9,6 @@ import numpy as np
 
 from skprivbn.exceptions import ProtocolError
 
-__all__ = [
-    "answer_their_bits",
-    "choose_my_bits",
-    "combine",
-    "correct",
-    "finish_my_bits",
-    "multiply_by_my_bits",
-    "multiply_by_their_bits",
-]
-
 
 def correct(masks, values, xor=False):
     """Sender's step: (numbers to send, own shares), with the masks of both choices."""

@@ -35,8 +35,6 @@ from skprivbn.crypto.shares._products import (
 )
 from skprivbn.exceptions import ProtocolError
 
-__all__ = ["tree_counts"]
-
 #: of one direction in a round, what is kept for it included; of one table in a
 #: message; and of the masks made at a time, which should stay in the cache
 _ROUND_BYTES = 24 << 20

@@ -27,8 +27,6 @@ from skprivbn.federation.flare._relay import RELAY_TIME, Relay
 from skprivbn.federation.flare._researcher import Researcher
 from skprivbn.utils import import_optional
 
-__all__ = ["FlareFederation"]
-
 
 class FlareFederation:
     """A session with the sites of an NVIDIA FLARE project.

@@ -11,8 +11,6 @@ from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR
 from skprivbn.federation.flare._researcher import DryRun
 from skprivbn.federation.site._site import CONSIDER, JOIN, LEAVE, MESSAGE
 
-__all__ = ["Considered", "DryFit", "FlareFit", "read_payload", "write_job"]
-
 
 class FlareFit(Federation):
     """The sites of one fit."""

@@ -14,8 +14,6 @@ from skprivbn.federation.flare._relay import Relay
 from skprivbn.federation.flare._researcher import Researcher
 from skprivbn.federation.site._site import INTRODUCE, MEET
 
-__all__ = ["Introduction", "introduce", "wait_for_sites"]
-
 #: seconds after which a site, which tells the server every ten that it is there, is not
 _SILENT_AFTER = 25.0
 _ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED")

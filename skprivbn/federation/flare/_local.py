@@ -17,8 +17,6 @@ from skprivbn.federation.flare._connect import FlareFederation
 from skprivbn.federation.flare._policy import SITE_FILE, write_policy
 from skprivbn.utils import import_optional
 
-__all__ = ["LocalFederation"]
-
 _PROJECT = """\
 api_version: 3
 name: skprivbn_local

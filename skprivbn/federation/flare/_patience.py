@@ -5,8 +5,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["Heartbeat", "within"]
-
 #: seconds between two signs of life
 INTERVAL = 60.0
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from skprivbn.exceptions import PartitionError
 
-__all__ = ["CONTROLLER", "EXECUTOR", "SITE_FILE", "check_kit", "write_policy"]
-
 EXECUTOR = "skprivbn.federation.flare.engine.PartyExecutor"
 CONTROLLER = "skprivbn.federation.flare.engine.RelayController"
 

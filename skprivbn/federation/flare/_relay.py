@@ -5,8 +5,6 @@ from base64 import b64decode, b64encode
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["RELAY_TIME", "Relay"]
-
 #: seconds that the server gets to pass an answer on
 RELAY_TIME = 10.0
 _COMMAND = "skprivbn"

@@ -10,8 +10,6 @@ from skprivbn.federation._ledger import KINDS, LedgerTable
 from skprivbn.federation._wire import encode
 from skprivbn.federation.site._site import QUESTION
 
-__all__ = ["DryRun", "Researcher"]
-
 
 class Researcher:
     """Signs questions with the certificate of a person.

@@ -17,8 +17,6 @@ from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.utils import import_optional
 
-__all__ = ["approvals_of", "describe_kit", "list_jobs"]
-
 #: days before a certificate ends at which to say so
 SOON = 30
 #: seconds for the server to answer

@@ -19,8 +19,6 @@ from skprivbn.federation.site._state import StateFile
 from skprivbn.privacy import PrivacyAccountant, Spend
 from skprivbn.privacy._budget_file import BudgetFile
 
-__all__ = ["Account", "spent_so_far"]
-
 #: noisy fits on one version of the data that may end in a refusal. What is refused
 #: tells one bit without noise, at an epsilon as small as the coordinator likes
 MAX_REFUSALS = 20

@@ -9,8 +9,6 @@ from skprivbn.federation._wire import encode
 from skprivbn.federation.site._audit import describe
 from skprivbn.federation.site._state import StateFile
 
-__all__ = ["APPROVALS", "Approvals"]
-
 #: name of the file, beside the audit log
 APPROVALS = "skprivbn_approvals.json"
 #: questions that wait at the same time

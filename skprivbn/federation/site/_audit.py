@@ -16,8 +16,6 @@ import numpy as np
 
 from skprivbn.privacy._budget_file import _lock, _unlock
 
-__all__ = ["AuditLog", "QuestionLog", "read_audit"]
-
 #: bytes after which a file is put aside
 MAX_BYTES = 10 << 20
 #: of a list in the terms, so many entries are written down

@@ -1,7 +1,5 @@
 """Records of an audit log, as a person reads them."""
 
-__all__ = ["format_record"]
-
 
 def format_record(record):
     """Return a record in plain words.

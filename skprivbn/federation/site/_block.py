@@ -11,8 +11,6 @@ from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.privacy._options import apply_step
 
-__all__ = ["effective_rows", "prepare_rows", "read_block", "rebuild_steps"]
-
 #: what goes with the rows into exact sums
 _SUMMED_ROLES = {"y", "offset", "sample_weight"}
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-__all__ = ["CellError", "parse_cells"]
-
 
 class CellError(ValueError):
     """A cell does not hold what its column is declared to hold.

@@ -4,8 +4,6 @@ import numpy as np
 
 from skprivbn.federation.site._cells import CellError
 
-__all__ = ["check_data", "check_peers"]
-
 
 def check_peers(site_file, servers):
     """Say what is wrong with the sites that a site file names as peers.

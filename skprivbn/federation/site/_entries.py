@@ -5,18 +5,6 @@ import re
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import OURS, announced
 
-__all__ = [
-    "check_count",
-    "check_keys",
-    "find_announced",
-    "read_approve",
-    "read_peers",
-    "read_presets",
-    "read_researchers",
-    "read_share",
-    "read_version",
-]
-
 #: how a site file names what another distribution than this one announces
 _FROM = re.compile(r"(?P<name>\w+) from (?P<distribution>[\w.-]+)==(?P<version>\S+)")
 _FINGERPRINT = re.compile(r"([0-9a-f]{64})?")

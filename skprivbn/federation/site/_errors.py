@@ -10,8 +10,6 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["ERROR_LOG", "ErrorLog"]
-
 #: name of the file, beside the audit log
 ERROR_LOG = "skprivbn_errors.log"
 

@@ -42,8 +42,6 @@ from skprivbn.federation.site._entries import (
 )
 from skprivbn.federation.site._sources import Table, find_table
 
-__all__ = ["Dataset", "SiteFile"]
-
 #: how the values of a column are given
 _KINDS = ("float", "int", "key")
 #: backends of this package that hide sums; a site never accepts plaintext

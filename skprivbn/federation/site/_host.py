@@ -32,8 +32,6 @@ from skprivbn.federation.site._rules import (
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import recording
 
-__all__ = ["SiteHost"]
-
 #: an exact table with more is about single rows
 MAX_CELLS_PER_ROW = 1.0
 

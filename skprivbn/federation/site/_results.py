@@ -8,8 +8,6 @@ import numpy as np
 
 from skprivbn.federation._party import PartyRefusal
 
-__all__ = ["check_room", "write_results"]
-
 #: more files in the folder of results are not made; people at the site clear it
 MAX_FILES = 100
 

@@ -13,8 +13,6 @@ from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._session import Agreement
 from skprivbn.privacy import DistributedNoise
 
-__all__ = ["Question", "check_question", "check_rows", "find_noise"]
-
 #: numbers that parameters may make a party keep beside each of its rows
 MAX_PER_ROW = 1 << 12
 #: numbers of one table, matrix or list of parameters, whatever the rows are

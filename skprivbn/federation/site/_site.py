@@ -25,18 +25,6 @@ from skprivbn.federation.site._audit import AuditLog, QuestionLog
 from skprivbn.federation.site._host import SiteHost
 from skprivbn.federation.site._state import recording
 
-__all__ = [
-    "CONSIDER",
-    "INTRODUCE",
-    "JOIN",
-    "LEAVE",
-    "MEET",
-    "MESSAGE",
-    "QUESTION",
-    "TOPICS",
-    "Site",
-]
-
 INTRODUCE = "skprivbn.introduce"
 MEET = "skprivbn.meet"
 JOIN = "skprivbn.join"

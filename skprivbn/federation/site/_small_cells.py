@@ -10,8 +10,6 @@ import numpy as np
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._rows import RowSource
 
-__all__ = ["check_cells"]
-
 #: values that means and squares tell apart
 FEW_VALUES = 3
 #: rows that are looked at first: most columns of numbers have more values among them

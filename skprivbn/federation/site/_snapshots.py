@@ -15,8 +15,6 @@ import numpy as np
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation.site._state import StateFile
 
-__all__ = ["RowSketch", "Snapshots"]
-
 #: groups of rows whose keyed hashes are added up
 N_GROUPS = 1024
 #: contents that are remembered, the latest ones

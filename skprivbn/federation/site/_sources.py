@@ -22,8 +22,6 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._rows import RowSource, open_parquet, rows_per_block
 from skprivbn.federation.site._cells import parse_cells
 
-__all__ = ["CsvTable", "ParquetTable", "SqlTable", "Table", "find_table"]
-
 #: numbers up to which rows are kept in memory: 64 MB
 IN_MEMORY = 1 << 23
 #: their cursors send all rows at once, unless they have a name

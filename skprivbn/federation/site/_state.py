@@ -9,8 +9,6 @@ from pathlib import Path
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.privacy._budget_file import _lock, _sync_directory, _unlock
 
-__all__ = ["StateFile", "recording"]
-
 
 class StateFile:
     """A JSON file of the owner's, changed as a whole and under a lock.

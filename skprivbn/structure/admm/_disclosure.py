@@ -7,8 +7,6 @@ message in the clear, the second only the sums over parties of many rounds.
 import numpy as np
 from scipy.optimize import least_squares
 
-__all__ = ["covariance_from_message", "covariances_from_sums"]
-
 
 def covariance_from_message(proposal, consensus, dual, rho):
     """Solve equation (8) for the party's covariance.

@@ -26,8 +26,6 @@ from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
-__all__ = ["FederatedDynotears"]
-
 
 class FederatedDynotears(ADMMMixin, FederatedEstimator):
     """Dynamic network of time series held by different parties.

@@ -14,14 +14,6 @@ from sklearn.utils import check_random_state
 from skprivbn.bayesian_network._dag import topological_order
 from skprivbn.federation import check_received
 
-__all__ = [
-    "MLPNetwork",
-    "initial_mlp",
-    "mlp_forward",
-    "n_free_of_mlp",
-    "unpack_mlp",
-]
-
 
 def n_free_of_mlp(n_variables, n_hidden):
     """Number of parameters that are not maps."""

@@ -13,8 +13,6 @@ from scipy.special import expit
 
 from skprivbn.structure.admm._mlp import unpack_mlp
 
-__all__ = ["MLPProblem"]
-
 #: hidden units of a block of rows
 _BLOCK = 1 << 16
 #: pairs of steps and changes of the gradient that curvature is read off

@@ -42,8 +42,6 @@ from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
-__all__ = ["FederatedNotearsADMM"]
-
 #: penalties and their growth where the user leaves them open
 _DEFAULTS = {
     "linear": {"lambda1": 0.02, "rho1": 1e-3, "rho2": 0.05, "gamma2": 1.12},

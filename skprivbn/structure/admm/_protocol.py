@@ -30,16 +30,6 @@ from skprivbn.structure.admm._steps import (
     typical_variance,
 )
 
-__all__ = [
-    "ADMMParty",
-    "ADMMResult",
-    "ADMMTerms",
-    "collect_residuals",
-    "lagged_rows",
-    "run_admm",
-    "run_locally",
-]
-
 
 @dataclass(frozen=True)
 class ADMMTerms(Terms):

@@ -11,8 +11,6 @@ import numpy as np
 
 from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
 
-__all__ = ["ConsensusProblem", "LinearProblem", "typical_variance"]
-
 
 @dataclass(frozen=True)
 class LinearProblem:

@@ -19,8 +19,6 @@ from skprivbn.federation._models import rebuild_model
 from skprivbn.protocols._columns import RING, SharedScoreParty
 from skprivbn.structure.gaussian._columns_protocol import bit_weights, to_bits
 
-__all__ = ["GaussianColumnScoreParty"]
-
 #: fixed point of parts: units of 2**-16 standard deviations of the node's noise
 FRACTION_BITS, BITS = 16, 32
 #: the sum of squared residuals, and what is added to it, have to be smaller

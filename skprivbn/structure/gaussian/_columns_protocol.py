@@ -20,8 +20,6 @@ from skprivbn.federation import PartyRefusal, operation
 from skprivbn.protocols import Moments
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms
 
-__all__ = ["ColumnMomentsParty", "collect_column_moments"]
-
 #: fixed point of scaled columns: units of 2**-13 standard deviations, up to +-16
 FRACTION_BITS, BITS = 13, 18
 

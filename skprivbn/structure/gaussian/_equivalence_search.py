@@ -13,8 +13,6 @@ from skprivbn.bayesian_network._dag import apply_meek_rules
 from skprivbn.bayesian_network._equivalence import ges as equivalence_search
 from skprivbn.bayesian_network._local_scores import LocalScores
 
-__all__ = ["ges", "pc"]
-
 
 class CovarianceScores(LocalScores):
     """Gaussian penalised likelihood of a variable given others.

@@ -53,8 +53,6 @@ from skprivbn.structure.gaussian._search import (
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
-__all__ = ["FederatedGaussianBayesianNetwork"]
-
 #: what method="auto" chooses from, by held-out likelihood
 _CANDIDATES = ("equal_variance", "bic", "ges")
 

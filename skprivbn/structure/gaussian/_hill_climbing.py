@@ -13,8 +13,6 @@ from skprivbn.bayesian_network._climbing import climb
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.bayesian_network._local_scores import EdgeRules, LocalScores
 
-__all__ = ["FeatureMoments", "edge_penalty", "graph_score", "hill_climb"]
-
 #: share of a feature's variance below which it is taken to be a function of others
 _COLLINEAR = 1e-9
 

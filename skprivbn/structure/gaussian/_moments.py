@@ -11,15 +11,6 @@ from skprivbn.privacy._options import check_bounds
 from skprivbn.protocols import Moments
 from skprivbn.utils._triangles import symmetric, upper
 
-__all__ = [
-    "RowGrid",
-    "effective_rows",
-    "join_moments",
-    "moment_sums",
-    "nearest_covariance",
-    "read_moments",
-]
-
 
 def effective_rows(moments):
     """Return the rows whose sampling error alone would be as large as error plus noise.

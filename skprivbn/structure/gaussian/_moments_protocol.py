@@ -31,15 +31,6 @@ from skprivbn.structure.gaussian._moments import (
     read_moments,
 )
 
-__all__ = [
-    "HOLDOUT",
-    "GaussianMomentsParty",
-    "GaussianMomentsTerms",
-    "collect_moments",
-    "collect_noisy_moments",
-    "noisy_terms",
-]
-
 #: part of the rows that searches are compared by
 HOLDOUT = 0.3
 

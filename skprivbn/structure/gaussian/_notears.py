@@ -5,8 +5,6 @@ import numpy as np
 from skprivbn.structure._acyclicity import trace_expm
 from skprivbn.utils._threads import single_threaded
 
-__all__ = ["golem", "minimise_l1", "notears"]
-
 #: steps that curvature is read off
 _MEMORY = 10
 

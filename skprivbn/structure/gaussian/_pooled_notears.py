@@ -16,8 +16,6 @@ from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._validation import validate_table
 
-__all__ = ["Notears"]
-
 
 class Notears(NetworkMixin, BaseEstimator):
     """Linear NOTEARS on pooled rows: the reference that federated learners approach.

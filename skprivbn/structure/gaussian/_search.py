@@ -16,8 +16,6 @@ from skprivbn.structure.gaussian._hill_climbing import (
 from skprivbn.structure.gaussian._moments import effective_rows
 from skprivbn.structure.gaussian._notears import golem, notears
 
-__all__ = ["EQUAL_VARIANCE_SEARCHES", "SEARCHES", "FoundGraph", "held_out", "search"]
-
 #: searches whose directions come from equal noise variances
 EQUAL_VARIANCE_SEARCHES = ("equal_variance", "golem", "notears")
 

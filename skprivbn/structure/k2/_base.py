@@ -5,22 +5,12 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_ordering, check_states
+from skprivbn.bayesian_network._checks import check_states
 from skprivbn.bayesian_network._collective_protocol import MAX_STATES
 from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
 from skprivbn.bayesian_network._labels import encode, is_missing, sorted_states
 from skprivbn.structure.k2._scores import CRITERIA
 from skprivbn.utils._sklearn import Interval, StrOptions
-
-__all__ = [
-    "SEARCH_CONSTRAINTS",
-    "K2NetworkMixin",
-    "check_found",
-    "check_ordering",
-    "check_table_sizes",
-    "encode_columns",
-    "encode_declared",
-]
 
 MAX_CELLS = 1 << 16
 _CHUNK = 1 << 16

@@ -21,8 +21,6 @@ from skprivbn.privacy import (
 from skprivbn.privacy._choices import ChoiceNoise
 from skprivbn.privacy._composition import zcdp_budget
 
-__all__ = ["K2Budget"]
-
 #: parts of the budget for tables of single columns, choices of parents, final tables
 _PARTS = {True: (0.1, 0.5, 0.4), False: (0.0, 0.5, 0.5)}
 

@@ -29,8 +29,6 @@ import numpy as np
 from skprivbn.bayesian_network._local_scores import LocalScores
 from skprivbn.structure.k2._scores import FRACTION_BITS
 
-__all__ = ["DistanceScores", "DistanceTerms", "apportion"]
-
 
 def apportion(weights, n):
     """Apportion 0, 1, ..., n records among states, in whole numbers.

@@ -7,12 +7,11 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._checks import known_states
+from skprivbn.bayesian_network._checks import check_ordering, known_states
 from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
-    check_ordering,
     check_table_sizes,
     encode_columns,
 )
@@ -25,8 +24,6 @@ from skprivbn.utils import column_names
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import _fit_context
 from skprivbn.utils._validation import validate_table
-
-__all__ = ["K2StructureLearner"]
 
 
 class K2StructureLearner(K2NetworkMixin, BaseEstimator):

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._checks import known_states
+from skprivbn.bayesian_network._checks import check_ordering, known_states
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
 from skprivbn.crypto import PaillierBackend
@@ -31,7 +31,6 @@ from skprivbn.protocols._columns import CountBackend
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
-    check_ordering,
     check_table_sizes,
     encode_columns,
 )
@@ -39,8 +38,6 @@ from skprivbn.structure.k2._protocol import K2Party, K2Terms, run_private_k2
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike
-
-__all__ = ["PrivateK2StructureLearner"]
 
 
 class PrivateK2StructureLearner(

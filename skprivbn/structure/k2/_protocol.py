@@ -19,8 +19,6 @@ from skprivbn.structure.k2._base import (
 from skprivbn.structure.k2._budget import K2Budget
 from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
 
-__all__ = ["K2Party", "K2Terms", "run_private_k2"]
-
 
 @dataclass(frozen=True)
 class K2Terms(ColumnsTerms):

@@ -17,13 +17,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-__all__ = [
-    "CRITERIA",
-    "FRACTION_BITS",
-    "ScoreTerms",
-    "score_terms",
-]
-
 FRACTION_BITS = 24
 _CHUNK = 1 << 16
 _HALF_LOG_TWO_PI = 0.5 * np.log(2 * np.pi)

@@ -7,8 +7,6 @@ import numpy as np
 from skprivbn.crypto.shares import SharedLookup, together
 from skprivbn.structure.k2._scores import FRACTION_BITS
 
-__all__ = ["DistanceLookup", "ScoreLookup", "TableBook"]
-
 
 class ScoreLookup:
     """Scores of all families that the same parties hold, by lookups.

@@ -43,8 +43,6 @@ from skprivbn.structure.k2._shared_scores import (
     TableBook,
 )
 
-__all__ = ["K2Plan", "SharedK2"]
-
 #: tables of scores have an entry for every count up to the number of records
 MAX_SAMPLES = 1 << 24
 _CHUNK = 1 << 16

@@ -7,8 +7,6 @@ from skprivbn.bayesian_network._labels import encode, is_missing
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure.k2._base import check_found
 
-__all__ = ["check_values", "known_parents"]
-
 
 def known_parents(estimator, names, continuous):
     """Return the parents that are given, if they are."""

@@ -5,8 +5,6 @@ import numpy as np
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._local_scores import EdgeRules
 
-__all__ = ["edge_rules", "position"]
-
 
 def edge_rules(names, max_parents, required=None, forbidden=None, tiers=None):
     """Return the rules that a search keeps.

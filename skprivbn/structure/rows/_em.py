@@ -7,8 +7,6 @@ import numpy as np
 from skprivbn.bayesian_network._expected_counts import expected_counts
 from skprivbn.bayesian_network._tables import count_rows, smoothed
 
-__all__ = ["EMResult", "FamiliesEM", "run_em"]
-
 
 class FamiliesEM:
     """The steps of EM on tables that travel as one vector.

@@ -50,8 +50,6 @@ from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
-__all__ = ["FederatedBayesianNetwork"]
-
 #: more sets of columns than these are counted, not named, in the ledger
 _LISTED = 500
 

@@ -13,14 +13,6 @@ from skprivbn.bayesian_network._local_scores import LocalScores
 from skprivbn.structure.k2._scores import FRACTION_BITS
 from skprivbn.structure.rows._tables import ROUND_CELLS
 
-__all__ = [
-    "AskedMoments",
-    "MixedScores",
-    "Scale",
-    "configuration_moments",
-    "n_moments",
-]
-
 #: scores of regressions are rounded to so many fractional bits: of directions that
 #: score alike, rounding errors of sums must not choose one
 _SCORE_BITS = 10

@@ -7,8 +7,6 @@ from skprivbn.bayesian_network import (
 )
 from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
 
-__all__ = ["RowNetworkMixin"]
-
 
 class RowNetworkMixin(DiscreteNetworkMixin):
     """Likelihood, completion and sampling through the fitted `network_`."""

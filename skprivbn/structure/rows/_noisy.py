@@ -11,8 +11,6 @@ from skprivbn.graphical_model._release import TablesTerms, gap_rule, release_tab
 from skprivbn.graphical_model._states import public_states
 from skprivbn.structure.rows._tables import AskedTables
 
-__all__ = ["ReleasedTables", "noisy_terms", "release"]
-
 #: sets of columns that are released together
 _MAX_TABLES = 5000
 

@@ -23,14 +23,6 @@ from skprivbn.structure.rows._tables import (
 )
 from skprivbn.utils._progress import NO_PROGRESS
 
-__all__ = [
-    "RowTablesParty",
-    "RowTablesTerms",
-    "agree_on_states",
-    "sum_moments",
-    "sum_tables",
-]
-
 
 @dataclass(frozen=True)
 class RowTablesTerms(Terms):

@@ -7,8 +7,6 @@ import numpy as np
 from skprivbn.bayesian_network._local_scores import LocalScores
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS, score_terms
 
-__all__ = ["TableScores"]
-
 #: beyond, tables of all counts would take more memory than they save time
 _MAX_LOOKUP = 1 << 18
 

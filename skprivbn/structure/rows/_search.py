@@ -7,8 +7,6 @@ from skprivbn.bayesian_network._dag import extend_to_dag, is_acyclic
 from skprivbn.bayesian_network._equivalence import ges
 from skprivbn.bayesian_network._greedy import add_parents
 
-__all__ = ["SEARCHES", "greedy_search", "search"]
-
 
 def greedy_search(scores, ordering, rules):
     """Find the parents of every variable among those before it, one by one.

@@ -4,8 +4,6 @@ from math import prod
 
 import numpy as np
 
-__all__ = ["MAX_CELLS", "AskedTables", "count_extended", "one_hot"]
-
 #: cells of one table
 MAX_CELLS = 1 << 16
 #: cells of all tables of one round
