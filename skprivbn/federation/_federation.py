@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from inspect import isgeneratorfunction, unwrap
 from typing import Any
 
 from sklearn.base import clone
@@ -149,7 +150,7 @@ class Federation(ABC):
 
     @property
     def first(self) -> str:
-        """The first active party; it hands results over on behalf of all."""
+        """The first active party."""
         return self.active[0]
 
     def _start(self):
@@ -216,6 +217,27 @@ class Federation(ABC):
         if each is None:
             names = self.active if to is None else (to,) if isinstance(to, str) else to
             each = dict.fromkeys(names, payload or {})
+        replies = self._ask(operation, each, timeout, missing)
+        if not self._converses(operation) and any(map(_is_turn, replies.values())):
+            # Before they answer, parties make sure that all hold the same totals.
+            inbox = self._sort(operation, replies)
+            if inbox.keys() - replies.keys():
+                raise ValueError(
+                    f"{operation!r} tells what came of sums, which parties do together "
+                    "or not at all: ask all of them, without `to`"
+                )
+            each = {name: {"sealed": inbox.get(name, {})} for name in replies}
+            replies = self._ask("session.talk", each, timeout, missing, operation)
+        self.replies, read_replies = replies, {}
+        for name, reply in replies.items():
+            try:
+                read_replies[name] = reply if read is None else read(reply)
+            except (ProtocolError, LookupError, TypeError, ValueError):
+                self._fail(name, operation, "garbage", missing)
+        return read_replies
+
+    def _ask(self, operation, each, timeout, missing, answers=None):
+        """Do one round trip, the answers being those to an earlier question if said."""
         self.ledger.n_rounds += 1
         encoded: dict = {}
         requests = {
@@ -225,22 +247,21 @@ class Federation(ABC):
         messages = self._exchange(
             requests, self.timeout if timeout is None else timeout
         )
-        replies, self.replies = {}, {}
+        replies = {}
         for name in each:
-            reply, code = self._read(name, operation, messages.get(name))
-            self.replies[name] = reply
-            if code is None and read is not None:
-                try:
-                    reply = read(reply)
-                except (ProtocolError, LookupError, TypeError, ValueError):
-                    code = "garbage"
+            reply, code = self._read(
+                name, answers or operation, messages.get(name), answers is None
+            )
             if code is None:
                 replies[name] = reply
-            elif missing == "drop":
-                self.lose(name, operation, code)
             else:
-                raise PartyError(name, operation, code) from self._cause(name)
+                self._fail(name, answers or operation, code, missing)
         return replies
+
+    def _fail(self, name, operation, code, missing):
+        if missing != "drop":
+            raise PartyError(name, operation, code) from self._cause(name)
+        self.lose(name, operation, code)
 
     def lose(self, name: str, operation: str, code: str) -> None:
         """Go on without a party, where that is allowed; else a PartyError.
@@ -382,23 +403,13 @@ class Federation(ABC):
 
     def _relay(self, operation, replies, step=nullcontext):
         """Carry sealed messages until every party in the conversation is done."""
-        words = self._operations[operation]
         waiting = dict.fromkeys(replies)
         silent = False
         while True:
-            inbox = {}
+            inbox = self._sort(operation, replies)
             for sender, reply in replies.items():
-                if not _is_turn(reply, self.roster):
-                    raise PartyError(sender, operation, "garbage")
                 if reply["done"]:
                     waiting.pop(sender, None)
-                for receiver, sealed in reply["sealed"].items():
-                    self.ledger.record(
-                        operation, sender, receiver, sealed, "sealed", ""
-                    )
-                    if words.peers:
-                        self.ledger.learns(receiver, words.peers, words.peers_kind)
-                    inbox.setdefault(receiver, {})[sender] = sealed
             if not inbox and not waiting:
                 return
             if not inbox and silent:
@@ -409,6 +420,25 @@ class Federation(ABC):
             each = {name: {"sealed": inbox.get(name, {})} for name in inbox or waiting}
             with step():
                 replies = self.call("session.talk", each=each)
+
+    def _sort(self, operation, replies):
+        """Return the sealed messages of one turn, {receiver: {sender: bytes}}."""
+        words, inbox = self._operations[operation], {}
+        for sender, reply in replies.items():
+            if not _is_turn(reply) or not reply["sealed"].keys() <= set(self.roster):
+                raise PartyError(sender, operation, "garbage")
+            for receiver, sealed in reply["sealed"].items():
+                self.ledger.record(operation, sender, receiver, sealed, "sealed", "")
+                if words.peers:
+                    self.ledger.learns(receiver, words.peers, words.peers_kind)
+                inbox.setdefault(receiver, {})[sender] = sealed
+        return inbox
+
+    def _converses(self, operation):
+        """Tell whether an operation is a conversation of the parties."""
+        if operation in _CONTROL:
+            return True
+        return isgeneratorfunction(unwrap(getattr(self.party_class, operation)))
 
     def _request(self, name, operation, payload, encoded):
         # what is the same for several parties is encoded once
@@ -436,7 +466,7 @@ class Federation(ABC):
         )
         return message
 
-    def _read(self, name, operation, message):
+    def _read(self, name, operation, message, may_talk=True):
         """Return (payload, None), or (None, code) if there is none to be had."""
         if message is None:
             return None, "timeout"
@@ -446,13 +476,13 @@ class Federation(ABC):
                 code = reply["code"]
                 return None, code if code in PartyError.REASONS else "garbage"
             payload, words = reply["payload"], self._operations[operation]
-            if reply["ok"] is not True or not words.fits(payload):
+            is_turn = may_talk and _is_turn(payload) and not self._converses(operation)
+            if reply["ok"] is not True or not (is_turn or words.fits(payload)):
                 return None, "garbage"
         except (ProtocolError, KeyError, TypeError):
             return None, "garbage"
-        self._record(
-            operation, name, COORDINATOR, message, payload, words.kind, words.tells
-        )
+        kind, tells = ("public", "") if is_turn else (words.kind, words.tells)
+        self._record(operation, name, COORDINATOR, message, payload, kind, tells)
         return payload, None
 
     def _record(self, operation, sender, receiver, message, payload, kind, tells):
@@ -479,16 +509,14 @@ def _only_answer(answers, operation):
     return different.pop()
 
 
-def _is_turn(reply, roster):
+def _is_turn(reply):
     """Tell whether a reply is one turn of a conversation."""
     return (
-        reply.keys() == {"sealed", "done"}
+        isinstance(reply, dict)
+        and reply.keys() == {"sealed", "done"}
         and isinstance(reply["sealed"], dict)
         and isinstance(reply["done"], bool)
-        and all(
-            receiver in roster and isinstance(sealed, bytes)
-            for receiver, sealed in reply["sealed"].items()
-        )
+        and all(isinstance(sealed, bytes) for sealed in reply["sealed"].values())
     )
 
 

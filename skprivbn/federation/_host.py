@@ -181,8 +181,11 @@ class PartyHost:
         """Return how long the next message may be, given what is due."""
         if self._agreement is None:
             return MAX_TERMS_BYTES
-        if self._conversation is not None:
-            return self._limits.get(self._conversation[0], MAX_KEY_BYTES)
+        name = None if self._conversation is None else self._conversation[0]
+        if name in ("session.keys", "session.rotate"):
+            return MAX_KEY_BYTES
+        if name in self._limits:
+            return self._limits[name]
         roster = self._agreement.roster
         names = sum(len(name.encode()) for name in roster)
         due = max((self._limits.get(name, 0) for name in self._expected), default=0)
@@ -361,8 +364,30 @@ class PartyHost:
             self._hear(name, {"total": total})
         if inspect.isgenerator(result):
             return self._begin(name, result)
+        if self._needs_agreement(result):
+            return self._begin(name, self._agree(result))
         self._advance(name)
         return result
+
+    def _needs_agreement(self, answer):
+        """Tell whether peers must agree on totals before an answer leaves.
+
+        Vectors are hidden under keys to which all verified totals belong. What is told
+        in the clear is not, and a party that works for the coordinator could have made
+        up the last total. A yes, a no or a word only says how to go on.
+        """
+        in_clear = [v for word, v in (answer or {}).items() if word != "vector"]
+        tells = any(type(value) not in (bool, str) for value in in_clear)
+        return tells and self._party.has_news and len(self._party.peers) > 0
+
+    def _agree(self, answer):
+        """Answer once all peers have verified the same totals and heard the same."""
+        mine = hashlib.sha256(self._heard + self._session.group.transcript).digest()
+        wanted = dict.fromkeys(self._party.peers, {"digest": mine})
+        if (yield wanted) != wanted:
+            raise ProtocolError("the parties were not told the same totals")
+        self._party.has_news = False
+        return answer
 
     def _hear(self, name, told):
         """Bind later sums to what was told.
@@ -424,7 +449,8 @@ class PartyHost:
             if name in ("session.keys", "session.rotate"):
                 return self._keys_made(name, stop.value)
             self._advance(name)
-            return {"sealed": {}, "done": True}
+            # an answer, if one was held back
+            return stop.value or {"sealed": {}, "done": True}
         return {
             "sealed": {
                 peer: self._session.channel(peer).seal(name, encode(payload))

@@ -238,6 +238,8 @@ class Party:
         self._hid_with: Any = None
         self._operation: Any = None
         self._revealed: Any = None
+        #: whether totals were verified that peers have not yet said to hold as well
+        self.has_news = False
         self.prepare()
 
     def prepare(self) -> None:
@@ -361,7 +363,7 @@ class Party:
         if not isinstance(total, dict) or self._hid_with is None:
             raise PartyRefusal("refused")
         vector = self._hid_with.reveal(HiddenVector.from_payload(total))
-        self._revealed = total
+        self._revealed, self.has_news = total, True
         return vector
 
     def unsent_sums(self) -> Any:

@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 from skprivbn.crypto import HiddenVector, MaskingBackend, PartyMaskingBackend, _signed
-from skprivbn.crypto._masking import add_masked, read_limbs, write_limbs
-from skprivbn.crypto._numbers import add_limbs, encode_fixed_point
+from skprivbn.crypto._masking import (
+    add_masked,
+    bytes_of_value,
+    read_limbs,
+    write_limbs,
+)
+from skprivbn.crypto._numbers import add_limbs
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
     MicroFederation,
@@ -55,15 +60,15 @@ def test_all_parties_add_the_same(backend):
 
 def shift_with_a_fitting_tag(accomplice, part, shift):
     """Change a masked vector as one can who has the key of the tags."""
-    last = accomplice._last
-    hidden = HiddenVector("masked", 4, last.number, last.key, [part])
-    limbs, extra = read_limbs(hidden), encode_fixed_point(shift, 56)
+    last, n = accomplice._last, accomplice._last.length
+    hidden = HiddenVector("masked", n, last.number, last.key, [part])
+    limbs, extra = read_limbs(hidden), last.numbers.encode(shift)
     tags = [last.tags.tag(x, accomplice._name) for x in (extra, np.zeros_like(extra))]
     change = accomplice._backend.ring
     more = (change.join(tags[0]) - change.join(tags[1])) % change.modulus
-    add_limbs(limbs[:, :4], extra)
-    add_limbs(limbs[:, 4:6], change.split(more, 2))
-    return write_limbs(limbs[:, :4], limbs[:, 4:], 14)
+    add_limbs(limbs[:, :n], extra)
+    add_limbs(limbs[:, n : n + 2], change.split(more, 2))
+    return write_limbs(limbs[:, :n], limbs[:, n:], bytes_of_value(last.key))
 
 
 SHIFT = np.array([1e6, -5.0, 0.0, 0.25])

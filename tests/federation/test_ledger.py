@@ -13,7 +13,7 @@ def ledger(blocks):
     with InProcessFederation(blocks, MeanParty, MeanTerms(), "ckks") as federation:
         federation.agree("update", {"total": federation.secure_sum("moments")})
         federation.converse("talk")
-        federation.call("release", to=federation.first)
+        federation.call("release")
     return federation.ledger
 
 

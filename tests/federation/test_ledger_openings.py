@@ -161,6 +161,8 @@ PEERS = {
 }
 #: how fields begin that look random to whom they reach
 SHARES = ("messages", "part")
+#: a keyed digest of totals that the peer has verified as well
+DIGEST = "digest"
 
 
 def unlisted(opened, rows):
@@ -179,7 +181,7 @@ def unlisted(opened, rows):
     for operation in opened.peers.keys() - {"session.keys"}:
         says = opened.operations[operation].peers
         words = PEERS.get(operation, {})
-        for field in opened.peers[operation]:
+        for field in opened.peers[operation] - {DIGEST}:
             hidden = field.startswith(SHARES) and says
             wanted = says if hidden else words.get(field, "(no words)")
             if wanted not in known["parties"]:
