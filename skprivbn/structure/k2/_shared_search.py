@@ -8,12 +8,10 @@ candidate, or "none", of every node and step: the ordered list of its parents. C
 scores and comparisons stay shared. With differential privacy every party adds noise to
 its shares of the scores before they are compared.
 
-A family whose columns have one holder is counted and scored by it alone. The counts
-of ``F + candidate`` follow from those of F (kept from the step before) and of the
-candidate's states but the last; with two holders, also one configuration of the party
-that does not hold the candidate follows from the other's own counts. So only what is
-left is computed under encryption. With a fixed ordering a set of columns is the
-family of one node only: nothing else would be worth caching.
+A family whose columns have one holder is counted and scored by it alone. Of others,
+what follows from counts of the steps before is not computed again: see
+:class:`~skprivbn.structure.k2._crossing.Crossing`. With a fixed ordering a set of
+columns is the family of one node only: nothing else would be worth caching.
 """
 
 from dataclasses import dataclass, field
@@ -23,8 +21,6 @@ from math import prod
 import numpy as np
 
 from skprivbn.crypto.shares import (
-    Indicators,
-    JointTable,
     SharedArgmax,
     SharedLookup,
     add_noise,
@@ -35,6 +31,7 @@ from skprivbn.crypto.shares import (
     refresh_numbers,
     together,
 )
+from skprivbn.structure.k2._crossing import Crossing, OwnColumns
 from skprivbn.structure.k2._distance import DistanceTerms
 from skprivbn.structure.k2._scores import score_terms
 from skprivbn.structure.k2._shared_scores import (
@@ -45,7 +42,6 @@ from skprivbn.structure.k2._shared_scores import (
 
 #: tables of scores have an entry for every count up to the number of records
 MAX_SAMPLES = 1 << 24
-_CHUNK = 1 << 16
 #: of all lookups that a party prepares at a time
 _LOOKUP_BYTES = 3 << 26
 
@@ -110,30 +106,6 @@ class _Node:
     candidates: list = field(default_factory=list)
 
 
-class _Crossing:
-    """Families of a node and candidates of one owner that cross parties; public."""
-
-    def __init__(self, plan, node, chosen, holders):
-        self.node, self.chosen, self.holders = node, chosen, holders
-        self.held = {
-            name: [v for v in node.family if plan.owners[v] == name] for name in holders
-        }
-        self._n_states = plan.n_states
-        self._sizes = [
-            prod(plan.n_states[v] for v in self.held[name]) for name in holders
-        ]
-        # of two holders, the second's last configuration follows from the margin
-        two = len(holders) == 2
-        self.n_columns = [
-            sum(self.n_cells(candidate) for candidate in chosen),
-            *(size - two for size in self._sizes[1:]),
-        ]
-
-    def n_cells(self, candidate):
-        """Columns of the owner: its configurations, and states but the last."""
-        return self._sizes[0] * (self._n_states[candidate] - 1)
-
-
 class SharedK2:
     """One party's side of the search.
 
@@ -163,13 +135,16 @@ class SharedK2:
         # differences of counts have a sign
         has_sign = plan.criterion == "total_variation"
         self.ring = bit_length_dtype(self.index_bits + has_sign)
-        self.columns = columns
+        self.own = OwnColumns(columns, plan.n_states, plan.n_samples)
         self.nodes = [self._first_state(node) for node in plan.ordering]
+        #: own shares of counts by family: of single columns, then of all pairs and of
+        #: the candidates of the last step
+        self._known = {(node.family[0],): node.counts for node in self.nodes}
 
     def _first_state(self, variable):
         node = _Node([variable])
         if self.plan.owners[variable] == self.talk.name:
-            node.counts = self._own_counts([variable]).astype(self.ring)
+            node.counts = self.own.counts([variable]).astype(self.ring)
         return node
 
     def learn(self, margins=None):
@@ -196,7 +171,9 @@ class SharedK2:
                     active.append(node)
             if not active:
                 break
-            yield from self._step(active)
+            counts = yield from self._step(active)
+            pairs = {f: c for f, c in self._known.items() if len(f) == 2}
+            self._known = pairs | counts
         return {node.family[0]: node.family[1:] for node in self.nodes}
 
     def terms(self, family):
@@ -206,7 +183,7 @@ class SharedK2:
         return self.plan.terms(family)
 
     def _step(self, active):
-        """Score all candidates, open the best of each node, take it."""
+        """Score all candidates, open the best of each node, take it; return counts."""
         families, largest, scales = [], 1, []
         for node in active:
             of_node = [(*node.family, candidate) for candidate in node.candidates]
@@ -247,6 +224,7 @@ class SharedK2:
                 node.family = [*node.family, node.candidates[winner - 1]]
                 node.counts = counts.get(tuple(node.family))
                 node.score = scores.get(tuple(node.family), np.uint64(0))
+        return counts
 
     def _bound(self, family):
         q = prod(self.plan.n_states[v] for v in family[1:])
@@ -296,11 +274,11 @@ class SharedK2:
                 if len(holders) == 1:
                     for candidate in chosen:
                         family = (*node.family, candidate)
-                        counts[family] = self._own_counts(family).astype(self.ring)
+                        counts[family] = self.own.counts(family).astype(self.ring)
                     continue
                 # the candidates' owner begins; the others' configurations are bits
                 holders = [owner, *(name for name in holders if name != owner)]
-                crossing = _Crossing(self.plan, node, chosen, holders)
+                crossing = Crossing(self.plan, node.family, chosen, holders)
                 (pairs if len(holders) == 2 else more).append(crossing)
         found = yield from together(
             talk,
@@ -308,91 +286,25 @@ class SharedK2:
                 "pairs": lambda branch: self.pair_counts(
                     branch,
                     self._branch("pairs"),
-                    [self._joint_table(crossing) for crossing in pairs],
+                    [crossing.table(talk.name, self.own) for crossing in pairs],
                     self.plan.n_samples,
                     self.ring,
                 ),
                 "more": lambda branch: self.many_counts(
                     branch,
                     self._branch("more"),
-                    [self._joint_table(crossing) for crossing in more],
+                    [crossing.table(talk.name, self.own) for crossing in more],
                     self.plan.n_samples,
                     self.ring,
                 ),
             },
         )
         for kind, crossings in (("pairs", pairs), ("more", more)):
-            for crossing, product in zip(crossings, found[kind]):
-                counts.update(self._complete(crossing, product))
+            for crossing, products in zip(crossings, found[kind]):
+                counts.update(
+                    crossing.complete(talk.name, self.own, products, self._known.get)
+                )
         return counts
-
-    def _joint_table(self, crossing):
-        """What has to be counted together."""
-        held = crossing.held[self.talk.name]
-        if self.talk.name == crossing.holders[0]:
-            blocks = [self._candidate_block(held, c) for c in crossing.chosen]
-        else:
-            position = crossing.holders.index(self.talk.name)
-            blocks = [(partial(self._codes, held), crossing.n_columns[position])]
-        return JointTable(crossing.holders, Indicators(blocks), crossing.n_columns)
-
-    def _complete(self, crossing, products):
-        """Yield (family, own shares of its counts), with what follows from margins."""
-        node, owner = crossing.node, crossing.holders[0]
-        axes = [v for name in crossing.holders for v in crossing.held[name]]
-        place = len(crossing.held[owner])
-        start = 0
-        for candidate in crossing.chosen:
-            stop = start + crossing.n_cells(candidate)
-            part = products[start:stop]
-            if len(crossing.holders) == 2:
-                part = self._complete_margin(part, crossing.held[owner], candidate)
-            found = [*axes[:place], candidate, *axes[place:]]
-            shape = [self.plan.n_states[v] - (v == candidate) for v in found]
-            family = (*node.family, candidate)
-            part = part.reshape(shape).transpose([found.index(v) for v in family])
-            yield family, self._complete_candidate(part, node)
-            start = stop
-
-    def _candidate_block(self, held, candidate):
-        """Codes of own configurations with a candidate's states but the last."""
-        n_states = self.plan.n_states
-        n_kept = n_states[candidate] - 1
-
-        def codes(rows):
-            states = self.columns[candidate][rows]
-            joint = self._codes(held, rows) * n_kept + states
-            return np.where(states < n_kept, joint, -1)
-
-        return codes, prod(n_states[v] for v in held) * n_kept
-
-    def _complete_margin(self, part, held, candidate):
-        last = -part.sum(axis=1, keepdims=True, dtype=self.ring)
-        if candidate in self.columns:
-            margin = self._own_counts([*held, candidate])[..., :-1]
-            last += margin.reshape(-1, 1).astype(self.ring)
-        return np.concatenate([part, last], axis=1)
-
-    def _complete_candidate(self, part, node):
-        last = -part.sum(axis=-1, keepdims=True, dtype=self.ring)
-        if node.counts is not None:
-            last += node.counts[..., None]
-        return np.concatenate([part, last], axis=-1)
-
-    def _own_counts(self, variables):
-        shape = [self.plan.n_states[v] for v in variables]
-        counts = 0
-        for start in range(0, self.plan.n_samples, _CHUNK):
-            codes = self._codes(variables, slice(start, start + _CHUNK))
-            counts += np.bincount(codes, minlength=prod(shape))
-        return counts.reshape(shape)
-
-    def _codes(self, variables, rows):
-        """Number the configurations of own variables, the last fastest."""
-        joint = np.zeros(len(range(self.plan.n_samples)[rows]), dtype=np.int64)
-        for v in variables:
-            joint = joint * self.plan.n_states[v] + self.columns[v][rows]
-        return joint
 
     def _own_score(self, family, counts):
         score = self.terms(family).score(counts.astype(np.int64))
