@@ -318,7 +318,7 @@ class CollectiveBayesianNetwork(
             tell_progress(self, X, **self._steps) as progress,
             partition.federate(CollectiveParty, terms) as federation,
         ):
-            fitting = self.disclosure == "rows" and self.selection == "low_likelihood"
+            fitting = self._sends_by_threshold(model)
             local = learn_locally(federation, model.site_models(with_cuts=fitting))
             cross, n_sent = {}, 0
             if partition.n_parties > 1:
@@ -376,11 +376,18 @@ class CollectiveBayesianNetwork(
             alpha=self.alpha,
             disclosure=self.disclosure,
             selection=self.selection,
-            fraction=self.fraction,
+            # all have to agree that thresholds send as many as there are
+            fraction=1.0 if self._sends_by_threshold(model) else self.fraction,
             n_std=self.n_std,
             seed=check_random_state(self.random_state).bytes(16),
             backend=CountBackend.of(self.backend),
         )
+
+    def _sends_by_threshold(self, model):
+        """Tell whether a likelihood, not a number, decides which rows are sent."""
+        if self.disclosure != "rows" or self.selection != "low_likelihood":
+            return False
+        return model is not None or self.n_std is not None
 
     def _warn(self, partition):
         if partition.n_parties == 1:

@@ -185,7 +185,7 @@ class CollectiveParty(ColumnsParty):
         """Learn the network of the own columns, or count new rows for a given one."""
         tables = Tables.from_rows(self.codes, self.n_states)
         if model is not None:
-            self.parents = [list(map(int, found)) for found in model["parents"]]
+            self.parents = self._given_parents(model)
             self._score_rows(model["counts"])
             self.cut = model["cut"]
             # tables with and without a few rows would tell these
@@ -206,6 +206,15 @@ class CollectiveParty(ColumnsParty):
             "parents": self.parents,
             "counts": counts,
         }
+
+    def _given_parents(self, model):
+        """Return the parents of a model that was told, if they are own columns."""
+        own, parents = range(len(self.variables)), model["parents"]
+        if len(parents) != len(own) or type(model["cut"]) not in (float, type(None)):
+            raise PartyRefusal("refused")
+        if not all(type(u) is int and u in own for found in parents for u in found):
+            raise PartyRefusal("refused")
+        return parents
 
     def _find_parents(self, tables):
         terms = self.terms
@@ -254,6 +263,8 @@ class CollectiveParty(ColumnsParty):
     )
     def offer(self, n_rows):
         """Mark rows that the own network does not explain well."""
+        if type(n_rows) is not int or n_rows < 0:
+            raise PartyRefusal("refused")
         n_std = self.terms.n_std
         if self.cut is not None:
             chosen = self.log_likelihood <= self.cut
@@ -273,14 +284,15 @@ class CollectiveParty(ColumnsParty):
     def send_rows(self, unlikely, n_random):
         """Send rows that were offered, and some of the others at random."""
         taken = np.zeros(len(self.codes), dtype=bool)
+        if type(n_random) is not int or n_random < 0 or not _are_rows(unlikely):
+            raise PartyRefusal("refused")
         taken[unlikely] = True
         if (taken & ~self.offered).any():
             raise PartyRefusal("refused")
-        if self.cut is None and self.terms.n_std is None:
-            # the last step to a number of common rows may add one per site
-            limit = ceil(self.terms.fraction * len(taken)) + len(self.peers)
-            if taken.sum() + n_random > limit:
-                raise PartyRefusal("refused")
+        # the last step to a number of common rows may add one per site
+        most = ceil(self.terms.fraction * len(taken)) + len(self.peers)
+        if taken.sum() + n_random > most:
+            raise PartyRefusal("refused")
         drawn = draw_rows(self._rank(b"draw"), taken, n_random)
         rows = np.concatenate([np.flatnonzero(taken), drawn])
         cut = float(self.log_likelihood[taken].max()) if taken.any() else None
@@ -315,6 +327,10 @@ class CollectiveParty(ColumnsParty):
     def share_counts(self, tables, n_states):
         """Count columns of several sites; every holder keeps a share of each table."""
         talk = self.talk()
+        if len(n_states) != len(self.terms.owners) or not all(
+            type(n) is int and 0 < n <= MAX_STATES for n in n_states
+        ):
+            raise PartyRefusal("refused")
         if [n_states[v] for v in self.variables] != self.n_states:
             raise PartyRefusal("refused")
         if self.links is None:
@@ -366,6 +382,16 @@ class CollectiveParty(ColumnsParty):
     def open_counts(self):
         """Hand the shares over: the centre adds those of all holders."""
         return {"shares": [share.copy() for share in self.shares]}
+
+
+def _are_rows(places):
+    """Tell whether something received is a list of places of rows."""
+    return (
+        isinstance(places, np.ndarray)
+        and places.ndim == 1
+        and places.dtype == np.int64
+        and bool(np.all(places >= 0))
+    )
 
 
 def _complete(counts, margin, first):

@@ -9,7 +9,7 @@ from skprivbn.bayesian_network._collective_protocol import CollectiveParty
 from skprivbn.crypto import PaillierBackend
 from skprivbn.datasets import load_asia, load_child
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning
-from skprivbn.federation import HostPolicy, InProcessFederation
+from skprivbn.federation import HostPolicy, InProcessFederation, PartyRefusal
 from skprivbn.partition import VerticalPartition
 
 ASIA = load_asia(variant="noisy_or")
@@ -198,6 +198,101 @@ def test_sites_send_no_other_rows_than_agreed(payload):
         federation.call("learn_local", {"model": None})
         with pytest.raises(PartyError, match="refuses"):
             federation.call("send_rows", payload)
+
+
+def rows_sent(unlikely, n_random, cut=None):
+    """Return how many rows site a sends of 100 after it has offered all of them."""
+    X = sample(ASIA, 100, 0)
+    each = dict.fromkeys(SITES, {"model": None})
+    if cut is not None:
+        with open_session(X, disclosure="rows") as federation:
+            learnt = federation.call("learn_local", each=each)
+        each = {
+            name: {
+                "model": {"parents": r["parents"], "counts": r["counts"], "cut": cut}
+            }
+            for name, r in learnt.items()
+        }
+    with open_session(X, disclosure="rows", fraction=0.1) as federation:
+        federation.call("learn_local", each=each)
+        federation.call("offer", {"n_rows": 100})
+        reply = federation.call(
+            "send_rows", {"unlikely": unlikely, "n_random": n_random}
+        )
+        return len(reply["a"]["rows"])
+
+
+@pytest.mark.parametrize(
+    "unlikely, n_random, cut",
+    [
+        (np.arange(100), -90, None),
+        (np.arange(100), -(10**6), None),
+        (np.arange(100), 0, np.inf),
+        (np.arange(5), 95, 0.0),
+        (None, 0, None),
+        (np.ones(100, dtype=bool), -90, None),
+        (np.arange(-5, 0), 0, None),
+        (np.arange(5), 1.5, None),
+    ],
+)
+def test_attack_more_rows_than_the_fraction_that_was_signed(unlikely, n_random, cut):
+    with pytest.raises(PartyError, match="refuses"):
+        rows_sent(unlikely, n_random, cut)
+    assert rows_sent(np.arange(5), 5) == 10
+    assert rows_sent(np.arange(5), 0, cut=np.inf) == 5
+
+
+def test_without_a_look_at_numbers_all_rows_are_sent(monkeypatch):
+    """The twin: a negative number of random rows made room for all others."""
+
+    def send_rows(self, unlikely, n_random):
+        taken = np.zeros(len(self.codes), dtype=bool)
+        taken[unlikely] = True
+        if taken.sum() + n_random > 11 and self.cut is None:
+            raise PartyRefusal("refused")
+        return {"rows": self.codes[taken].astype(np.uint8), "cut": None}
+
+    send_rows.operation = CollectiveParty.send_rows.operation
+    monkeypatch.setattr(CollectiveParty, "send_rows", send_rows)
+    assert rows_sent(np.arange(100), -90) == 100
+    assert rows_sent(np.arange(100), 0, np.inf) == 100
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parents": [[-1], [], [], [], []]},
+        {"parents": [[0]]},
+        {"parents": [["a"], [], [], [], []]},
+        {"cut": "low"},
+    ],
+)
+def test_attack_a_model_of_other_columns(change):
+    X = sample(ASIA, 100, 0)
+    model = {"parents": [[]] * 5, "counts": [np.ones(2)] * 5, "cut": None}
+    with open_session(X) as federation:
+        with pytest.raises(PartyError, match="refuses"):
+            federation.call("learn_local", {"model": model | change}, to="a")
+
+
+@pytest.mark.parametrize("n_states", [[2] * 7, [0] * 8, [2] * 7 + [0.5], [-2] * 8])
+def test_attack_numbers_of_states_that_are_none(n_states):
+    X = sample(ASIA, 100, 0)
+    with open_session(X) as federation:
+        federation.call("learn_local", {"model": None})
+        with pytest.raises(PartyError, match="refuses"):
+            federation.converse(
+                "share_counts", {"tables": [[0, 1]], "n_states": n_states}
+            )
+
+
+def test_sites_sign_that_a_threshold_sends_as_many_as_there_are():
+    X = sample(ASIA, 100, 0)
+    rows = {"disclosure": "rows", "selection": "low_likelihood", "fraction": 0.1}
+    estimator = CollectiveBayesianNetwork(SITES, n_std=0.5, **rows)
+    assert estimator._terms(VerticalPartition.from_columns(X, SITES)).fraction == 1
+    estimator = CollectiveBayesianNetwork(SITES, **rows)
+    assert estimator._terms(VerticalPartition.from_columns(X, SITES)).fraction == 0.1
 
 
 def test_sites_do_not_count_tables_as_large_as_their_data():
