@@ -19,6 +19,7 @@ from skprivbn.federation._roster import warn_of_roster
 from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import charge, check_bounds, warn_of_noise
+from skprivbn.utils._missing import is_missing
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -115,6 +116,8 @@ class DescribeMixin:
                 f"tables are of columns with categories, and {sorted(lacking)} have "
                 f"none: give states=; the columns are {names}"
             )
+        if epsilon is None:
+            self._check_described(names, [known.get(name) for name in names])
         table = None if epsilon is None else check_bounds(bounds, len(names))
         terms = DescriptionTerms(
             [list(known[name]) if name in known else None for name in names],
@@ -152,6 +155,12 @@ class DescribeMixin:
             spent,
         )
 
+    def _check_described(self, names, states):
+        """Say which column is not what it is described as, where that may be said.
+
+        Sites answer with a code, and with noise nothing is an error.
+        """
+
     def _described(self):
         """Return the rows as they are, missing values included."""
         return self
@@ -159,6 +168,38 @@ class DescribeMixin:
     def _shown_labels(self, name, states):
         """Return the labels of a column as people know them."""
         return states
+
+
+def check_described(rows, names, states, holder):
+    """Refuse text without categories, and labels that are none of them.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    names : sequence of str
+        Of the columns.
+    states : sequence of sequence or None
+        Categories of each column, or None for numbers.
+    holder : str
+        Name of the party.
+    """
+    for column, name, labels in zip(rows.T, names, states):
+        where = f"column {name!r} of party {holder!r}"
+        if labels is None:
+            try:
+                np.asarray(column, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise PartitionError(
+                    f"{where} holds text: declare its categories, as in "
+                    f"describe(states={{{name!r}: [...]}}), or leave it out"
+                ) from None
+            continue
+        others = {v for v in column.tolist() if not is_missing(v)} - set(labels)
+        if others:
+            raise PartitionError(
+                f"{where} holds {others.pop()!r}, which is not one of its categories "
+                f"{list(labels)}"
+            )
 
 
 def _collect(federation):

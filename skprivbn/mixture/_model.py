@@ -45,9 +45,11 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         )
 
     def _check(self, X):
+        """Return the rows in double precision, and the precision of what they gave."""
         check_is_fitted(self)
         X = validate_table(self, X, reset=False, **self._row_checks)
-        return X.astype(np.float64, copy=False)
+        dtype = np.result_type(X.dtype, self.means_.dtype)
+        return X.astype(np.float64, copy=False), dtype
 
     def _public_model(self):
         mixture = self._mixture()
@@ -91,7 +93,8 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         self.precisions_cholesky_ = mixture.precisions_cholesky.astype(dtype)
 
     def _row_scores(self, X):
-        return self.score_samples(X)
+        # sums of them are made in double precision, whatever the rows have
+        return log_likelihood(self._check(X)[0], self._mixture())
 
     @by_holders
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
@@ -107,7 +110,8 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         labels : ndarray of shape (n_samples,) or RemoteResults
             Components.
         """
-        return weighted_log_density(self._check(X), self._mixture()).argmax(axis=1)
+        rows, _ = self._check(X)
+        return weighted_log_density(rows, self._mixture()).argmax(axis=1)
 
     @by_holders
     def predict_proba(self, X: TableLike) -> np.ndarray | RemoteResults:
@@ -123,7 +127,8 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         responsibilities : ndarray of shape (n_samples, n_components) or RemoteResults
             Probabilities.
         """
-        return e_step(self._check(X), self._mixture())[1]
+        rows, dtype = self._check(X)
+        return e_step(rows, self._mixture())[1].astype(dtype, copy=False)
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return the log-likelihood of each row.
@@ -138,7 +143,8 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         log_likelihood : ndarray of shape (n_samples,)
             Log-likelihoods.
         """
-        return log_likelihood(self._check(X), self._mixture())
+        rows, dtype = self._check(X)
+        return log_likelihood(rows, self._mixture()).astype(dtype, copy=False)
 
     def bic(self, X: TableLike) -> float:
         """Return the Bayesian information criterion; lower is better.
@@ -177,7 +183,7 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
             check_is_fitted(self)
             return self._add_scores(X)
         note_exact_score(self)
-        likelihoods = self.score_samples(X)
+        likelihoods = self._row_scores(X)
         return float(likelihoods.sum()), len(likelihoods)
 
     def _n_parameters(self):

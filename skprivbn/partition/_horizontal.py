@@ -1,7 +1,7 @@
 """Rows that different parties hold."""
 
 from collections.abc import Callable, Sequence
-from numbers import Real
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -10,12 +10,13 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._describe import DescribeMixin
+from skprivbn.federation._describe import DescribeMixin, check_described
 from skprivbn.federation._remote import RemoteRows
 from skprivbn.federation._roster import check_roster
 from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.partition._labels import (
     check_is_mapping,
+    check_labels,
     column_labels,
     find_columns,
     names_of,
@@ -23,9 +24,13 @@ from skprivbn.partition._labels import (
 from skprivbn.partition._local import LocalPartition, is_held
 from skprivbn.utils import warn_user
 from skprivbn.utils._categories import declared_categories, declared_labels
-from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import other_ways, refuse_missing, validate_table
+from skprivbn.utils._validation import (
+    other_ways,
+    refuse_missing,
+    refuse_text,
+    validate_table,
+)
 
 #: name of the only party when rows do not say who holds them
 ONE_PARTY = "all"
@@ -73,6 +78,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         if not blocks:
             raise PartitionError("blocks is empty: give at least one party its rows")
         self.names = check_roster(blocks)
+        _refuse_paths(blocks)
         self._places: dict[str, np.ndarray] | None = None
         self._declared: dict[str, list] = {}
         for key, values in aligned.items():
@@ -284,6 +290,11 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         }
         return ordered
 
+    def _check_described(self, names, states):
+        for name, block in self._blocks.items():
+            if not isinstance(block["X"], RowSource):
+                check_described(block["X"], names, states, name)
+
     def __repr__(self):
         sizes = ", ".join(
             f"{name}: {n} row{'s' if n != 1 else ''}"
@@ -312,6 +323,16 @@ def _check_holders(key, values, blocks):
     strangers = [name for name in values if name not in blocks]
     if strangers:
         raise PartitionError(f"{key} has values of {strangers}, who hold no rows")
+
+
+def _refuse_paths(blocks):
+    """Say what to do with the name of a file, which is no table."""
+    for name, rows in blocks.items():
+        if isinstance(rows, str | PathLike):
+            raise PartitionError(
+                f"party {name!r} has {str(rows)!r} in the place of rows: read the file, "
+                "as in pandas.read_csv(...), or give RowSource.from_parquet(...)"
+            )
 
 
 def _common_labels(blocks, feature_names):
@@ -360,56 +381,6 @@ def _rows_of_parties(party, n_samples):
     if len(set(names)) != len(names):
         raise PartitionError("different labels in party look the same as text")
     return {name: np.flatnonzero(codes == code) for code, name in enumerate(names)}
-
-
-def check_labels(name, values):
-    """Refuse missing labels and those told apart by their type only: 1 and "1".
-
-    Only persons may be unknown: to refuse would tell that somebody is.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument.
-    values : array-like of shape (n_samples,)
-        As the user gives them: numpy makes text of the list [1, "1"], and of NaN
-        among text.
-
-    Returns
-    -------
-    kind : str or None
-        "text", "number", "bool" or a type; None if there is no label.
-    """
-    as_objects = object if isinstance(values, list | tuple) else None
-    labels = np.asarray(values, dtype=as_objects).ravel()
-    if labels.dtype == object:
-        known = [label for label in labels if not is_missing(label)]
-        missing = len(known) < len(labels)
-        examples = {_kind(type(label)): label for label in known}
-    else:
-        missing = np.any(labels != labels)
-        examples = {_kind(labels.dtype.type): label for label in labels[:1]}
-    if missing and not name.startswith("individual"):
-        raise PartitionError(f"{name} has missing labels: every row needs one")
-    if "bytes" in examples:
-        raise PartitionError(
-            f"{name} holds bytes, such as {examples['bytes']!r}: decode them to text"
-        )
-    if len(examples) > 1:
-        raise PartitionError(
-            f"{name} mixes labels of several types, such as {list(examples.values())}: "
-            "use text or numbers for all"
-        )
-    return next(iter(examples), None)
-
-
-def _kind(label_type):
-    """Return the kind of labels of a type; all whole and real numbers are of one."""
-    if issubclass(label_type, str | bytes):
-        return "text" if issubclass(label_type, str) else "bytes"
-    if issubclass(label_type, bool | np.bool_):
-        return "bool"
-    return "number" if issubclass(label_type, Real) else label_type.__name__
 
 
 def check_horizontal(
@@ -524,13 +495,15 @@ def _check_given(estimator, partition, reset, dtype, checks):
         checks = checks | {"ensure_min_samples": 0}
     finite = checks.pop("ensure_all_finite", True)
     names = partition.feature_names or [f"x{i}" for i in range(partition.n_features)]
-    checked = partition.map_rows(
-        lambda rows: check_array(rows, dtype=dtype, ensure_all_finite=False, **checks),
-        partition.feature_names,
-    )
+
+    def check(rows):
+        with refuse_text(rows, names):
+            return check_array(rows, dtype=dtype, ensure_all_finite=False, **checks)
+
+    checked = partition.map_rows(check, partition.feature_names)
     for name, block in checked._blocks.items():
-        check = _complete(names, finite, name, other_ways(estimator))
-        block["X"] = map_rows(block["X"], check)
+        complete = _complete(names, finite, name, other_ways(estimator))
+        block["X"] = map_rows(block["X"], complete)
     checked._declared = partition._declared
     return checked
 

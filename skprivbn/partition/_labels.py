@@ -1,9 +1,13 @@
-"""What the columns of tables are called, and in which order they come."""
+"""Labels of columns, their order, and labels of rows."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from skprivbn.exceptions import PartitionError
+from skprivbn.utils._missing import is_missing
 
 
 def column_labels(X: Any) -> list | None:
@@ -49,9 +53,11 @@ def find_columns(labels: Sequence, wanted: Sequence, holder: str) -> list[int]:
     lacking = [label for label in wanted if label not in labels]
     further = [label for label in labels if label not in wanted]
     if lacking or further:
+        differs = [f"it lacks {lacking}"] if lacking else []
+        differs += [f"it has {further} beside them"] if further else []
         raise PartitionError(
-            f"{holder} has other columns than expected: it lacks {lacking} and has "
-            f"{further}; columns are {list(wanted)}"
+            f"{holder} has other columns than {list(wanted)}: {' and '.join(differs)}. "
+            "Give all parties the same columns, in any order"
         )
     return [labels.index(label) for label in wanted]
 
@@ -63,3 +69,53 @@ def check_is_mapping(values: Any, name: str, of: str) -> None:
             f"{name} must be a dict of the names of parties to {of}, as in "
             f"{{'north': ..., 'south': ...}}; got {type(values).__name__}"
         )
+
+
+def check_labels(name, values):
+    """Refuse missing labels and those told apart by their type only: 1 and "1".
+
+    Only persons may be unknown: to refuse would tell that somebody is.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument.
+    values : array-like of shape (n_samples,)
+        As the user gives them: numpy makes text of the list [1, "1"], and of NaN
+        among text.
+
+    Returns
+    -------
+    kind : str or None
+        "text", "number", "bool" or a type; None if there is no label.
+    """
+    as_objects = object if isinstance(values, list | tuple) else None
+    labels = np.asarray(values, dtype=as_objects).ravel()
+    if labels.dtype == object:
+        known = [label for label in labels if not is_missing(label)]
+        missing = len(known) < len(labels)
+        examples = {_kind(type(label)): label for label in known}
+    else:
+        missing = np.any(labels != labels)
+        examples = {_kind(labels.dtype.type): label for label in labels[:1]}
+    if missing and not name.startswith("individual"):
+        raise PartitionError(f"{name} has missing labels: every row needs one")
+    if "bytes" in examples:
+        raise PartitionError(
+            f"{name} holds bytes, such as {examples['bytes']!r}: decode them to text"
+        )
+    if len(examples) > 1:
+        raise PartitionError(
+            f"{name} mixes labels of several types, such as {list(examples.values())}: "
+            "use text or numbers for all"
+        )
+    return next(iter(examples), None)
+
+
+def _kind(label_type):
+    """Return the kind of labels of a type; all whole and real numbers are of one."""
+    if issubclass(label_type, str | bytes):
+        return "text" if issubclass(label_type, str) else "bytes"
+    if issubclass(label_type, bool | np.bool_):
+        return "bool"
+    return "number" if issubclass(label_type, Real) else label_type.__name__

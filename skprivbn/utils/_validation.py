@@ -1,6 +1,7 @@
 """scikit-learn's validation of tables, with a word on which column is incomplete."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ def validate_table(
     -------
     X : ndarray
     """
-    X = validate_data(estimator, X, ensure_all_finite=False, **options)
+    with refuse_text(X, getattr(X, "columns", None)):
+        X = validate_data(estimator, X, ensure_all_finite=False, **options)
     refuse_missing(
         X,
         _check_feature_names_in(estimator),
@@ -38,6 +40,47 @@ def validate_table(
         otherwise=other_ways(estimator),
     )
     return X
+
+
+@contextmanager
+def refuse_text(X: Any, names: Sequence | None = None) -> Iterator[None]:
+    """Name the columns where numpy only says that it cannot make a number of text.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        What is checked inside.
+    names : sequence, default=None
+        Of the columns.
+
+    Yields
+    ------
+    None
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert string to float" not in str(error):
+            raise
+        table = np.asarray(X, dtype=object)
+        text = np.frompyfunc(_is_text, 1, 1)(table).astype(bool)
+        if names is None:
+            names = [f"x{i}" for i in range(table.shape[-1])]
+        raise ValueError(
+            f"X has text in {_columns(text, names)}, where numbers are needed: leave "
+            "it out, or make numbers of labels, as all parties together can with "
+            "skprivbn.preprocessing.FederatedOneHotEncoder"
+        ) from error
+
+
+def _is_text(value):
+    try:
+        float(value)
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return False
 
 
 def refuse_missing(
@@ -72,8 +115,7 @@ def refuse_missing(
     if ensure_all_finite != "allow-nan" and missing.any():
         raise ValueError(
             f"X contains NaN in {_columns(missing, names)}{where}: whoever holds these "
-            f"rows has to drop or complete them{otherwise}; all parties together can "
-            "with skprivbn.preprocessing.FederatedSimpleImputer"
+            f"rows has to drop or complete them{otherwise}"
         )
     if infinite.any():
         raise ValueError(
@@ -83,12 +125,17 @@ def refuse_missing(
 
 
 def other_ways(estimator: Any) -> str:
-    """Say what an estimator itself can do about gaps, if it has a choice."""
-    constraints = getattr(estimator, "_parameter_constraints", {})
-    if "missing" not in constraints:
-        return ""
-    options = sorted(constraints["missing"][0].options - {"auto", "error"})
-    return f", or you set missing={' or '.join(map(repr, options))}"
+    """Say what else can be done about gaps: by the estimator, or by all parties."""
+    constraints, words = getattr(estimator, "_parameter_constraints", {}), ""
+    if "missing" in constraints:
+        options = sorted(constraints["missing"][0].options - {"auto", "error"})
+        words = f", or you set missing={' or '.join(map(repr, options))}"
+    if getattr(estimator, "parties", None) is not None:
+        return words  # a column is one party's, who needs nobody to complete it
+    return (
+        f"{words}; all parties together can with "
+        "skprivbn.preprocessing.FederatedSimpleImputer"
+    )
 
 
 def _columns(wrong, names):

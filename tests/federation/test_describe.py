@@ -202,6 +202,16 @@ def test_text_that_is_no_category_is_refused():
     X = {name: np.array([["a"], ["b"]], dtype=object) for name in PARTIES}
     partition = HorizontalPartition(X, ["x"])
     assert partition.describe(states={"x": ["a", "b"]})["x"].counts.tolist() == [3, 3]
+    with pytest.raises(PartitionError, match="'x' of party '.*' holds 'b', which is"):
+        partition.describe(states={"x": ["a"]})
+    with pytest.raises(PartitionError, match=r"holds text: .*states={'x': \[...\]}"):
+        partition.describe()
+
+
+def test_parties_themselves_refuse_it_with_a_code(monkeypatch):
+    X = {name: np.array([["a"], ["b"]], dtype=object) for name in PARTIES}
+    partition = HorizontalPartition(X, ["x"])
+    monkeypatch.setattr(HorizontalPartition, "_check_described", lambda *_: None)
     for states in ({"x": ["a"]}, None):
         with pytest.raises(PartyError) as caught:
             partition.describe(states=states)

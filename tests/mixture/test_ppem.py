@@ -249,10 +249,14 @@ def test_not_converging_is_said(three_blobs):
 def test_float32_is_kept(three_blobs, covariance_type):
     X, party = three_blobs
     mixture = masked(covariance_type=covariance_type)
-    mixture.fit(X.astype(np.float32), party=party)
+    single = X.astype(np.float32)
+    mixture.fit(single, party=party)
     names = ["weights_", "means_", "covariances_", "precisions_"]
     for name in [*names, "precisions_cholesky_"]:
         assert getattr(mixture, name).dtype == np.float32
+    for method in (mixture.predict_proba, mixture.score_samples):
+        assert method(single).dtype == np.float32
+        assert method(X).dtype == np.float64
     double = clone(mixture).fit(X, party=party)
     np.testing.assert_allclose(mixture.means_, double.means_, atol=1e-3)
 

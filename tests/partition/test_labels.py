@@ -1,5 +1,7 @@
 """Columns are told by their names, in whatever order parties have them."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -64,9 +66,11 @@ def test_a_wanted_order_can_be_given():
     [
         (
             FRAME.set_axis(["age", "height"], axis=1),
-            r"lacks \['weight'\].*\['height'\]",
+            r"lacks \['weight'\] and it has \['height'\] beside",
         ),
-        (FRAME.assign(height=1.0), r"'south' has other columns.*\['height'\]"),
+        (FRAME.assign(height=1.0), r"'south' has other columns.*: it has \['height'\]"),
+        (FRAME[["age"]], r"other columns than .*: it lacks \['weight'\]\. Give all"),
+        (Path("south.csv"), "'south' has 'south.csv' in the place of rows: read the"),
         (FRAME.set_axis(["age", "age"], axis=1), "two columns called 'age'"),
         (ROWS, "have no names while others' do"),
         (FRAME.set_axis([7, 8], axis=1), "has other columns"),

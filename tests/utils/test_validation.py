@@ -37,17 +37,36 @@ WRONG = CODES.copy()
 WRONG[4, 2] = 7
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        FederatedGaussianBayesianNetwork(),
-        FederatedNotearsADMM(),
-        FederatedPCA(),
-        FederatedKBinsDiscretizer(),
-        PPEMGaussianMixture(backend="masking"),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
+NUMBERS = [
+    FederatedGaussianBayesianNetwork(),
+    FederatedNotearsADMM(),
+    FederatedPCA(),
+    FederatedKBinsDiscretizer(),
+    PPEMGaussianMixture(backend="masking"),
+]
+
+
+@pytest.mark.parametrize("estimator", NUMBERS, ids=lambda e: type(e).__name__)
+def test_the_column_with_text_is_named(estimator):
+    text = FRAME.assign(weight="heavy")
+    with pytest.raises(ValueError, match="text in column 'weight', where numbers"):
+        estimator.fit(text, party=PARTY)
+    with pytest.raises(ValueError, match="text in column 'x1', where numbers"):
+        estimator.fit(text.to_numpy(), party=PARTY)
+    with pytest.raises(ValueError, match="text in column 'weight', where numbers"):
+        estimator.fit(HorizontalPartition.from_rows(text, PARTY))
+
+
+def test_an_imputer_of_rows_is_not_advised_where_columns_are_held():
+    learner = FederatedGaussianBayesianNetwork()
+    with pytest.raises(ValueError, match="FederatedSimpleImputer"):
+        learner.fit(BROKEN, party=PARTY)
+    learner.set_params(parties={"north": ["age"], "south": ["weight", "height"]})
+    with pytest.raises(ValueError, match="drop or complete them$"):
+        learner.fit(BROKEN)
+
+
+@pytest.mark.parametrize("estimator", NUMBERS, ids=lambda e: type(e).__name__)
 def test_the_column_with_missing_entries_is_named(estimator):
     with pytest.raises(ValueError, match="NaN in column 'weight'") as caught:
         estimator.fit(BROKEN, party=PARTY)
