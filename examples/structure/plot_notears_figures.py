@@ -17,6 +17,8 @@ with as many edges as variables, rows spread evenly over parties.
 # :class:`~skprivbn.structure.FederatedGaussianBayesianNetwork`. *Voting* keeps edges
 # that more than half of the parties find alone, *best alone* is the best of their
 # graphs (which one it is, only the truth tells), *pooled* is one party with all rows.
+# Alone, a party runs the same rounds with nobody else: in the paper it runs NOTEARS, as
+# :class:`~skprivbn.structure.VotingStructureLearner` does by default.
 
 import json
 from pathlib import Path

@@ -330,8 +330,8 @@ def _refuse_paths(blocks):
     for name, rows in blocks.items():
         if isinstance(rows, str | PathLike):
             raise PartitionError(
-                f"party {name!r} has {str(rows)!r} in the place of rows: read the file, "
-                "as in pandas.read_csv(...), or give RowSource.from_parquet(...)"
+                f"party {name!r} has {str(rows)!r} in the place of rows: read it, as "
+                "in pandas.read_csv(...), or give RowSource.from_parquet(...)"
             )
 
 

@@ -1,9 +1,9 @@
 """scikit-learn's tests of mixtures, with ours in the place of ``GaussianMixture``.
 
-A plugin of pytest: ``N_PARTIES=3 python -m pytest -p tests.mixture.drop_in --pyargs
-sklearn.mixture.tests.test_gaussian_mixture``. The tests are those of the installed
-scikit-learn, none of them is copied. Their failures are explained in the guide,
-``doc/sklearn_mixture_tests.csv``, and ``test_ppem_drop_in.py`` compares the two.
+A plugin of pytest: ``N_PARTIES=3 MIN_ROWS=1 python -m pytest -p tests.mixture.drop_in
+--pyargs sklearn.mixture.tests.test_gaussian_mixture``. The tests are those of the
+installed scikit-learn, none of them is copied. Their failures are explained in the
+guide, ``doc/sklearn_mixture_tests.csv``; ``test_ppem_drop_in.py`` compares the two.
 """
 
 import os
@@ -14,13 +14,21 @@ import sklearn.mixture
 from skprivbn.mixture import PPEMGaussianMixture
 
 N_PARTIES = int(os.environ.get("N_PARTIES", "1"))
+MIN_ROWS = int(os.environ.get("MIN_ROWS", "5"))
 
 
 class GaussianMixture(PPEMGaussianMixture):
     """Ours under their name, which is part of messages, and with rows dealt out."""
 
-    def __init__(self, n_components=1, *, backend="plaintext", **parameters):
-        super().__init__(n_components, backend=backend, **parameters)
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        backend="plaintext",
+        min_rows=MIN_ROWS,
+        **parameters,
+    ):
+        super().__init__(n_components, backend=backend, min_rows=min_rows, **parameters)
 
     @classmethod
     def _get_param_names(cls):
