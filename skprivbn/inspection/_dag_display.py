@@ -121,6 +121,10 @@ class DAGDisplay:
         -------
         display : DAGDisplay
         """
+        return cls._of_network(network, truth, owners).plot(ax=ax)
+
+    @classmethod
+    def _of_network(cls, network, truth, owners):
         if isinstance(truth, BaseNetwork):
             if set(truth.nodes) != set(network.nodes):
                 raise ValueError("truth must have the same nodes as the network")
@@ -130,8 +134,7 @@ class DAGDisplay:
         adjacency = getattr(network, "weights", None)
         if not isinstance(adjacency, np.ndarray):
             adjacency = network.adjacency_matrix
-        display = cls(network.nodes, adjacency, truth=truth, owners=owners)
-        return display.plot(ax=ax)
+        return cls(network.nodes, adjacency, truth=truth, owners=owners)
 
     @classmethod
     def from_estimator(
@@ -143,6 +146,8 @@ class DAGDisplay:
         ax: Any = None,
     ) -> Self:
         """Draw the network that an estimator learnt.
+
+        Edges are the wider, the surer they are, if it has an `edge_confidence_`.
 
         Parameters
         ----------
@@ -166,7 +171,14 @@ class DAGDisplay:
         check_is_fitted(estimator, "network_")
         if owners is None:
             owners = _owners_of(estimator)
-        return cls.from_network(estimator.network_, truth=truth, owners=owners, ax=ax)
+        network = estimator.network_
+        display = cls._of_network(network, truth, owners)
+        sure = getattr(estimator, "edge_confidence_", None)
+        if sure is not None:
+            # an edge of all rows that no sample has is an edge, too
+            least = np.finfo(float).tiny
+            display.adjacency = network.adjacency_matrix * (sure + sure.T + least)
+        return display.plot(ax=ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw.

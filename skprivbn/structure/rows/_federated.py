@@ -30,6 +30,7 @@ from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.protocols import ModelParty
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
+from skprivbn.structure.rows._bootstrap import edge_confidence
 from skprivbn.structure.rows._checks import check_values, known_parents
 from skprivbn.structure.rows._edges import edge_rules, position
 from skprivbn.structure.rows._em import FamiliesEM, run_em
@@ -37,6 +38,7 @@ from skprivbn.structure.rows._mixed import AskedMoments, MixedScores
 from skprivbn.structure.rows._model import RowNetworkMixin
 from skprivbn.structure.rows._noisy import noisy_terms, release
 from skprivbn.structure.rows._protocol import (
+    MAX_BOOTSTRAP,
     RowTablesParty,
     RowTablesTerms,
     agree_on_states,
@@ -100,6 +102,11 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
     n_restarts : int, default=0
         For "hill_climbing" and "ges": how often a quarter of the edges is removed at
         random from the best graph, to climb again from there.
+    n_bootstrap : int, default=0
+        Bootstrap samples in which the search is repeated, for `edge_confidence_`. Each
+        party draws how often each of its rows counts, and every table is counted in
+        all samples, in the same round. The weights come from the operating system,
+        not from `random_state`: whoever knows them can read rows off the sums.
     alpha : float, default=1.0
         Pseudo-count of every cell of a table; 0 gives maximum likelihood. Variances
         of continuous columns get so many rows with the variance of all.
@@ -160,6 +167,12 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         The graph; entry (i, j) is an edge from i to j.
     cpdag_ : ndarray of bool of shape (n_features, n_features)
         Its Markov equivalence class, undirected edges in both directions.
+    edge_confidence_ : ndarray of shape (n_features, n_features)
+        With `n_bootstrap`: the share of samples in whose graph there is an edge from i
+        to j. Edges that could point either way count half in both directions, unless
+        an ordering, tiers, required or forbidden edges, or continuous columns give
+        directions a meaning; ``edge_confidence_ + edge_confidence_.T`` is the share
+        with any edge.
     log_score_ : float
         Sum of the scores of all families.
     tables_ : list of tuple of str
@@ -218,6 +231,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         "tiers": [list, tuple, None],
         "tabu_length": [Interval(Integral, 0, None, closed="left")],
         "n_restarts": [Interval(Integral, 0, None, closed="left")],
+        "n_bootstrap": [Interval(Integral, 0, MAX_BOOTSTRAP, closed="both")],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "continuous": ["array-like", None],
         "states": [Mapping, list, tuple, None],
@@ -247,6 +261,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         tiers: Sequence[Sequence] | None = None,
         tabu_length: int = 0,
         n_restarts: int = 0,
+        n_bootstrap: int = 0,
         alpha: float = 1.0,
         continuous: ArrayLike | None = None,
         states: Mapping | Sequence | None = None,
@@ -273,6 +288,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         self.tiers = tiers
         self.tabu_length = tabu_length
         self.n_restarts = n_restarts
+        self.n_bootstrap = n_bootstrap
         self.alpha = alpha
         self.continuous = continuous
         self.states = states
@@ -329,13 +345,14 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             min_cell_count=self.min_cell_count,
             missing=gap_rule(self),
             alpha=float(self.alpha),
+            n_bootstrap=self.n_bootstrap,
         )
-        check_values(partition, names, terms.states, continuous)
+        check_values(partition, names, terms.states, continuous, self.n_bootstrap)
         charge(self, "contingency tables")
         with self._federate(partition, RowTablesParty, terms) as federation:
             # sites may have raised the count below which cells are hidden
             terms = federation.terms
-            states, self.n_samples_, scale = agree_on_states(federation)
+            states, self.n_samples_, scale, sizes = agree_on_states(federation)
             # and answer for no table with more cells than rows
             at_hand = isinstance(partition, HorizontalPartition)
             max_cells = MAX_CELLS if at_hand else min(MAX_CELLS, self.n_samples_)
@@ -344,16 +361,33 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 sum_tables(federation, progress),
                 consistent=terms.min_cell_count <= 1 and gap_rule(self) == "error",
                 max_cells=max_cells,
+                n_bootstrap=self.n_bootstrap,
             )
             scores, moments = self._table_scores(tables), None
             if continuous:
                 moments = AskedMoments(
-                    tables.n_states, len(continuous), sum_moments(federation, progress)
+                    tables.n_states,
+                    len(continuous),
+                    sum_moments(federation, progress),
+                    self.n_bootstrap,
                 )
                 scores = MixedScores(
-                    scores, moments, continuous, scale, float(self.alpha), max_cells
+                    scores,
+                    moments,
+                    continuous,
+                    scale,
+                    float(self.alpha),
+                    tables.max_cells,
                 )
             parents = self._find_parents(scores, tables, options)
+            if self.n_bootstrap:
+                found = [
+                    self._find_parents(scores.sample(b, n), tables, options)
+                    for b, n in enumerate(sizes.tolist())
+                ]
+                rules = self.required_edges, self.forbidden_edges, self.tiers
+                ordered = bool(continuous) or self.method == "k2" or any(rules)
+                self.edge_confidence_ = edge_confidence(found, is_directed=ordered)
             counts = self._count_families(scores, tables, parents, continuous)
             if self.missing == "em":
                 counts = self._expectation_maximisation(federation, parents, tables)
@@ -450,6 +484,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             for name, plain in (
                 ("min_cell_count", self.min_cell_count <= 1),
                 ("continuous", self.continuous is None),
+                ("n_bootstrap", self.n_bootstrap == 0),
                 ("missing='em'", self.missing != "em"),
                 ("missing='error'", self.missing != "error"),
             ):
@@ -465,6 +500,13 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 "tabu_length and n_restarts compare whole graphs, which tables of "
                 "different rows, or with noise, do not allow: leave them out with "
                 "missing=, min_cell_count= or epsilon="
+            )
+        if self.n_bootstrap and self.structure is not None:
+            raise ValueError("structure= has all edges: leave out n_bootstrap=")
+        if self.n_bootstrap and self.min_cell_count > 1:
+            raise ValueError(
+                "min_cell_count hides small cells, and how the tables of n_bootstrap "
+                "samples vary together tells of them: choose one"
             )
         if self.missing == "em" and self.min_cell_count > 1:
             raise ValueError(
@@ -525,8 +567,17 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             what = "; ".join(" x ".join(table) for table in self.tables_)
         else:
             what += ", listed in tables_"
+        samples = ""
+        if self.n_bootstrap:
+            samples = f", and of {self.n_bootstrap} bootstrap samples"
+            self.ledger_.note(
+                "weights of bootstrap samples stay with the parties; how tables of "
+                "samples vary together tells roughly of tables of more columns"
+            )
         if self.tables_:
-            self.ledger_.learns(COORDINATOR, f"contingency tables of all rows: {what}")
+            self.ledger_.learns(
+                COORDINATOR, f"contingency tables of all rows{samples}: {what}"
+            )
         if moments is not None:
             names = column_names(self)
             given = "; ".join(
@@ -535,7 +586,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             self.ledger_.learns(
                 COORDINATOR,
                 "count, sums and products of continuous columns for every "
-                f"configuration of: {given}",
+                f"configuration{samples} of: {given}",
             )
         if min_cell_count > 1:
             self.ledger_.note(

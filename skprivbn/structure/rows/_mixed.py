@@ -4,6 +4,7 @@ Count, sums and products of all continuous columns, for every configuration of s
 discrete ones, are all that regressions given these need to know of the rows.
 """
 
+from copy import copy
 from dataclasses import dataclass
 from math import prod
 
@@ -31,9 +32,10 @@ class Scale:
     unit: np.ndarray
 
     @classmethod
-    def from_sums(cls, sums):
+    def from_sums(cls, sums, n_continuous):
         """Read number of rows, sums and absolute sums of all rows."""
-        total, absolute = np.split(np.asarray(sums[1:], dtype=float), 2)
+        found = np.asarray(sums[1 : 1 + 2 * n_continuous], dtype=float)
+        total, absolute = np.split(found, 2)
         typical = np.where(absolute > 0, absolute / sums[0], 1.0)
         # a power of two costs no digit; deviations may be far below the size
         return cls(total / sums[0], np.exp2(np.round(np.log2(typical)) - 8))
@@ -55,7 +57,7 @@ def n_moments(n_continuous):
     return (n_continuous + 1) * (n_continuous + 2) // 2
 
 
-def configuration_moments(codes, values, n_states, given):
+def configuration_moments(codes, values, n_states, given, weights=None):
     """Return count, sums and products of columns for every configuration.
 
     Parameters
@@ -66,21 +68,26 @@ def configuration_moments(codes, values, n_states, given):
     n_states : sequence of int
     given : sequence of int
         Discrete variables, one axis each.
+    weights : ndarray of int of shape (n_weightings, n_rows), default=None
+        How often each row counts; several times over. None counts it once.
 
     Returns
     -------
-    moments : ndarray of shape (n_configurations, n_moments)
+    moments : ndarray of shape (n_weightings, n_configurations, n_moments)
     """
     cells = np.zeros(len(codes), dtype=np.int64)
     for v in given:
         cells = cells * n_states[v] + codes[:, v]
     size = prod(n_states[v] for v in given)
     rows = np.hstack([np.ones((len(values), 1)), values])
-    columns = [
-        np.bincount(cells, weights=rows[:, i] * rows[:, j], minlength=size)
-        for i, j in zip(*np.triu_indices(rows.shape[1]))
-    ]
-    return np.stack(columns, axis=1)
+    upper = np.triu_indices(rows.shape[1])
+    products = rows[:, upper[0]] * rows[:, upper[1]]
+    weightings = [1.0] if weights is None else weights
+    found = np.empty((len(weightings), size, len(upper[0])))
+    for moments, weight in zip(found, weightings):
+        for k, column in enumerate(products.T):
+            moments[:, k] = np.bincount(cells, weights=weight * column, minlength=size)
+    return found
 
 
 class AskedMoments:
@@ -92,12 +99,22 @@ class AskedMoments:
         Number of states of every variable.
     n_continuous : int
     count : callable
-        Takes a list of tuples of variables and returns one flat array.
+        Takes a list of tuples of variables and returns one flat array; with bootstrap
+        samples one row for all rows and one for each sample.
+    n_bootstrap : int, default=0
+        Bootstrap samples whose moments are summed, too.
     """
 
-    def __init__(self, n_states, n_continuous, count):
+    def __init__(self, n_states, n_continuous, count, n_bootstrap=0):
         self.n_states, self.size = list(n_states), n_continuous + 1
+        self.n_weightings, self._place = 1 + n_bootstrap, 0
         self._count, self._kept = count, {}
+
+    def sample(self, number):
+        """Return the moments of one bootstrap sample, summed together with these."""
+        other = copy(self)
+        other._place = 1 + number
+        return other
 
     @property
     def asked(self):
@@ -113,30 +130,31 @@ class AskedMoments:
         wanted = {tuple(sorted(given)) for given in asked} - self._kept.keys()
         batch, n_numbers = [], 0
         for given in sorted(wanted, key=lambda given: (len(given), given)):
-            if batch and n_numbers + self.n_numbers(given) > ROUND_CELLS:
+            n_new = self.n_numbers(given) * self.n_weightings
+            if batch and n_numbers + n_new > ROUND_CELLS:
                 self._receive(batch)
                 batch, n_numbers = [], 0
             batch.append(given)
-            n_numbers += self.n_numbers(given)
+            n_numbers += n_new
         if batch:
             self._receive(batch)
 
     def _receive(self, batch):
         ends = np.cumsum([self.n_numbers(given) for given in batch])
-        parts = np.split(self._count(batch), ends[:-1])
+        found = self._count(batch).reshape(self.n_weightings, -1)
         upper = np.triu_indices(self.size)
-        for given, part in zip(batch, parts):
-            part = part.reshape(-1, len(upper[0]))
-            full = np.zeros((len(part), self.size, self.size))
-            full[:, *upper] = full.swapaxes(1, 2)[:, *upper] = part
-            shape = [self.n_states[v] for v in given]
-            self._kept[given] = full.reshape(*shape, self.size, self.size)
+        for given, part in zip(batch, np.split(found, ends[:-1], axis=1)):
+            shape = [self.n_weightings, *(self.n_states[v] for v in given)]
+            full = np.zeros((*shape, self.size, self.size))
+            full[..., *upper] = part.reshape(*shape, -1)
+            full.swapaxes(-1, -2)[..., *upper] = full[..., *upper]
+            self._kept[given] = full
 
     def __call__(self, given):
         """Return moments with one axis for each variable, in ascending order."""
         given = tuple(sorted(given))
         self.fetch([given])
-        return self._kept[given]
+        return self._kept[given][self._place]
 
 
 def regressions(moments, target, others, weight, overall):
@@ -197,6 +215,17 @@ class MixedScores(LocalScores):
         self.n_samples, self.alpha = tables.n_samples, alpha
         self.n_variables, self.max_numbers = tables.n_variables, max_numbers
         self.overall = None
+
+    def sample(self, number, n_samples):
+        """Return the scores of one bootstrap sample of so many rows."""
+        return MixedScores(
+            self.tables.sample(number, n_samples),
+            self.moments.sample(number),
+            list(self.place),
+            self.scale,
+            self.alpha,
+            self.max_numbers,
+        )
 
     def _split(self, parents):
         discrete = [v for v in parents if v not in self.place]

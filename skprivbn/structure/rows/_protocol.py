@@ -13,6 +13,7 @@ from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.structure.k2._base import MAX_STATES, check_found
+from skprivbn.structure.rows._bootstrap import draw_weights
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments
 from skprivbn.structure.rows._tables import (
@@ -22,6 +23,9 @@ from skprivbn.structure.rows._tables import (
     one_hot,
 )
 from skprivbn.utils._progress import NO_PROGRESS
+
+#: most bootstrap samples
+MAX_BOOTSTRAP = 1000
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class RowTablesTerms(Terms):
         probabilities may then be learnt by EM.
     alpha : float
         Pseudo-count of every cell, for EM.
+    n_bootstrap : int
+        Bootstrap samples in which rows are counted, too.
     """
 
     names: list[str]
@@ -55,6 +61,7 @@ class RowTablesTerms(Terms):
     min_cell_count: int
     missing: Literal["error", "skip", "em"]
     alpha: float = 1.0
+    n_bootstrap: int = 0
 
     def check(self):
         """Refuse names and labels that are none."""
@@ -75,6 +82,12 @@ class RowTablesTerms(Terms):
             raise ValueError("max_parents, min_cell_count: at least 0")
         if self.missing == "em" and self.min_cell_count > 1:
             raise ValueError("min_cell_count: EM adds up fractions of rows")
+        if not 0 <= self.n_bootstrap <= MAX_BOOTSTRAP:
+            raise ValueError(f"n_bootstrap: from 0 to {MAX_BOOTSTRAP}")
+        if self.n_bootstrap and self.min_cell_count > 1:
+            raise ValueError(
+                "min_cell_count: how bootstrap samples vary tells of small cells"
+            )
         if not 0 <= self.alpha < np.inf:
             raise ValueError("alpha: a number of at least 0")
 
@@ -87,14 +100,16 @@ class RowTablesTerms(Terms):
         return self.continuous
 
     def shows_small_cells(self):
-        """Tell whether fractions of rows are added up, which EM does."""
-        return self.missing == "em" and self.min_cell_count <= 1
+        """Tell whether EM adds up fractions of rows, or a bootstrap multiples."""
+        several = self.missing == "em" or self.n_bootstrap > 0
+        return several and self.min_cell_count <= 1
 
     def memory(self, n_features):
         """Return a code and an indicator per label, and the tables of a round."""
         n_labels = sum(len(labels or [0] * MAX_STATES) for labels in self.states)
         n_products = n_moments(len(self.continuous))
-        return n_features + n_labels + n_products, 2 * ROUND_CELLS
+        per_row = n_features + n_labels + n_products + 1 + self.n_bootstrap
+        return per_row, 2 * ROUND_CELLS
 
 
 class RowTablesParty(Party):
@@ -107,6 +122,11 @@ class RowTablesParty(Party):
         self.X = np.asarray(self.block["X"])
         if self.X.ndim != 2 or self.X.shape[1] != len(self.terms.names):
             raise PartyRefusal("invalid-data")
+        n_rows, n_bootstrap = len(self.X), self.terms.n_bootstrap
+        # as many sums as rows, of the same tables, could be solved for the rows
+        if n_bootstrap and n_rows <= n_bootstrap:
+            raise PartyRefusal("too-few-rows")
+        self.weights = draw_weights(n_bootstrap, n_rows) if n_bootstrap else None
         self.codes, self.answered = None, set()
 
     def schedule(self):
@@ -140,7 +160,8 @@ class RowTablesParty(Party):
         return {"labels": found}
 
     @operation(
-        tells="its number of rows, sums and absolute sums of continuous columns",
+        tells="its number of rows, sums and absolute sums of continuous columns, sizes "
+        "of bootstrap samples if there are any",
         hears="labels of all columns",
         exact=True,
     )
@@ -167,7 +188,8 @@ class RowTablesParty(Party):
             raise PartyRefusal("invalid-data")
         self.n_states = [len(labels[name]) for name in names]
         self.indicators = one_hot(self.codes, self.n_states)
-        return self.hide(Scale.sums(self.values))
+        sizes = [] if self.weights is None else self.weights[1:].sum(axis=1)
+        return self.hide(np.append(Scale.sums(self.values), sizes))
 
     @operation(
         hears="the number of all rows, sums and absolute sums of continuous columns",
@@ -177,20 +199,23 @@ class RowTablesParty(Party):
         """Hear of all rows, and scale by them, from a sum that nobody has made up."""
         sums = self.reveal(total)
         if self.terms.continuous:
-            self.values = Scale.from_sums(sums).apply(self.values)
+            self.values = Scale.from_sums(sums, self.values.shape[1]).apply(self.values)
 
     @operation(
-        tells="contingency tables of its rows",
+        tells="contingency tables of its rows, and of bootstrap samples if there are "
+        "any",
         hears="which columns to count together",
         exact=True,
     )
     def tables(self, asked):
         """Count tables that were not asked for before."""
         parts = [
-            count_extended(self.codes, self.n_states, base, found, self.indicators)
+            count_extended(
+                self.codes, self.n_states, base, found, self.indicators, self.weights
+            )
             for base, found in self._check_asked(asked)
         ]
-        counts = np.concatenate(parts)
+        counts = np.concatenate(parts, axis=-1)
         counts[counts < self.terms.min_cell_count] = 0
         return self.hide(counts)
 
@@ -204,10 +229,12 @@ class RowTablesParty(Party):
         """Sum up continuous columns by configurations not asked for before."""
         parts = []
         for given in self._check_given(asked):
-            part = configuration_moments(self.codes, self.values, self.n_states, given)
-            part[part[:, 0] < self.terms.min_cell_count] = 0.0
-            parts.append(part.ravel())
-        return self.hide(np.concatenate(parts))
+            part = configuration_moments(
+                self.codes, self.values, self.n_states, given, self.weights
+            )
+            part[part[..., 0] < self.terms.min_cell_count] = 0.0
+            parts.append(part.reshape(len(part), -1))
+        return self.hide(np.concatenate(parts, axis=1))
 
     def _check_given(self, asked):
         """Return sets of discrete columns; refuse what would show single rows."""
@@ -234,7 +261,7 @@ class RowTablesParty(Party):
             self.answered.add(key)
             found.append(given)
             n_numbers += size
-        if n_numbers > 2 * ROUND_CELLS:
+        if n_numbers * (1 + self.terms.n_bootstrap) > 2 * ROUND_CELLS:
             raise PartyRefusal("refused")
         return found
 
@@ -306,7 +333,7 @@ class RowTablesParty(Party):
             self.answered.add(key)
             families.append(family)
             n_cells += size
-        if n_cells > 2 * ROUND_CELLS:
+        if n_cells * (1 + self.terms.n_bootstrap) > 2 * ROUND_CELLS:
             raise PartyRefusal("refused")
         return _by_base(families)
 
@@ -331,6 +358,8 @@ def agree_on_states(federation):
     n_samples : int
     scale : Scale
         Of the continuous columns.
+    sizes : ndarray of int
+        Rows of each bootstrap sample.
     """
     terms, told = federation.terms, []
     if None in terms.states:
@@ -349,7 +378,9 @@ def agree_on_states(federation):
         states.append(labels)
     total = federation.secure_sum("size", {"states": states})
     federation.call("accept", {"total": total})
-    return states, int(round(total[0])), Scale.from_sums(total)
+    n_continuous = len(terms.continuous)
+    sizes = np.rint(total[1 + 2 * n_continuous :]).astype(np.int64)
+    return states, int(round(total[0])), Scale.from_sums(total, n_continuous), sizes
 
 
 def sum_tables(federation, progress=NO_PROGRESS):

@@ -33,6 +33,11 @@ class TableScores(LocalScores):
         self.n_variables = len(tables.n_states)
         self._known = {}
 
+    def sample(self, number, n_samples):
+        """Return the scores of one bootstrap sample of so many rows."""
+        tables = self.tables.sample(number)
+        return TableScores(tables, n_samples, self.criterion, self.sample_size)
+
     def fits(self, child, parents):
         """Tell which further parents leave a table that is not too large."""
         return self.tables.fits([child, *parents])
