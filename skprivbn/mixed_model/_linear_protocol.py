@@ -58,13 +58,15 @@ class LinearParty(SurveyParty):
         self.read_census(total)
         self.settle_clusters(opened=True)
         sizes = [len(rows) for rows in self.known.n_rows]
-        counts = [
-            np.bincount(
-                self.codes[i] * sizes[j] + self.codes[j], minlength=a * sizes[j]
-            )
+        pairs = [
+            (self.codes[i] * sizes[j] + self.codes[j], a * sizes[j])
             for i, a in enumerate(sizes)
             for j in range(i)
         ]
+        alone = len(self.context.roster) == 1
+        if not alone and any(np.any(self.weighs_on_few(*pair)) for pair in pairs):
+            raise PartyRefusal("too-few-rows")
+        counts = [np.bincount(codes, minlength=size) for codes, size in pairs]
         return self.hide(np.concatenate(counts))
 
     def _check_pairs(self, counts):
@@ -129,7 +131,7 @@ class LinearParty(SurveyParty):
     )
     def solve(self, total):
         # what ciphertexts tell is not known to more digits than these
-        self.digits = 2.0**-40 if isinstance(total, np.ndarray) else 2.0**-20
+        self.digits = 2.0**-40 if self.coordinator_reads else 2.0**-20
         values = self.reveal(total) / self.unit
         width = self.data.R.shape[1]
         ends = np.cumsum([2, width * (width + 1) // 2])

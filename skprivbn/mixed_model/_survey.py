@@ -101,6 +101,10 @@ class Census:
             masks.append(few | (shown & (rows < min_rows) & (rows > 0)))
         return masks
 
+    def shown(self, factor):
+        """Tell of the levels of a factor whether sums over their rows are opened."""
+        return (self.n_holders[factor] > 1) | self._in_shared(factor)
+
     def _in_shared(self, factor):
         """Tell of the levels of a factor whether they are cells of a shared cluster.
 
@@ -268,6 +272,8 @@ class SurveyParty(MomentsParty):
         if len(clusters) != len(self.keys) or declared not in (None, clusters):
             raise PartyRefusal("refused")
         self.all_labels = [[_hashable(label) for label in known] for known in clusters]
+        if any(len(set(known)) < len(known) for known in self.all_labels):
+            raise PartyRefusal("refused")
         self.codes = [
             _codes(own, known)
             for own, known in zip(self._own_labels(), self.all_labels)
@@ -331,6 +337,34 @@ class SurveyParty(MomentsParty):
                 raise PartyRefusal("too-few-rows")
             if np.any(holders[mask] < self.terms.min_parties):
                 raise PartyRefusal("too-few-parties")
+        for factor, codes in enumerate(self.codes):
+            shown = opened | self.known.shown(factor)
+            if np.any(shown & self.weighs_on_few(codes, len(self.own_rows[factor]))):
+                raise PartyRefusal("too-few-rows")
+
+    def weighs_on_few(self, codes, size):
+        """Tell of the own clusters whether weights leave less than half of the rows.
+
+        Weights that are nearly all nothing are a filter, also within one cluster. Rows
+        beyond `min_rows` may be left out.
+
+        Parameters
+        ----------
+        codes : ndarray of int of shape (n_rows,)
+            Cluster of each row.
+        size : int
+            Number of clusters.
+
+        Returns
+        -------
+        mask : ndarray of bool of shape (size,)
+        """
+        weights = self.weights / (self.weights.max(initial=0.0) or 1.0)
+        total, squares = (np.bincount(codes, weights**i, size) for i in (1, 2))
+        # Kish's number of rows, that of equal weights
+        effective = total**2 / np.where(squares > 0, squares, 1.0)
+        wanted = np.minimum(np.bincount(codes, minlength=size), self.terms.min_rows)
+        return (total > 0) & (effective < wanted / 2)
 
     def make_design(self):
         """Return the design in the units that everybody uses."""

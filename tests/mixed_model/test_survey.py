@@ -1,7 +1,13 @@
+import warnings
+
 import numpy as np
 import pytest
 
-from skprivbn.mixed_model._survey import Census
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import Federation, InProcessFederation
+from skprivbn.mixed_model import PrivateGLMM, PrivateGLMMRegressor
+from skprivbn.mixed_model._protocol import GLMMParty
+from skprivbn.mixed_model._survey import Census, SurveyParty
 
 
 @pytest.mark.parametrize(
@@ -19,3 +25,75 @@ def test_a_small_cell_of_a_shared_cluster_is_refused_whoever_holds_it(
     )
     _, cells = census.too_small(min_parties=2, min_rows=5, opened=False)
     assert cells.tolist() == refused
+
+
+def linear_sums(weights, monkeypatch):
+    """Return all sums of products of a fit, and the row that weights pick."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 2)), rng.normal(size=120)
+    cluster, party = np.repeat(list("abcd"), 30), np.tile(["n", "s", "w"], 40)
+    opened = []
+    add = Federation.secure_sum
+
+    def watch(federation, operation, payload=None):
+        total = add(federation, operation, payload)
+        if operation == "products":
+            party = federation._hosts["n"]._party
+            opened.append((np.asarray(total) / party.unit, party))
+        return total
+
+    monkeypatch.setattr(Federation, "secure_sum", watch)
+    model = PrivateGLMMRegressor(min_rows=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y, cluster=cluster, party=party, sample_weight=weights)
+    total, held = opened[0]
+    # the first row of all is the first of party n
+    return total, held.data.R[0]
+
+
+def picking_weights(others):
+    """Weights that leave one row of the first cluster."""
+    weights = np.ones(120)
+    weights[1:30] = others
+    return weights
+
+
+@pytest.mark.parametrize("others", [0.0, 1e-9])
+def test_attack_weights_that_leave_one_row_of_a_cluster(others, monkeypatch):
+    with pytest.raises(PartyError) as caught:
+        linear_sums(picking_weights(others), monkeypatch)
+    assert caught.value.code == "too-few-rows"
+    # ordinary weights are welcome
+    linear_sums(np.random.default_rng(1).integers(1, 9, 120), monkeypatch)
+
+
+def test_without_a_look_at_weights_sums_of_a_cluster_are_the_row(monkeypatch):
+    monkeypatch.setattr(
+        SurveyParty, "weighs_on_few", lambda self, codes, size: np.zeros(size, bool)
+    )
+    total, row = linear_sums(picking_weights(0.0), monkeypatch)
+    for value in row:
+        assert np.isclose(total, value, rtol=1e-9).any()
+    # of clusters with all their rows, sums are of all of them
+    total, row = linear_sums(np.ones(120), monkeypatch)
+    assert not np.isclose(total, row[-1], rtol=1e-9).any()
+
+
+def test_attack_a_cluster_that_is_named_twice():
+    blocks = {
+        name: {
+            "X": np.arange(12.0).reshape(6, 2) + i,
+            "y": np.arange(6) % 2,
+            "cluster": np.repeat(["a", "b"], 3),
+        }
+        for i, name in enumerate("nsw")
+    }
+    model = PrivateGLMM()
+    model.n_features_in_ = 2
+    terms = model._make_terms(["cluster"])
+    with InProcessFederation(blocks, GLMMParty, terms, "masking") as federation:
+        first = federation.secure_sum("labels")
+        told = {"total": first, "classes": [0, 1], "clusters": [["a", "b", "a"]]}
+        with pytest.raises(PartyError, match="refuses"):
+            federation.secure_sum("census", told)
