@@ -12,6 +12,8 @@ Backend                        The sum is known to          Read more by
                                                             but one
 :class:`PartyMaskingBackend`   the parties                  coordinator and all parties
                                                             but one
+:class:`SparseMaskingBackend`  the coordinator              coordinator and more parties
+                                                            than a share that is chosen
 :class:`PlaintextBackend`      the coordinator              the coordinator alone
 =============================  ===========================  =========================
 
@@ -38,6 +40,7 @@ from skprivbn.crypto._numbers import (
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 from skprivbn.crypto._registry import BACKENDS, resolve_backend
+from skprivbn.crypto._sparse import SparseMaskingBackend
 from skprivbn.crypto.shares import OTBackend
 
 __all__ = [
@@ -52,6 +55,7 @@ __all__ = [
     "PartyMaskingBackend",
     "PlaintextBackend",
     "RangeError",
+    "SparseMaskingBackend",
     "SumSession",
     "limbs_from_bytes",
     "limbs_to_bytes",

@@ -94,36 +94,46 @@ class GroupKey:
         raise TypeError("a group key cannot be pickled")
 
 
-def agree_on_group_key(context: Any) -> Generator[Any, Any, GroupKey]:
+def agree_on_group_key(
+    context: Any, makers: Sequence[str]
+) -> Generator[Any, Any, GroupKey]:
     """One party's side of making the group key; messages are sealed between peers.
 
-    Everybody contributes random bytes, and tells with a digest of its own that it
-    holds the same key as the others.
+    Makers contribute random bytes. Everybody tells every maker, and is told by it, with
+    a digest of its own that it holds the same key.
 
     Parameters
     ----------
     context : PartyContext
+    makers : sequence of str
+        Some parties, or all. It takes as many messages as there are makers times
+        parties. An accomplice of the coordinator can give it the key either way.
 
     Returns
     -------
     group : GroupKey
     """
-    peers = [name for name in context.roster if name != context.name]
-    contributions = {context.name: secrets.token_bytes(_KEY_BYTES)}
-    if peers:
-        mine = {"contribution": contributions[context.name]}
-        received = yield dict.fromkeys(peers, mine)
-        contributions |= _read_bytes(received, peers, "contribution")
-    ordered = [contributions[name] for name in context.roster]
+    everybody = [name for name in context.roster if name != context.name]
+    others = [name for name in makers if name != context.name]
+    is_maker = context.name in makers
+    heard_by = everybody if is_maker else others
+    contributions = {}
+    if is_maker:
+        contributions[context.name] = secrets.token_bytes(_KEY_BYTES)
+    if everybody:
+        mine = {"contribution": contributions.get(context.name)}
+        received = yield dict.fromkeys(everybody, mine) if is_maker else {}
+        contributions |= _read_bytes(received, others, "contribution")
+    ordered = [contributions[name] for name in makers]
     key = extract(join_fields(*ordered), salt=session_binding(context))
 
     def confirmation(name):
         return expand(key, join_fields("confirmation", name))
 
-    if peers:
+    if everybody:
         mine = {"confirmation": confirmation(context.name)}
-        received = yield dict.fromkeys(peers, mine)
-        for name, digest in _read_bytes(received, peers, "confirmation").items():
+        received = yield dict.fromkeys(heard_by, mine)
+        for name, digest in _read_bytes(received, heard_by, "confirmation").items():
             if not hmac.compare_digest(digest, confirmation(name)):
                 raise ProtocolError("the parties do not hold the same key")
     return GroupKey(expand(key, b"group key"))
@@ -156,7 +166,10 @@ def open_sums(backend: Any, context: Any) -> Generator[Any, Any, Any]:
     sums : SumSession or None
     """
     if context.group is None:
-        context.group = yield from agree_on_group_key(context)
+        makers = (
+            context.roster if backend is None else backend.key_makers(context.roster)
+        )
+        context.group = yield from agree_on_group_key(context, makers)
     if backend is None:
         return None
     return (yield from backend.setup(context))

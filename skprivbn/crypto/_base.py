@@ -137,6 +137,7 @@ class PartyContext(Protocol):
 
     Attributes: `name` (own), `roster` (names of all parties, in order), `session`
     (random bytes), `roster_hash` (binds roster, estimator and public parameters),
+    `keys_hash` (of the session keys of all parties, as this one was shown them),
     `group` (the key that all parties share and the coordinator does not have).
     """
 
@@ -144,6 +145,7 @@ class PartyContext(Protocol):
     roster: tuple
     session: bytes
     roster_hash: bytes
+    keys_hash: bytes
     group: GroupKey
 
     def pair_key(self, peer: str, purpose: bytes) -> bytes:
@@ -388,6 +390,20 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
     def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
         return float(self.numbers(1, 1).limit)
+
+    def key_makers(self, roster: Sequence[str]) -> Sequence[str]:
+        """Return the parties that make the key of all, which tags come from.
+
+        Parameters
+        ----------
+        roster : sequence of str
+
+        Returns
+        -------
+        makers : sequence of str
+            All of them, unless there are too many.
+        """
+        return roster
 
     @abstractmethod
     def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:

@@ -141,6 +141,14 @@ class MaskingBackend(AdditiveBackend):
         return MaskingSession(context, self)
         yield  # makes this a generator, as every backend's setup is
 
+    def mask_keys(self, context: PartyContext) -> dict[str, bytes]:
+        """Return the key that masks in common with each other party come from."""
+        return {
+            peer: context.pair_key(peer, b"masking")
+            for peer in context.roster
+            if peer != context.name
+        }
+
     def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
         """Add masked vectors; the masks cancel if all parties are there."""
         return add_masked(columns)
@@ -247,6 +255,8 @@ class PartyMaskingBackend(AdditiveBackend):
             return signed_sum(self, federation, operation, payload)
         return super().secure_sum(federation, operation, payload)
 
+    mask_keys = MaskingBackend.mask_keys
+
     def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
         """Add masked vectors; all masks cancel but the one that parties know."""
         return add_masked(columns)
@@ -268,6 +278,28 @@ class PartyMaskingBackend(AdditiveBackend):
 def signs(backend):
     """Tell whether parties add signed vectors by themselves with this backend."""
     return getattr(backend, "signed", False)
+
+
+def exact_sums_next_to(backend, coordinator_reads):
+    """Return masks for exact sums beside those of a backend, of the same strength.
+
+    Parameters
+    ----------
+    backend : AdditiveBackend or None
+    coordinator_reads : bool
+        Whether the coordinator may read the exact sums.
+
+    Returns
+    -------
+    backend : AdditiveBackend
+    """
+    # Imported here because it builds upon this module.
+    from skprivbn.crypto._sparse import SparseMaskingBackend, SparsePartyMaskingBackend
+
+    if isinstance(backend, SparseMaskingBackend):
+        return SparsePartyMaskingBackend(backend.max_colluders)
+    masks = MaskingBackend if coordinator_reads else PartyMaskingBackend
+    return masks(signed=signs(backend))
 
 
 def add_masked(columns):
@@ -293,16 +325,15 @@ class MaskingSession(SumSession):
 
     def __init__(self, context, backend):
         super().__init__(context, backend)
-        own = self._roster.index(self._name)
+        places = {name: place for place, name in enumerate(self._roster)}
+        # the one that comes first adds the mask, the other subtracts it
         self._masks = [
-            (self._mask_stream(context, peer), own < index)
-            for index, peer in enumerate(self._roster)
-            if index != own
+            (
+                KeyStream(expand(key, self._binding, KeyStream.KEY_BYTES)),
+                places[self._name] < places[peer],
+            )
+            for peer, key in backend.mask_keys(context).items()
         ]
-
-    def _mask_stream(self, context, peer):
-        key = context.pair_key(peer, b"masking")
-        return KeyStream(expand(key, self._binding, KeyStream.KEY_BYTES))
 
     def hide_integers(self, integers, number, key):
         """Add or subtract the mask in common with every other party."""

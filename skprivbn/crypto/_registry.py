@@ -9,6 +9,7 @@ from skprivbn.crypto._ckks import CKKSBackend
 from skprivbn.crypto._masking import MaskingBackend, PartyMaskingBackend
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
+from skprivbn.crypto._sparse import SparseMaskingBackend
 
 #: name -> class
 BACKENDS = {
@@ -19,6 +20,7 @@ BACKENDS = {
         MaskingBackend,
         PartyMaskingBackend,
         PlaintextBackend,
+        SparseMaskingBackend,
     )
 }
 
@@ -37,7 +39,7 @@ def resolve_backend(
     ----------
     backend : str or AdditiveBackend
         ``"ckks"``, ``"paillier"``, ``"masking"``, ``"party-masking"``,
-        ``"plaintext"``, or an instance.
+        ``"sparse-masking"``, ``"plaintext"``, or an instance.
     **parameters : dict
         Hyper-parameters to set.
 

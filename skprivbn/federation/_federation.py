@@ -10,13 +10,8 @@ from typing import Any
 
 from sklearn.base import clone
 
-from skprivbn.crypto import (
-    AdditiveBackend,
-    MaskingBackend,
-    PartyMaskingBackend,
-    resolve_backend,
-)
-from skprivbn.crypto._masking import signs
+from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.crypto._masking import exact_sums_next_to
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._answers import OpenSum, as_hidden, check_same, read_go_on
@@ -306,9 +301,9 @@ class Federation(ABC):
             raise ValueError(f"a federation of {name} was opened without a backend")
         words = self._operations[operation]
         if words.exact and not self.coordinator_reads:
-            backend = MaskingBackend(signed=signs(backend))
+            backend = exact_sums_next_to(backend, coordinator_reads=True)
         elif words.parties_only and self.coordinator_reads:
-            backend = PartyMaskingBackend(signed=signs(backend))
+            backend = exact_sums_next_to(backend, coordinator_reads=False)
         total = backend.secure_sum(self, operation, payload)
         what = f"sum over parties of: {words.tells}"
         kind = "plaintext aggregate" if words.kind == "public" else words.kind

@@ -17,9 +17,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skprivbn.crypto import MaskingBackend, PartyMaskingBackend
+from skprivbn.crypto import MaskingBackend
 from skprivbn.crypto._authentication import open_sums
-from skprivbn.crypto._masking import signs
+from skprivbn.crypto._masking import exact_sums_next_to, signs
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._party import PartyRefusal
@@ -406,16 +406,16 @@ class PartyHost:
         """Return the session for the sums of an operation."""
         if words.exact and not self._coordinator_reads():
             if self._exact_sums is None:
-                self._exact_sums = self._masked_sums(MaskingBackend)
+                self._exact_sums = self._masked_sums(coordinator_reads=True)
             return self._exact_sums
         if words.parties_only and self._coordinator_reads():
             if self._covered_sums is None:
-                self._covered_sums = self._masked_sums(PartyMaskingBackend)
+                self._covered_sums = self._masked_sums(coordinator_reads=False)
             return self._covered_sums
         return self._sums
 
-    def _masked_sums(self, masks):
-        backend = masks(signed=signs(self._backend))
+    def _masked_sums(self, coordinator_reads):
+        backend = exact_sums_next_to(self._backend, coordinator_reads)
         return _result_without_messages(backend.setup(self._session))
 
     def _advance(self, name):

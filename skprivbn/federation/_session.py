@@ -2,6 +2,7 @@
 
 import hashlib
 
+from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.sealing import (
     EphemeralKey,
     PairSecret,
@@ -85,6 +86,8 @@ class PartySession:
         self.roster = agreement.roster
         self.session = agreement.session
         self.roster_hash = agreement.hash
+        #: digest of the keys of all, once they are known
+        self.keys_hash = b""
         #: key of all parties, made together with the keys of the first sums
         self.group = None
         self._identity = identity
@@ -117,6 +120,9 @@ class PartySession:
             self._peers[name] = (identity, ephemeral)
         if self._peers[self.name] != (self._identity.public, self._ephemeral.public):
             raise ProtocolError("this party's own key was replaced")
+        ends = [field for name in self.roster for field in self._end(name)]
+        fields = join_fields("keys of all", self.session, self.roster_hash, *ends)
+        self.keys_hash = hashlib.sha256(fields).digest()
 
     def _end(self, name):
         identity, ephemeral = self._peers[name]

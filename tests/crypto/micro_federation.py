@@ -18,6 +18,7 @@ class Context:
     def __init__(self, name, roster, session, roster_hash, pair_secrets, identities):
         self.name, self.roster = name, roster
         self.session, self.roster_hash = session, roster_hash
+        self.keys_hash = hashlib.sha256(session).digest()
         self.group = None
         self._pair_secrets, self._identities = pair_secrets, identities
 

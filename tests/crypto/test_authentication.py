@@ -394,9 +394,9 @@ def test_forked_process_refuses():
 
 def test_all_parties_have_the_same_key_and_confirm_it():
     contexts = make_contexts(4)
-    keys = converse({n: agree_on_group_key(c) for n, c in contexts.items()})
+    keys = converse({n: agree_on_group_key(c, c.roster) for n, c in contexts.items()})
     assert len({group.derive("x") for group in keys.values()}) == 1
-    again = converse({n: agree_on_group_key(c) for n, c in contexts.items()})
+    again = converse({n: agree_on_group_key(c, c.roster) for n, c in contexts.items()})
     assert again["party 0"].derive("x") != keys["party 0"].derive("x")
 
 
@@ -411,14 +411,18 @@ def test_all_parties_have_the_same_key_and_confirm_it():
     ],
 )
 def test_malformed_contributions(answer):
-    agreement = agree_on_group_key(make_contexts(3)["party 0"])
+    agreement = agree_on_group_key(
+        (context := make_contexts(3)["party 0"]), context.roster
+    )
     next(agreement)
     with pytest.raises(ProtocolError, match="expected the contribution"):
         agreement.send(answer)
 
 
 def test_parties_told_different_contributions_notice():
-    agreement = agree_on_group_key(make_contexts(2)["party 0"])
+    agreement = agree_on_group_key(
+        (context := make_contexts(2)["party 0"]), context.roster
+    )
     next(agreement)
     agreement.send({"party 1": {"contribution": bytes(32)}})
     with pytest.raises(ProtocolError, match="same key"):

@@ -1,0 +1,68 @@
+"""What a session of many parties takes: setting up keys, and one sum of 100 values.
+
+Run as ``python benchmarks/bench_many_parties.py``; CPU seconds of all parties and the
+coordinator together, in one process, one run each. Masks between all pairs are left out
+beyond 256 parties.
+"""
+
+import time
+
+import numpy as np
+from _record import record
+
+from skprivbn.crypto import MaskingBackend, SparseMaskingBackend
+from skprivbn.crypto._sparse import n_neighbours
+from skprivbn.federation import InProcessFederation, Party, Terms, operation
+
+BACKENDS = {"masking": MaskingBackend(), "sparse-masking": SparseMaskingBackend()}
+SIZES = {"masking": (64, 128, 256), "sparse-masking": (64, 128, 256, 512, 1000)}
+LENGTH = 100
+
+
+class VectorParty(Party):
+    """Hides its vector."""
+
+    @operation(tells="its vector")
+    def vector(self):
+        """Hide it."""
+        return self.hide(self.block["vector"])
+
+
+def measure(name, n_parties):
+    """Return CPU seconds and bytes of one session."""
+    vectors = np.random.default_rng(0).integers(0, 1000, (n_parties, LENGTH))
+    blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
+    start = time.process_time()
+    federation = InProcessFederation(blocks, VectorParty, Terms(), BACKENDS[name])
+    with federation:
+        set_up = time.process_time() - start
+        n_entries = len(federation.ledger.entries)
+        start = time.process_time()
+        total = federation.secure_sum("vector")
+        one_sum = time.process_time() - start
+    assert np.array_equal(np.asarray(total), vectors.sum(axis=0))
+    sent = [entry.n_bytes for entry in federation.ledger.entries]
+    sparse = name == "sparse-masking"
+    return {
+        "backend": name,
+        "parties": n_parties,
+        "neighbours": n_neighbours(n_parties, 0.5) if sparse else n_parties - 1,
+        "seconds to set up": set_up,
+        "MB to set up": sum(sent[:n_entries]) / 1e6,
+        "seconds of a sum": one_sum,
+        "MB of a sum": sum(sent[n_entries:]) / 1e6,
+    }
+
+
+def main():
+    """Measure all sizes, small ones first."""
+    rows = []
+    for name, sizes in SIZES.items():
+        for n_parties in sizes:
+            rows.append(measure(name, n_parties))
+            print(rows[-1], flush=True)
+    record("many_parties", rows, max_colluders=0.5)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Masks in common with some parties only: who can read what, and when."""
+
+import hashlib
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from skprivbn.crypto import MaskingBackend, SparseMaskingBackend, _sparse
+from skprivbn.crypto._authentication import agree_on_group_key
+from skprivbn.crypto._masking import read_limbs
+from skprivbn.crypto._sparse import find_neighbours, n_neighbours
+from skprivbn.exceptions import ProtocolError
+from skprivbn.mixture import PPEMGaussianMixture
+from tests.crypto.micro_federation import (
+    converse,
+    hide_all,
+    make_contexts,
+    secure_sum,
+    start_sessions,
+)
+
+FEW = 6
+
+
+@pytest.fixture
+def few_neighbours(monkeypatch):
+    """Six neighbours, which are too few to be safe, so that rosters can be small."""
+    monkeypatch.setattr(_sparse, "n_neighbours", lambda n, share: FEW)
+
+
+def edges(contexts):
+    return {
+        name: set(find_neighbours(context, 0.5)) for name, context in contexts.items()
+    }
+
+
+def parts_of(graph, names):
+    """Return the sets of parties that hang together, of those that are left."""
+    left, parts = set(names), []
+    while left:
+        part, new = set(), {left.pop()}
+        while new:
+            part |= new
+            new = set().union(*(graph[name] for name in new)) & left
+            left -= new
+        parts.append(part)
+    return parts
+
+
+def test_sums_are_those_of_masks_between_all(few_neighbours):
+    vectors = np.random.default_rng(0).normal(size=(20, 9))
+    expected = secure_sum(MaskingBackend(), list(vectors))
+    assert_array_equal(secure_sum(SparseMaskingBackend(), list(vectors)), expected)
+
+
+def test_neighbours_are_mutual_and_as_many_as_said(few_neighbours):
+    contexts = make_contexts(20)
+    graph = edges(contexts)
+    for name, neighbours in graph.items():
+        assert len(neighbours) == FEW and name not in neighbours
+        assert all(name in graph[peer] for peer in neighbours)
+
+
+def test_another_key_of_anybody_is_another_graph(few_neighbours):
+    contexts = make_contexts(20)
+    graph = edges(contexts)
+    for context in contexts.values():
+        context.keys_hash = hashlib.sha256(b"one key less").digest()
+    assert edges(contexts) != graph
+
+
+def fall_apart(order, out, half):
+    """Tell whether parties on a circle fall apart, by walking along all edges."""
+    n = len(order)
+    graph = {
+        order[i]: {order[(i + step) % n] for step in range(-half, half + 1) if step}
+        for i in range(n)
+    }
+    return len(parts_of(graph, set(order) - set(out))) > 1
+
+
+@pytest.mark.parametrize(("n", "n_out", "k"), [(10, 4, 4), (10, 6, 4), (12, 6, 4)])
+def test_the_chance_is_that_of_all_sets_of_accomplices(n, n_out, k):
+    # all sets in one order are as one set in all orders
+    sets = list(combinations(range(n), n_out))
+    n_bad = sum(fall_apart(range(n), out, k // 2) for out in sets)
+    chance = comb(n - n_out, 2)
+    for i in range(k):
+        chance *= (n_out - i) / (n - 1 - i)
+    # every pair of gaps is counted, so the bound is met unless there are three
+    assert 0 < n_bad / len(sets) < chance + 1e-9 < 3 * n_bad / len(sets)
+    bits = -np.log2(min(chance, 1))
+    assert n_neighbours(n, n_out / n, bits - 1e-9) <= k
+    assert n_neighbours(n, n_out / n, bits + 1e-3) > k
+
+
+def test_more_parties_or_accomplices_take_more_neighbours():
+    found = [n_neighbours(n, 0.5) for n in (100, 256, 1000, 10_000)]
+    assert found == sorted(found) == [52, 84, 108, 124]
+    assert n_neighbours(1000, 0.1) < n_neighbours(1000, 0.3) < n_neighbours(1000, 0.6)
+    # Bell et al. want n share^(k/2) below two to the minus 40, for one gap
+    for share in (0.1, 0.3, 0.5):
+        k = n_neighbours(10_000, share, 40)
+        assert 10_000 * share ** (k / 2) > 2.0**-40  # which would take about twice k
+        assert comb(int(10_000 * (1 - share)), 2) * share**k < 2.0**-39
+
+
+def test_few_parties_have_masks_with_all():
+    contexts = make_contexts(3)
+    assert find_neighbours(contexts["party 0"], 0.5) == ["party 1", "party 2"]
+    roster = ["a", "b", "c"]
+    dense = MaskingBackend().describe(roster)
+    assert SparseMaskingBackend().describe(roster) == dense
+
+
+def is_read_by(accomplices_of):
+    """Let some parties help the coordinator read one, and tell whether they can."""
+    contexts, victim = make_contexts(20), "party 7"
+    accomplices = accomplices_of(edges(contexts)[victim])
+    sessions = start_sessions(SparseMaskingBackend(), contexts)
+    vectors = np.arange(20 * 4).reshape(20, 4)
+    hidden = dict(zip(sessions, hide_all(sessions, vectors)))[victim]
+    limbs = read_limbs(hidden)
+    # low halves are enough: integers have 64 bits
+    found = limbs[0].copy()
+    for name in accomplices:
+        peers = find_neighbours(contexts[name], 0.5)
+        stream, adds = sessions[name]._masks[peers.index(victim)]
+        piece = stream.piece(hidden.round, hidden.key, limbs.nbytes)
+        in_common = np.frombuffer(piece, "<u8").reshape(2, -1)[0]
+        found = found + in_common if adds else found - in_common
+    return np.array_equal(found[: hidden.length].view(np.int64), vectors[7])
+
+
+def test_all_neighbours_of_a_party_read_it_and_one_less_does_not(few_neighbours):
+    assert is_read_by(lambda neighbours: sorted(neighbours))
+    assert not is_read_by(lambda neighbours: sorted(neighbours)[1:])
+
+
+def test_accomplices_that_try_keys_isolate_somebody_only_if_neighbours_are_few():
+    def tries_until_alone(k, most):
+        roster = [f"party {i}" for i in range(20)]
+        accomplices = set(roster[:10])
+        for number in range(most):
+            key = hashlib.sha256(number.to_bytes(4, "big")).digest()
+            circle = sorted(
+                roster, key=lambda name: hashlib.sha256(key + name.encode()).digest()
+            )
+            if fall_apart(circle, accomplices, k // 2):
+                return number + 1
+        return None
+
+    # the twin, sized for one try, falls within some
+    assert tries_until_alone(4, 50) is not None
+    safe = n_neighbours(20, 0.5)
+    assert tries_until_alone(safe, 2000) is None
+
+
+def test_parties_that_were_shown_different_keys_have_no_masks_in_common(few_neighbours):
+    vectors = list(np.ones((20, 3)))
+    contexts = make_contexts(20)
+    contexts["party 3"].keys_hash = hashlib.sha256(b"another").digest()
+    with pytest.raises(ProtocolError, match="do not cancel"):
+        secure_sum(
+            SparseMaskingBackend(),
+            vectors,
+            start_sessions(SparseMaskingBackend(), contexts),
+        )
+
+
+def test_three_parties_make_the_key_of_all_and_hear_from_all():
+    contexts, sent = make_contexts(8), []
+    makers = SparseMaskingBackend().key_makers(contexts["party 0"].roster)
+    assert len(makers) == 3
+
+    def overheard(side):
+        message = None
+        while True:
+            try:
+                outgoing = side.send(message)
+            except StopIteration as stop:
+                return stop.value
+            sent.append(len(outgoing))
+            message = yield outgoing
+
+    keys = converse(
+        {n: overheard(agree_on_group_key(c, makers)) for n, c in contexts.items()}
+    )
+    assert len({key.derive("anything") for key in keys.values()}) == 1
+    # contributions of three to seven; confirmations of three to seven, five to three
+    assert sum(sent) == 3 * 7 + 3 * 7 + 5 * 3
+
+
+@pytest.mark.parametrize("fooled", ["party 0", "party 5"])
+def test_a_party_with_another_key_is_noticed(fooled, monkeypatch):
+    contexts = make_contexts(8)
+    makers = contexts["party 0"].roster[:3]
+
+    def relay(side, name):
+        outgoing = next(side)
+        received = yield outgoing
+        if name == fooled:
+            received["party 1"] = {"contribution": bytes(32)}
+        received = yield side.send(received)
+        side.send(received)
+
+    sides = {n: relay(agree_on_group_key(c, makers), n) for n, c in contexts.items()}
+    with pytest.raises(ProtocolError, match="same key"):
+        converse(sides)
+
+
+def test_estimators_take_it_also_where_only_parties_may_know_a_sum(few_neighbours):
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    party = np.repeat(np.arange(12), 10)
+    found = [
+        PPEMGaussianMixture(2, backend=backend, random_state=0).fit(X, party=party)
+        for backend in ("masking", "sparse-masking")
+    ]
+    assert_array_equal(*(mixture.means_ for mixture in found))
