@@ -346,6 +346,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             missing=gap_rule(self),
             alpha=float(self.alpha),
             n_bootstrap=self.n_bootstrap,
+            max_iter=self.max_iter,
         )
         check_values(partition, names, terms.states, continuous, self.n_bootstrap)
         charge(self, "contingency tables")

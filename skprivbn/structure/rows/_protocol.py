@@ -52,6 +52,8 @@ class RowTablesTerms(Terms):
         Pseudo-count of every cell, for EM.
     n_bootstrap : int
         Bootstrap samples in which rows are counted, too.
+    max_iter : int
+        Most steps of EM.
     """
 
     names: list[str]
@@ -62,6 +64,7 @@ class RowTablesTerms(Terms):
     missing: Literal["error", "skip", "em"]
     alpha: float = 1.0
     n_bootstrap: int = 0
+    max_iter: int = 0
 
     def check(self):
         """Refuse names and labels that are none."""
@@ -139,7 +142,7 @@ class RowTablesParty(Party):
         may = (*asked, "begin") if self.terms.missing == "em" else asked
         while (yield may) in asked:
             pass
-        while True:
+        for _ in range(self.terms.max_iter):
             yield "expect"
 
     @operation(

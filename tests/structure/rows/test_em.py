@@ -205,7 +205,9 @@ def federation():
     rng = np.random.default_rng(0)
     rows = {name: rng.integers(2, size=(20, 2)).astype(float) for name in "nsw"}
     rows["n"][:5, 0] = np.nan
-    terms = RowTablesTerms(["a", "b"], [[0, 1], [0, 1]], [], 1, 0, "em", 1.0)
+    terms = RowTablesTerms(
+        ["a", "b"], [[0, 1], [0, 1]], [], 1, 0, "em", 1.0, max_iter=3
+    )
     blocks = {name: {"X": X} for name, X in rows.items()}
     return InProcessFederation(blocks, RowTablesParty, terms, "masking")
 
@@ -215,6 +217,8 @@ def test_probabilities_that_are_made_up_are_refused():
     with federation() as session:
         agree_on_states(session)
         assert run_em(session, em, 60, 3, 0.0).n_iter == 3
+        with pytest.raises(PartyError, match="refuses"):  # no more than were signed
+            session.call("expect", {"total": {}})
     with federation() as session:
         agree_on_states(session)
         total = session.secure_sum("begin", {"parents": [[], [0]]})
