@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+#: what people often write where nothing is known
+_OFTEN_MISSING = {"na", "n/a", "null", "none", "-", ".", "?", "missing", "unknown"}
+
 
 class CellError(ValueError):
     """A cell does not hold what its column is declared to hold.
@@ -50,8 +53,13 @@ def parse_cells(
     for i, cell in enumerate(cells):
         try:
             _from_objects([cell], kind, read, nothing)
+        except OverflowError:
+            raise CellError(f"{where(i)}: {cell!r} is too large") from None
         except (ArithmeticError, KeyError, TypeError, ValueError):
-            raise CellError(f"{where(i)}: {cell!r} is not {word}") from None
+            hint = ""
+            if isinstance(cell, str) and cell.strip().lower() in _OFTEN_MISSING:
+                hint = f'; if it stands for nothing, say missing = ["{cell}"]'
+            raise CellError(f"{where(i)}: {cell!r} is not {word}{hint}") from None
     raise CellError(f"{where(0)}: numbers are too large")
 
 
@@ -84,7 +92,8 @@ def _numbers(missing):
 
 def _from_objects(cells, kind, read, nothing):
     if kind == "key":
-        return np.array(["" if c in nothing else str(c) for c in cells], dtype=str)
+        texts = ["" if _is_nothing(c, nothing) else str(c) for c in cells]
+        return np.array(texts, dtype=str)
     if kind == "float" and nothing.isdisjoint(cells):
         return np.array(list(map(float, cells)))
     values = [np.nan if _is_nothing(c, nothing) else read(c) for c in cells]
@@ -105,5 +114,7 @@ def _from_numbers(cells, kind, nothing):
             raise ValueError("not whole")
         absent |= np.isnan(cells)
     if kind == "int" and not absent.any():
+        if np.any(np.abs(cells) >= 2.0**63):
+            raise ValueError("too large")
         return cells.astype(np.int64)
     return np.where(absent, np.nan, cells.astype(np.float64))

@@ -52,6 +52,7 @@ _DATASET_KEYS = {
     "path",
     "sql",
     "missing",
+    "csv",
     "columns",
     "version",
     "min_rows",

@@ -4,6 +4,7 @@ Tables are read in blocks. Few rows become an array; many stay where they are, o
 file without a name if they would have to be parsed again each time.
 """
 
+import codecs
 import csv
 import gzip
 import hashlib
@@ -45,10 +46,13 @@ class Table(ABC):
     state_file : Path
         What spent budget and numbers of fits are kept beside. It belongs to the data,
         whatever datasets or links they are known as.
+    query : str or None
+        To a database, which has rows of many kinds; None for files.
     """
 
     name: str
     state_file: Path
+    query: str | None = None
     #: what a row is called in messages
     row_word = "row"
 
@@ -230,37 +234,96 @@ def _hash_file(path, *state):
 
 
 class CsvTable(_FileTable):
-    """A CSV file with a header, possibly compressed (``.csv.gz``)."""
+    """A CSV file with a header, possibly compressed (``.csv.gz``).
+
+    Parameters
+    ----------
+    path, kinds, missing :
+        As in :class:`Table`.
+    separator, decimal, encoding : str
+        What stands between cells and before decimals, and how text is written.
+    """
 
     row_word = "line"
+
+    def __init__(
+        self,
+        path,
+        kinds,
+        missing=(),
+        separator=",",
+        decimal=".",
+        encoding="utf-8-sig",
+    ):
+        super().__init__(path, kinds, missing)
+        self.separator, self.decimal, self.encoding = separator, decimal, encoding
 
     def cells(self, columns):
         """Read lines; each must have as many cells as the header."""
         opener = gzip.open if self.path.suffix == ".gz" else open
-        with opener(self.path, "rt", encoding="utf-8-sig", newline="") as handle:
-            reader = csv.reader(handle)
-            header = next(reader, None)
-            if header is None:
-                raise ValueError(f"{self.name} is empty: it needs a line of names")
-            self._check_columns(header, columns)
-            places = [header.index(name) for name in columns]
-            n_rows, numbers, rows = 0, [], []
-            for row in reader:
-                if len(row) != len(header):
-                    # a separator within a cell moves all cells behind it
-                    raise ValueError(
-                        f"{self.name}, line {reader.line_num}: {len(row)} cells, and "
-                        f"there are {len(header)} columns"
-                    )
-                numbers.append(reader.line_num)
-                rows.append([row[place] for place in places])
-                if len(rows) == rows_per_block(len(columns)):
-                    yield numbers, list(zip(*rows))
-                    n_rows, numbers, rows = n_rows + len(rows), [], []
-            if not n_rows + len(rows):
-                raise ValueError(f"{self.name} has no rows, only a line of names")
-            if rows:
-                yield numbers, list(zip(*rows))
+        with opener(self.path, "rt", encoding=self.encoding, newline="") as handle:
+            # a quote that is never closed would make one cell of all that follows
+            reader = csv.reader(handle, delimiter=self.separator, strict=True)
+            try:
+                yield from self._blocks(reader, columns)
+            except UnicodeError as error:
+                how = self.encoding.removesuffix("-sig")
+                raise ValueError(
+                    f"{self.name}, after line {reader.line_num}: no text in {how} "
+                    f"({error.reason}). Save it as UTF-8, or say how it is written, "
+                    'such as csv = {encoding = "cp1252"}'
+                ) from None
+            except csv.Error as error:
+                where = f"{self.name}, line {reader.line_num}"
+                raise ValueError(f"{where}: {error}") from None
+
+    def _blocks(self, reader, columns):
+        header = next(reader, None)
+        if header is None:
+            raise ValueError(f"{self.name} is empty: it needs a line of names")
+        self._check_columns(header, columns)
+        places = [header.index(name) for name in columns]
+        n_rows, numbers, rows = 0, [], []
+        for row in reader:
+            if not row and len(header) > 1:  # a blank line
+                continue
+            if len(row) != len(header):
+                # a separator within a cell moves all cells behind it
+                raise ValueError(
+                    f"{self.name}, line {reader.line_num}: {len(row)} cells, and "
+                    f"there are {len(header)} columns"
+                )
+            numbers.append(reader.line_num)
+            rows.append([row[place] for place in places])
+            if len(rows) == rows_per_block(len(columns)):
+                yield numbers, self._side_by_side(rows, columns)
+                n_rows, numbers, rows = n_rows + len(rows), [], []
+        if not n_rows + len(rows):
+            raise ValueError(f"{self.name} has no rows, only a line of names")
+        if rows:
+            yield numbers, self._side_by_side(rows, columns)
+
+    def _side_by_side(self, rows, columns):
+        cells = list(zip(*rows))
+        if self.decimal != ".":
+            for i, name in enumerate(columns):
+                if self.kinds[name] == "float":
+                    cells[i] = list(map(self._with_point, cells[i]))
+        return cells
+
+    def _with_point(self, cell):
+        if "." in cell:  # between thousands: nobody should guess what it means
+            return f"{cell} with decimal {self.decimal!r}"
+        return cell.replace(self.decimal, ".")
+
+    def _check_columns(self, header, columns):
+        other = next((mark for mark in ";\t|" if mark in "".join(header)), None)
+        if len(header) == 1 < len(columns) and other:
+            raise ValueError(
+                f"{self.name} has one column, {header[0]!r}: are cells separated by "
+                f"{other!r}? Say csv = {{separator = {json.dumps(other)}}}"
+            )
+        super()._check_columns(header, columns)
 
 
 class ParquetTable(_FileTable):
@@ -279,15 +342,19 @@ class ParquetTable(_FileTable):
                 raise ValueError(f"{self.name} has no rows")
             first, size = 1, rows_per_block(len(columns))
             for batch in file.iter_batches(size, columns=columns):
-                cells = [_plain_column(batch.column(name)) for name in columns]
+                cells = [
+                    _plain_column(batch.column(name), self.kinds[name])
+                    for name in columns
+                ]
                 yield range(first, first + len(batch)), cells
                 first += len(batch)
 
 
-def _plain_column(column):
+def _plain_column(column, kind):
     """Return numbers as an array, anything else as Python's objects."""
-    kind = str(column.type)
-    if kind.startswith(("int", "uint", "float", "double")):
+    is_number = str(column.type).startswith(("int", "uint", "half", "float", "double"))
+    # whole numbers with gaps become others in an array: 1.0 is no key or category
+    if is_number and kind in ("float", "int"):
         return column.to_numpy(zero_copy_only=False)
     return column.to_pylist()
 
@@ -364,7 +431,7 @@ def find_table(entry: dict, kinds: dict, folder: Path, where: str) -> Table:
     Parameters
     ----------
     entry : dict
-        With ``path``, or ``sql``, and perhaps ``missing``.
+        With ``path``, or ``sql``, and perhaps ``missing`` and ``csv``.
     kinds : dict of str to str or list of str
         What each column holds.
     folder : Path
@@ -389,8 +456,40 @@ def find_table(entry: dict, kinds: dict, folder: Path, where: str) -> Table:
     if not isinstance(entry["path"], str):
         raise PartitionError(f"{where}: path must be text, got {entry['path']!r}")
     path = folder / entry["path"]
-    kind = ParquetTable if path.suffix in (".parquet", ".pq") else CsvTable
-    return kind(path, kinds, tuple(missing))
+    if path.suffix in (".parquet", ".pq"):
+        if "csv" in entry:
+            raise PartitionError(f"{where}: csv says how CSV files are written")
+        return ParquetTable(path, kinds, tuple(missing))
+    return CsvTable(path, kinds, tuple(missing), **_csv_options(entry, where))
+
+
+def _csv_options(entry, where):
+    """Return how a CSV file is written, as far as it is not the usual."""
+    options = entry.get("csv", {})
+    known = {"separator", "decimal", "encoding"}
+    if not isinstance(options, dict) or not options.keys() <= known:
+        raise PartitionError(
+            f'{where}: csv must be a table such as {{separator = ";", decimal = ",", '
+            f'encoding = "cp1252"}}, got {options!r}'
+        )
+    for key in ("separator", "decimal"):
+        value = options.get(key, ".")
+        if not isinstance(value, str) or len(value) != 1:
+            raise PartitionError(
+                f"{where}: csv: {key} must be one character, got {value!r}"
+            )
+    if options.get("separator", ",") == options.get("decimal", "."):
+        raise PartitionError(f"{where}: csv: separator and decimal must differ")
+    encoding = options.get("encoding", "utf-8")
+    try:
+        encoding = codecs.lookup(encoding).name
+    except (LookupError, TypeError):
+        raise PartitionError(
+            f"{where}: csv: encoding must be one that Python knows, such as "
+            f'"cp1252", got {encoding!r}'
+        ) from None
+    # with or without a mark of the order of bytes
+    return options | {"encoding": "utf-8-sig" if encoding == "utf-8" else encoding}
 
 
 def _find_query(sql, kinds, missing, folder, where):

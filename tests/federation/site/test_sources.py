@@ -136,6 +136,60 @@ def test_whole_numbers_are_whole():
 
 
 @pytest.mark.parametrize("name", ["stays.csv", "stays.parquet", "stays.db"])
+def test_whole_numbers_with_gaps_are_keys_and_categories(tmp_path, name):
+    kinds = {"sick": ["0", "1"], "id": "key"}
+    values = make_table(tmp_path, name, [(1, 70), (None, None), (0, 71)], kinds)
+    values = values.read(list(kinds))
+    np.testing.assert_array_equal(values["sick"], [1, np.nan, 0])
+    assert values["id"].tolist() == ["70", "", "71"]
+
+
+def test_numbers_that_are_no_integers_of_the_machine_are_refused():
+    where = "cell {}".format
+    for cells in (np.array([1, 2**63 + 5], np.uint64), ["1", str(2**63)]):
+        with pytest.raises(CellError, match="too large"):
+            parse_cells(cells, "int", (), where)
+    assert parse_cells([1.5, float("nan")], "key", (), where).tolist() == ["1.5", ""]
+
+
+def test_a_csv_file_as_spreadsheets_write_it(tmp_path):
+    text = (
+        "age;ward;id\r\n71,5;Chirurgie;Müller\r\n;Chirurgie;\r\n\r\n44;Chirurgie;x\r\n"
+    )
+    (tmp_path / "stays.csv").write_text(text.replace("ü", "ue"))
+    kinds = {"age": "float", "ward": ["Chirurgie"], "id": "key"}
+    entry = {"path": "stays.csv"}
+    with pytest.raises(ValueError, match=r'separated by .;.\? .*{separator = ";"}'):
+        find_table(entry, kinds, tmp_path, "").read(["age", "ward"])
+    (tmp_path / "stays.csv").write_bytes(text.encode("cp1252"))
+    entry["csv"] = {"separator": ";", "decimal": ","}
+    with pytest.raises(ValueError, match="stays.csv, after line .*encoding ="):
+        find_table(entry, kinds, tmp_path, "").read(["age"])
+    entry["csv"]["encoding"] = "cp1252"
+    values = find_table(entry, kinds, tmp_path, "").read(list(kinds))
+    np.testing.assert_array_equal(values["age"], [71.5, np.nan, 44.0])
+    assert values["id"].tolist() == ["Müller", "", "x"]
+    (tmp_path / "stays.csv").write_bytes(text.replace("71,5", "1.071").encode("cp1252"))
+    with pytest.raises(CellError, match="1.071 with decimal ','. is not a number"):
+        find_table(entry, kinds, tmp_path, "").read(["age"])
+
+
+@pytest.mark.parametrize(
+    ("csv", "message"),
+    [
+        ("utf-8", "csv must be a table"),
+        ({"sep": ";"}, "csv must be a table"),
+        ({"separator": "; "}, "separator must be one character"),
+        ({"decimal": ","}, "separator and decimal must differ"),
+        ({"encoding": "klingon"}, "encoding must be one that Python knows"),
+    ],
+)
+def test_wrong_words_about_a_csv_file(tmp_path, csv, message):
+    with pytest.raises(PartitionError, match=message):
+        find_table({"path": "a.csv", "csv": csv}, {"a": "float"}, tmp_path, "x")
+
+
+@pytest.mark.parametrize("name", ["stays.csv", "stays.parquet", "stays.db"])
 def test_a_table_without_rows_or_without_a_column_says_so(tmp_path, name):
     table = make_table(tmp_path, name, [(1.0,)], {"a": "float"})
     with pytest.raises(ValueError, match="no column 'b'; its columns are .'a'"):
@@ -163,6 +217,15 @@ def test_files_that_cannot_be_read_say_why(tmp_path):
         table.read(["a"])
     path.write_text("a,a\n1,2\n")
     with pytest.raises(ValueError, match="two 'a'"):
+        table.read(["a"])
+    path.write_text('a,b\n1,"2\n3,4\n')
+    with pytest.raises(ValueError, match="stays.csv, line 3: unexpected end"):
+        table.read(["a"])
+    path.write_text(f"a,b\n1,{'x' * 200_000}\n")
+    with pytest.raises(ValueError, match="stays.csv, line 2: field larger"):
+        table.read(["a"])
+    path.write_text("a,b\nNA,2\n")
+    with pytest.raises(ValueError, match='say missing = ."NA".'):
         table.read(["a"])
     sql = entry_of("stays.db", "SELECT a FROM nowhere")
     table = find_table(sql, {"a": "float"}, tmp_path, "")
