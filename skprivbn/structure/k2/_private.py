@@ -86,7 +86,8 @@ class PrivateK2StructureLearner(
         Whether to open the tables of the families found, for the probabilities [2]_.
         Without, only the structure is learnt and there is no `network_`.
     min_cell_count : int, default=0
-        Counts below are opened as 0, because small cells expose people.
+        Counts are opened in steps of it, rounded down. Smaller ones are so opened as 0,
+        because small cells expose people, and do not follow from the others.
     epsilon : float, default=None
         Differential privacy of what a record holds: choices of parents and tables have
         noise, which the parties add to their shares. Who holds a column knows the
@@ -349,7 +350,7 @@ class PrivateK2StructureLearner(
         elif not self.fit_parameters:
             return
         elif terms.min_cell_count > 1:
-            ledger.learns(who, f"{what}, below {terms.min_cell_count} as 0")
+            ledger.learns(who, f"{what}, in steps of {terms.min_cell_count}")
         else:
             ledger.learns(who, what)
 

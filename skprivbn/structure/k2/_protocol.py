@@ -10,6 +10,7 @@ from skprivbn.bayesian_network._checks import check_states
 from skprivbn.crypto.shares import joint_counts, open_links
 from skprivbn.federation import PartyRefusal, operation
 from skprivbn.federation._answers import check_same
+from skprivbn.federation._cells import in_steps
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms, CountBackend
 from skprivbn.structure.k2._base import (
     check_table_sizes,
@@ -208,12 +209,11 @@ class K2Party(ColumnsParty):
             yield v, labels
 
     def _without_small(self, plan):
-        """Return the table that small counts are opened by, or None."""
+        """Return the table that counts are opened by, in steps, or None."""
         minimum = self.terms.min_cell_count
         if minimum <= 1:
             return None
-        counts = np.arange(plan.n_samples + 1)
-        return np.where(counts < minimum, 0, counts)
+        return in_steps(np.arange(plan.n_samples + 1), minimum)
 
     @operation(
         tells="the network, as all parties know it: number of records, labels, parents "

@@ -133,8 +133,9 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
     tol : float, default=1e-5
         "em" stops when the mean log-likelihood of a row rises by less.
     min_cell_count : int, default=0
-        Cells of a table with fewer rows of a party count as empty there, because small
-        cells expose people. What comes out then differs from pooled rows.
+        Each party tells its counts in steps of it, rounded down. Smaller ones so count
+        as none, because small cells expose people, and do not follow from tables that
+        overlap. What comes out then differs from pooled rows.
     backend : str or AdditiveBackend, default="masking"
         How tables are hidden while they are added. The coordinator learns the sum:
         with key-holder backends it is therefore summed under masks too.
@@ -591,6 +592,6 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             )
         if min_cell_count > 1:
             self.ledger_.note(
-                f"cells with fewer than {min_cell_count} rows of a party count as "
-                "empty there; tables that overlap may still tell what was left out"
+                f"every party tells its counts in steps of {min_cell_count}, rounded "
+                "down; tables that overlap tell other counts within such a step"
             )

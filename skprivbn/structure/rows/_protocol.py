@@ -12,6 +12,7 @@ from skprivbn.bayesian_network._checks import check_parents, check_states
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
+from skprivbn.federation._cells import in_steps
 from skprivbn.structure.k2._base import MAX_STATES, check_found
 from skprivbn.structure.rows._bootstrap import draw_weights
 from skprivbn.structure.rows._em import FamiliesEM
@@ -44,7 +45,7 @@ class RowTablesTerms(Terms):
     max_parents : int
         A table has at most one variable more.
     min_cell_count : int
-        Cells with fewer rows of a party count as empty there.
+        Parties tell their counts in steps of it: fewer rows count as none.
     missing : {"error", "skip", "em"}
         Whether entries may be missing. Rows are left out of tables that need them;
         probabilities may then be learnt by EM.
@@ -219,8 +220,7 @@ class RowTablesParty(Party):
             for base, found in self._check_asked(asked)
         ]
         counts = np.concatenate(parts, axis=-1)
-        counts[counts < self.terms.min_cell_count] = 0
-        return self.hide(counts)
+        return self.hide(in_steps(counts, self.terms.min_cell_count))
 
     @operation(
         tells="count, sums and products of continuous columns for configurations of "
@@ -235,7 +235,11 @@ class RowTablesParty(Party):
             part = configuration_moments(
                 self.codes, self.values, self.n_states, given, self.weights
             )
-            part[part[..., 0] < self.terms.min_cell_count] = 0.0
+            few = part[..., 0] < self.terms.min_cell_count
+            # sums of these rows are what sums of all others lack
+            if self.min_cell_count > 1 and np.any(few & (part[..., 0] > 0)):
+                raise PartyRefusal("too-detailed")
+            part[few] = 0.0
             parts.append(part.reshape(len(part), -1))
         return self.hide(np.concatenate(parts, axis=1))
 

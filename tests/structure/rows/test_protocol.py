@@ -6,6 +6,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation
 from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure.rows import _protocol
 from skprivbn.structure.rows._protocol import (
     RowTablesParty,
     RowTablesTerms,
@@ -117,6 +118,43 @@ def test_missing_entries_and_unknown_labels_are_refused():
                 agree_on_states(session)
 
 
+def hide_small(counts, step):
+    """The twin: counts that are not small are told as they are."""
+    return np.where(counts < step, 0, counts)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_attack_a_small_count_as_a_difference(tmp_path, monkeypatch):
+    """Many are in surgery, many die, two of these in one hospital did both."""
+    X, ward, party, people = make_rows(n_rows=100)
+    died = np.arange(len(X)) % 2 * (1 - ward)
+    died[np.flatnonzero((party == "north") & (ward == 1))[:2]] = 1
+    monkeypatch.setattr("tests.federation.flare.hospitals.outcome", lambda X: died)
+    write_tables(tmp_path, X, ward, party, people)
+    texts = site_files()
+    for name, text in texts.items():
+        text = text.replace("min_cell_count = 1", "min_cell_count = 5")
+        texts[name] = text.replace('died = "int"', 'died = ["0", "1"]')
+
+    def differences():
+        rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward", "died"])
+        terms = {"names": ["ward", "died"], "states": [[0, 1], [0, 1]]}
+        terms |= {"continuous": [], "max_parents": 1, "missing": "error"}
+        terms = RowTablesTerms(**terms, min_cell_count=5)
+        with rows.federate(RowTablesParty, terms, "masking") as session:
+            agree_on_states(session)
+            both, *single = np.split(
+                sum_tables(session)([((0,), [1]), ((), [0]), ((), [1])]), [4, 6]
+            )
+        both = both.reshape(2, 2)
+        assert both[1, 1] == 0
+        return single[0][1] - both[1].sum(), single[1][1] - both[:, 1].sum()
+
+    assert differences() != (2, 2)
+    monkeypatch.setattr(_protocol, "in_steps", hide_small)
+    assert differences() == (2, 2)
+
+
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
 def test_sites_give_the_network_of_the_same_rows_in_process(tmp_path):
     data = make_rows()
@@ -131,6 +169,6 @@ def test_sites_give_the_network_of_the_same_rows_in_process(tmp_path):
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward", "died"])
     strict = FederatedBayesianNetwork("ges").fit(rows)
     # as one of the site files asks for, whatever the estimator says
-    assert any("fewer than 5 rows" in note for note in strict.ledger_.notes)
+    assert any("steps of 5" in note for note in strict.ledger_.notes)
     with pytest.raises(ValueError, match="fractions of rows"):
         FederatedBayesianNetwork("ges", missing="em").fit(rows)
