@@ -81,6 +81,7 @@ OTHER_DEFAULTS = {
     "link": "the usual one of the family of distributions",
     "max_iter": "an iteration is not the same amount of work",
     "method": "names of methods",
+    "min_rows": "bins are those of scikit-learn, unless asked otherwise",
     "n_components": "as in scikit-learn",
     "tol": "measured in what the method stops by",
 }

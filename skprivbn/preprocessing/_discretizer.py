@@ -60,6 +60,10 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         With `epsilon`: how many parties are trusted to add their share of the noise
         and to keep it secret. None means half of them, rounded up; sites accept no
         more.
+    min_rows : int, default=1
+        Exact edges have so many rows of all parties between them, and the outer ones
+        so many at them or beyond: the n-th smallest and largest values in the place of
+        the smallest and largest. Sites raise it to their own limit.
 
     Attributes
     ----------
@@ -100,6 +104,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         "strategy": [StrOptions({"quantile", "uniform"})],
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
+        "min_rows": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
@@ -114,6 +119,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         bounds: tuple | None = None,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
+        min_rows: int = 1,
     ) -> None:
         self.n_bins = n_bins
         self.encode = encode
@@ -124,6 +130,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         self.bounds = bounds
         self.accountant = accountant
         self.min_honest = min_honest
+        self.min_rows = min_rows
 
     @property
     def _needs_bounds(self):
@@ -189,6 +196,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
             self.delta,
             self.min_honest,
             protected_by(partition),
+            self.min_rows,
         )
         # may raise, before budget is spent
         noise = terms.noise(partition.n_features, partition.n_parties)

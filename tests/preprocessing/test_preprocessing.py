@@ -99,6 +99,18 @@ def test_uniform_edges_from_the_data():
     np.testing.assert_allclose(binner.bin_edges_[0], [-3, 1, 5], atol=1e-3)
 
 
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_outer_edges_have_enough_rows_at_them_or_beyond(strategy):
+    binner = FederatedKBinsDiscretizer(3, strategy=strategy, min_rows=7)
+    with pytest.warns(PrivacyLeakWarning, match="edges"):
+        edges = binner.fit(X, party=PARTY).bin_edges_
+    ordered = np.sort(X, axis=0)
+    for found, values in zip(edges, ordered.T):
+        near = 1e-3 * np.ptp(values)
+        np.testing.assert_allclose(found[[0, -1]], values[[6, -7]], atol=near)
+        assert np.sum(values <= found[0] + near) >= 7
+
+
 def test_public_bounds_ask_nobody():
     binner = FederatedKBinsDiscretizer(2, strategy="uniform", bounds=([0] * 4, [8] * 4))
     binner.fit(X, party=PARTY)
