@@ -127,6 +127,10 @@ class DescriptionTerms(Terms):
         """Return those of numbers; of others there are tables."""
         return self.numbers
 
+    def filled_columns(self, n_features: int) -> list[int]:
+        """Return none: columns that a party hardly has are not told."""
+        return []
+
     def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
         """Return the noise of the one release."""
         if self.epsilon is None:
@@ -179,15 +183,16 @@ class DescriptionParty(Party):
     )
     def count(self) -> Generator[Any, Any, Any]:
         """Count with the peers what is in the rows."""
-        n_columns = len(self.terms.states)
-        sizes = [n_columns, *(size + 1 for size in self.terms.column_sizes())]
+        ends = np.cumsum([size + 1 for size in self.terms.column_sizes()])
         own = sum_over_rows(self.block["X"], self._count_cells)
         n_own = np.shape(self.block["X"])[0]
-        total = yield from self.add_among_peers(np.append(n_own, own))
-        self.n_rows, cells = int(total[0]), total[1:]
-        ends = np.cumsum(sizes[1:])
-        *columns, tables = np.split(cells, ends)
-        #: how many have a value; the last cell of a column is for those without
+        # the last cell of a column is for rows without a value
+        n_filled = n_own - own[ends - 1]
+        lacks = (n_filled < self.min_rows) & (self.min_rows > 1)
+        total = yield from self.add_among_peers(np.concatenate([[n_own], lacks, own]))
+        self.n_rows, self.n_lacking = int(total[0]), total[1 : len(ends) + 1]
+        *columns, tables = np.split(total[len(ends) + 1 :], ends)
+        #: how many have a value
         self.present = np.array([self.n_rows - column[-1] for column in columns])
         self.counts = [column[:-1] for column in columns]
         self.tables = split_tables(tables, self.terms.table_shapes())
@@ -296,7 +301,9 @@ class DescriptionParty(Party):
     def tell(self) -> dict:
         """Tell what is about enough rows."""
         few_missing = is_small(self.n_rows - self.present, self.terms.min_cell_count)
-        self.told = (self.present >= self._least_rows) & ~few_missing
+        # of a column that one party has alone, sums would be that party's
+        is_held = (self.n_lacking == 0) & (self.present >= self._least_rows)
+        self.told = is_held & ~few_missing
         n_told = np.where(self.told, self.present, -1)
         quantiles = np.full((len(self.numbers), len(self.terms.levels)), np.nan)
         if quantiles.size:
@@ -309,9 +316,23 @@ class DescriptionParty(Party):
                 self._if_coarse(counts) if told else None
                 for counts, told in zip(self.counts, self.told)
             ],
-            "tables": [self._if_coarse(table) for table in self.tables],
+            "tables": [
+                self._if_coarse(table) if self._is_told(table, pair) else None
+                for table, pair in zip(self.tables, self.terms.tables)
+            ],
             "quantiles": quantiles,
         }
+
+    def _is_told(self, table, pair):
+        """Tell whether parties have both columns, and not just a few rows lack one.
+
+        The counts of one column exceed its sums in the table by such rows.
+        """
+        absent = [self.counts[v] - table.sum(axis=1 - k) for k, v in enumerate(pair)]
+        nowhere = self.n_rows - self.present[pair[0]] - absent[1].sum()
+        absent = np.concatenate([*absent, [nowhere]])
+        few = is_small(absent, self.terms.min_cell_count).any()
+        return not few and not self.n_lacking[pair].any()
 
     def _if_coarse(self, table):
         """Return a table, or None if it is about few rows."""

@@ -246,6 +246,24 @@ class Terms:
         """
         return list(range(n_features))
 
+    def filled_columns(self, n_features: int) -> list[int]:
+        """Tell of which columns every site must have values, where there may be gaps.
+
+        Sums of a column that only one party has are that party's. A protocol that
+        looks at that itself leaves columns out.
+
+        Parameters
+        ----------
+        n_features : int
+            Columns of the party's block.
+
+        Returns
+        -------
+        columns : list of int
+            By default all.
+        """
+        return list(range(n_features))
+
     def shows_small_cells(self) -> bool:
         """Tell whether a session opens exact tables without hiding small counts.
 
@@ -261,6 +279,18 @@ class Terms:
         Returns
         -------
         shown : bool
+        """
+        return False
+
+    def joins_columns(self) -> bool:
+        """Tell whether parties hold different columns about the same records.
+
+        Where they hold rows, their sums are of the same columns. With another one at
+        each party, such as one that is constant there, a sum would be one party's.
+
+        Returns
+        -------
+        joins : bool
         """
         return False
 

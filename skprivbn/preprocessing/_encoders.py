@@ -108,6 +108,10 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
             )
         return codes
 
+    def _sets_apart(self, X):
+        """Mark labels that get a number though they are none of the categories."""
+        return self._codes(X, strict=False) < 0
+
     @abstractmethod
     def _of_codes(self, codes):
         """Return numbers for codes, -1 being unknown or missing."""

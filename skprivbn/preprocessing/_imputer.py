@@ -176,6 +176,10 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         # what is no number cannot be refused here, and so is missing, too
         return self._fill(X, ~np.isfinite(X) if X.dtype.kind == "f" else _find_gaps(X))
 
+    def _sets_apart(self, X):
+        """Mark what is filled in: with another number, sums tell who it is."""
+        return _find_gaps(X)
+
     def _fill(self, X, gaps):
         filled = np.where(gaps, self.statistics_, X)
         return filled.astype(X.dtype if X.dtype.kind in "fO" else filled.dtype)

@@ -40,6 +40,10 @@ class ColumnsTerms(Terms):
     owners: list[str]
     has_keys: bool
 
+    def joins_columns(self) -> bool:
+        """Tell that parties hold different columns."""
+        return True
+
     def message_bytes(self, operation: str, n_features: int, n_parties: int) -> int:
         """Return more for conversations, whose messages have parts of all records."""
         if operation == "align":

@@ -6,7 +6,7 @@ import numpy as np
 
 from skprivbn.federation._models import rebuild_model
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation._rows import RowSource, map_rows
+from skprivbn.federation._rows import RowSource, map_rows, sum_over_rows
 from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.privacy._options import apply_step
@@ -44,13 +44,12 @@ def _transform(X, step, is_noisy):
     return map_rows(X, transform, step.get_feature_names_out())
 
 
-def prepare_rows(question, steps, block):
+def prepare_rows(question, block):
     """Return rows after all steps, none of which may set few of them apart.
 
     Parameters
     ----------
     question : Question
-    steps : list of estimator
     block : dict
         Of :func:`read_block`.
 
@@ -58,15 +57,19 @@ def prepare_rows(question, steps, block):
     -------
     X : ndarray or RowSource
     """
-    X = block["X"]
+    X, steps = block["X"], question.steps
     kinds = [question.dataset.columns[column] for column in question.columns]
     is_grouped = np.array([isinstance(kind, list) for kind in kinds])
     summed, few = question.summed_columns, question.dataset.min_cell_count
+    if question.is_exact and (steps or not question.agreement.data["finite"]):
+        _check_filled(X, question)
     for step in steps:
         if summed:
             check_cells(X, range(X.shape[1]), is_grouped, few)
-        X = _transform(X, step, question.noise is not None)
+        before, X = X, _transform(X, step, question.noise is not None)
         is_grouped = np.full(X.shape[1], getattr(step, "_groups_rows", False))
+        if summed and hasattr(step, "_sets_apart"):
+            _check_apart(step, before, X, is_grouped, few)
     if summed:
         check_cells(X, summed, is_grouped, few)
     for role in _SUMMED_ROLES & set(block) if summed else ():
@@ -75,6 +78,36 @@ def prepare_rows(question, steps, block):
     if steps and question.agreement.data["finite"]:
         X = map_rows(X, _refuse_gaps)
     return X
+
+
+def _check_filled(X, question):
+    """Refuse a column that few rows here have, or none: its sums are other sites'."""
+    n_filled = sum_over_rows(X, lambda rows: np.sum(~np.isnan(rows), axis=0))
+    if not question.steps:
+        n_filled = n_filled[question.terms.filled_columns(len(n_filled))]
+    if np.any(n_filled < question.dataset.min_rows):
+        raise PartyRefusal("too-few-rows")
+
+
+def _check_apart(step, before, after, is_grouped, min_cell_count):
+    """Refuse if few rows have an entry for which a step makes up a number.
+
+    Two sums, with different numbers in their place, differ by what is known of them.
+    """
+    marks = map_rows(before, lambda rows: step._sets_apart(np.asarray(rows)))
+    is_grouped = np.append(is_grouped, np.full(before.shape[1], True))
+    both = _side_by_side(after, marks, len(is_grouped))
+    check_cells(both, range(len(is_grouped)), is_grouped, min_cell_count)
+
+
+def _side_by_side(X, marks, n_columns):
+    if not isinstance(X, RowSource):
+        return np.hstack([X, marks])
+
+    def read():
+        yield from map(np.hstack, zip(X.blocks(), marks.blocks(), strict=True))
+
+    return RowSource(read, len(X), map(str, range(n_columns)))
 
 
 def _refuse_gaps(rows):

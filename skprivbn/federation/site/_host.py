@@ -7,7 +7,7 @@ signed them, the cost is charged, and only then are data read.
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation._host import HostPolicy, PartyHost
+from skprivbn.federation._host import HostPolicy, PartyHost, _public_code
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement
@@ -70,7 +70,7 @@ class SiteHost(PartyHost):
         self._used = set()
         self.researcher = None
         self._question = self._account = None
-        self._is_charged = False
+        self._is_charged = self._is_signed = False
         self.asked, self.details = "", {}
 
     def pin(self, identities):
@@ -82,6 +82,15 @@ class SiteHost(PartyHost):
         super().close()
         self._settle()
         self._tell_log(self._log.end, outcome)
+
+    def begin(self, message):
+        """Answer a request to join, which somebody who may ask has signed."""
+        self.close()
+        self._is_signed = True
+        try:
+            return self.handle(message)
+        finally:
+            self._is_signed = False
 
     def handle(self, message):
         """Answer one request; a noisy fit that ends in a refusal is written down."""
@@ -122,6 +131,7 @@ class SiteHost(PartyHost):
     def _join(self, agreement):
         """Check the rules of the site and reserve what is asked; data are not read."""
         self._question = None
+        self._check_signed()
         question = self._accept(Agreement(agreement))
         self._question, self._policy = question, self._find_policy(question)
         account = self._find_account(question)
@@ -133,6 +143,11 @@ class SiteHost(PartyHost):
         with recording():
             self._log.begin(question)
         return greeting
+
+    def _check_signed(self):
+        """Refuse a question that came as if it were part of one."""
+        if not self._is_signed:
+            raise PartyRefusal("not-authentic")
 
     def consider(self, message):
         """Say whether a session would be accepted, and what it would cost.
@@ -148,14 +163,25 @@ class SiteHost(PartyHost):
             With ``epsilon``, None if something exact would leave.
         """
         self.asked = "dry run"
-        question = self._accept(Agreement(decode(message)["payload"]["agreement"]))
-        account = self._find_account(question, is_dry=True)
-        if account is not None:
-            with recording():
-                account.check()
+        self._check_idle()
+        try:
+            question = self._accept(Agreement(decode(message)["payload"]["agreement"]))
+            account = self._find_account(question, is_dry=True)
+            if account is not None:
+                with recording():
+                    account.check()
+        except Exception as error:
+            known = {"asked": self.asked, **self.details}
+            self._tell_log(self._log.refuse, _public_code(error), None, known)
+            raise
         with recording():
             self._log.note("considered", **describe(question))
         return {"epsilon": None if question.noise is None else question.noise.epsilon}
+
+    def _check_idle(self):
+        """Refuse: what is considered is not what all sites have signed."""
+        if self._agreement is not None:
+            raise PartyRefusal("refused")
 
     def _accept(self, agreement):
         """Return a question that the rules of the site allow, whatever its data."""
@@ -168,7 +194,7 @@ class SiteHost(PartyHost):
         party_class, terms = self._read_terms(agreement)
         steps = agreement.data["steps"]
         check_models(self._dataset, steps, "transform")
-        self._steps, n_features = rebuild_steps(steps, len(columns))
+        made, n_features = rebuild_steps(steps, len(columns))
         question = Question(
             self._site_file,
             self._dataset,
@@ -176,6 +202,7 @@ class SiteHost(PartyHost):
             agreement,
             party_class,
             terms,
+            made,
             n_features,
         )
         check_question(question)
@@ -228,7 +255,7 @@ class SiteHost(PartyHost):
             block = read_block(
                 question.dataset, question.columns, question.agreement.data
             )
-            block["X"] = prepare_rows(question, self._steps, block)
+            block["X"] = prepare_rows(question, block)
         except Exception:
             if not question.is_kept:
                 raise

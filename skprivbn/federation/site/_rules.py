@@ -34,6 +34,8 @@ class Question:
     agreement : Agreement
     party_class : type
     terms : Terms
+    steps : list of estimator
+        Fitted transformers that rows go through first.
     n_features : int
         Of the rows after all steps.
     """
@@ -44,6 +46,7 @@ class Question:
     agreement: Agreement
     party_class: type
     terms: Any
+    steps: list
     n_features: int
 
     @property
@@ -115,6 +118,17 @@ def strong_keys(question):
         raise PartyRefusal("not-allowed")
 
 
+def same_columns(question):
+    """Sums over rows are of the same columns everywhere.
+
+    Of a column that is constant at the other sites, a sum is that of one site.
+    """
+    asked = question.agreement.data["X"]
+    lists = [asked.get(name) for name in question.agreement.roster]
+    if not question.terms.joins_columns() and any(x != lists[0] for x in lists):
+        raise PartyRefusal("refused")
+
+
 def no_rows_shown(question):
     """Options that show single rows need the consent of the site file."""
     if question.terms.shows_rows() and not question.dataset.allow_rows:
@@ -176,6 +190,7 @@ def persons_protected(question):
 RULES = (
     known_backend,
     strong_keys,
+    same_columns,
     no_rows_shown,
     known_models,
     limits_raised,

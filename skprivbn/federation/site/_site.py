@@ -124,8 +124,7 @@ class Site:
             request = self._signed(**decode(message))
             if topic == CONSIDER:
                 return encode({"ok": True, "payload": self._host.consider(request)})
-            self._host.close()
-            return self._host.handle(request)
+            return self._host.begin(request)
         control = {INTRODUCE: self._introduce, MEET: self._meet, LEAVE: self._leave}
         answer = control[topic](**decode(message))
         return encode({"ok": True, "payload": answer})

@@ -7,6 +7,7 @@ changed rows is bounded below. It stays in the site's own file, since whoever ha
 try out whether a row that he guesses is among them.
 """
 
+import json
 import secrets
 from base64 import b64decode, b64encode
 
@@ -141,26 +142,36 @@ class Snapshots:
             self._file.write(state)
 
     def _find(self, state):
-        fingerprint = _read(self._dataset.fingerprint)
-        for content in state["contents"]:
-            if content["fingerprint"] == fingerprint:
-                return content, False
+        content = {"fingerprint": _read(self._dataset.fingerprint), **self._seen_as()}
+        for known in state["contents"]:
+            if content.items() <= known.items():
+                return known, False
         sketch = _read(lambda: RowSketch.of(self._dataset.blocks(), state["key"]))
+        content |= {"sketch": sketch.to_json(), "version": self._dataset.version}
         # more groups than rows cannot differ, nor be told apart if nearly all do
         least = min(self._dataset.min_rows, N_GROUPS // 4)
-        for content in state["contents"]:
-            changed = sketch.changed_rows(RowSketch.from_json(content["sketch"]))
-            # the same rows in another order, or other columns of the file: no change
+        for known in state["contents"]:
+            if known.get("query", content["query"]) != content["query"]:
+                continue
+            other = RowSketch.from_json(known["sketch"])
+            changed = abs(sketch.n_rows - other.n_rows)
+            # of other columns, hashes are others
+            if known.get("columns", content["columns"]) == content["columns"]:
+                changed = sketch.changed_rows(other)
             if 0 < changed < least:
                 raise PartyRefusal("changed-little")
+            # the same rows in another order, or of other columns
             if not changed:
-                same = {"fingerprint": fingerprint, "sketch": content["sketch"]}
-                return same | {"version": content["version"]}, True
+                return content | {"version": known["version"]}, True
+        return content, True
+
+    def _seen_as(self):
+        """Return where rows come from, and which of their columns are looked at."""
+        columns, query = self._dataset.columns, self._dataset.source.query
         return {
-            "fingerprint": fingerprint,
-            "version": self._dataset.version,
-            "sketch": sketch.to_json(),
-        }, True
+            "columns": json.loads(json.dumps(list(columns.items()))),
+            "query": query,
+        }
 
 
 def _read(read):

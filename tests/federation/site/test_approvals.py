@@ -1,7 +1,10 @@
 """Who may ask: researchers by certificate, dry runs, and people who decide."""
 
 import threading
+from base64 import b64decode, b64encode
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartitionError, PartyError
@@ -10,7 +13,8 @@ from skprivbn.federation.__main__ import main
 from skprivbn.federation.flare._researcher import Researcher
 from skprivbn.federation.site import _approvals
 from skprivbn.federation.site._file import SiteFile
-from skprivbn.federation.site._site import JOIN, Site
+from skprivbn.federation.site._host import SiteHost
+from skprivbn.federation.site._site import CONSIDER, JOIN, MESSAGE, Site
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
@@ -81,8 +85,6 @@ class Server(LoopbackSession):
 
     def do_app_command(self, job_id, command, data):
         if data["topic"] == JOIN:
-            from base64 import b64decode, b64encode
-
             bodies = []
             for body in data["bodies"]:
                 message = decode(b64decode(body))
@@ -105,6 +107,85 @@ def test_the_server_cannot_ask_in_a_researchers_name(tmp_path, monkeypatch):
     scaler().fit(rows)
     asked = [e for e in audit(tmp_path, "north") if e["event"] == "asked"]
     assert [entry["epsilon"] for entry in asked] == [5.0]
+
+
+class UnsignedServer(LoopbackSession):
+    """Asks as if the question had been accepted already."""
+
+    def do_app_command(self, job_id, command, data):
+        if data.get("topic") == JOIN:
+            signed = [decode(b64decode(body)) for body in data["bodies"]]
+            bodies = [b64encode(message["request"]).decode() for message in signed]
+            data = data | {"topic": MESSAGE, "bodies": bodies}
+        return super().do_app_command(job_id, command, data)
+
+
+def test_attack_a_question_that_nobody_has_signed(tmp_path, monkeypatch):
+    rows = connect(start(tmp_path), "icu", UnsignedServer).rows(["a"])
+    with pytest.raises(PartyError) as caught:
+        scaler().fit(rows)
+    assert caught.value.code == "not-authentic"
+    # the twin: any message may begin a session
+    monkeypatch.setattr(SiteHost, "_check_signed", lambda self: None)
+    scaler().fit(rows)
+
+
+class DryRunner(LoopbackSession):
+    """Considers other steps at two of three sites, between two steps of a session."""
+
+    considered = None
+
+    def do_app_command(self, job_id, command, data):
+        answer = super().do_app_command(job_id, command, data)
+        if data.get("topic") == CONSIDER:
+            self.considered = data
+        if data.get("topic") == JOIN and self.considered:
+            sites = {k: v for k, v in self.considered["sites"].items() if k != "north"}
+            asked = self.considered | {"sites": sites}
+            self.codes = super().do_app_command(job_id, command, asked)["replies"]
+        return answer
+
+
+def scaled_by(scale):
+    model = {"mean": np.zeros(1), "scale": np.array([scale])}
+    made = FederatedStandardScaler._from_public_model(model, 1)
+    made.n_features_in_ = 1
+    return made
+
+
+@pytest.mark.filterwarnings("ignore:the columns of X have names")
+def test_attack_a_dry_run_during_a_session(tmp_path, monkeypatch):
+    """What the others consider takes the place of what they have signed."""
+    data = make_rows()
+    federation = connect(start(tmp_path), "icu", DryRunner)
+
+    def ask():
+        # rows of the other sites are as good as nothing
+        federation.dry_run(
+            FederatedStandardScaler(), scaled_by(1e9).transform(federation.rows(["a"]))
+        )
+        rows = scaled_by(1.0).transform(federation.rows(["a"]))
+        return FederatedStandardScaler().fit(rows).mean_[0]
+
+    of_all = data[0][:, 0].mean()
+    assert ask() == pytest.approx(of_all)
+    session = federation._relay.session
+    assert {decode(b64decode(r))["code"] for r in session.codes.values()} == {"refused"}
+    # the twin, as it was: steps are those that were looked at last
+    monkeypatch.setattr(SiteHost, "_check_idle", lambda self: None)
+    monkeypatch.setattr(SiteHost, "_accept", _remember_steps(SiteHost._accept))
+    of_north = data[0][data[2] == "north", 0].mean()
+    assert ask() == pytest.approx(of_north / 3, abs=1e-6)
+
+
+def _remember_steps(accept):
+    def accept_and_remember(host, agreement):
+        found = accept(host, agreement)
+        if host._question is not None:
+            host._question = replace(host._question, steps=found.steps)
+        return found
+
+    return accept_and_remember
 
 
 def test_a_question_that_was_answered_is_not_asked_again(tmp_path):
@@ -135,6 +216,9 @@ def test_a_dry_run_says_who_would_accept_and_what_would_leave(tmp_path):
         "west": "not-allowed",
     }
     assert not report.is_accepted
+    last = audit(tmp_path, "west")[-1]
+    assert (last["event"], last["outcome"]) == ("refused", "not-allowed")
+    assert (last["asked"], last["dataset"]) == ("dry run", "icu")
     assert report.epsilon == pytest.approx(0.5)
     assert "west: its site file does not allow" in str(report)
     assert "noisy" in str(report.what_leaves())

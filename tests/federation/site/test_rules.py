@@ -322,7 +322,7 @@ def test_small_cells_are_hidden(bits, monkeypatch):
     few = np.minimum(codes.sum(axis=0), 60 - codes.sum(axis=0)).max()
     columns = open_it(f"min_cell_count = {few + 1}")
     model = learn(columns)
-    assert f"below {few + 1} as 0" in str(
+    assert f"in steps of {few + 1}" in str(
         [*model.ledger_.who_learns_what(), *model.ledger_.notes]
     )
     assert min(n for n in opened if n > 0) > few

@@ -1,0 +1,189 @@
+"""Columns, gaps and labels as filters: attacks on real sites, and their twins."""
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation._description import DescriptionParty
+from skprivbn.federation.site import _block, _rules
+from skprivbn.preprocessing import (
+    FederatedOneHotEncoder,
+    FederatedPCA,
+    FederatedSimpleImputer,
+    FederatedStandardScaler,
+)
+from skprivbn.protocols import MomentsParty, MomentsTerms
+from tests.federation.site.loopback import connect, make_sites
+
+NAMES = ("north", "south", "west")
+N_ROWS = 80
+
+SITE_FILE = """
+min_parties = 3
+peers = ["north", "south", "west"]
+
+[datasets.icu]
+path = "icu.csv"
+min_rows = 10
+max_exact_fits = 20
+estimators = ["FederatedOneHotEncoder", "FederatedPCA", "FederatedSimpleImputer",
+    "FederatedStandardScaler", "describe"]
+
+[datasets.icu.columns]
+{columns}
+"""
+
+
+@pytest.fixture
+def open_rows(tmp_path):
+    """Return a function that gives three hospitals some rows, and a handle on them."""
+
+    def open_it(tables, **columns):
+        lines = "\n".join(f"{name} = {kind}" for name, kind in columns.items())
+        for name, rows in zip(NAMES, tables):
+            (tmp_path / name).mkdir(exist_ok=True)
+            cells = [",".join("" if x != x else str(x) for x in row) for row in rows]
+            text = "\n".join([",".join(columns), *cells, ""])
+            (tmp_path / name / "icu.csv").write_text(text)
+        texts = dict.fromkeys(NAMES, SITE_FILE.format(columns=lines))
+        return connect(make_sites(tmp_path, texts), "icu").rows()
+
+    return open_it
+
+
+def ages_and_days(seed=0):
+    """Return ages and days of stay of the patients of three hospitals."""
+    rng = np.random.default_rng(seed)
+    return rng.normal([60, 9], [12, 2], (len(NAMES), N_ROWS, 2)).round(3)
+
+
+def code_of(ask, *arguments):
+    with pytest.raises(PartyError) as caught:
+        ask(*arguments)
+    return caught.value.code
+
+
+def public_model(transformer, model, n_features):
+    """Make a fitted transformer of what a coordinator likes."""
+    made = transformer._from_public_model(model, n_features)
+    made.n_features_in_ = n_features
+    return made
+
+
+def second_moments(rows):
+    """Return means of products of all columns, and of single ones, of all rows."""
+    pca, n = FederatedPCA().fit(rows), len(NAMES) * N_ROWS
+    axes = pca.components_
+    covariance = axes.T * pca.explained_variance_ @ axes
+    means = pca.mean_[:, None] * pca.mean_
+    return covariance * (n - 1) / n + means, pca.mean_
+
+
+def sum_of_other_columns(rows):
+    """Sum up ages of one hospital, and of the others a column that is constant."""
+    rows._read_by = lambda: (
+        {"north": ["age"], "south": ["country"], "west": ["country"]},
+        {},
+        [],
+    )
+    with rows.federate(MomentsParty, MomentsTerms("none"), "masking") as federation:
+        return federation.secure_sum("sums")[1]
+
+
+def test_attack_other_columns_at_the_other_sites(open_rows, monkeypatch):
+    tables = ages_and_days()
+    tables[:, :, 1] = 49
+    rows = open_rows(tables, age='"float"', country='"float"')
+    assert code_of(sum_of_other_columns, rows) == "refused"
+    # the twin: the ages of one hospital
+    rules = [rule for rule in _rules.RULES if rule is not _rules.same_columns]
+    monkeypatch.setattr(_rules, "RULES", rules)
+    left = sum_of_other_columns(rows) - 2 * N_ROWS * 49
+    assert left == pytest.approx(tables[0, :, 0].sum())
+
+
+def test_attack_a_column_that_one_hospital_has(open_rows, monkeypatch):
+    tables = ages_and_days()
+    tables[1:, :, 1] = np.nan
+    rows = open_rows(tables, age='"float"', days='"float"')
+
+    def mean_of_days():
+        return FederatedStandardScaler().fit(rows).mean_[1]
+
+    assert code_of(mean_of_days) == "too-few-rows"
+    described = rows.describe(quantiles=[0.5])
+    assert described["days"].count is None
+    assert described["age"].mean == pytest.approx(tables[:, :, 0].mean())
+    # the twin
+    monkeypatch.setattr(_block, "_check_filled", lambda X, question: None)
+    assert mean_of_days() == pytest.approx(tables[0, :, 1].mean())
+
+
+def days_of_those_without_age(rows):
+    """Fill gaps with two numbers: sums of products differ by days of these rows."""
+    found = []
+    for fill in (0.0, 1000.0):
+        model = {"statistics": [fill, 0.0]}
+        imputer = public_model(FederatedSimpleImputer, model, 2)
+        found.append(second_moments(imputer.transform(rows))[0][0, 1])
+    return (found[1] - found[0]) / 1000 * len(NAMES) * N_ROWS
+
+
+@pytest.mark.filterwarnings("ignore:the columns of X have names")
+def test_attack_gaps_filled_with_a_number_of_ones_own(open_rows, monkeypatch):
+    tables = ages_and_days()
+    tables[0, 17, 0] = np.nan
+    rows = open_rows(tables, age='"float"', days='"float"')
+    assert code_of(days_of_those_without_age, rows) == "too-detailed"
+    # the twin: the days of the one patient without an age
+    monkeypatch.setattr(_block, "_check_apart", lambda *arguments: None)
+    assert days_of_those_without_age(rows) == pytest.approx(tables[0, 17, 1])
+
+
+def test_gaps_of_many_rows_are_filled(open_rows):
+    tables = ages_and_days()
+    tables[:, :10, 0] = np.nan
+    rows = open_rows(tables, age='"float"', days='"float"')
+    imputer = FederatedSimpleImputer().fit(rows)
+    filled = np.where(np.isnan(tables), imputer.statistics_, tables)
+    found = FederatedStandardScaler().fit(imputer.transform(rows))
+    np.testing.assert_allclose(found.mean_, filled.mean(axis=(0, 1)))
+
+
+def count_the_rest(rows):
+    """Encode frequent ages only, and count those who have another."""
+    model = {
+        "labels": [68, 69, 70, 71],
+        "sizes": np.array([4]),
+        "handle_unknown": "ignore",
+    }
+    encoder = public_model(FederatedOneHotEncoder, model, 1)
+    return len(NAMES) * N_ROWS * (1 - second_moments(encoder.transform(rows))[1].sum())
+
+
+@pytest.mark.filterwarnings("ignore:the columns of X have names")
+def test_attack_a_label_that_is_left_out(open_rows, monkeypatch):
+    tables = np.tile(68 + np.arange(N_ROWS) % 4, (len(NAMES), 1))[:, :, None]
+    tables[0, 17] = 97
+    rows = open_rows(tables, age='"int"')
+    assert code_of(count_the_rest, rows) == "too-detailed"
+    # the twin: there is one
+    monkeypatch.setattr(_block, "_check_apart", lambda *arguments: None)
+    assert count_the_rest(rows) == pytest.approx(1)
+
+
+def ward_of_those_without_sex(rows):
+    summary = rows.describe([("ward", "sex")], quantiles=[])
+    table = summary["ward", "sex"].counts
+    return None if table is None else summary["ward"].counts - table.sum(axis=1)
+
+
+def test_attack_a_table_that_lacks_one_patient(open_rows, monkeypatch):
+    places = np.arange(N_ROWS)
+    tables = [[["sm"[i % 2], "fm"[i // 2 % 2]] for i in places] for _ in NAMES]
+    tables[0][17][1] = ""
+    rows = open_rows(tables, ward='["s", "m"]', sex='["f", "m"]')
+    assert ward_of_those_without_sex(rows) is None
+    # the twin: the ward of the patient whose sex is not known
+    monkeypatch.setattr(DescriptionParty, "_is_told", lambda *arguments: True)
+    np.testing.assert_array_equal(ward_of_those_without_sex(rows), [0, 1])

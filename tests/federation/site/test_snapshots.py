@@ -1,0 +1,82 @@
+"""Contents of a file that several datasets are about."""
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._snapshots import Snapshots
+from skprivbn.preprocessing import FederatedStandardScaler
+from tests.federation.site.loopback import connect, make_sites
+
+NAMES = ("north", "south", "west")
+
+SITE_FILE = """
+min_parties = 3
+peers = ["north", "south", "west"]
+
+[datasets.stays]
+path = "icu.csv"
+min_rows = 10
+max_exact_fits = 20
+estimators = ["FederatedStandardScaler"]
+columns = {age = "float", days = "float"}
+
+[datasets.people]
+path = "icu.csv"
+min_rows = 10
+max_exact_fits = 20
+estimators = ["FederatedStandardScaler"]
+columns = {age = "float", weight = "float"}
+"""
+
+
+def ask(folder, dataset):
+    """Return the number of rows and the sum of ages of all hospitals."""
+    sites = make_sites(folder, dict.fromkeys(NAMES, SITE_FILE))
+    scaler = FederatedStandardScaler().fit(connect(sites, dataset).rows(["age"]))
+    return np.array([1.0, scaler.mean_[0]]) * scaler.n_samples_
+
+
+@pytest.fixture
+def add_row(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        rows = [",".join(map(str, row)) for row in rng.normal(60, 9, (40, 3))]
+        text = "\n".join(["age,days,weight", *rows, ""])
+        (tmp_path / name / "icu.csv").write_text(text)
+
+    def add(row):
+        with open(tmp_path / "north" / "icu.csv", "a") as file:
+            file.write(row + "\n")
+
+    return add
+
+
+@pytest.mark.parametrize("first", [["people"], ["people", "stays"]])
+def test_attack_a_row_that_is_added_between_two_datasets(
+    tmp_path, monkeypatch, add_row, first
+):
+    for dataset in first:
+        before = ask(tmp_path, dataset)
+    add_row("97.25,1,1")
+    with pytest.raises(PartyError, match="changed"):
+        ask(tmp_path, "stays")
+    # the twin: what was asked of other columns is not looked at
+    monkeypatch.setattr(
+        Snapshots, "_find", lambda self, state: ({"version": "1"}, False)
+    )
+    np.testing.assert_allclose(ask(tmp_path, "stays") - before, [1, 97.25])
+
+
+def test_both_are_the_same_version(tmp_path, add_row):
+    ask(tmp_path, "people")
+    ask(tmp_path, "stays")
+    datasets = SiteFile.load(tmp_path / "north" / "site.toml").datasets
+    assert {Snapshots(d).version() for d in datasets.values()} == {"1"}
+    contents = Snapshots(datasets["stays"])._file.read()["contents"]
+    assert len(contents) == 2
+    for _ in range(10):
+        add_row("60,1,1")
+    ask(tmp_path, "stays")
