@@ -65,13 +65,14 @@ def privacy_report(
     if not learners:
         name = type(estimator).__name__
         raise NotFittedError(f"{name} has no ledger_ to report on: fit it first")
-    parts = list(_report(learners[0], title))
-    for learner in learners[1:]:
-        # a place in a page has a name once
-        parts += [
-            Html(re.sub(r'(<section[^>]*) id="\w+"', r"\1", part))
-            for part in _report(learner, title)
-        ]
+    parts = []
+    for number, learner in enumerate(learners, 1):
+        part = f", part {number} of {len(learners)}" if len(learners) > 1 else ""
+        found = _report(learner, title, f"Privacy report{part}", _other_fits(estimator))
+        if parts:
+            # a place in a page has a name once
+            found = [Html(re.sub(r'(<section[^>]*) id="\w+"', r"\1", p)) for p in found]
+        parts += found
     text = " ".join(re.sub("<[^>]*>", " ", part) for part in parts)
     signature = (tag("span", words) for words in ("Name", "Date", "Signature"))
     page = document(
@@ -96,10 +97,22 @@ def _find_learners(estimator):
     return [found for step in steps for found in _find_learners(step)]
 
 
-def _report(estimator, title):
+def _other_fits(estimator):
+    """Say how many fits of a search are not on the page, which are releases too."""
+    if not hasattr(estimator, "cv_results_"):
+        return ""
+    n_fits = len(estimator.cv_results_["params"]) * estimator.n_splits_
+    return (
+        f" It was chosen by a search, in which there were {n_fits} more calculations "
+        "like this one, with other parameters and on parts of the rows. Each of them "
+        "told as much; this page is about the last one only."
+    )
+
+
+def _report(estimator, title, above, further):
     record = Record(estimator)
     return (
-        _header(record, title),
+        _header(record, title, above, further),
         _in_short(record),
         _messages(record),
         sections.who_took_part(record),
@@ -114,17 +127,18 @@ def _report(estimator, title):
     )
 
 
-def _header(record, title):
+def _header(record, title, above, further):
     name = type(record.estimator).__name__
     now = datetime.now(UTC)
     words = (
         f"What was disclosed, and to whom, when the model {name} was learnt. Written "
         f"on {now.day} {now:%B %Y, %H:%M} UTC from the record of the calculation."
+        f"{further}"
     )
-    above = tag("p", "Privacy report", class_="soft")
     # On a phone, long names of classes break before a capital.
     pieces = [title] if title else re.split("(?<=[a-z0-9])(?=[A-Z])", name)
     breaks = [part for piece in pieces for part in (Html("<wbr>"), piece)][1:]
+    above = tag("p", above, class_="soft")
     return tag("header", above, tag("h1", *breaks), tag("p", words))
 
 

@@ -50,10 +50,11 @@ SETTING_WORDS = {
 
 LIMITS = (
     (
-        "Everybody is assumed to follow the rules.",
+        "Participants are assumed to follow the rules.",
         "The protection holds against participants who look at everything they receive "
-        "but run the agreed program. It does not stop one who changes the program, and "
-        "nobody checks whether the data a party uses are true.",
+        "but run the agreed program. At sites, a coordinator that changes a total or a "
+        "sealed message on its way is found out. A party that changes its program is "
+        "not, and nobody checks whether the data a party uses are true.",
     ),
     (
         "The software was not audited.",
@@ -161,6 +162,7 @@ def plain(text):
     head, found, total = text.partition("sum over parties of: ")
     if found and not head:
         # Of a total nobody in particular is "its" owner.
+        total = re.sub(r"\beach of its ", "each of the ", total)
         return "Added up over all parties: " + re.sub(r"\bits ", "", total)
     text = text.replace(*_FOLLOWING_RULES)
     text = text.replace("min_rows rows", "the agreed least number of rows")

@@ -428,3 +428,6 @@ def test_all_steps_of_a_pipeline_or_a_search_that_learnt_from_parties():
         assert named == sorted(named)
         ids = re.findall(r'<section[^>]* id="(\w+)"', text)
         assert len(ids) == len(set(ids)) > 3
+        assert text.index("Privacy report, part 1 of 2") < text.index("part 2 of 2")
+        # two candidates on two folds each: what they told is on no page
+        assert ("there were 4 more calculations" in text) == (fitted_one is search)
