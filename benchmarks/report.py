@@ -92,6 +92,10 @@ SECTIONS = {
             Curve("n", "MB", "series", {"series": "Asia"}),
         ),
     ),
+    "k2_criteria": Section(
+        "Scores of K2 on Asia: `K2StructureLearner`",
+        "Wrong edges, means over samples.",
+    ),
     "private_k2": Section(
         "Columns with epsilon: `PrivateK2StructureLearner`",
         "Wrong edges and held-out log-likelihood of networks with at most two parents, "
