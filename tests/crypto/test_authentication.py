@@ -15,11 +15,14 @@ from skprivbn.crypto import (
     PaillierBackend,
     PartyMaskingBackend,
     PlaintextBackend,
+    SparseMaskingBackend,
     _authentication,
+    _signed,
 )
 from skprivbn.crypto._authentication import GroupKey, TagRing, agree_on_group_key
 from skprivbn.crypto._derive import KeyStream
-from skprivbn.crypto._masking import read_limbs
+from skprivbn.crypto._masking import add_masked, read_limbs
+from skprivbn.crypto._numbers import add_limbs
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
     MicroFederation,
@@ -29,6 +32,7 @@ from tests.crypto.micro_federation import (
     secure_sum,
     start_sessions,
 )
+from tests.federation.hostile import forge
 
 RINGS = {
     "masking": (MaskingBackend.ring, 2, 128),
@@ -39,7 +43,10 @@ TINY = TagRing(251, coefficient_bits=8, digit_bits=4)
 BACKENDS = {
     "masking": MaskingBackend(),
     "recovery": MaskingBackend(recovery=True),
+    "signed": MaskingBackend(signed=True),
     "party-masking": PartyMaskingBackend(),
+    "party-masking, signed": PartyMaskingBackend(signed=True),
+    "sparse": SparseMaskingBackend(),
     "plaintext": PlaintextBackend(),
     "paillier": PaillierBackend(key_size=512, insecure_test_key=True),
     "ckks": CKKSBackend(),
@@ -228,7 +235,7 @@ def test_honest_sums_are_accepted_by_all_and_twice(name):
             )
 
 
-@pytest.mark.parametrize("name", ["masking", "plaintext", "paillier", "ckks"])
+@pytest.mark.parametrize("name", [n for n in BACKENDS if n != "ckks fast"])
 def test_extreme_values_of_64_parties_are_accepted(name):
     backend = BACKENDS[name]
     numbers = backend.numbers(64, 7)
@@ -239,15 +246,43 @@ def test_extreme_values_of_64_parties_are_accepted(name):
     np.testing.assert_allclose(revealed[:5], 64 * pattern[:5], rtol=1e-12)
 
 
+#: what to add to a number: multiples of moduli, the ends of all ranges, one unit
+STRUCTURED = [
+    *(
+        sign << bits
+        for bits in (0, 1, 55, 56, 63, 64, 96, 111, 112, 127)
+        for sign in (1, -1)
+    ),
+    *(k * (2**61 - 1) for k in (1, -1, 8)),
+    *(2**111 - 1, 2**127 - 1, -(2**127), 2**192, 251),
+]
+
+
+def masked_forgery(total, rng):
+    """Change what masks hide, as it travels: any byte, or a number by some amount."""
+    parts = [bytearray(part) for part in total.parts]
+    which = int(rng.integers(len(parts)))
+    part, kind = parts[which], rng.integers(4)
+    if kind == 0:
+        # how long numbers are, and how far they are shifted
+        part[int(rng.integers(2))] ^= int(rng.integers(1, 256))
+    elif kind == 1 or len(parts) > 1:
+        part[int(rng.integers(len(part)))] ^= int(rng.integers(1, 256))
+    else:
+        amount = STRUCTURED[rng.integers(len(STRUCTURED))] % 2**128
+        place, shift = rng.integers(total.length), to_limbs([amount], 2)
+
+        def change(limbs):
+            add_limbs(limbs[:, place : place + 1], shift)
+
+        return forge(total, change)
+    return replace(total, parts=[bytes(part) for part in parts])
+
+
 def additions(backend, total, rng):
     """Forge without a key: add a plaintext to what is there, or replace it."""
-    if backend.name in ("masking", "party-masking", "plaintext"):
-        # any bit of values and tag, but not of the check value, which all know
-        (part,), tail = total.parts, 0 if backend.name == "plaintext" else 16
-        forged = bytearray(part)
-        place = rng.integers(int(backend.name != "plaintext"), len(part) - 3 * tail)
-        forged[place] ^= int(rng.integers(1, 256))
-        return replace(total, parts=[bytes(forged)])
+    if "masking" in backend.name or backend.name == "plaintext":
+        return masked_forgery(total, rng)
     if backend.name == "paillier":
         modulus, *parts = total.parts
         n = int.from_bytes(modulus, "big")
@@ -302,7 +337,29 @@ def test_without_the_check_forged_totals_pass(name, monkeypatch):
     monkeypatch.setattr(
         _authentication.TagSecrets, "check", lambda self, values, tag, parties: None
     )
+    if "signed" in name:
+        # these have two checks, each of which is enough
+        assert end_to_end(name, 12) == 0
+        monkeypatch.setattr(_signed._AddedByAll, "reveal_integers", add_unseen)
     assert end_to_end(name, 12) > 0
+
+
+def add_unseen(session, total, n_integers):
+    """Add what the coordinator hands over, whoever has signed it."""
+    added = replace(total, parts=add_masked([total.parts]))
+    parent = super(_signed._AddedByAll, session)
+    return parent.reveal_integers(added, n_integers)
+
+
+@pytest.mark.parametrize("name", ["masking", "party-masking", "plaintext"])
+def test_forged_totals_pass_end_to_end_over_a_field_of_seven_at_its_rate(
+    name, monkeypatch
+):
+    """So none of the forgeries above is refused for another reason only."""
+    ring = TagRing(7, coefficient_bits=3, digit_bits=2)
+    monkeypatch.setattr(type(BACKENDS[name]), "ring", ring)
+    # about one in seven of those that leave header and check value as they are
+    assert 3 < end_to_end(name, 150) < 45
 
 
 @pytest.mark.parametrize("name", ["masking", "plaintext", "paillier", "ckks"])
@@ -347,6 +404,42 @@ def test_verified_totals_bind_what_comes_next():
     assert keys[0] == keys[1] != keys[2]
 
 
+def test_without_the_transcript_different_totals_stay_unnoticed(monkeypatch):
+    monkeypatch.setattr(GroupKey, "add_verified", lambda self, name, total: None)
+    sessions = start_sessions(MaskingBackend(), make_contexts(3))
+    total = MaskingBackend().add(hide_all(sessions, np.ones((3, 4))))
+    sessions["party 0"].reveal(total)
+    keys = {hidden.key for hidden in hide_all(sessions, np.ones((3, 4)))}
+    assert len(keys) == 1
+
+
+def guesses_until_one_passes(monkeypatch):
+    """Return whether a forger who may try again and again has success at last."""
+    ring = TagRing(7, coefficient_bits=3, digit_bits=2)
+    monkeypatch.setattr(PlaintextBackend, "ring", ring)
+    sessions, total = run_sum(PlaintextBackend(), np.ones((2, 3)))
+    for guess in range(1, 50):
+        limbs = np.frombuffer(bytearray(total.parts[0]), np.uint64).reshape(2, -1)
+        limbs[0, 0] += np.uint64(guess)
+        try:
+            sessions["party 0"].reveal(replace(total, parts=[limbs.tobytes()]))
+        except ProtocolError:
+            continue
+        return True
+    return False
+
+
+def test_attack_a_second_guess_is_not_heard(monkeypatch):
+    """Most first guesses fail, and then nothing passes any more."""
+    found = [guesses_until_one_passes(monkeypatch) for _ in range(40)]
+    assert sum(found) < 20
+
+
+def test_without_erased_keys_some_guess_passes(monkeypatch):
+    monkeypatch.setattr(GroupKey, "erase", lambda self: None)
+    assert all(guesses_until_one_passes(monkeypatch) for _ in range(40))
+
+
 def test_second_total_must_be_the_first():
     """Even one with a right tag: a sum has one total."""
     backend = PlaintextBackend()
@@ -372,22 +465,31 @@ def test_first_failure_erases_the_keys():
             attempt()
 
 
-def test_forked_process_refuses():
-    group = GroupKey(bytes(32))
+def derived_by_a_child(group):
+    """Return what a forked process says when it is to use the key."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover -- another process
         try:
-            group.derive("anything")
-            os.write(write_end, b"derived")
+            os.write(write_end, group.derive("pads"))
         except ProtocolError:
             os.write(write_end, b"refused")
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(read_end, 100) == b"refused"
-    group.derive("anything")
+    said = os.read(read_end, 100)
     os.close(read_end)
     os.close(write_end)
+    return said
+
+
+def test_forked_process_refuses(monkeypatch):
+    group = GroupKey(bytes(32))
+    assert derived_by_a_child(group) == b"refused"
+    mine = group.derive("pads")
+    # the twin: two processes have the same pads, which serve once
+    monkeypatch.setattr(GroupKey, "_alive", lambda self: self._key)
+    assert derived_by_a_child(group) == mine
+    monkeypatch.undo()
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(group)
 

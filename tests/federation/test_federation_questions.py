@@ -9,6 +9,7 @@ from skprivbn.crypto import HiddenVector, MaskingBackend, PaillierBackend
 from skprivbn.crypto._masking import read_limbs
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import InProcessFederation, Party, Terms, operation
+from skprivbn.federation._host import PartyHost
 
 BLOCKS = {name: {"X": np.arange(10.0)} for name in "abc"}
 
@@ -75,6 +76,20 @@ def test_attack_a_question_whose_answer_is_known_for_all_but_one(before):
     assert read_limbs(total)[0, 0] != 4
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_without_binding_to_what_was_told_one_answer_is_read(before, monkeypatch):
+    """The twin: masks cancel although parties were told different things."""
+    monkeypatch.setattr(PartyHost, "_hear", lambda self, name, told: None)
+    with federate() as federation:
+        if before:
+            federation.call("tell", each=ONE_BY_ONE)
+            replies = federation.call("below_told")
+        else:
+            replies = federation.call("below", each=ONE_BY_ONE)
+    total = MaskingBackend().add(hidden_vectors(replies))
+    assert MaskingBackend().open(total) == [4]
+
+
 @pytest.mark.parametrize("name", ["paillier", "masking", "plaintext"])
 def test_parties_do_not_take_numbers_for_a_sum(name):
     backend = PaillierBackend(key_size=512, insecure_test_key=True)
@@ -84,3 +99,11 @@ def test_parties_do_not_take_numbers_for_a_sum(name):
             assert reply["total"] == [12]
         with pytest.raises(PartyError, match="refuses"):
             federation.call("read", {"total": np.array([1.0])})
+
+
+def test_without_the_refusal_numbers_are_taken_for_a_sum(monkeypatch):
+    monkeypatch.setattr(CountingParty, "reveal", lambda self, total: total)
+    with federate() as federation:
+        federation.secure_sum("below", {"threshold": 4.0})
+        for reply in federation.call("read", {"total": np.array([1.0])}).values():
+            assert reply["total"] == [1.0]

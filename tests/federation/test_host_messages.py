@@ -265,6 +265,18 @@ def test_honest_hosts_keep_their_limits_small():
     ],
 )
 def test_estimators_name_the_party_that_answers_garbage(operation, answer, monkeypatch):
+    with pytest.raises(PartyError, match="party 'b'"):
+        fit_with_answer(operation, answer, monkeypatch)
+
+
+def test_without_declared_answers_nobody_is_named(monkeypatch):
+    monkeypatch.setattr(Operation, "fits", lambda self, payload: True)
+    with pytest.raises(KeyError, match="status"):
+        fit_with_answer("assign", {}, monkeypatch)
+
+
+def fit_with_answer(operation, answer, monkeypatch):
+    """Fit a mixture while one party answers something else."""
     honest = InProcessFederation._exchange
 
     def spoil(self, requests, timeout):
@@ -277,5 +289,4 @@ def test_estimators_name_the_party_that_answers_garbage(operation, answer, monke
     X = np.vstack([block["X"] for block in BLOCKS.values()] * 3)
     party = np.resize(list("abc"), len(X))
     mixture = PPEMGaussianMixture(2, backend="masking", random_state=0, min_rows=2)
-    with pytest.raises(PartyError, match="party 'b'"):
-        mixture.fit(X, party=party)
+    mixture.fit(X, party=party)

@@ -168,6 +168,22 @@ def test_quantiles_have_rows_between_them(min_rows):
     assert np.histogram(rows, inner)[0].min() >= min_rows
 
 
+def values_found(min_rows):
+    """Return how many of 30 values are found by asking for 257 quantiles of them."""
+    rows = np.random.default_rng(0).normal(size=(30, 1))
+    blocks = {f"p{i}": {"X": rows[i::3]} for i in range(3)}
+    terms = HistogramTerms(MAX_LEVELS, min_rows=min_rows)
+    with InProcessFederation(blocks, CountingParty, terms, "masking") as federation:
+        (found,) = find_quantiles(federation, np.linspace(0, 1, MAX_LEVELS))
+    return sum(np.abs(found - value).min() < 1e-3 for value in rows.ravel())
+
+
+def test_attack_more_quantiles_than_rows():
+    """The twin: without rows between them, they are the column."""
+    assert values_found(min_rows=5) <= 30 / 5
+    assert values_found(min_rows=1) == 30
+
+
 def test_attack_one_party_makes_the_result_up(monkeypatch):
     blocks = rows_of(np.random.default_rng(0))
     terms = HistogramTerms()
