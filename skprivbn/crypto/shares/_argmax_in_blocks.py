@@ -47,7 +47,7 @@ class ArgmaxInBlocks:
         # first level, of each further level blocks of the one before
         self._levels = []
         while not self._levels or len(self._levels[-1]) > len(sizes):
-            parts = [np.array_split(x, -(-len(x) // _BLOCK)) for x in lists]
+            parts = [np.array_split(x, _n_blocks(len(x))) for x in lists]
             self._levels.append([block for blocks in parts for block in blocks])
             ends = np.cumsum([len(blocks) for blocks in parts])
             lists = np.split(np.arange(ends[-1]), ends[:-1])
@@ -59,9 +59,12 @@ class ArgmaxInBlocks:
         signs = _without_messages(self._duels(engines[0], shares))
         values = _without_messages(self._sums(engines[1], shares))
         _without_messages(self._marks(engines[2], signs, values))
-        n_ands = [engine.n_ands for engine in engines]
-        triples = yield from make_triples(talk, links, self._group, sum(n_ands))
-        self._triples = np.split(triples, np.cumsum(n_ands)[:-1], axis=1)
+        noted = [engine.n_products for engine in engines]
+        triples = yield from make_triples(
+            talk, links, self._group, np.concatenate(noted)
+        )
+        ends = np.cumsum([len(of_engine) for of_engine in noted])
+        self._triples = np.split(triples, ends[:-1], axis=1)
 
     def open(self, talk, shares):
         """Return the winner of every list, given own shares of the numbers."""
@@ -109,14 +112,26 @@ class ArgmaxInBlocks:
         pairs = _pairs(self._levels[0])
         marks = [(yield from undefeated(engine, later_wins, pairs, self._ends[-1]))]
         for before, blocks in zip(self._levels, self._levels[1:]):
-            marked = np.broadcast_to(marks[-1], values.shape)
-            values = yield from engine.conjunction(marked, values)
+            all_bits = np.zeros(len(values), dtype=int)
+            values = yield from engine.conjunction(marks[-1][None], values, all_bits)
             starts = [block[0] for block in before]
             values = np.bitwise_xor.reduceat(values, starts, axis=1)
             one, other = pairs = _pairs(blocks)
             (wins,) = yield from is_greater(engine, values[:, other], values[:, one])
             marks.append((yield from undefeated(engine, wins, pairs, len(before))))
         return marks
+
+
+def _n_blocks(n):
+    """Return into how many blocks a list is cut.
+
+    As many as leave no more levels than the largest blocks would: small blocks on the
+    first level, where numbers are still shares, take the fewest ANDs.
+    """
+    n_levels = 1
+    while _BLOCK**n_levels < n:
+        n_levels += 1
+    return min(_BLOCK ** (n_levels - 1), -(-n // 2))
 
 
 def _pairs(blocks):

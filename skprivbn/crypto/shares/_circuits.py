@@ -2,7 +2,8 @@
 
 A number is an array of wires with the bits on axis 0, lowest first, and the items on
 axis 1. `engine` offers ``conjunction`` (AND, a generator) and ``invert`` (NOT); XOR is
-``^`` on the arrays.
+``^`` on the arrays. Where one row is needed for several ANDs, ``conjunction(a, b, of)``
+says for every row of b which one of a it is: that may cost less than as many ANDs.
 """
 
 import numpy as np
@@ -20,9 +21,12 @@ def add(engine, a, b):
         low = (high // distance) * distance - 1
         # blocks that start at bit 0 have no carry to pass on any more
         inner = high >= 2 * distance
+        tops, carried = np.unique(low, return_inverse=True)
+        inner_tops, passed = np.unique(low[inner], return_inverse=True)
         both = yield from engine.conjunction(
+            np.concatenate([carry[tops], spread[inner_tops]]),
             spread[np.concatenate([high, high[inner]])],
-            np.concatenate([carry[low], spread[low[inner]]]),
+            np.concatenate([carried, len(tops) + passed]),
         )
         # generate and propagate exclude each other, so XOR is OR
         carry[high] = carry[high] ^ both[: len(high)]
@@ -64,9 +68,11 @@ def sign_of_sum(engine, numbers):
         # pair neighbours; an odd lowest bit waits
         odd = len(carry) % 2
         low, high = slice(odd, None, 2), slice(odd + 1, None, 2)
+        upper = spread[high]
         both = yield from engine.conjunction(
-            np.concatenate([spread[high], spread[high]]),
+            upper,
             np.concatenate([carry[low], spread[low]]),
+            np.tile(np.arange(len(upper)), 2),
         )
         n = len(both) // 2
         carry = np.concatenate([carry[:odd], carry[high] ^ both[:n]])
@@ -116,9 +122,11 @@ def is_greater(engine, a, b):
         high, low = slice(1, None, 2), slice(0, len(greater) - odd, 2)
         if odd:
             high = slice(1, len(greater) - 1, 2)
+        upper = equal[high]
         both = yield from engine.conjunction(
-            np.concatenate([equal[high], equal[high]]),
+            upper,
             np.concatenate([greater[low], equal[low]]),
+            np.tile(np.arange(len(upper)), 2),
         )
         n = len(both) // 2
         greater = np.concatenate([greater[high] ^ both[:n], greater[top]])
@@ -160,7 +168,7 @@ def pick_largest(engine, values, index, sizes):
         )
         change = items[:, right] ^ items[:, left]
         change = yield from engine.conjunction(
-            np.broadcast_to(switch, change.shape).copy(), change
+            switch, change, np.zeros(len(change), dtype=int)
         )
         items = np.concatenate([items[:, left] ^ change, items[:, waiting]], axis=1)
         lists = _renumber(lists, len(left))

@@ -52,10 +52,10 @@ class Garbler:
         """NOT."""
         return a ^ self.delta
 
-    def conjunction(self, a, b):
-        """AND of two arrays of wires of equal shape."""
+    def conjunction(self, a, b, of=None):
+        """AND of arrays of wires of equal shape, or of ``a[of]`` and b."""
         yield from ()
-        shape = a.shape
+        a, shape = a if of is None else a[of], b.shape
         a, b = a.reshape(-1, 2), b.reshape(-1, 2)
         m = len(a)
         first = self._hash.take_tweaks(2 * m)
@@ -92,10 +92,10 @@ class Evaluator:
         """NOT: the meaning changes on the garbler's side only."""
         return a
 
-    def conjunction(self, a, b):
-        """AND of two arrays of wires of equal shape."""
+    def conjunction(self, a, b, of=None):
+        """AND of arrays of wires of equal shape, or of ``a[of]`` and b."""
         yield from ()
-        shape = a.shape
+        a, shape = a if of is None else a[of], b.shape
         a, b = a.reshape(-1, 2), b.reshape(-1, 2)
         m = len(a)
         rows = self._tables[:, self._used : self._used + m]

@@ -4,7 +4,8 @@ Goldreich, Micali, Wigderson (STOC 1987): XOR and NOT are local. For every AND t
 a triple, shares of two random bits and of their product, made beforehand by oblivious
 transfers between every pair (Beaver, "Efficient multiparty protocols using circuit
 randomization", CRYPTO 1991); both inputs are then opened, each hidden by a random bit:
-one round. Safe as long as one party does not collude.
+one round. Safe as long as one party does not collude. ANDs with one input in common
+share the transfers: of a random bit with several others, as of a bit with a string.
 """
 
 import numpy as np
@@ -14,26 +15,81 @@ from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
 
 
-def make_triples(talk, links, group, n):
-    """Share `n` triples: bits a, b and ``a & b``, (3, n)."""
+def make_triples(talk, links, group, n_products):
+    """Share triples: bits a, up to eight bits b for each, and all ``a & b``.
+
+    Parameters
+    ----------
+    talk, links : Conversation and dict of Link
+    group : sequence of str
+    n_products : ndarray of int of shape (n,)
+        Bits b of every triple, from 1 to 8: a transfer serves all of them.
+
+    Returns
+    -------
+    triples : ndarray of uint8 of shape (3, n)
+        A bit, and two bytes of which the lowest bits are used.
+    """
     peers = [peer for peer in group if peer != talk.name]
-    a, b = random_words((2, n), np.uint8) & 1
+    n, used = len(n_products), np.arange(8) < n_products[:, None]
+    a, b = random_words((2, n), np.uint8)
+    in_use = _bytes_of(used)
+    a, b = a & 1, b & in_use
     rows = {}
     for peer in peers:
         message, rows[peer] = links[peer].receiver.rows(a)
         talk.send(peer, message)
-    c = a & b
+    c = b & -a
     for peer in peers:
         sender = links[peer].sender
         rows_of_peer = sender.rows((yield from talk.receive(peer)), n)
-        zero, one = (x[:, 0] & 1 for x in sender.numbers(rows_of_peer, np.uint8, 1))
-        talk.send(peer, np.packbits(zero ^ one ^ b))
+        zero, one = (x[:, 0] for x in sender.numbers(rows_of_peer, np.uint8, 1))
+        talk.send(peer, np.packbits(_bits_of(zero ^ one ^ b)[used]))
         c ^= zero
     for peer in peers:
-        correction = _unpack((yield from talk.receive(peer)), b.shape)
+        correction = np.zeros(used.shape, dtype=np.uint8)
+        sent = yield from talk.receive(peer)
+        correction[used] = _unpack(sent, (np.count_nonzero(used),))
         masks = links[peer].receiver.numbers(rows.pop(peer), np.uint8, 1)
-        c ^= (masks[:, 0] & 1) ^ (a & correction)
-    return np.stack([a, b, c])
+        c ^= masks[:, 0] ^ (_bytes_of(correction) & -a)
+    return np.stack([a, b, c & in_use])
+
+
+def _bits_of(numbers):
+    return np.unpackbits(numbers[:, None], axis=1, bitorder="little")
+
+
+def _bytes_of(bits):
+    return np.packbits(bits, axis=1, bitorder="little")[:, 0]
+
+
+class _Fan:
+    """Which triple and which of its bits serve each of several ANDs; public.
+
+    Parameters
+    ----------
+    of : ndarray of int of shape (n_rows,)
+        The left operand of every AND.
+    """
+
+    def __init__(self, of):
+        order = np.argsort(of, kind="stable")
+        n_times = np.bincount(of)
+        n_slots = -(-n_times // 8)
+        starts = np.cumsum(n_times) - n_times
+        rank = np.empty(len(of), dtype=int)
+        rank[order] = np.arange(len(of)) - np.repeat(starts, n_times)
+        self.slot = (np.cumsum(n_slots) - n_slots)[of] + rank // 8
+        self.bit = (rank % 8).astype(np.uint8)[:, None]
+        self.owner = np.repeat(np.arange(len(n_slots)), n_slots)
+        self.n_products = np.bincount(self.slot)
+
+
+def _as_rows(a, b, of):
+    """Left operands and right ones as rows, and what triples serve them."""
+    if of is None:
+        return a.reshape(1, -1), b.reshape(1, -1), _Fan(np.zeros(1, dtype=int))
+    return a, b, _Fan(of)
 
 
 def _unpack(packed, shape):
@@ -63,7 +119,7 @@ class SharedBits:
     group : sequence of str
         The parties that hold shares.
     triples : ndarray of shape (3, n)
-        As many as the circuit has ANDs; each is used once.
+        As :class:`AndCounter` noted for the circuit; each is used once.
     """
 
     def __init__(self, talk, group, triples):
@@ -89,15 +145,23 @@ class SharedBits:
         """NOT."""
         return a ^ self._first
 
-    def conjunction(self, a, b):
-        """AND of two arrays of equal shape: one round."""
-        (x, y, xy), self._triples = np.split(self._triples, [a.size], axis=1)
-        if len(x) != a.size:
+    def conjunction(self, a, b, of=None):
+        """AND of arrays of equal shape, or of ``a[of]`` and b: one round."""
+        shape = b.shape
+        a, b, fan = _as_rows(a, b, of)
+        n_slots, n_items = len(fan.owner), a.shape[1]
+        used, self._triples = np.split(self._triples, [n_slots * n_items], axis=1)
+        if used.shape[1] != n_slots * n_items:
             raise ProtocolError("the circuit has more ANDs than triples were made for")
-        hidden = np.stack([a.reshape(-1) ^ x, b.reshape(-1) ^ y])
-        d, e = yield from open_bits(self._talk, self._group, hidden)
+        x, y, xy = used.reshape(3, n_slots, n_items)
+        hidden_a = a[fan.owner] ^ x
+        x, y, xy = (part[fan.slot] for part in (x, y, xy))
+        y, xy = (y >> fan.bit) & 1, (xy >> fan.bit) & 1
+        hidden = np.concatenate([hidden_a, b ^ y])
+        opened = yield from open_bits(self._talk, self._group, hidden)
+        d, e = opened[:n_slots][fan.slot], opened[n_slots:]
         # (x + d)(y + e)
-        return (xy ^ (d & y) ^ (e & x) ^ (d & e & self._first)).reshape(a.shape)
+        return (xy ^ (d & y) ^ (e & x) ^ (d & e & self._first)).reshape(shape)
 
     def open(self, a):
         """Tell everybody the bits."""
@@ -105,10 +169,16 @@ class SharedBits:
 
 
 class AndCounter:
-    """Engine that computes nothing and counts the ANDs of a circuit."""
+    """Engine that computes nothing and notes what triples a circuit needs."""
 
     def __init__(self, n_parties):
-        self.n_parties, self.n_ands = n_parties, 0
+        self.n_parties = n_parties
+        self._noted = [np.empty(0, dtype=int)]
+
+    @property
+    def n_products(self):
+        """ANDs that each triple serves, one triple after another."""
+        return np.concatenate(self._noted)
 
     def inputs(self, bits):
         """Return wires of everybody's own bits."""
@@ -118,11 +188,12 @@ class AndCounter:
         """NOT."""
         return a
 
-    def conjunction(self, a, b):
-        """AND of two arrays of equal shape."""
+    def conjunction(self, a, b, of=None):
+        """AND of arrays of equal shape, or of ``a[of]`` and b."""
         yield from ()
-        self.n_ands += a.size
-        return np.zeros(a.shape, dtype=np.uint8)
+        rows, _, fan = _as_rows(a, b, of)
+        self._noted.append(np.repeat(fan.n_products, rows.shape[1]))
+        return np.zeros(b.shape, dtype=np.uint8)
 
 
 def open_numbers(talk, group, shares):

@@ -85,10 +85,10 @@ def opened_bits(values):
 
 
 def test_only_the_winner_is_opened():
-    # its block among three, and its place among seven
+    # its block among eight, and its place among three
     values = np.arange(21)
     values[[9, 17]] = 500, 499
-    expected = {(0, 1, 0), (0, 0, 1, 0, 0, 0, 0)}
+    expected = {(0, 0, 0, 1, 0, 0, 0, 0), (1, 0, 0)}
     assert (
         opened_bits(values)
         == opened_bits(values[::-1][::-1] * (values > 400))

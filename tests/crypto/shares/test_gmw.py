@@ -36,7 +36,7 @@ def test_circuits_on_everybodys_inputs(n_parties):
         own, counter = to_bits(numbers[i], 9), AndCounter(n_parties)
         with pytest.raises(StopIteration):
             next(circuit(counter, own))
-        triples = yield from make_triples(talk, links, talk.roster, counter.n_ands)
+        triples = yield from make_triples(talk, links, talk.roster, counter.n_products)
         engine = SharedBits(talk, talk.roster, triples)
         wires = yield from circuit(engine, own)
         # every triple was used
@@ -57,13 +57,53 @@ def test_circuits_on_everybodys_inputs(n_parties):
 @pytest.mark.parametrize("n_parties", [2, 3])
 def test_triples(n_parties):
     def side(talk, links, i):
-        return make_triples(talk, links, talk.roster, 4001)
+        return make_triples(talk, links, talk.roster, np.ones(4001, int))
 
     shares = run_sides(side, n_parties)
     a, b, c = np.bitwise_xor.reduce(shares)
     np.testing.assert_array_equal(a & b, c)
     for bits in (*shares, [a, b]):
         assert np.all(abs(np.mean(bits, axis=1) - 0.5) < 7 * 0.5 / np.sqrt(4001))
+
+
+def test_triples_of_a_bit_with_several():
+    n_products = np.arange(4000) % 8 + 1
+
+    def side(talk, links, i):
+        return make_triples(talk, links, talk.roster, n_products)
+
+    shares = run_sides(side, 3)
+    a, b, c = np.bitwise_xor.reduce(shares)
+    np.testing.assert_array_equal(b * a, c)
+    assert np.all(b < 1 << n_products)
+    # what a party has of the products says nothing about them
+    for share in shares:
+        spread = np.mean(
+            (share[2] ^ c)[n_products == 8] & 1 << np.arange(8)[:, None] > 0
+        )
+        assert abs(spread - 0.5) < 0.06
+
+
+def test_rows_that_several_ands_have_in_common():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 2, (3, 50)), rng.integers(0, 2, (21, 50))
+    # more than eight of one row, one of another, none of the last but one
+    of = np.array([0] * 19 + [2, 0])
+
+    def side(talk, links, i):
+        counter = AndCounter(2)
+        with pytest.raises(StopIteration):
+            next(counter.conjunction(a, b, of))
+        n_products = counter.n_products
+        assert sorted(set(n_products)) == [1, 4, 8] and len(n_products) == 4 * 50
+        triples = yield from make_triples(talk, links, talk.roster, n_products)
+        engine = SharedBits(talk, talk.roster, triples)
+        wires = (x.astype(np.uint8) * np.uint8(i == 0) for x in (a, b))
+        wires = yield from engine.conjunction(*wires, of)
+        return (yield from engine.open(wires))
+
+    for bits in run_sides(side, 2):
+        np.testing.assert_array_equal(bits, a[of] & b)
 
 
 def test_bits_of_another_number_are_refused():
@@ -91,7 +131,7 @@ def said_about_zeros():
 
     def side(talk, links, i):
         n = 8 * 40
-        triples = yield from make_triples(talk, links, talk.roster, n)
+        triples = yield from make_triples(talk, links, talk.roster, np.ones(n, int))
         before = len(said)
         engine = SharedBits(talk, talk.roster, triples)
         one, other, _ = engine.inputs(np.zeros((8, 40), np.uint8))
@@ -118,7 +158,7 @@ def test_a_triple_serves_once():
     said = []
 
     def side(talk, links, i):
-        triples = yield from make_triples(talk, links, talk.roster, 4000)
+        triples = yield from make_triples(talk, links, talk.roster, np.ones(4000, int))
         engine = SharedBits(talk, talk.roster, triples)
         zeros = np.zeros(2000, np.uint8)
         for _ in range(2):
