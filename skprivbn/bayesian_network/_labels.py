@@ -94,7 +94,10 @@ def _same_kind_array(labels, kind):
 def _look_up(column, labels, node, strict):
     table = {label: code for code, label in enumerate(labels)}
     values = column.tolist()
-    codes = list(map(table.get, values))
+    try:
+        codes = list(map(table.get, values))
+    except TypeError:  # a list, or the like, is no label
+        codes = [table.get(v) if _is_hashable(v) else None for v in values]
     if None in codes:
         for i, code in enumerate(codes):
             if code is None:
@@ -107,6 +110,14 @@ def _look_up(column, labels, node, strict):
                     )
                 codes[i] = MISSING
     return np.array(codes, dtype=np.intp)
+
+
+def _is_hashable(value):
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def label_dtype(states):

@@ -18,7 +18,12 @@ from skprivbn.federation._ledger import declare_noise
 from skprivbn.federation._roster import warn_of_roster
 from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import charge, check_bounds, warn_of_noise
+from skprivbn.privacy._options import (
+    charge,
+    check_bounds,
+    protected_by,
+    warn_of_noise,
+)
 from skprivbn.utils._missing import is_missing
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -129,6 +134,7 @@ class DescribeMixin:
             min_honest,
             min_rows,
             min_cell_count,
+            "rows" if epsilon is None else protected_by(self),
         )
         backend = resolve_backend(backend)
         noise = terms.noise(len(names), len(self.names))
@@ -250,12 +256,17 @@ def _collect_noisy(federation):
     noise = terms.noise(len(terms.states), len(federation.roster))
     noise.check_survivors(len(federation.active))
     values = federation.secure_sum("noisy_tables")
-    declare_noise(federation.ledger, noise, "noisy histograms of columns, and tables")
+    declare_noise(
+        federation.ledger,
+        noise,
+        "noisy histograms of columns, and tables",
+        terms.protects,
+    )
     sizes = terms.column_sizes()
     ends = np.cumsum([size + 1 for size in sizes])
-    *found, tables = np.split(np.asarray(values, dtype=np.float64), ends)
+    *found, tables = np.split(np.asarray(values, dtype=np.float64) / terms.unit, ends)
     n_rows = max(float(np.mean([counts.sum() for counts in found])), 1.0)
-    warn_of_noise(3 * noise.std, n_rows)
+    warn_of_noise(3 * noise.std / terms.unit, n_rows)
     columns = []
     for v, (labels, counts) in enumerate(zip(terms.states, found)):
         n_missing, counts = max(counts[-1], 0.0), counts[:-1]

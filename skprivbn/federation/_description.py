@@ -7,11 +7,10 @@ hidden, for the columns that are told. With differential privacy there is one re
 a noisy histogram of each column, and noisy tables.
 """
 
-from collections.abc import Generator, Hashable
+from collections.abc import Generator
 from dataclasses import dataclass
 from math import prod
-from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,11 +30,12 @@ from skprivbn.federation._party import (
     check_received_bounds,
     operation,
 )
-from skprivbn.federation._rows import sum_over_rows
+from skprivbn.federation._rows import paired_blocks, sum_over_rows
 from skprivbn.federation._terms import Terms
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._options import check_bounds
-from skprivbn.utils._missing import is_missing
+from skprivbn.privacy._persons import PERSON_UNIT, shares_of_rows
+from skprivbn.utils._missing import float_or_nan, is_missing
 
 #: of a noisy histogram: with more, noise is more
 NOISY_CELLS = 64
@@ -67,6 +67,8 @@ class DescriptionTerms(Terms):
         many rows.
     min_cell_count : int
         Tables with a smaller count, other than 0, are not told.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
     """
 
     states: list[list[Any] | None]
@@ -78,6 +80,7 @@ class DescriptionTerms(Terms):
     min_honest: int | None = None
     min_rows: int = 1
     min_cell_count: int = 0
+    protects: Literal["rows", "individuals"] = "rows"
 
     def check(self) -> None:
         """Refuse tables of other columns, and quantiles without end."""
@@ -139,9 +142,14 @@ class DescriptionTerms(Terms):
         # One row is in one cell of each column, a missing value too, and of each table.
         n_cells = n_features + len(self.tables)
         mechanism = CountMechanism.for_budget(
-            self.epsilon, self.delta, n_cells, np.sqrt(n_cells)
+            self.epsilon, self.delta, self.unit * n_cells, self.unit * np.sqrt(n_cells)
         )
         return distribute(mechanism, n_parties, self.min_honest)
+
+    @property
+    def unit(self) -> int:
+        """Noisy counts of one row, or of all rows of a person together."""
+        return 1 if self.protects == "rows" else PERSON_UNIT
 
     def survives_losses(self) -> bool:
         """Tell whether there is one sum only."""
@@ -160,7 +168,7 @@ class DescriptionParty(Party):
             raise PartyRefusal("refused")
         if self.terms.epsilon is not None:
             check_received_bounds(self.terms.bounds, n_features)
-        self.numbers = self.terms.numbers
+        self.numbers, self.shared_by = self.terms.numbers, self.rows_of_person()
 
     def schedule(self) -> Generator[Any, Any, Any]:
         """Counts first; sums only of what is told."""
@@ -199,19 +207,20 @@ class DescriptionParty(Party):
         if self.n_rows < self.min_rows:
             raise PartyRefusal("too-few-rows")
 
-    def _count_cells(self, rows):
+    def _count_cells(self, rows, weights=None):
         """Count the cells of each column and table; the last of a column is missing."""
+        weights = np.ones(len(rows), dtype=np.int64) if weights is None else weights
         columns = [self._cells(rows[:, v], v) for v in range(rows.shape[1])]
         sizes = self.terms.column_sizes()
         counts = [
-            np.bincount(cells, minlength=size + 1)
+            np.bincount(cells, weights, minlength=size + 1)
             for cells, size in zip(columns, sizes)
         ]
         for (a, b), shape in zip(self.terms.tables, self.terms.table_shapes()):
             known = (columns[a] < shape[0]) & (columns[b] < shape[1])
             both = columns[a][known] * shape[1] + columns[b][known]
-            counts.append(np.bincount(both, minlength=prod(shape)))
-        return np.concatenate(counts)
+            counts.append(np.bincount(both, weights[known], minlength=prod(shape)))
+        return np.concatenate(counts).astype(np.int64)
 
     def _cells(self, column, v):
         """Return the cell of each value of a column."""
@@ -230,8 +239,11 @@ class DescriptionParty(Party):
 
     def _code(self, value, codes):
         """Return the code of a label; one more than there are if it is missing."""
-        if isinstance(value, Hashable) and value in codes:
-            return codes[value]
+        try:
+            if value in codes:
+                return codes[value]
+        except TypeError:  # a list, or the like, is no label
+            pass
         # a refusal would tell, without noise, that there is such a label
         if self.terms.epsilon is None and not is_missing(value):
             raise PartyRefusal("invalid-data")
@@ -384,7 +396,11 @@ class DescriptionParty(Party):
     )
     def noisy_tables(self) -> dict:
         """Count in cells between public bounds and add this party's noise."""
-        counts = sum_over_rows(self.block["X"], self._count_cells)
+        if self.shared_by is None:
+            counts = sum_over_rows(self.block["X"], self._count_cells)
+        else:
+            blocks = paired_blocks(self.block["X"], shares_of_rows(self.shared_by))
+            counts = sum(self._count_cells(*block) for block in blocks)
         n_features = len(self.terms.states)
         noise = self.terms.noise(n_features, len(self.context.roster))
         return self.hide(counts + noise.share(counts.shape))
@@ -410,9 +426,10 @@ def read_sums(total, count):
 
 def _as_numbers(column, *, lenient=False):
     """Return a column as floats; text in it is refused, or missing if lenient."""
+    if lenient and column.dtype.kind not in "biuf":
+        # one by one: how a row is read must not depend on others
+        return np.array([float_or_nan(value) for value in column.tolist()])
     try:
         return np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError):
-        if not lenient:
-            raise PartyRefusal("invalid-data") from None
-    return np.array([v if isinstance(v, Real) else np.nan for v in column], float)
+    except (TypeError, ValueError, OverflowError):
+        raise PartyRefusal("invalid-data") from None

@@ -4,7 +4,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skprivbn.bayesian_network._labels import is_missing
+from skprivbn.utils._missing import float_or_nan, is_missing
 
 
 def check_bins(bins, nodes):
@@ -80,21 +80,14 @@ def to_labels(X, nodes, bins, strict=True):
 
 
 def _as_floats(column, node, strict=True):
+    if not strict:
+        return np.array([float_or_nan(v) for v in column])
     try:
         return np.array([np.nan if is_missing(v) else float(v) for v in column])
-    except (TypeError, ValueError):
-        if strict:
-            raise ValueError(
-                f"column {node!r} has bins, but holds values that are no numbers"
-            ) from None
-        return np.array([_float_or_nan(v) for v in column])
-
-
-def _float_or_nan(value):
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return np.nan
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"column {node!r} has bins, but holds values that are no numbers"
+        ) from None
 
 
 def draw_within(labels, edges, rng):

@@ -8,6 +8,7 @@ Deep learning with differential privacy. CCS.
 
 import os
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,6 +63,7 @@ class PSGDOptions:
             raise ValueError("psgd's learning_rate must be positive")
 
 
+@lru_cache(maxsize=16)
 def noise_multiplier(epsilon, delta, sampling_rate, n_steps):
     """Noise per unit of clipping norm, calibrated with dp-accounting's RDP accountant.
 

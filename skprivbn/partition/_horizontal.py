@@ -19,6 +19,7 @@ from skprivbn.partition._labels import (
     check_labels,
     column_labels,
     find_columns,
+    keep_persons,
     names_of,
 )
 from skprivbn.partition._local import LocalPartition, is_held
@@ -26,6 +27,7 @@ from skprivbn.utils import warn_user
 from skprivbn.utils._categories import declared_categories, declared_labels
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
+    keep_types,
     other_ways,
     refuse_missing,
     refuse_text,
@@ -97,7 +99,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             for key, values in aligned.items():
                 if values is None:
                     continue
-                block[key] = column_or_1d(values[name])
+                block[key] = column_or_1d(keep_persons(key, values[name]))
                 if key in LABELS:
                     kind = check_labels(f"{key} of party {name!r}", values[name])
                     if kind and kinds.setdefault(key, kind) != kind:
@@ -156,7 +158,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         if labels is not None:
             feature_names = names_of(labels)
         declared, given = declared_categories(X), aligned
-        X = check_array(X, dtype=None, ensure_all_finite=False)
+        X = check_array(keep_types(X), dtype=None, ensure_all_finite=False)
         rows = _rows_of_parties(party, len(X))
         aligned = {
             key: one_per_row(key, values, len(X))
@@ -307,6 +309,7 @@ def _table(rows, places, labels):
     """Return rows as an array with the columns at some places, or as a source."""
     if isinstance(rows, RowSource):
         return rows.map(lambda block: block[:, places], labels)
+    rows = keep_types(rows)
     return check_array(rows, dtype=None, ensure_all_finite=False, ensure_min_samples=0)[
         :, places
     ]
@@ -363,7 +366,7 @@ def one_per_row(name, values, n_samples):
         raise ValueError(
             f"{name} has {shape[0]} values for {n_samples} rows: give one per row"
         )
-    return column_or_1d(values)
+    return column_or_1d(keep_persons(name, values))
 
 
 def _rows_of_parties(party, n_samples):

@@ -71,10 +71,17 @@ def check_is_mapping(values: Any, name: str, of: str) -> None:
         )
 
 
+def keep_persons(name: str, values: Any) -> Any:
+    """Return labels of persons as they are: numpy makes text of NaN among text."""
+    if name == "individual" and isinstance(values, list | tuple):
+        return np.array(values, dtype=object)
+    return values
+
+
 def check_labels(name, values):
     """Refuse missing labels and those told apart by their type only: 1 and "1".
 
-    Only persons may be unknown: to refuse would tell that somebody is.
+    Labels of persons may be anything: to refuse would tell of somebody's.
 
     Parameters
     ----------
@@ -89,6 +96,8 @@ def check_labels(name, values):
     kind : str or None
         "text", "number", "bool" or a type; None if there is no label.
     """
+    if name.startswith("individual"):
+        return None
     as_objects = object if isinstance(values, list | tuple) else None
     labels = np.asarray(values, dtype=as_objects).ravel()
     if labels.dtype == object:
@@ -98,7 +107,7 @@ def check_labels(name, values):
     else:
         missing = np.any(labels != labels)
         examples = {_kind(labels.dtype.type): label for label in labels[:1]}
-    if missing and not name.startswith("individual"):
+    if missing:
         raise PartitionError(f"{name} has missing labels: every row needs one")
     if "bytes" in examples:
         raise PartitionError(

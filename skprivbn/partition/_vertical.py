@@ -24,7 +24,11 @@ from skprivbn.utils import column_names
 from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import refuse_missing, validate_table
+from skprivbn.utils._validation import (
+    keep_types,
+    refuse_missing,
+    validate_table,
+)
 
 ONE_PARTY = "all"
 
@@ -90,6 +94,7 @@ class VerticalPartition(LocalPartition):
         self.categories: dict[str, list] = {}
         for name, block in blocks.items():
             given = columns[name] if columns else column_labels(block)
+            block = keep_types(block)
             values = check_array(block, dtype=None, ensure_all_finite=False)
             if given is None:
                 given = [f"{name}__{i}" for i in range(values.shape[1])]
@@ -152,7 +157,7 @@ class VerticalPartition(LocalPartition):
         if feature_names is None:
             raise PartitionError("X has no names of columns: pass feature_names")
         names = [str(name) for name in feature_names]
-        values = check_array(X, dtype=None, ensure_all_finite=False)
+        values = check_array(keep_types(X), dtype=None, ensure_all_finite=False)
         if len(names) != values.shape[1]:
             raise PartitionError(
                 f"feature_names has {len(names)} names for {values.shape[1]} columns"
@@ -287,6 +292,7 @@ def check_vertical(
         return X
     # Columns are selected on X as given: names and selectors need a dataframe.
     if not hasattr(X, "shape"):
+        X = keep_types(X) if dtype is None else X
         X = check_array(X, dtype=dtype, ensure_all_finite=False)
     held = _columns_of_parties(parties, X)
     values = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)

@@ -23,11 +23,10 @@ from skprivbn.federation import (
 from skprivbn.partition import RemoteRows
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import warn_of_noise
+from skprivbn.privacy._persons import PERSON_UNIT, shares_of_rows
 
 #: labels that a party tells of one column; more would be its values
 MAX_LABELS = 256
-#: counts of a person, whose rows share them
-PERSON_UNIT = 1 << 12
 
 
 def known_categories(categories, names, partition):
@@ -244,9 +243,7 @@ class CategoriesParty(Party):
         if self.shared_by is None:
             counts = sum_over_rows(self.X, self._count)
         else:
-            share = self.terms.unit // np.maximum(self.shared_by, 1)
-            share = np.where(self.shared_by > 0, share, 0)
-            counts = self._count(np.asarray(self.X), share)
+            counts = self._count(np.asarray(self.X), shares_of_rows(self.shared_by))
         noise = self.terms.noise(len(self.terms.names), len(self.context.roster))
         return self.hide(counts + noise.share(counts.shape))
 

@@ -24,10 +24,9 @@ from skprivbn.federation import (
 )
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
+from skprivbn.privacy._persons import PERSON_UNIT, shares_of_rows
 
 N_CELLS = 256
-#: counts of a person, whose rows share them
-PERSON_UNIT = 1 << 12
 #: quantiles that one session finds at most; thresholds without end would tell values
 MAX_LEVELS = 257
 #: thresholds that bracket values of unknown size: powers of two, and zero
@@ -273,9 +272,7 @@ class CountingParty(Party):
         low, high = self.terms.bounds
         rows, weights = self.rows, None
         if self.shared_by is not None:
-            rows = np.asarray(rows)
-            weights = self.terms.unit // np.maximum(self.shared_by, 1)
-            weights = np.where(self.shared_by > 0, weights, 0)
+            rows, weights = np.asarray(rows), shares_of_rows(self.shared_by)
 
         def histograms(rows):
             return np.stack(

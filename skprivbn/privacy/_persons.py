@@ -7,13 +7,17 @@ from skprivbn.utils._missing import is_missing
 
 #: rows whose single contributions are in memory at a time
 _CHUNK = 4096
+#: counts of a person, whose rows share them
+PERSON_UNIT = 1 << 12
 
 
 def number_persons(individual):
     """Return who is behind each row, counted from 0; -1 where nobody knows.
 
     Rows without a label could be one person's or many's, and so count for nothing
-    wherever noise hides persons.
+    wherever noise hides persons. Labels that look the same as text, such as 1, 1.0 and
+    "1", are one person's: an error would tell of a row, and to take them for several
+    persons would be noise for too few rows.
 
     Parameters
     ----------
@@ -28,11 +32,20 @@ def number_persons(individual):
     labels = column_or_1d(individual).tolist()
     return np.array(
         [
-            -1 if is_missing(label) else numbers.setdefault(label, len(numbers))
+            -1 if is_missing(label) else numbers.setdefault(_text(label), len(numbers))
             for label in labels
         ],
         dtype=np.intp,
     )
+
+
+def _text(label):
+    """Return a label as text; whole numbers look alike, whatever their type."""
+    if isinstance(label, str):
+        return label
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return str(int(label) if isinstance(label, bool) else label)
 
 
 def rows_of_person(individual):
@@ -51,6 +64,21 @@ def rows_of_person(individual):
     known = persons >= 0
     sizes = np.bincount(persons[known], minlength=1)
     return np.where(known, sizes[persons], 0)
+
+
+def shares_of_rows(n_rows):
+    """Return what each row counts, so that no person counts more than `PERSON_UNIT`.
+
+    Parameters
+    ----------
+    n_rows : ndarray of int of shape (n_samples,)
+        How many rows each row's person has, from :func:`rows_of_person`.
+
+    Returns
+    -------
+    shares : ndarray of int of shape (n_samples,)
+    """
+    return np.where(n_rows > 0, PERSON_UNIT // np.maximum(n_rows, 1), 0)
 
 
 def sum_by_person(blocks, n_rows, vectors):

@@ -192,6 +192,8 @@ def check_individual(individual, n_rows):
     """
     if individual is None:
         return np.arange(n_rows)
+    if isinstance(individual, list | tuple):
+        individual = np.array(individual, dtype=object)  # NaN among text stays NaN
     individual = column_or_1d(individual)
     if len(individual) != n_rows:
         raise ValueError(

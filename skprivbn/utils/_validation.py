@@ -11,6 +11,26 @@ from skprivbn.utils._missing import is_missing
 from skprivbn.utils._sklearn import _check_feature_names_in
 
 
+def keep_types(X: Any) -> Any:
+    """Return nested lists of text and numbers as an array that keeps them apart.
+
+    numpy makes text of all numbers if one entry is text: one row would then change how
+    all others are read, which no noise for one row hides.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+
+    Returns
+    -------
+    X : array-like of shape (n_samples, n_features)
+        Anything but lists as it is.
+    """
+    if isinstance(X, list | tuple) and np.asarray(X).dtype.kind in "SU":
+        return np.array(X, dtype=object)
+    return X
+
+
 def validate_table(
     estimator: Any, X: Any, *, ensure_all_finite: bool | str = True, **options: Any
 ) -> np.ndarray:
@@ -31,6 +51,8 @@ def validate_table(
     -------
     X : ndarray
     """
+    if options.get("dtype", "numeric") is None:
+        X = keep_types(X)
     with refuse_text(X, getattr(X, "columns", None)):
         X = validate_data(estimator, X, ensure_all_finite=False, **options)
     refuse_missing(

@@ -146,77 +146,11 @@ def seen_of(estimator, X, **beside):
 
 
 @pytest.mark.parametrize("estimator", NUMERIC, ids=name)
-def test_neighbours_look_the_same(estimator, X):
-    """Neither errors nor anything exact tells whether a strange row is there."""
-    strange = [[np.nan, np.inf], [-np.inf, 1e300], [np.nan, np.nan]]
-    few = X[:3]
-    for rows in (X[:30], few, np.zeros((3, 2))):
-        party = np.arange(len(rows) + 1) % 3
-        expected = seen_of(estimator, rows, party=party[:-1])
-        for row in strange:
-            more = np.append(rows, [row], axis=0)
-            assert seen_of(estimator, more, party=party) == expected
-
-
-@pytest.mark.parametrize("estimator", NUMERIC, ids=name)
 @quiet
 def test_one_row_is_enough_for_a_private_fit(estimator):
     type(estimator)(**estimator.get_params(deep=False)).set_params(epsilon=1.0).fit(
         [[np.nan, 1.0]]
     )
-
-
-FIELDS = {
-    "chain": DPCGMLearner("chain", max_iter=20),
-    "chain, skip": DPCGMLearner("chain", max_iter=20, missing="skip"),
-    "mst": DPCGMLearner("mst", max_iter=20),
-    "aim": DPCGMLearner("aim", max_iter=20),
-    "psgd": DPCGMLearner("chain", method="psgd", psgd_params={"n_steps": 5}),
-    "weights": DPCGMLearner("chain", max_iter=20, max_weight=3),
-    "persons": DPCGMLearner("chain", max_iter=20, contribution="normalize"),
-}
-
-
-SLOW = {"psgd", "mst"}
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        pytest.param(field, marks=[pytest.mark.slow] if field in SLOW else [])
-        for field in FIELDS
-    ],
-)
-@pytest.mark.parametrize("parties", [None, 3])
-def test_neighbouring_fields_look_the_same(field, parties):
-    if field == "psgd" and parties is not None:
-        pytest.skip("psgd is for one holder")
-    rows = np.array([["a", "b", "2.5"]] * 12, dtype=object)
-    rows[::2] = "b", "a", "-1"
-    strange = [["c", "b", "1"], [None, "a", "zero"], [np.nan] * 3, ["", 7, np.inf]]
-
-    def seen_with(extra):
-        X = np.append(rows, np.array(extra, dtype=object).reshape(-1, 3), axis=0)
-        beside = {} if parties is None else {"party": np.arange(len(X)) % parties}
-        if field == "weights":
-            beside["sample_weight"] = np.append(
-                np.ones(12), [np.nan, 9.5, -1][: len(X) - 12]
-            )
-        if field == "persons":
-            names = np.append(
-                np.full(12, "somebody", dtype=object), [None, np.nan, "x"]
-            )
-            beside["individual"] = names[: len(X)]
-        states, bins = {"x0": ["a", "b"], "x1": ["a", "b"]}, {"x2": [-1.0, 0.0, 3.0]}
-        seen = seen_of(FIELDS[field].set_params(states=states, bins=bins), X, **beside)
-        if field == "aim":  # how much is asked for follows from noisy tables
-            seen["learnt"] = [fact[:4] for fact in seen["learnt"]]
-        return seen
-
-    expected = seen_with([])
-    for n in (1, 3):
-        for first in range(2):
-            assert seen_with(strange[first : first + n]) == expected
 
 
 @pytest.mark.parametrize("transformer", NUMERIC[:3], ids=name)
