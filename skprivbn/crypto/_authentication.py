@@ -248,8 +248,8 @@ class TagRing:
         """
         n_limbs, length = integers.shape
         last = (1 << self.coefficient_bits - 16 * (digits.shape[1] - 1)) - 1
-        height, width = digits.shape[1], 4 * n_limbs
-        sums = np.zeros((height, width + height), dtype=np.int64)
+        n_digits, n_words = digits.shape[1], 4 * n_limbs
+        product = 0
         for start in range(0, length, _CHUNK):
             chunk = slice(start, start + _CHUNK)
             left = digits[chunk].astype(np.float64)
@@ -259,11 +259,12 @@ class TagRing:
             right = words.view(_DIGIT).astype(np.float64)
             # in two's complement, the highest digit has the sign
             right[:, -1] = words.view("<i2")[:, -1]
-            sums[:, :width] += (left.T @ right).astype(np.int64)
-        # each row, one digit further to the right than the one above
-        skewed = sums.ravel()[:-height].reshape(height, -1)
-        totals: list[int] = skewed.sum(axis=0).tolist()
-        product = sum(digit << 16 * i for i, digit in enumerate(totals))
+            sums = np.zeros((n_digits, n_words + n_digits))
+            np.matmul(left.T, right, out=sums[:, :n_words])
+            # each row, one digit further to the right than the one above
+            skewed = sums.reshape(-1)[:-n_digits].reshape(n_digits, -1)
+            totals = np.add.reduce(skewed).tolist()
+            product += sum(int(total) << 16 * i for i, total in enumerate(totals))
         return product % self.modulus
 
     def split(self, tag: int, n_limbs: int) -> np.ndarray:

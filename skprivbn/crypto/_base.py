@@ -85,9 +85,8 @@ class HiddenVector:
         expected = {"hidden": str, "sum": bytes, "parts": list}
         if (
             not isinstance(payload, dict)
-            or payload.keys() != expected.keys()
-            or any(type(payload[name]) is not kind for name, kind in expected.items())
-            or not all(type(part) is bytes for part in payload["parts"])
+            or {name: type(value) for name, value in payload.items()} != expected
+            or set(map(type, payload["parts"])) - {bytes}
             or len(payload["sum"]) < _NUMBERS.size
         ):
             raise ProtocolError("not a hidden vector")
@@ -122,6 +121,7 @@ def _checksum(parts):
     return checksum
 
 
+_NUMBERS_OF_128_BITS = FixedPoint(integer_limit=2**63)
 _NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
 
 
@@ -385,7 +385,7 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         -------
         numbers : FixedPoint
         """
-        return FixedPoint(integer_limit=2**63)
+        return _NUMBERS_OF_128_BITS
 
     def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
@@ -484,8 +484,8 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         integers = self.open_integers(total, n_values + self.ring.n_digits)
         return numbers.decode(integers[:, :n_values], number_type(total.key))
 
-    def pack(self, total: HiddenVector) -> HiddenVector:
-        """Write a sum that the coordinator may read as it travels to the parties.
+    def publish(self, total: HiddenVector) -> tuple[np.ndarray, HiddenVector]:
+        """Read a sum, and write it as it travels to the parties now.
 
         Parameters
         ----------
@@ -493,10 +493,11 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
 
         Returns
         -------
+        values : ndarray of shape (n_values,)
         total : HiddenVector
             The same, or shorter; :meth:`open` reads either.
         """
-        return total
+        return self.open(total), total
 
     def open_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
         """Read the integers of a sum without a key, where that is possible."""

@@ -173,9 +173,14 @@ class MaskingBackend(AdditiveBackend):
             total = replace(total, parts=add_masked([total.parts]))
         return open_total(total, n_integers)
 
-    def pack(self, total: HiddenVector) -> HiddenVector:
-        """Write a sum, now that it is no secret, as short as it is."""
-        return total if self.signed else pack_total(total)
+    def publish(self, total: HiddenVector) -> tuple[np.ndarray, HiddenVector]:
+        """Read a sum, and write it as short as it is, now that it is no secret."""
+        if self.signed:
+            return super().publish(total)
+        limbs = open_masked(total, total.length + self.ring.n_digits)
+        numbers = self.numbers(total.addends, total.length)
+        values = numbers.decode(limbs[:, : total.length], number_type(total.key))
+        return values, pack_total(total, limbs)
 
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
@@ -412,8 +417,7 @@ def check_limbs(key, n_parties):
     They tell the coordinator of accidents; parties have tags.
     """
     value = int.from_bytes(hashlib.sha256(b"check" + key).digest()[:16], "little")
-    total = n_parties * value % 2**128
-    return np.array([[total % 2**64], [total >> 64]], dtype=np.uint64)
+    return limbs_from_bytes((n_parties * value % 2**128).to_bytes(16, "little"))
 
 
 def _n_tail():
@@ -460,14 +464,13 @@ def open_masked(total, n_integers):
     return limbs[:, :n_integers]
 
 
-def pack_total(total):
-    """Write an opened sum in fewer bytes, without the check value.
+def pack_total(total, limbs):
+    """Write the integers of an opened sum in fewer bytes, without the check value.
 
     Of numbers that are no integers, bytes are left out that all of them have as zeros,
     or as copies of their signs. So the length tells the size of the largest, which the
     coordinator knows.
     """
-    limbs = open_masked(total, total.length + AdditiveBackend.ring.n_digits)
     values, tag = limbs[:, : total.length], limbs[:, total.length :]
     n_bytes, shift = bytes_of_value(total.key), 0
     if n_bytes == _INTEGER_BYTES:

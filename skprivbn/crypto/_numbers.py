@@ -20,7 +20,10 @@ class RangeError(OverflowError):
 
 
 def check_vector(vector):
-    """Return a finite one-dimensional float64 or int64 array, or raise ValueError."""
+    """Return a finite one-dimensional float64 or int64 array.
+
+    Anything else is a ValueError, and values that are no numbers a RangeError.
+    """
     vector = np.asarray(vector)
     if vector.ndim != 1:
         raise ValueError(f"expected a one-dimensional vector, got {vector.ndim}-D")
@@ -32,7 +35,7 @@ def check_vector(vector):
         raise ValueError(f"cannot sum values of dtype {vector.dtype}")
     vector = vector.astype(np.float64, copy=False)
     if not np.isfinite(vector).all():
-        raise ValueError("cannot sum NaN or infinite values")
+        raise RangeError("cannot sum NaN or infinite values")
     return vector
 
 
@@ -45,7 +48,8 @@ def check_range(vector, n_parties, limit, hint):
     if vector.size == 0:
         return
     # Python numbers: abs(int64 minimum) and the product may not fit 64 bits.
-    largest = max(-vector.min().item(), vector.max().item())
+    smallest, largest = np.minimum.reduce(vector), np.maximum.reduce(vector)
+    largest = max(-smallest.item(), largest.item())
     if largest * n_parties >= limit:
         raise RangeError(
             f"the sum over {n_parties} parties may exceed the largest value this "
@@ -368,7 +372,9 @@ def pack_limbs(limbs: np.ndarray, n_bytes: int) -> bytes:
     array([1, 2], dtype=uint64)
     """
     return b"".join(
-        (limbs[start // 8] >> np.uint64(start % 8 * 8)).astype(f"<u{size}").tobytes()
+        (limbs[start // 8] >> start % 8 * 8).astype(f"<u{size}").tobytes()
+        if start % 8 or size < 8
+        else limbs_to_bytes(limbs[start // 8])
         for start, size in _blocks(n_bytes)
     )
 

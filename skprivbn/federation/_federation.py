@@ -309,8 +309,7 @@ class Federation(ABC):
         kind = "plaintext aggregate" if words.kind == "public" else words.kind
         if backend.sum_known_to == COORDINATOR:
             self.ledger.learns(COORDINATOR, what, kind)
-            packed = backend.pack(total)
-            return OpenSum(backend.open(packed), packed)
+            return OpenSum(*backend.publish(total))
         self.ledger.learns("all parties (they hold the key)", what, kind)
         return total.to_payload()
 

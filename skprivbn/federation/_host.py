@@ -186,15 +186,9 @@ class PartyHost:
             return MAX_KEY_BYTES
         if name in self._limits:
             return self._limits[name]
-        roster = self._agreement.roster
-        names = sum(len(name.encode()) for name in roster)
-        due = max((self._limits.get(name, 0) for name in self._expected), default=0)
+        due = max(self._limits.get(name, 0) for name in ("", *self._expected))
         # A total is as long as what this party hid, or as what all hid, if signed.
-        return (
-            max(due, 4 * names + _PARTY_BYTES * len(roster))
-            + self._hidden_bytes
-            + _ENVELOPE_BYTES
-        )
+        return due + self._hidden_bytes + _ENVELOPE_BYTES
 
     def _set_limits(self):
         """Work out from the terms how long messages of each operation may be."""
@@ -207,8 +201,7 @@ class PartyHost:
     def _check_request(self, request):
         if (
             not isinstance(request, dict)
-            or request.keys() != _REQUEST_TYPES.keys()
-            or any(type(request[k]) is not kind for k, kind in _REQUEST_TYPES.items())
+            or {key: type(value) for key, value in request.items()} != _REQUEST_TYPES
         ):
             raise ProtocolError("malformed request")
         if request["operation"] == "session.join":
@@ -256,6 +249,9 @@ class PartyHost:
             if n_needed < self._policy.min_parties:
                 raise PartyRefusal("too-few-parties")
         self._agreement = agreement
+        # whatever is due: what a message about all parties takes
+        names = sum(len(name.encode()) for name in agreement.roster)
+        self._limits[""] = 4 * names + _PARTY_BYTES * len(agreement.roster)
         self._session = PartySession(self.name, agreement, self._identity, self._pins)
         return {"hello": self._session.hello()}
 

@@ -335,15 +335,9 @@ class Party:
         payload : dict
             What an operation returns, for ``federation.secure_sum``.
         """
-        vector = np.ravel(vector)
-        if np.issubdtype(vector.dtype, np.floating):
-            vector = vector.astype(np.float64)
-            if not np.all(np.isfinite(vector)):
-                raise PartyRefusal("out-of-range")
-        else:
-            vector = vector.astype(np.int64)
         self._hid_with = self._sums
-        return {"vector": self._sums.hide(vector, self._operation).to_payload()}
+        hidden = self._sums.hide(np.ravel(vector), self._operation)
+        return {"vector": hidden.to_payload()}
 
     def reveal(self, total: dict) -> np.ndarray:
         """Read the sum of what all parties hid last, after making sure that it is.

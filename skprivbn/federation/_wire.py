@@ -214,12 +214,17 @@ class _Reader:
 
     def sized(self):
         """Read bytes that come after their length."""
-        start = self.take(self.number(_LENGTH))
-        return self.data[start : self.position]
+        # most of what is read: `number` and `take` in one
+        (n_bytes,) = _LENGTH.unpack_from(self.data, self.position)
+        start = self.position + _LENGTH.size
+        if n_bytes > self.end - start:
+            raise ProtocolError("message ends in the middle of a value")
+        self.position = end = start + n_bytes
+        return self.data[start:end]
 
     def text(self):
         try:
-            return self.sized().decode()
+            return str(self.sized(), "utf-8")
         except UnicodeDecodeError:
             raise ProtocolError("text is not valid UTF-8") from None
 

@@ -183,7 +183,7 @@ def test_out_of_range_is_an_error_not_a_wrapped_sum(backend):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_values_that_are_no_numbers(backend, bad):
     sessions = start_sessions(backend, make_contexts(2))
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with pytest.raises(OverflowError, match="NaN or infinite"):
         backend.secure_sum(
             MicroFederation(sessions, [np.array([bad])] * 2), "statistics"
         )
