@@ -223,7 +223,9 @@ class Federation(ABC):
                 )
             each = {name: {"sealed": inbox.get(name, {})} for name in replies}
             replies = self._ask("session.talk", each, timeout, missing, operation)
-        self.replies, read_replies = replies, {}
+        if operation != "backend":  # whose steps are part of a sum
+            self.replies = replies
+        read_replies = {}
         for name, reply in replies.items():
             try:
                 read_replies[name] = reply if read is None else read(reply)

@@ -55,8 +55,8 @@ class Operation:
     hears, hears_kind : str
         The same for the request.
     answers : dict of str to type or union of types, or None
-        What an answer consists of, if it is no hidden vector. A party that answers
-        otherwise has failed. None takes whatever comes.
+        What an answer consists of, if it is not only a hidden vector, which is a dict.
+        A party that answers otherwise has failed. None takes whatever comes.
     peers, peers_kind : str
         For conversations: what peers find in the sealed messages they get.
     exact : bool

@@ -2,9 +2,10 @@
 
 The parties hold the key (with CKKS or Paillier), the coordinator adds what it cannot
 read. After survey and start (`_survey_protocol`, `_start_protocol`) every iteration is
-one secure sum and one M-step, which each party does by itself. At the end the sums
-behind the best mixture are taken once more, exactly and under masks, so that what the
-coordinator gets is no decryption of a ciphertext it has seen.
+one secure sum and one M-step, which each party does by itself; with its word on whether
+to go on it sends what the next iteration starts with. At the end the sums behind the
+best mixture are taken once more, exactly and under masks, so that what the coordinator
+gets is no decryption of a ciphertext it has seen.
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation import operation, sum_over_rows
+from skprivbn.federation import PartyRefusal, operation, sum_over_rows
 from skprivbn.federation._rows import RowSource
 from skprivbn.mixture._gaussian_steps import (
     Frame,
@@ -30,10 +31,12 @@ from skprivbn.mixture._gaussian_steps import (
 from skprivbn.mixture._start_protocol import (
     ILL_DEFINED,
     SMALL,
+    SUMS_AND_STATUS,
     StartParty,
-    check_sizes,
+    counts_first,
     small_component_message,
     start,
+    sum_and_status,
     sum_moments,
 )
 from skprivbn.mixture._survey_protocol import (
@@ -60,6 +63,8 @@ class _Run:
     #: of each iteration
     own_log_likelihoods: list = field(default_factory=list)
     bounds: list = field(default_factory=list)
+    #: whether sums of an iteration are out, and the total due
+    summed: bool = False
 
     @property
     def n_iter(self):
@@ -87,27 +92,36 @@ class EMParty(StartParty):
             yield from self._start_operations()
             if self.status == SMALL:
                 return
-            first = "component_sizes" if self._counts_first else "statistics"
-            while self.running:
-                begins = "session.rotate" if self.terms.rotate_keys else first
-                if (yield begins, "finish") == "finish":
-                    break
-                if self.terms.rotate_keys:
-                    yield first
-                if self._counts_first:
-                    yield "check_sizes"
-                    if self.status != SMALL:
-                        yield "statistics"
-                if self.status != SMALL:
-                    yield "update"
-                if self.running and self.status in (SMALL, ILL_DEFINED):
-                    # No mixture to go back to: nothing more is told, whatever
-                    # the coordinator thinks of small components.
-                    return
-                if self.terms.tell_bounds and self.status != SMALL:
-                    yield "bound"
+            yield from self._iterations()
+            if self.running:
+                # No mixture to go back to: nothing more is told, whatever the
+                # coordinator thinks of small components.
+                return
         yield "outline"
         yield "release"
+
+    def _iterations(self):
+        terms, first = self.terms, self._first_sums
+        begins = due = "session.rotate" if terms.rotate_keys else first, "finish"
+        while self.running and self.status == GO_ON:
+            chosen = yield due
+            if chosen == "session.rotate":
+                due = first
+            elif chosen == "component_sizes":
+                due = "statistics", "finish"
+            elif chosen == "statistics":
+                due = ("update",) if terms.apart else ("update", first)
+                if not self._counts_first:
+                    # what is out now, nobody has read
+                    due += ("finish",)
+            else:
+                if terms.tell_bounds and self.status in (GO_ON, CONVERGED):
+                    yield "bound"
+                due = begins
+
+    @property
+    def _first_sums(self):
+        return "component_sizes" if self._counts_first else "statistics"
 
     def begin_run(self, mixture, expectation):
         self.run = _Run(mixture)
@@ -130,8 +144,23 @@ class EMParty(StartParty):
             self.responsibilities_of = run.mixture
         return run.expectations[-1][0]
 
-    @operation(tells="sums of responsibilities and moments, log-likelihood of its rows")
-    def statistics(self):
+    @operation(
+        tells="sums of responsibilities and moments, log-likelihood of its rows; "
+        "whether to go on",
+        hears="the sums of responsibilities, if they come first, or those of the "
+        "iteration before",
+        answers=SUMS_AND_STATUS,
+    )
+    def statistics(self, total=None):
+        if self._counts_first:
+            self._take_sizes(total)
+        else:
+            self.take_sums(total)
+        answer = self._go_on_with(self._own_statistics)
+        self.run.summed = self.status == GO_ON
+        return answer
+
+    def _own_statistics(self):
         run, responsibilities = self.run, self.next_responsibilities()
         # The first mixture may lie anywhere; the survey's frame fits the rows.
         self.frame = self._survey_frame() if run.n_iter == 0 else frame_of(run.mixture)
@@ -139,7 +168,7 @@ class EMParty(StartParty):
         most = _MAX_LOG_LIKELIHOOD * np.prod(self.rows.shape)
         clipped = np.clip(run.own_log_likelihoods[-1], -most, most)
         vector = np.append(statistics, clipped * self._log_likelihood_unit)
-        return self.hide(vector * self.unit)
+        return vector * self.unit
 
     @property
     def _log_likelihood_unit(self):
@@ -147,15 +176,29 @@ class EMParty(StartParty):
 
     @operation(tells="whether to go on", answers={"status": str})
     def update(self, total):
+        self.take_sums(total)
+        return {"status": self.status}
+
+    def take_sums(self, total):
+        """Do the M-step, if sums of an iteration are out."""
+        due = self.running and self.run.summed
+        if due != (total is not None):
+            raise PartyRefusal("refused")
+        if due:
+            self.run.summed = False
+            self.status = self._m_step(self.reveal(total) / self.unit)
+            if self.status == CONVERGED or self.run.n_iter == self.terms.max_iter:
+                self._end_run()
+
+    def _m_step(self, vector):
+        """Find the next mixture; return whether to go on."""
         run, terms = self.run, self.terms
-        vector = self.reveal(total) / self.unit
         bound = vector[-1] / self._log_likelihood_unit / self.n_rows
         # A warm start goes on from the bound of the fit before.
         change = bound - (run.bound if run.bounds else terms.lower_bound)
         sizes, counts, means, covariances = self._maximise(vector[:-1])
         if self._too_small(sizes):
-            self.status = self.step_back()
-            return {"status": self.status}
+            return self.step_back()
         run.bounds.append(bound)
         if terms.covariance_update == "paper":
             covariances = moments_about_old_means(
@@ -170,12 +213,8 @@ class EMParty(StartParty):
                 terms.covariance_type, counts / counts.sum(), means, covariances
             )
         except IllDefinedCovarianceError:
-            self.status = ILL_DEFINED
-            return {"status": self.status}
-        self.status = CONVERGED if abs(change) < terms.tol else GO_ON
-        if self.status == CONVERGED or run.n_iter == terms.max_iter:
-            self._end_run()
-        return {"status": self.status}
+            return ILL_DEFINED
+        return CONVERGED if abs(change) < terms.tol else GO_ON
 
     @property
     def _shows_no_rows(self):
@@ -184,8 +223,6 @@ class EMParty(StartParty):
     def step_back(self):
         """Return to the mixture before a component got too small, if there is one."""
         if self.running and self.run.n_iter > 0:
-            self.run.own_log_likelihoods.pop()
-            self.run.expectations.pop()
             self._end_run()
         return SMALL
 
@@ -199,8 +236,13 @@ class EMParty(StartParty):
         self._end_run()
 
     def _end_run(self):
-        if self.best is None or self.run.bound > self.best.bound:
-            self.best, self.best_number = self.run, self.n_runs
+        run = self.run
+        if len(run.own_log_likelihoods) > run.n_iter:
+            # an E-step without its M-step
+            run.own_log_likelihoods.pop()
+            run.expectations.pop()
+        if self.best is None or run.bound > self.best.bound:
+            self.best, self.best_number = run, self.n_runs
         self.running = False
         self.n_runs += 1
 
@@ -292,16 +334,18 @@ def run_em(federation, progress):
     for _ in terms.seeds:
         with progress.part("em-iteration", terms.max_iter) as iterations:
             n_sums += start(federation, terms)
-            status, n_iter = GO_ON, 0
+            status, n_iter, total = GO_ON, 0, None
             while status == GO_ON and n_iter < terms.max_iter:
                 with iterations.step() as tell:
-                    if terms.rotate_keys:
-                        federation.rotate_keys()
-                    status = check_sizes(federation)
-                    if status != SMALL:
-                        total = federation.secure_sum("statistics")
-                        status = unanimous(federation.call("update", {"total": total}))
+                    total, status = _sums(federation, total)
                     n_sums += 1
+                    if status != SMALL and (
+                        terms.apart or n_iter + 1 == terms.max_iter
+                    ):
+                        answers = federation.call("update", {"total": total})
+                        total, status = None, unanimous(answers)
+                    elif status != SMALL:
+                        total, status = _first_sums(federation, total)
                     if status == ILL_DEFINED:
                         raise IllDefinedCovarianceError
                     if status == SMALL:
@@ -317,6 +361,24 @@ def run_em(federation, progress):
                     break
         runs.append((n_iter, status))
     return _release(federation, terms, runs, n_sums)
+
+
+def _sums(federation, total):
+    """Have the sums of an iteration, if they did not come with the last answers."""
+    status = GO_ON
+    if total is None:
+        if federation.terms.rotate_keys:
+            federation.rotate_keys()
+        total, status = _first_sums(federation, None)
+    if counts_first(federation):
+        total, status = sum_and_status(federation, "statistics", total)
+    return total, status
+
+
+def _first_sums(federation, total):
+    """Hand sums back, and have those that the next iteration starts with."""
+    name = "component_sizes" if counts_first(federation) else "statistics"
+    return sum_and_status(federation, name, total)
 
 
 def _release(federation, terms, runs, n_sums):

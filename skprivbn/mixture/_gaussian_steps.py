@@ -11,7 +11,7 @@ Rows may have gaps, NaN: see `_gaps`.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtri
 
 from skprivbn.mixture._gaps import (
     groups_of_gaps,
@@ -117,10 +117,9 @@ def _precision_factors(covariances, covariance_type):
         raise IllDefinedCovarianceError from None
     if not np.all(np.isfinite(factors)):
         raise IllDefinedCovarianceError
-    identity = np.eye(factors.shape[-1])
     if covariance_type == "tied":
-        return solve_triangular(factors, identity, lower=True).T
-    return np.stack([solve_triangular(f, identity, lower=True).T for f in factors])
+        return dtrtri(factors, lower=1)[0].T
+    return np.stack([dtrtri(factor, lower=1)[0].T for factor in factors])
 
 
 def _log_density(X, mixture):

@@ -52,12 +52,15 @@ ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroi
 
 #: of so many of its rows a party makes clusters to start from; all rows move them later
 MAX_START_ROWS = 1 << 17
+#: a hidden vector, and beside it whether to go on
+SUMS_AND_STATUS = {"vector": dict, "status": str}
 
 
 class StartParty(SurveyParty):
     """A data holder, up to the first mixture."""
 
     def _start_operations(self):
+        self.status = GO_ON
         start = self.terms.init_params
         if start == "given":
             yield "begin_given"
@@ -65,13 +68,12 @@ class StartParty(SurveyParty):
         if start == "kmeans":
             yield "share_centroids"
             yield "assign"
-            for _ in range(MAX_LLOYD_ROUNDS):
+            while self.status == GO_ON:
                 if self._counts_first:
                     yield "cluster_sizes"
-                yield "cluster_sums"
-                yield "move_centres"
-                if self.settled:
-                    break
+                if self.status == GO_ON:
+                    yield "cluster_sums"
+            self.status = GO_ON
         elif start == "local_em":
             yield "share_centroids"
             yield "assign"
@@ -79,11 +81,9 @@ class StartParty(SurveyParty):
             yield "choose_rows"
         if self._counts_first:
             yield "component_sizes"
-            yield "check_sizes"
-            if self.status == SMALL:
-                return
         yield "start"
-        yield "begin"
+        if self.status != SMALL:
+            yield "begin"
 
     @property
     def _random_state(self):
@@ -101,6 +101,7 @@ class StartParty(SurveyParty):
         peers_kind="plaintext aggregate",
     )
     def share_centroids(self):
+        self.n_moves, self.clusters_summed = 0, False
         centroids, sizes, members = self._own_clusters()
         least = 1 if self._alone else self.terms.min_rows
         big = sizes >= least
@@ -196,9 +197,15 @@ class StartParty(SurveyParty):
             )
         return {"status": GO_ON}
 
-    @operation(tells="sizes of its clusters", parties_only=True)
-    def cluster_sizes(self):
-        return self.hide(self._sizes(self.responsibilities))
+    @operation(
+        tells="sizes of its clusters; whether the centres still move",
+        hears="the sums of the round before",
+        answers=SUMS_AND_STATUS,
+        parties_only=True,
+    )
+    def cluster_sizes(self, total=None):
+        self._take_cluster_sums(total)
+        return self._go_on_with(lambda: self._sizes(self.responsibilities))
 
     def _sizes(self, responsibilities):
         """Return how many rows components have, with gaps also in each column."""
@@ -209,36 +216,52 @@ class StartParty(SurveyParty):
             sizes = np.append(sizes, seen)
         return sizes
 
-    @operation(tells="sizes and sums of its clusters")
+    @operation(
+        tells="sizes and sums of its clusters; whether the centres still move",
+        hears="the sizes of clusters, if they come first, or the sums of the round "
+        "before",
+        answers=SUMS_AND_STATUS,
+    )
     def cluster_sums(self, total=None):
+        sizes = None
+        if self._counts_first:
+            sizes = self.reveal(total)
+        else:
+            self._take_cluster_sums(total)
+        answer = self._go_on_with(lambda: self._own_cluster_sums(sizes))
+        self.clusters_summed = self.status == GO_ON
+        return answer
+
+    def _own_cluster_sums(self, all_sizes):
         def add(rows):
             labels = nearest(rows, self.centres)
             return cluster_sums(rows, labels, self.centres, self.scale)
 
         sums = sum_over_rows(self.filled, add)
-        if self._counts_first:
+        if all_sizes is not None:
             # small clusters stay where they are, and others in columns of few entries
             n_clusters = self.terms.n_components
-            small = self.reveal(total) < self.terms.min_rows
-            small, sparse = np.split(small, [n_clusters])
+            small, sparse = np.split(all_sizes < self.terms.min_rows, [n_clusters])
             sizes, means = np.split(sums, [n_clusters])
             means = means.reshape(n_clusters, -1)
             sizes[small] = means[small] = 0
             if self.terms.has_gaps:
                 means[sparse.reshape(means.shape)] = 0
-        elif total is not None:
-            raise PartyRefusal("refused")
-        return self.hide(sums * self.unit)
+        return sums * self.unit
 
-    @operation(tells="whether the centres still move", answers={"status": str})
-    def move_centres(self, total):
-        sums = self.reveal(total) / self.unit
-        old = self.centres
+    def _take_cluster_sums(self, total):
+        """Move the centres, if sums of clusters are out."""
+        if self.clusters_summed != (total is not None):
+            raise PartyRefusal("refused")
+        if total is None:
+            return
+        sums, old = self.reveal(total) / self.unit, self.centres
         self.centres = move_centres(sums, old, self.scale)
         step = np.abs(self.centres - old).max(axis=0) / self.scale
-        self.settled = bool(step.max() < 1e-4)
+        self.n_moves, self.clusters_summed = self.n_moves + 1, False
+        settled = step.max() < 1e-4 or self.n_moves == MAX_LLOYD_ROUNDS
+        self.status = CONVERGED if settled else GO_ON
         self.assign()
-        return {"status": CONVERGED if self.settled else GO_ON}
 
     @operation(
         peers="rows of the other parties, chosen as first means; their exact numbers "
@@ -281,18 +304,30 @@ class StartParty(SurveyParty):
             check_like(message, mine)
         return received
 
-    @operation(tells="sums of responsibilities", parties_only=True)
-    def component_sizes(self):
-        return self.hide(self._sizes(self.next_responsibilities()))
-
     @operation(
-        tells="whether every component describes enough rows", answers={"status": str}
+        tells="sums of responsibilities; whether to go on",
+        hears="the sums of the iteration before",
+        answers=SUMS_AND_STATUS,
+        parties_only=True,
     )
-    def check_sizes(self, total):
+    def component_sizes(self, total=None):
+        self.take_sums(total)
+        return self._go_on_with(lambda: self._sizes(self.next_responsibilities()))
+
+    def take_sums(self, total):
+        """Refuse the sums of an iteration: there was none yet."""
+        if total is not None:
+            raise PartyRefusal("refused")
+
+    def _take_sizes(self, total):
         """Look before anything is told that the coordinator could read."""
         small = self._too_small(self.reveal(total)) and self._shows_no_rows
         self.status = self.step_back() if small else GO_ON
-        return {"status": self.status}
+
+    def _go_on_with(self, compute):
+        """Hide the next sums; once nothing more is told, a zero in their place."""
+        vector = compute() if self.status == GO_ON else np.zeros(1)
+        return {**self.hide(vector), "status": self.status}
 
     @property
     def _shows_no_rows(self):
@@ -311,12 +346,21 @@ class StartParty(SurveyParty):
         """Do without the next sums; there is no mixture yet to go back to."""
         return SMALL
 
-    @operation(tells="sums of its first responsibilities and moments")
-    def start(self):
+    @operation(
+        tells="sums of its first responsibilities and moments; whether to go on",
+        hears="the sums of responsibilities, if they come first",
+        answers=SUMS_AND_STATUS,
+    )
+    def start(self, total=None):
+        take = self._take_sizes if self._counts_first else self.take_sums
+        take(total)
+        return self._go_on_with(self._first_statistics)
+
+    def _first_statistics(self):
         responsibilities = self.next_responsibilities()
         self.frame = self._survey_frame()
         vector = self._statistics(responsibilities, self._survey_mixture())
-        return self.hide(vector * self.unit)
+        return vector * self.unit
 
     def _statistics(self, responsibilities, mixture):
         """Return what the M-step needs, and with gaps how many entries it is about."""
@@ -422,21 +466,21 @@ def start(federation, terms):
                 "from: give means_init, or lower n_components or min_rows"
             )
     if how == "kmeans":
-        for _ in range(MAX_LLOYD_ROUNDS):
-            n_sums += 1
-            payload = {}
+        status, total = GO_ON, None
+        while status == GO_ON:
             if counts_first(federation):
-                payload["total"] = federation.secure_sum("cluster_sizes")
-            total = federation.secure_sum("cluster_sums", payload)
-            answers = federation.call("move_centres", {"total": total})
-            if unanimous(answers) == CONVERGED:
-                break
+                total, status = sum_and_status(federation, "cluster_sizes", total)
+            if status == GO_ON:
+                total, status = sum_and_status(federation, "cluster_sums", total)
+                n_sums += status == GO_ON
     elif how in ("k-means++", "random_from_data"):
         federation.converse("choose_rows")
-    if check_sizes(federation) == SMALL:
-        raise ValueError(small_component_message(terms))
-    total = federation.secure_sum("start")
-    status = unanimous(federation.call("begin", {"total": total}))
+    total = None
+    if counts_first(federation):
+        total, _ = sum_and_status(federation, "component_sizes", None)
+    total, status = sum_and_status(federation, "start", total)
+    if status != SMALL:
+        status = unanimous(federation.call("begin", {"total": total}))
     if status == ILL_DEFINED:
         raise IllDefinedCovarianceError
     if status == SMALL:
@@ -449,21 +493,24 @@ def counts_first(federation):
     return federation.coordinator_reads and len(federation.roster) > 1
 
 
-def check_sizes(federation):
-    """Have the parties look whether the next sums are of enough rows, if need be.
+def sum_and_status(federation, operation, total):
+    """Hand back the last sum, if one is due, and have the next.
 
     Parameters
     ----------
     federation : Federation
+    operation : str
+        Its answers are ``SUMS_AND_STATUS``.
+    total : OpenSum, dict or None
 
     Returns
     -------
+    total : OpenSum or dict
     status : str
     """
-    if not counts_first(federation):
-        return GO_ON
-    total = federation.secure_sum("component_sizes")
-    return unanimous(federation.call("check_sizes", {"total": total}))
+    payload = {} if total is None else {"total": total}
+    total = federation.secure_sum(operation, payload)
+    return total, unanimous(federation.replies)
 
 
 def small_component_message(terms):

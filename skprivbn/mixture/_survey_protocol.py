@@ -57,7 +57,7 @@ class SurveyParty(Party):
 
     @property
     def _alone(self):
-        return not self.peers
+        return len(self.context.roster) == 1
 
     @operation(
         tells="how many of its rows have an entry, for each column", parties_only=True

@@ -115,6 +115,11 @@ class EMTerms(MixtureTerms):
     max_sum: float
     tell_bounds: bool
 
+    @property
+    def apart(self):
+        """Whether something happens after an iteration, before sums of the next."""
+        return self.rotate_keys or self.tell_bounds
+
     def rounds(self, n_parties):
         """Return those of the survey, and of each start with its iterations."""
         return 10 + len(self.seeds) * (3 * MAX_LLOYD_ROUNDS + 6 + 5 * self.max_iter + 1)

@@ -1,9 +1,13 @@
 """Symmetric matrices as vectors, so that nothing is summed or sent twice."""
 
+from functools import cache
 from math import isqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+# the same few sizes again and again
+_triangle = cache(np.triu_indices)
 
 
 def upper(matrices: np.ndarray) -> np.ndarray:
@@ -17,7 +21,7 @@ def upper(matrices: np.ndarray) -> np.ndarray:
     -------
     vectors : ndarray of shape (..., n * (n + 1) / 2)
     """
-    return matrices[..., *np.triu_indices(matrices.shape[-1])]
+    return matrices[..., *_triangle(matrices.shape[-1])]
 
 
 def symmetric(vectors: ArrayLike) -> np.ndarray:
@@ -33,7 +37,7 @@ def symmetric(vectors: ArrayLike) -> np.ndarray:
     """
     *outer, size = np.shape(vectors)
     n = (isqrt(1 + 8 * size) - 1) // 2
-    rows, columns = np.triu_indices(n)
+    rows, columns = _triangle(n)
     matrices = np.empty((*outer, n, n))
     matrices[..., rows, columns] = matrices[..., columns, rows] = vectors
     return matrices

@@ -261,6 +261,8 @@ def test_honest_hosts_keep_their_limits_small():
         ("assign", {"status": 3}),
         ("assign", {}),
         ("begin", {"status": None}),
+        ("component_sizes", {"vector": {}, "status": "go on"}),
+        ("statistics", {"status": "go on"}),
         ("update", {"status": "go on", "more": 1}),
     ],
 )
@@ -288,5 +290,7 @@ def fit_with_answer(operation, answer, monkeypatch):
     monkeypatch.setattr(InProcessFederation, "_exchange", spoil)
     X = np.vstack([block["X"] for block in BLOCKS.values()] * 3)
     party = np.resize(list("abc"), len(X))
-    mixture = PPEMGaussianMixture(2, backend="masking", random_state=0, min_rows=2)
+    mixture = PPEMGaussianMixture(
+        2, backend="masking", random_state=0, min_rows=2, max_iter=1
+    )
     mixture.fit(X, party=party)

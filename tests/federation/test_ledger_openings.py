@@ -89,8 +89,12 @@ NETWORK = "the network, as all parties know it: "
 #: words of the ledger that stand for a field which is told in the clear
 WORDS = {
     "assign": {"status": "whether the parties' centres are enough"},
-    "move_centres": {"status": "whether the centres still move"},
-    "check_sizes": {"status": "whether every component describes enough rows"},
+    **dict.fromkeys(
+        ("cluster_sizes", "cluster_sums"), {"status": "whether the centres still move"}
+    ),
+    **dict.fromkeys(
+        ("component_sizes", "start", "statistics"), {"status": "whether to go on"}
+    ),
     "check_entries": {"status": "whether every column has entries in enough rows"},
     "begin": {"status": "whether EM can start"},
     "update": dict.fromkeys(("status", "go_on"), "whether to go on"),

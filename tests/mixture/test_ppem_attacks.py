@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from skprivbn.crypto import PaillierBackend
+from skprivbn.crypto import MaskingBackend, PaillierBackend, PartyMaskingBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._start_protocol import SMALL, start
@@ -64,3 +64,47 @@ def test_sealed_messages_of_the_start_do_not_show_who_has_what(
             sizes[entry.sender, entry.receiver][entry.n_bytes] += 1
     first, *others = sizes.values()
     assert first and all(other == first for other in others)
+
+
+@pytest.mark.parametrize("backend", ["masking", "party-masking"])
+@pytest.mark.parametrize("is_late", [True, False])
+def test_sums_of_an_iteration_come_back_when_they_are_due(
+    three_blobs, monkeypatch, backend, is_late
+):
+    # Without the M-step that is due, or with one before its sums, nothing is told.
+    X, party = three_blobs
+
+    def hostile(federation, progress):
+        survey(federation)
+        start(federation, federation.terms)
+        counts_first = backend == "masking"
+        first = "component_sizes" if counts_first else "statistics"
+        total = federation.secure_sum(first)
+        if counts_first:
+            total = federation.secure_sum("statistics", {"total": total})
+        if not is_late:
+            total = federation.secure_sum(first, {"total": total})
+            federation.secure_sum("statistics", {"total": total})
+        federation.secure_sum(first)
+
+    monkeypatch.setattr("skprivbn.mixture._ppem.run_em", hostile)
+    with pytest.raises(PartyError, match="refuses"):
+        PPEMGaussianMixture(2, backend=backend, random_state=0).fit(X, party=party)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        MaskingBackend(signed=True),
+        MaskingBackend(recovery=True),
+        PartyMaskingBackend(signed=True),
+    ],
+)
+def test_sums_in_several_steps_tell_whether_to_go_on(three_blobs, backend):
+    X, party = three_blobs
+    one, other = (
+        PPEMGaussianMixture(3, backend=how, random_state=0).fit(X, party=party)
+        for how in ("masking", backend)
+    )
+    assert one.n_iter_ == other.n_iter_ > 1
+    np.testing.assert_array_equal(one.means_, other.means_)

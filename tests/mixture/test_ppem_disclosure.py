@@ -267,11 +267,11 @@ def test_a_failed_fit_leaves_no_result_and_secrets_none(three_blobs, monkeypatch
     X, party = three_blobs
     mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0)
 
-    def wrong_total(replies):
+    def wrong_total(*asked):
         raise ProtocolError("the parties disagree on how to go on")
 
     with monkeypatch.context() as patched:
-        patched.setattr(_em_protocol, "unanimous", wrong_total)
+        patched.setattr(_em_protocol, "sum_and_status", wrong_total)
         with pytest.raises(ProtocolError):
             mixture.fit(X, party=party)
     assert not hasattr(mixture, "means_")

@@ -94,9 +94,9 @@ def sums_of(federation, add=0):
         add_limbs(limbs[:, :2], as_integers(np.full(2, float(add))))
 
     forged = forge(sizes, change).to_payload()
-    told = federation.call("check_sizes", {"total": forged})
-    assert unanimous(told) != SMALL
-    return federation.secure_sum("statistics")
+    total = federation.secure_sum("statistics", {"total": forged})
+    assert unanimous(federation.replies) != SMALL
+    return total
 
 
 def read_mean(shadow, total, frame):
@@ -118,6 +118,7 @@ def find_row_by_a_forged_total(federation):
     forged = other_total(total, np.append(wanted, total[-1]))
     federation.call("update", {"total": forged})
     values = limbs_to_values(forged, len(total))
+    shadow.run.summed = True
     shadow.update(values)
     return read_mean(shadow, sums_of(federation, add=10), frame_of(shadow.run.mixture))
 
@@ -155,10 +156,11 @@ def test_attack_a_needle_among_the_terms_is_not_answered(rows, monkeypatch):
     def hostile(federation):
         follow_to_the_first_sums(federation)
         sizes = federation.secure_sum("component_sizes")
-        told = federation.call("check_sizes", {"total": sizes})
-        assert unanimous(told) == SMALL
+        told = federation.secure_sum("statistics", {"total": sizes})
+        assert unanimous(federation.replies) == SMALL
+        np.testing.assert_array_equal(told, [0.0])
         with pytest.raises(PartyError, match="refuses"):
-            federation.secure_sum("statistics")
+            federation.secure_sum("statistics", {"total": sizes})
 
     play(rows, monkeypatch, hostile, NEEDLE)
 
