@@ -208,19 +208,21 @@ def _multiplier(slope, strength, offset, ridge, alpha, rho1, start):
     Newton's method climbs to the root monotonically once it is below, which a step from
     above makes it. `start` is near the root, unless the tangent has changed a lot.
     """
-    slope, strength = slope.ravel(), strength.ravel()
+    slope = slope.ravel()
+    first = slope * strength.ravel()
+    second, twice = slope * first, 2.0 * slope
     mu = start
     for _ in range(50):
-        inverse = 1.0 / (ridge + 2.0 * mu * slope)
-        squares = strength * inverse * inverse
-        h = offset + slope @ squares
+        inverse = 1.0 / (mu * twice + ridge)
+        squares = inverse * inverse
+        h = offset + first @ squares
         if h <= 0.0:
             if mu <= alpha:
                 break
             mu = alpha
             continue
         excess = alpha + rho1 * h - mu
-        step = excess / (1.0 + 4.0 * rho1 * ((slope * slope) @ (squares * inverse)))
+        step = excess / (1.0 + 4.0 * rho1 * (second @ (squares * inverse)))
         mu = max(mu + step, alpha)
         if abs(step) <= 1e-10 * mu:
             break
