@@ -9,6 +9,8 @@ import os
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from skprivbn.crypto._derive import join_fields
+
 #: hashed at a time: more would not stay in the cache
 _CALL_BLOCKS = 1 << 12
 
@@ -70,7 +72,7 @@ class TweakableHash:
     def branch(self, label):
         """Return a hash of a domain of its own, below this one."""
         session, domain = self._origin
-        return TweakableHash(session, domain + b" / " + label)
+        return TweakableHash(session, join_fields(domain, label))
 
     def take_tweaks(self, n):
         """Reserve `n` tweaks and return the first."""

@@ -20,6 +20,7 @@ import hashlib
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.shares._base_ot import receive_base_keys, send_base_keys
 from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
@@ -64,13 +65,14 @@ class _Streams:
     ----------
     ciphers : list of AES or None
         Under the leaves of all trees; None where the leaf is not known.
-    label : bytes
-        Upper half of the counters.
+    path : tuple of bytes
+        Labels of the branch and of those that it is a branch of: their digest is the
+        upper half of the counters.
     """
 
-    def __init__(self, ciphers, label=b""):
-        self._ciphers = ciphers
-        digest = hashlib.sha256(b"skprivbn streams" + label).digest()
+    def __init__(self, ciphers, path=()):
+        self._ciphers, self._path = ciphers, path
+        digest = hashlib.sha256(b"skprivbn streams" + join_fields(*path)).digest()
         self._upper = np.uint64(int.from_bytes(digest[:8], "little"))
         self._n_blocks = 0
         self._ready = np.empty((N_TREES, 1 + DEPTH, 0), dtype=np.uint8)
@@ -89,7 +91,7 @@ class _Streams:
 
     def branch(self, label):
         """Return streams under the same keys whose counters are others."""
-        return _Streams(self._ciphers, label)
+        return _Streams(self._ciphers, (*self._path, label))
 
     def next_rows(self, n_bytes):
         """Return sums (N_TREES, n_bytes) and sums by bits (N_BASE, n_bytes)."""

@@ -233,6 +233,29 @@ def test_branches_have_streams_and_tweaks_of_their_own(monkeypatch):
     assert repeats(sent_by_branches())
 
 
+def test_branches_of_different_branches_differ(monkeypatch):
+    choices = random_words((2, 1024), np.uint8) & 1
+
+    def choices_that_differ():
+        """What anybody on the way finds out from messages of two branches."""
+        link = dealt_link()
+        branches = [link.branch(label).branch("counts") for label in ("one", "other")]
+        sent = [b.receiver.rows(own)[0] for b, own in zip(branches, choices)]
+        first, second = (np.frombuffer(message, np.uint8) for message in sent)
+        return np.unpackbits((first ^ second)[:128], bitorder="little")
+
+    differ = choices[0] ^ choices[1]
+    assert not np.array_equal(choices_that_differ(), differ)
+    # the twin that forgets of what a branch is a branch
+    monkeypatch.setattr(_Streams, "branch", lambda s, x: _Streams(s._ciphers, (x,)))
+    assert np.array_equal(choices_that_differ(), differ)
+    link = dealt_link()
+    assert (
+        link.branch("a / b").sender.hash._domain
+        != link.branch("a").branch("b").sender.hash._domain
+    )
+
+
 def test_calls_of_branches_are_counted():
     link = dealt_link()
     before = link.n_calls
