@@ -219,6 +219,29 @@ def test_from_counts_and_from_data():
     assert fitted.cpts["c"][2, 0, 1] == ones / (weight[selected].sum() + 1)
 
 
+def test_weights_of_another_length_are_refused():
+    X = random_network().sample(10, random_state=0)
+    for weight in (np.ones(9), np.ones((10, 2)), 1.0):
+        with pytest.raises(ValueError, match="10 rows: give one weight per row"):
+            BayesianNetwork.from_data(X, PARENTS, nodes=NODES, sample_weight=weight)
+
+
+def test_nodes_asked_one_by_one_share_their_work(monkeypatch):
+    network, joint = random_network(), joint_table(random_network())
+    answered = Mock(wraps=inference.joint_marginal)
+    monkeypatch.setattr(inference, "joint_marginal", answered)
+    for evidence in ({}, {"b": 1}, {"b": 2}):
+        left = condition(joint, [None, evidence.get("b"), None, None, None])
+        hidden = [node for node in NODES if node not in evidence]
+        for axis, node in enumerate(hidden):
+            table = left.sum(axis=tuple({*range(left.ndim)} - {axis}))
+            found = network.query(node, evidence)
+            assert_allclose(found, table / table.sum(), atol=1e-14)
+            found[:] = 7  # the answer is the asker's own
+    # the first question of each, and no other
+    assert answered.call_count == 3
+
+
 def test_unseen_configurations_become_uniform_without_prior():
     X = [["u", "x"], ["u", "y"]]
     states = {"p": ["u", "v"], "q": ["x", "y", "z"]}
