@@ -106,6 +106,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 def zcdp_budget(epsilon, delta):
     """Largest rho whose zCDP guarantee implies (epsilon, delta)."""
+    if not (0 < epsilon < math.inf and 0 < delta < 1):
+        raise ValueError(
+            "epsilon must be positive and finite, and delta between 0 and 1, got "
+            f"epsilon={epsilon!r}, delta={delta!r}"
+        )
     low, high = 0.0, epsilon
     while high - low > 1e-9 * high:
         middle = (low + high) / 2

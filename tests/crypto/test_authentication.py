@@ -125,6 +125,40 @@ def test_tags_of_parties_add_up(name, n_parties):
                 tags.check(total, to_limbs(columns, n_limbs), parties[1:])
 
 
+def count_refused(name, n_parties, n_trials):
+    """Return how many honest totals are refused, of values as large as they can be."""
+    ring, n_limbs, bits = RINGS[name]
+    rng, parties = np.random.default_rng(3), [f"p{i}" for i in range(n_parties)]
+    # so much that the sum of all just fits
+    largest = (2 ** (bits - 1) - 1) // n_parties
+    n_refused = 0
+    for _ in range(n_trials):
+        tags = fresh_secrets(ring, 4, parties)
+        each = [
+            [largest, -largest, *random_integers(rng, 2, bits - 7)] for _ in parties
+        ]
+        digits = [tags.tag(to_limbs(x, n_limbs), p) for x, p in zip(each, parties)]
+        total = to_limbs([sum(column) for column in zip(*each)], n_limbs)
+        columns = [
+            sum(int.from_bytes(d[:, i].tobytes(), "little") for d in digits)
+            for i in range(ring.n_digits)
+        ]
+        try:
+            tags.check(total, to_limbs(columns, n_limbs), parties)
+        except ProtocolError:
+            n_refused += 1
+    return n_refused
+
+
+@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.parametrize(
+    ("n_parties", "n_trials"),
+    [(3, 500), pytest.param(64, 10_000, marks=pytest.mark.slow)],
+)
+def test_honest_totals_are_never_refused(name, n_parties, n_trials):
+    assert count_refused(name, n_parties, n_trials) == 0
+
+
 def structured_changes(ring, bits):
     """Differences that a careless check would miss."""
     powers = [2**i for i in range(bits)]

@@ -61,7 +61,10 @@ class K2Budget:
 
     def __post_init__(self) -> None:
         # raises what is wrong with the numbers
-        distribute(CountMechanism.for_budget(1.0), self.n_parties, self.min_honest)
+        mechanism = CountMechanism.for_budget(self.epsilon)
+        distribute(mechanism, self.n_parties, self.min_honest)
+        if self.delta != 0:
+            zcdp_budget(self.epsilon, self.delta)
 
     @cached_property
     def _fractions(self):

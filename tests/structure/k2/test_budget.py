@@ -160,6 +160,26 @@ def test_a_site_accepts_enough_noise_only(min_honest, fine):
             find_noise(K2Party, terms, 3, 3)
 
 
+@pytest.mark.parametrize("fit_parameters", [False, True])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [
+        (-1.0, 0.0),
+        (0.0, 0.0),
+        (np.nan, 0.0),
+        (np.inf, 0.0),
+        (-1.0, 1e-6),
+        (1.0, -0.5),
+        (1.0, 1.0),
+        (1.0, np.nan),
+    ],
+)
+def test_attack_a_budget_that_is_none(epsilon, delta, fit_parameters):
+    """Less than nothing would be paid back, and no rho be found for ever."""
+    with pytest.raises(ValueError, match="positive|between"):
+        K2Budget(epsilon, delta, 5, 10, False, fit_parameters, 3, 2)
+
+
 def test_noise_of_tables_has_the_scale_of_all_families():
     # 8 families, in each of which a record changes two counts: scale 16 / epsilon
     X = np.zeros((2000, 8), dtype=int)
