@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.federation import check_received
 from skprivbn.partition import check_horizontal, is_held
-from skprivbn.privacy._uncounted import UncountedFitsMixin, note_exact_score
+from skprivbn.privacy._options import UncountedFitsMixin, note_exact_score
 from skprivbn.protocols._applied import (
     add_scores,
     open_federation,

@@ -17,8 +17,8 @@ from skprivbn.bayesian_network._inference import evidence_groups
 from skprivbn.bayesian_network._labels import MISSING, check_columns
 from skprivbn.bayesian_network._mixed_inference import MixedInference
 from skprivbn.utils._frozen import FrozenMapping
-from skprivbn.utils._missing import is_missing
 from skprivbn.utils._typing import RandomStateLike
+from skprivbn.utils._validation import is_missing
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -30,9 +30,9 @@ from skprivbn.bayesian_network._labels import (
 )
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.utils import import_optional
-from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import WeightsLike
+from skprivbn.utils._validation import declared_categories
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skprivbn.utils._missing import is_missing
+from skprivbn.utils._validation import is_missing
 
 MISSING = -1
 

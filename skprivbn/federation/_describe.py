@@ -15,7 +15,7 @@ from skprivbn.federation._description import (
     read_sums,
 )
 from skprivbn.federation._ledger import declare_noise
-from skprivbn.federation._roster import warn_of_roster
+from skprivbn.federation._session import warn_of_roster
 from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import (
@@ -24,7 +24,7 @@ from skprivbn.privacy._options import (
     protected_by,
     warn_of_noise,
 )
-from skprivbn.utils._missing import is_missing
+from skprivbn.utils._validation import is_missing
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 

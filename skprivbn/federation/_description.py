@@ -35,7 +35,7 @@ from skprivbn.federation._terms import Terms
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import PERSON_UNIT, shares_of_rows
-from skprivbn.utils._missing import float_or_nan, is_missing
+from skprivbn.utils._validation import float_or_nan, is_missing
 
 #: of a noisy histogram: with more, noise is more
 NOISY_CELLS = 64

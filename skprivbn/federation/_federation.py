@@ -18,7 +18,7 @@ from skprivbn.federation._answers import OpenSum, as_hidden, check_same, read_go
 from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import COORDINATOR, Ledger
 from skprivbn.federation._party import Operation
-from skprivbn.federation._roster import check_roster
+from skprivbn.federation._session import check_roster
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.utils._progress import Progress

@@ -4,7 +4,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skprivbn.utils._missing import float_or_nan, is_missing
+from skprivbn.utils._validation import float_or_nan, is_missing
 
 
 def check_bins(bins, nodes):

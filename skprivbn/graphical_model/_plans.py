@@ -27,8 +27,7 @@ from skprivbn.graphical_model._shared_tree import (
     release_tree,
 )
 from skprivbn.privacy import CountMechanism, PrivacyCost, distribute
-from skprivbn.privacy._options import charge, charge_exact
-from skprivbn.privacy._uncounted import UncountedFitsMixin
+from skprivbn.privacy._options import UncountedFitsMixin, charge, charge_exact
 from skprivbn.utils import warn_leak
 
 

@@ -6,7 +6,7 @@ from sklearn.utils.validation import column_or_1d
 
 from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._survey import cluster_keys
-from skprivbn.partition._labels import check_labels
+from skprivbn.partition._base import check_labels
 from skprivbn.utils import warn_leak
 
 

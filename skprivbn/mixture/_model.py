@@ -18,7 +18,7 @@ from skprivbn.mixture._gaussian_steps import (
     weighted_log_density,
 )
 from skprivbn.partition import RemoteResults, is_held
-from skprivbn.privacy._uncounted import note_exact_score
+from skprivbn.privacy._options import note_exact_score
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 

@@ -12,21 +12,23 @@ from sklearn.utils.validation import column_or_1d
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._describe import DescribeMixin, check_described
 from skprivbn.federation._remote import RemoteRows
-from skprivbn.federation._roster import check_roster
 from skprivbn.federation._rows import RowSource, map_rows
-from skprivbn.partition._labels import (
+from skprivbn.federation._session import check_roster
+from skprivbn.partition._base import (
+    LocalPartition,
     check_is_mapping,
     check_labels,
     column_labels,
     find_columns,
+    is_held,
     keep_persons,
     names_of,
 )
-from skprivbn.partition._local import LocalPartition, is_held
 from skprivbn.utils import warn_user
-from skprivbn.utils._categories import declared_categories, declared_labels
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
+    declared_categories,
+    declared_labels,
     keep_types,
     other_ways,
     refuse_missing,

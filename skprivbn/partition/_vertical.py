@@ -11,20 +11,21 @@ from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._remote import RemoteColumns
-from skprivbn.federation._roster import check_roster
-from skprivbn.partition._horizontal import check_features
-from skprivbn.partition._labels import (
+from skprivbn.federation._session import check_roster
+from skprivbn.partition._base import (
+    LocalPartition,
     check_is_mapping,
     column_labels,
     find_columns,
+    is_held,
     names_of,
 )
-from skprivbn.partition._local import LocalPartition, is_held
+from skprivbn.partition._horizontal import check_features
 from skprivbn.utils import column_names
-from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
+    declared_categories,
     keep_types,
     refuse_missing,
     validate_table,

@@ -25,8 +25,8 @@ from skprivbn.preprocessing._incomplete_moments import IncompleteMomentsParty
 from skprivbn.preprocessing._median import MedianParty, MedianTerms, find_medians
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
-from skprivbn.utils._missing import is_missing
 from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
+from skprivbn.utils._validation import is_missing
 
 
 class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils import column_or_1d
 
-from skprivbn.utils._missing import is_missing
+from skprivbn.utils._validation import is_missing
 
 #: rows whose single contributions are in memory at a time
 _CHUNK = 4096

@@ -8,7 +8,7 @@ from skprivbn.crypto import resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation._remote import name_results
-from skprivbn.federation._roster import warn_of_roster
+from skprivbn.federation._session import warn_of_roster
 from skprivbn.partition import (
     HorizontalPartition,
     RemoteResults,

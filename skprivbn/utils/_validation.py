@@ -1,5 +1,9 @@
-"""scikit-learn's validation of tables, with a word on which column is incomplete."""
+"""Tables: what stands for a missing value, which labels they declare, which are valid.
 
+scikit-learn's validation, with a word on which column is incomplete.
+"""
+
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -7,7 +11,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from skprivbn.utils._missing import is_missing
 from skprivbn.utils._sklearn import _check_feature_names_in
 
 
@@ -167,3 +170,48 @@ def _columns(wrong, names):
         return f"column {found[0]!r}"
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return f"columns {found[:5]}{more}"
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for an unknown one: None, NaN, pandas' NA or NaT."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(value != value)
+
+
+def float_or_nan(value: Any) -> float:
+    """Return a value as a number, and NaN for what is none."""
+    if isinstance(value, complex):  # numpy's lose a part, and warn
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def declared_categories(X: Any) -> list[list | None]:
+    """Return the labels that each column of a dataframe may hold, if it says so.
+
+    Parameters
+    ----------
+    X : array-like or dataframe
+        Columns of pandas' categories and of polars' Enum declare their labels.
+
+    Returns
+    -------
+    categories : list of (list or None)
+        Empty for arrays; None for columns that declare nothing.
+    """
+    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+        return []
+    return [declared_labels(dtype) for dtype in X.dtypes]
+
+
+def declared_labels(dtype: Any) -> list | None:
+    """Return the labels that a type of a column declares, if it does."""
+    # a polars Categorical grows with the data: what it has seen, it does not declare
+    if type(dtype).__name__ == "CategoricalDtype":
+        return dtype.categories.tolist()
+    if type(dtype).__name__ == "Enum":
+        return dtype.categories.to_list()
+    return None

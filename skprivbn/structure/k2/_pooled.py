@@ -21,9 +21,8 @@ from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import greedy_search
 from skprivbn.structure.rows._tables import AskedTables
 from skprivbn.utils import column_names
-from skprivbn.utils._categories import declared_categories
 from skprivbn.utils._sklearn import _fit_context
-from skprivbn.utils._validation import validate_table
+from skprivbn.utils._validation import declared_categories, validate_table
 
 
 class K2StructureLearner(K2NetworkMixin, BaseEstimator):

@@ -24,8 +24,7 @@ from skprivbn.federation._ledger import Release
 from skprivbn.partition import VerticalPartition, check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
-from skprivbn.privacy._uncounted import UncountedFitsMixin
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin, charge
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._columns import CountBackend
 from skprivbn.structure.k2._base import (

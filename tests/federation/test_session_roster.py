@@ -7,8 +7,7 @@ from sklearn.base import BaseEstimator
 
 from skprivbn.exceptions import PartitionError, ProtocolError
 from skprivbn.federation import InProcessFederation
-from skprivbn.federation._roster import check_roster
-from skprivbn.federation._session import Agreement
+from skprivbn.federation._session import Agreement, check_roster
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_vertical
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.protocols import MomentsParty, MomentsTerms

@@ -14,7 +14,7 @@ from skprivbn.exceptions import PartitionError, PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_horizontal
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
-from skprivbn.utils._categories import declared_categories
+from skprivbn.utils._validation import declared_categories
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
