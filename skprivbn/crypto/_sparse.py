@@ -33,6 +33,8 @@ from skprivbn.crypto._masking import MaskingBackend, PartyMaskingBackend
 from skprivbn.utils._sklearn import Interval
 
 SECURITY_BITS = 100
+#: a site lets others choose no smaller share of parties that may collude
+TRUSTED_SHARE = 0.5
 #: parties that make the key of all, on behalf of all
 N_KEY_MAKERS = 3
 
@@ -107,6 +109,14 @@ class _Sparse:
     """What both sums have in common: those that the coordinator reads, and others."""
 
     max_colluders: float
+
+    def preset_name(self) -> str | None:
+        """Name the parameters, unless they trust most parties not to collude."""
+        return self.name if self.max_colluders >= TRUSTED_SHARE else None  # type: ignore[attr-defined]
+
+    def compared_with(self, context: PartyContext) -> list[str]:
+        """Return the neighbours: through them, honest parties hang together."""
+        return find_neighbours(context, self.max_colluders)
 
     def key_makers(self, roster: Any) -> Any:
         """Return the parties that make the key of all: some of them."""

@@ -220,3 +220,14 @@ def test_estimators_take_it_also_where_only_parties_may_know_a_sum(few_neighbour
         for backend in ("masking", "sparse-masking")
     ]
     assert_array_equal(*(mixture.means_ for mixture in found))
+
+
+@pytest.mark.parametrize(
+    ("share", "allowed"), [(0.5, True), (0.9, True), (0.49, False), (1e-9, False)]
+)
+def test_attack_a_coordinator_that_says_hardly_anybody_colludes(share, allowed):
+    """Sites take no parameters without a name; two accomplices would be enough."""
+    backend = SparseMaskingBackend(share)
+    assert (backend.preset_name() is not None) == allowed
+    # the twin: with whom a party then shares masks
+    assert (n_neighbours(1000, share) > 2) == (share > 0.01)

@@ -10,7 +10,12 @@ import hashlib
 import numpy as np
 import pytest
 
-from skprivbn.crypto import HiddenVector, PartyMaskingBackend
+from skprivbn.crypto import (
+    HiddenVector,
+    PartyMaskingBackend,
+    SparseMaskingBackend,
+    _sparse,
+)
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation
 from skprivbn.federation._host import PartyHost
@@ -137,6 +142,28 @@ def test_a_digest_is_one_round_and_tells_the_coordinator_nothing(federation):
     ]
     assert len(sealed) == 6 and {e.n_bytes for e in sealed} == {sealed[0].n_bytes}
     assert sealed[0].n_bytes < 100
+
+
+def test_among_many_neighbours_compare(monkeypatch):
+    """Through them all honest parties hang together."""
+    monkeypatch.setattr(_sparse, "n_neighbours", lambda n, share: 4)
+    blocks = {f"p{i}": {"X": np.full((2, 3), float(i))} for i in range(12)}
+    backend = SparseMaskingBackend()
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), backend) as federation:
+        total = federation.secure_sum("moments")
+        federation.agree("update", {"total": total})
+        federation.unanimous("release")
+        sealed = [
+            (e.sender, e.receiver)
+            for e in federation.ledger.entries
+            if e.kind == "sealed" and e.operation == "release"
+        ]
+        assert len(sealed) == 12 * 4 == len(set(sealed))
+    with InProcessFederation(blocks, MeanParty, MeanTerms(), backend) as federation:
+        federation.agree("update", {"total": federation.secure_sum("moments")})
+        federation._hosts["p5"]._heard = bytes(31) + b"x"
+        with pytest.raises(PartyError, match="not signed or sealed"):
+            federation.unanimous("release")
 
 
 def test_who_asks_one_party_for_a_result_is_told_to_ask_all(federation):
