@@ -6,7 +6,12 @@ import numpy as np
 
 from skprivbn.federation._models import rebuild_model
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation._rows import RowSource, map_rows, sum_over_rows
+from skprivbn.federation._rows import (
+    RowSource,
+    map_rows,
+    paired_blocks,
+    sum_over_rows,
+)
 from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.privacy._options import apply_step
@@ -71,13 +76,22 @@ def prepare_rows(question, block):
         if summed and hasattr(step, "_sets_apart"):
             _check_apart(step, before, X, is_grouped, few)
     if summed:
-        check_cells(X, summed, is_grouped, few)
-    for role in _SUMMED_ROLES & set(block) if summed else ():
-        codes = np.unique(block[role], return_inverse=True)[1]
-        check_cells(codes.reshape(-1, 1).astype(float), [0], [False], few)
+        _check_summed(X, summed, is_grouped, block, few)
     if steps and question.agreement.data["finite"]:
         X = map_rows(X, _refuse_gaps)
     return X
+
+
+def _check_summed(X, columns, is_grouped, block, min_cell_count):
+    """Refuse if few rows share a value of a column, of what goes with it, or both."""
+    roles = sorted(_SUMMED_ROLES & set(block))
+    if roles:
+        codes = [np.unique(block[role], return_inverse=True)[1] for role in roles]
+        n_columns = X.shape[1]
+        X = _side_by_side(X, np.column_stack(codes).astype(np.float64))
+        columns = [*columns, *range(n_columns, X.shape[1])]
+        is_grouped = np.append(is_grouped, np.zeros(len(roles), dtype=bool))
+    check_cells(X, columns, is_grouped, min_cell_count)
 
 
 def _check_filled(X, question):
@@ -96,18 +110,19 @@ def _check_apart(step, before, after, is_grouped, min_cell_count):
     """
     marks = map_rows(before, lambda rows: step._sets_apart(np.asarray(rows)))
     is_grouped = np.append(is_grouped, np.full(before.shape[1], True))
-    both = _side_by_side(after, marks, len(is_grouped))
+    both = _side_by_side(after, marks)
     check_cells(both, range(len(is_grouped)), is_grouped, min_cell_count)
 
 
-def _side_by_side(X, marks, n_columns):
+def _side_by_side(X, values):
+    """Return rows with further columns: in memory, or read as they are."""
     if not isinstance(X, RowSource):
-        return np.hstack([X, marks])
+        return np.hstack([X, values])
 
     def read():
-        yield from map(np.hstack, zip(X.blocks(), marks.blocks(), strict=True))
+        yield from map(np.hstack, paired_blocks(X, values))
 
-    return RowSource(read, len(X), map(str, range(n_columns)))
+    return RowSource(read, len(X), map(str, range(X.shape[1] + values.shape[1])))
 
 
 def _refuse_gaps(rows):

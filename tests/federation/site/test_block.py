@@ -6,6 +6,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._description import DescriptionParty
 from skprivbn.federation.site import _block, _rules
+from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.preprocessing import (
     FederatedOneHotEncoder,
     FederatedPCA,
@@ -27,7 +28,7 @@ path = "icu.csv"
 min_rows = 10
 max_exact_fits = 20
 estimators = ["FederatedOneHotEncoder", "FederatedPCA", "FederatedSimpleImputer",
-    "FederatedStandardScaler", "describe"]
+    "FederatedStandardScaler", "PrivateGLMMRegressor", "describe"]
 
 [datasets.icu.columns]
 {columns}
@@ -170,6 +171,31 @@ def test_attack_a_label_that_is_left_out(open_rows, monkeypatch):
     # the twin: there is one
     monkeypatch.setattr(_block, "_check_apart", lambda *arguments: None)
     assert count_the_rest(rows) == pytest.approx(1)
+
+
+def deaths_of_the_sick(rows):
+    """Regress one column of two values on another: means of groups, and so counts."""
+    rows = rows._connection.rows(["sick"])
+    model = PrivateGLMMRegressor(min_rows=1).fit(rows, y="died")
+    return (model.intercept_ + model.coef_[0]) * len(NAMES) * 30
+
+
+@pytest.mark.filterwarnings("ignore:no cluster was given")
+def test_attack_an_outcome_that_few_have_of_a_group(open_rows, monkeypatch):
+    sick = np.arange(N_ROWS) < 30
+    died = np.tile(np.arange(N_ROWS) >= 50, (len(NAMES), 1))
+    died[0, 7] = True
+    tables = [np.column_stack([sick, d]).astype(int) for d in died]
+    rows = open_rows(tables, sick='"int"', died='"int"')
+    assert code_of(deaths_of_the_sick, rows) == "too-detailed"
+    # the twin: columns and what goes with them are looked at apart
+    monkeypatch.setattr(_block, "_check_summed", _look_apart)
+    assert deaths_of_the_sick(rows) == pytest.approx(1)
+
+
+def _look_apart(X, columns, is_grouped, block, min_cell_count):
+    for values in (X, block["y"][:, None].astype(float)):
+        _block.check_cells(values, [0], is_grouped, min_cell_count)
 
 
 def ward_of_those_without_sex(rows):
