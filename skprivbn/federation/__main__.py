@@ -42,7 +42,9 @@ def main(arguments=None):
         description="Print who asked what, what left the site and how it ended. The "
         "exit code is 1 if a record was changed, taken out or put in between.",
     )
-    audit.add_argument("file", type=Path, help="local/skprivbn_audit.jsonl of a kit")
+    audit.add_argument(
+        "file", type=Path, help="a site's kit, or its local/skprivbn_audit.jsonl"
+    )
     audit.add_argument("--last", type=int, help="print only so many records")
     status = commands.add_parser(
         "status",
@@ -102,6 +104,8 @@ def _answer(kit, question, status):
 
 
 def _audit(path, n_last):
+    if path.is_dir():
+        path = SiteFile.load(path / "local" / SITE_FILE).audit_log
     records, problems, last = read_audit(path)
     for record in records[-n_last:] if n_last else records:
         print(format_record(record))

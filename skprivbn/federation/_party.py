@@ -408,6 +408,26 @@ class Party:
         self._operation, self._sums = operation, sums
 
     @classmethod
+    def operations_of(cls, *, noisy: bool) -> dict:
+        """Return the operations of sessions with noise, or of those without.
+
+        Parameters
+        ----------
+        noisy : bool
+
+        Returns
+        -------
+        operations : dict of str to Operation
+            Exact sums have no place beside noise, nor noise beside them.
+        """
+        return {
+            name: words
+            for name, words in cls.operations().items()
+            if (words.kind == "noisy release") == noisy
+            or not (words.exact or words.parties_only or words.kind == "noisy release")
+        }
+
+    @classmethod
     @cache
     def operations(cls) -> dict:
         """Return the operations a coordinator may ask, by name."""

@@ -71,7 +71,10 @@ class DryFit(FlareFit):
                 epsilons.append(told["epsilon"])
         exact = not epsilons or None in epsilons
         epsilon = None if exact else max(epsilons)
-        raise Considered(DryRun(answers, self.party_class.operations(), epsilon))
+        operations = self.party_class.operations()
+        if epsilons:  # otherwise nobody has said which
+            operations = self.party_class.operations_of(noisy=not exact)
+        raise Considered(DryRun(answers, operations, epsilon))
 
 
 class Considered(Exception):

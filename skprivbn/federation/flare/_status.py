@@ -76,7 +76,7 @@ def _site(kit):
             f"{dataset.max_exact_fits} exact fits used, {budget}"
         )
     waiting = approvals_of(kit).waiting()
-    lines.append(f"{len(waiting)} questions wait for approval")
+    lines.append(f"questions that wait for approval: {len(waiting)}")
     if site_file.audit_log.exists():
         records, problems, _ = read_audit(site_file.audit_log)
         lines += [f"audit log: {problem}" for problem in problems]

@@ -46,7 +46,7 @@ class Approvals:
                     raise PartyRefusal("denied")
                 now = datetime.now(UTC).isoformat(timespec="seconds")
                 words = {"who": who, "event": "waiting", **describe(question)}
-                words["left"] = _what_leaves(question.party_class)
+                words["left"] = _what_leaves(question)
                 state[number] = {
                     "time": now,
                     "status": "pending",
@@ -113,12 +113,16 @@ def _n_waiting(state):
     return sum(entry["status"] == "pending" for entry in state.values())
 
 
-def _what_leaves(party_class):
+def _what_leaves(question):
     """Return what a party may tell, in the words of the ledger."""
-    words = {}
-    for operation in party_class.operations().values():
+    words, noisy = {}, question.noise is not None
+    for operation in question.party_class.operations_of(noisy=noisy).values():
+        kind = operation.kind
+        if operation.exact or operation.parties_only:
+            reader = "sites" if operation.parties_only else "all"
+            kind = f"as a sum over the sites, for {reader}" + ", with noise" * noisy
         for what, seen_as in (
-            (operation.tells, operation.kind),
+            (operation.tells, kind),
             (operation.peers, f"to peers, {operation.peers_kind}"),
         ):
             if what:

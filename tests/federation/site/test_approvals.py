@@ -221,12 +221,14 @@ def test_a_dry_run_says_who_would_accept_and_what_would_leave(tmp_path):
     assert (last["asked"], last["dataset"]) == ("dry run", "icu")
     assert report.epsilon == pytest.approx(0.5)
     assert "west: its site file does not allow" in str(report)
-    assert "noisy" in str(report.what_leaves())
+    (told,) = report.what_leaves()
+    assert "noisy sums" in told[1]
     assert "<table>" in report._repr_html_()
     exact = FederatedStandardScaler(backend="ckks")
     report = federation.dry_run(exact, rows)
     assert report.is_accepted
     assert report.epsilon is None
+    assert "noisy" not in str(report.what_leaves())
     # nothing was charged or set aside
     assert not list(tmp_path.glob("*/*.exact.json")) or not any(
         '"what"' in path.read_text() for path in tmp_path.glob("*/*.exact.json")
@@ -259,7 +261,8 @@ def test_a_person_at_the_site_decides(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "ann@example.org asks for" in printed
     assert "epsilon 0.5" in printed
-    assert "may leave" in printed
+    (leaves,) = [line for line in printed.splitlines() if "may leave" in line]
+    assert leaves.endswith("(as a sum over the sites, for all, with noise)")
     number = printed.split()[1]
     assert main(["deny", str(kit), number]) == 0
     with pytest.raises(PartyError, match="'west'.*has denied"):
@@ -359,6 +362,8 @@ def test_status_of_a_site(tmp_path, capsys):
     assert "not running" in printed
     # counted at the budget's delta, which is larger than the fit's
     assert "epsilon 0.474 of 9 spent" in printed
-    assert "0 questions wait" in printed
+    assert "questions that wait for approval: 0" in printed
     assert "more days" in printed
     assert main(["status", str(tmp_path)]) == 2
+    assert main(["audit", str(kit)]) == 0
+    assert "each follows from the one before" in capsys.readouterr().out
