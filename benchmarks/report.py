@@ -163,6 +163,15 @@ SECTIONS = {
         "Elapsed seconds.",
         ratios={"seconds, ratio to one process": ("seconds", "seconds_in_process")},
     ),
+    "engine": Section(
+        "A round on NVIDIA FLARE",
+        "Where its time goes, by number of sites on one machine.",
+    ),
+    "many_parties": Section(
+        "Sessions of many parties",
+        "Seconds of CPU of all parties and the coordinator.",
+    ),
+    "alignment": Section("Records aligned by keys of three parties"),
 }
 
 

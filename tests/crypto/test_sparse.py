@@ -171,6 +171,29 @@ def test_parties_that_were_shown_different_keys_have_no_masks_in_common(few_neig
         )
 
 
+def test_without_the_binding_two_circles_have_masks_in_common(monkeypatch):
+    def masks_in_common():
+        contexts = make_contexts(20)
+        for name in ("party 3", "party 4"):
+            contexts[name].keys_hash = hashlib.sha256(name.encode()).digest()
+        backend = SparseMaskingBackend()
+        one, other = (backend.mask_keys(contexts[f"party {i}"]) for i in (3, 4))
+        return one["party 4"] == other["party 3"]
+
+    # everybody is a neighbour, so that the two are
+    everybody = [f"party {i}" for i in range(20)]
+    monkeypatch.setattr(
+        _sparse, "find_neighbours", lambda c, _: set(everybody) - {c.name}
+    )
+    assert not masks_in_common()
+    monkeypatch.setattr(
+        SparseMaskingBackend,
+        "mask_keys",
+        lambda _, c: {p: c.pair_key(p, b"") for p in everybody if p != c.name},
+    )
+    assert masks_in_common()
+
+
 def test_three_parties_make_the_key_of_all_and_hear_from_all():
     contexts, sent = make_contexts(8), []
     makers = SparseMaskingBackend().key_makers(contexts["party 0"].roster)
