@@ -232,14 +232,13 @@ class EarlyStop(InProcessFederation):
     """Tells one party after the first iteration that the fit has ended."""
 
     def call(self, operation, payload=None, **options):
-        if operation == "update" and not self.lost:
-            super().call(operation, payload, **options)
-            name = self.first
-            super().call("finish", to=name)
-            self.lost = {}
-            self.answer = self._ask("outline", {name: {}}, None, "raise")[name]
-            raise InterruptedError
-        return super().call(operation, payload, **options)
+        if operation != "statistics" or not payload or payload["total"] is None:
+            return super().call(operation, payload, **options)
+        name = self.first
+        super().call("update", payload, to=name)
+        super().call("finish", to=name)
+        self.answer = self._ask("outline", {name: {}}, None, "raise")[name]
+        raise InterruptedError
 
 
 def outline_of_one_party(monkeypatch):
