@@ -78,6 +78,13 @@ def no_hang(seconds, what):
         signal.signal(signal.SIGPROF, before)
 
 
+def held_by(host):
+    """Return what changes when a host answers: itself, its party, keys and sums."""
+    group = host._session and host._session.group
+    sums = host._sums, host._exact_sums, host._covered_sums
+    return [held for held in (host, host._party, group, *sums) if held is not None]
+
+
 class Attack:
     """Plays a coordinator that says other things from some message on.
 
@@ -128,7 +135,7 @@ class Attack:
     def strike(self, host, message):
         """Send mutants to a host that is as if it had not heard those before."""
         mutator = Mutator(message, self.others[-100:], self.random)
-        state = dict(vars(host))
+        states = [(held, dict(vars(held))) for held in held_by(host)]
         for _ in range(N_AT_A_TIME):
             mutant = mutator.make()
             start = time.process_time()
@@ -139,8 +146,9 @@ class Attack:
             assert answer == "ok" or answer in PartyError.REASONS
             self.answers[answer] += 1
             self.n_mutants += 1
-            vars(host).clear()
-            vars(host).update(state)
+            for held, state in states:
+                vars(held).clear()
+                vars(held).update(state)
         return True
 
     def strike_as_peer(self, host, message):
