@@ -84,19 +84,22 @@ def cpu_seconds(local):
     return used
 
 
-def read_stamps(folder, kind):
-    """Return when messages came and went, per process: lists of (start, end)."""
-    return [
-        np.array([line.split() for line in path.read_text().splitlines()], dtype=float)
-        for path in sorted(Path(folder).glob(f"{kind}.*"))
-    ]
+def read_stamps(folder, kind, asked):
+    """Return when messages of each round came and went: (processes, rounds, 2)."""
+    found = []
+    for path in sorted(Path(folder).glob(f"{kind}.*")):
+        lines = [line.split() for line in path.read_text().splitlines()]
+        stamps = np.array(lines, dtype=float)
+        # others, such as signs of life, are between rounds
+        first = np.searchsorted(stamps[:, 0], asked[:, 0])
+        found.append(stamps[first])
+    return np.array(found)
 
 
 def ways(asked, folder):
     """Return the least milliseconds of each part of the way."""
-    (server,) = read_stamps(folder, "server")
-    sites = np.array([rows[-N_ROUNDS:] for rows in read_stamps(folder, "site")])
-    server = server[-N_ROUNDS:]
+    (server,) = read_stamps(folder, "server", asked)
+    sites = read_stamps(folder, "site", asked)
     parts = {
         "ms to the server's job": server[:, 0] - asked[:, 0],
         "ms on to the first site": sites[:, :, 0].min(axis=0) - server[:, 0],

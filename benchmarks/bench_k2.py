@@ -68,7 +68,7 @@ def share_counts(make_counts, codes, n_columns, dtype):
         return share
 
     def note(sender, receiver, payload):
-        total[0] += sum(map(n_bytes, payload["messages"]))
+        total[0] += sum(n_bytes(part) for parts in payload.values() for part in parts)
 
     start = time.process_time()
     sides = {name: side(name, c, n) for name, c, n in zip(NAMES, codes, n_columns)}
