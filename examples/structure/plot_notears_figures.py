@@ -98,9 +98,11 @@ for figure, d in ((5, 10), (5, 20), (2, 50)):
 # %%
 # Networks as mechanisms
 # ----------------------
-# Figure 4, with 10 variables and 200 rows (the paper has 50 and 512): rounds, votes and
-# pooled rows fit a small network to every variable, one sum adds up five sigmoids of
-# each.
+# Figure 4: rounds, votes and pooled rows fit a small network to every variable, one sum
+# adds up five sigmoids of each. The paper has 50 variables and 512 rows; those of the
+# stored run are in the title.
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 draw(axes, "K", figure=4)
+stored = next(row for row in rows if row["figure"] == 4)
+fig.suptitle(f"{stored['d']} variables, {stored['n']} rows")
