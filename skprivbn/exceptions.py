@@ -82,12 +82,17 @@ class PartyError(RuntimeError):
         "pending": "a person there has to approve the question first, and has not yet",
         "denied": "a person there has denied the question",
         "invalid-data": "its data do not fit what the estimator needs",
-        "too-few-rows": "it holds fewer rows than its minimum",
+        "too-few-rows": "it holds fewer rows than its minimum, or fewer values of a "
+        "column with gaps",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "
         "than its site file allows for so many rows; or fewer than min_cell_count of "
         "its rows share a cell, category or bin (join some, or use epsilon)",
+        "small-cells": "the fit opens counts as they are, also small ones, and its "
+        "site file says min_cell_count: learn with PrivateK2StructureLearner from "
+        "columns or FederatedBayesianNetwork from rows (without EM and bootstrap), "
+        "whose counts come in steps, or have the site allow min_cell_count = 1",
         "other-roster": "another group of sites has asked these data exact questions: "
         "the difference of the answers would show one site's",
         "changed-little": "its data changed by fewer rows than its minimum since they "

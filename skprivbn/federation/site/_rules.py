@@ -151,7 +151,7 @@ def small_cells_hidden(question):
     """Exact tables hide counts below ``min_cell_count``, or are not told."""
     shown = question.is_exact and question.terms.shows_small_cells()
     if shown and question.dataset.min_cell_count > 1:
-        raise PartyRefusal("too-detailed")
+        raise PartyRefusal("small-cells")
 
 
 def few_rounds(question):

@@ -296,7 +296,9 @@ def declare_few(columns):
 
 def test_small_cells_are_not_told(bits, monkeypatch):
     open_it, codes = bits
-    assert code_of(declare_few, open_it("")) == "too-detailed"
+    assert code_of(declare_few, open_it("")) == "small-cells"
+    with pytest.raises(PartyError, match="PrivateK2StructureLearner from columns"):
+        declare_few(open_it(""))
     # the twin: patients who are alone in a cell, with what another hospital knows
     without(monkeypatch, "small_cells_hidden")
     counts = declare_few(open_it(""))._model.cross_counts[len(BITS)]
