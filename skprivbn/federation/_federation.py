@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.crypto._masking import exact_sums_next_to
+from skprivbn.crypto._recovery import minority
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._answers import OpenSum, as_hidden, check_same, read_go_on
@@ -213,8 +214,11 @@ class Federation(ABC):
             names = self.active if to is None else (to,) if isinstance(to, str) else to
             each = dict.fromkeys(names, payload or {})
         replies = self._ask(operation, each, timeout, missing)
-        if not self._converses(operation) and any(map(_is_turn, replies.values())):
+        turns = {name: _is_turn(reply) for name, reply in replies.items()}
+        if any(turns.values()) and not self._converses(operation):
             # Before they answer, parties make sure that all hold the same totals.
+            for name in minority(turns):
+                raise PartyError(name, operation, "garbage")
             inbox = self._sort(operation, replies)
             if inbox.keys() - replies.keys():
                 raise ValueError(

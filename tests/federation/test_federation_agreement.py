@@ -17,7 +17,7 @@ from skprivbn.crypto import (
     _sparse,
 )
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import InProcessFederation
+from skprivbn.federation import InProcessFederation, decode, encode
 from skprivbn.federation._host import PartyHost
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition
@@ -193,6 +193,30 @@ def test_two_turns_are_no_answer(federation, monkeypatch):
     federation._hosts["a"]._agree = talk_on
     with pytest.raises(PartyError, match="garbage|not signed"):
         federation.call("release")
+
+
+class Chatting(InProcessFederation):
+    """One party talks where the others answer, or the other way round."""
+
+    def _exchange(self, requests, timeout):
+        replies = super()._exchange(requests, timeout)
+        if decode(requests["a"])["operation"] == "release":
+            payload = {"mean": np.zeros(3, dtype=int)}
+            if "mean" in decode(replies["a"])["payload"]:
+                payload = {"sealed": {"a": b"x", "c": b"x"}, "done": False}
+            replies["b"] = encode({"ok": True, "payload": payload})
+        return replies
+
+
+@pytest.mark.parametrize("agreeing", [True, False])
+def test_who_talks_where_others_answer_is_named(agreeing, monkeypatch):
+    if not agreeing:
+        monkeypatch.setattr(PartyHost, "_needs_agreement", lambda self, answer: False)
+    with Chatting(BLOCKS, MeanParty, MeanTerms(), "masking") as federation:
+        federation.agree("update", {"total": federation.secure_sum("moments")})
+        with pytest.raises(PartyError) as caught:
+            federation.call("release")
+    assert (caught.value.party, caught.value.code) == ("b", "garbage")
 
 
 def quantiles_of(name, with_forgery):
