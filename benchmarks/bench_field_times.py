@@ -22,8 +22,7 @@ from skprivbn.graphical_model._cgm import (
     nonlinear_belief_propagation,
 )
 from skprivbn.graphical_model._estimation import maximise_likelihood
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._layout import NoisyTables, TableLayout
 from skprivbn.privacy import CountMechanism
 
 N_ROWS = 10_000

@@ -39,8 +39,7 @@ from skprivbn.graphical_model._estimation import (
     maximise_likelihood,
     projected_marginals,
 )
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._layout import NoisyTables, TableLayout
 from skprivbn.privacy import CountMechanism
 
 MBI_ITERATIONS = (300, 1000, 4000)

@@ -1,6 +1,7 @@
 """Discrete networks from rows of parties: distance to the truth, CPU, large networks.
 
-Run as ``python benchmarks/bench_rows.py [alarm] [large] [private]``; all by default.
+Run as ``python benchmarks/bench_rows.py [alarm] [large] [private] [confidence]``; all
+by default.
 CPU time of all parties together, one run each.
 """
 
@@ -149,8 +150,37 @@ def private():
     record("rows_private", rows, title="Asia from tables with noise")
 
 
+def confidence():
+    """ALARM at 5,000 rows of ten parties: what bootstrap samples cost and tell."""
+    network, rows = load_alarm(), []
+    X = pd.DataFrame(network.sample(5000, random_state=0), columns=network.nodes)
+    states = {node: list(labels) for node, labels in network.states.items()}
+    joined = network.adjacency_matrix | network.adjacency_matrix.T
+    for n_bootstrap in (0, 20, 100):
+        model = FederatedBayesianNetwork(states=states, n_bootstrap=n_bootstrap)
+        _, seconds = timed(partial(model.fit, X, party=np.arange(len(X)) % N_PARTIES))
+        row = {
+            "samples": n_bootstrap,
+            "cpu_seconds": seconds,
+            "rounds": model.ledger_.n_rounds,
+            "megabytes_sent": sum(e.n_bytes for e in model.ledger_.entries) / 1e6,
+        }
+        if n_bootstrap:
+            sure = np.triu(model.edge_confidence_ + model.edge_confidence_.T)
+            for what, found in {
+                "in all samples": sure > 1 - 1e-9,
+                "in half of them": (sure >= 0.5) & (sure <= 1 - 1e-9),
+                "in fewer": (sure > 0) & (sure < 0.5),
+            }.items():
+                row[what] = f"{np.sum(found & joined)} of {np.sum(found)}"
+        rows.append(row)
+        print(row, flush=True)
+    record("rows_confidence", rows, title="ALARM: edges of bootstrap samples")
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     parts = {"alarm": alarm, "large": large, "private": private}
+    parts["confidence"] = confidence
     for part in sys.argv[1:] or parts:
         parts[part]()

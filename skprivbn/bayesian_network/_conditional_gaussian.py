@@ -18,7 +18,7 @@ from skprivbn.bayesian_network._labels import MISSING, check_columns
 from skprivbn.bayesian_network._mixed_inference import MixedInference
 from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import RandomStateLike
-from skprivbn.utils._validation import is_missing
+from skprivbn.utils._validation import to_numbers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -235,11 +235,7 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
             codes = self._discrete.encode(
                 X[:, [place[v] for v in self._discrete.nodes]]
             )
-        columns = X[:, [place[v] for v in self.continuous]]
-        if columns.dtype == object:
-            gaps = np.frompyfunc(is_missing, 1, 1)(columns).astype(bool)
-            columns = np.where(gaps, np.nan, columns)
-        values = columns.astype(np.float64)
+        values = to_numbers(X[:, [place[v] for v in self.continuous]])
         if np.isinf(values).any():
             raise ValueError("X contains infinity")
         return codes, values

@@ -12,7 +12,7 @@ from skprivbn.bayesian_network._inference import (
 )
 
 
-def expected_counts(cpts, families, sizes, codes):
+def expected_counts(cpts, families, sizes, codes, weights=None):
     """Return the expected counts of every family: the E-step of EM.
 
     All rows go through one tree of cliques, whatever they miss: an observed entry is
@@ -28,6 +28,8 @@ def expected_counts(cpts, families, sizes, codes):
         Number of states of each variable.
     codes : ndarray of int of shape (n_rows, n_variables)
         Negative where missing.
+    weights : ndarray of shape (n_rows,), default=None
+        How much each row counts; None counts it once.
 
     Returns
     -------
@@ -38,7 +40,8 @@ def expected_counts(cpts, families, sizes, codes):
     n_impossible : int
     """
     counts = [np.zeros(cpt.shape) for cpt in cpts]
-    distinct, weights = np.unique(codes, axis=0, return_counts=True)
+    distinct, which = np.unique(codes, axis=0, return_inverse=True)
+    weights = np.bincount(which.ravel(), weights=weights, minlength=len(distinct))
     tree = _CliqueTree(families, sizes)
     log_likelihood, n_impossible = 0.0, 0
     for rows in row_chunks(len(distinct), tree.cliques, sizes):
@@ -103,7 +106,7 @@ class _CliqueTree:
                 family = self.families[i]
                 table = _marginalise(summed, scope, family)[0]
                 counts[i] += table.transpose([sorted(family).index(v) for v in family])
-        known = np.sum(weights * log_scale, where=possible)
+        known = np.sum(weights * np.where(possible, log_scale, 0.0))
         return float(known), int(weights[~possible].sum())
 
     def _factors(self, cpts, codes):

@@ -29,8 +29,7 @@ from skprivbn.graphical_model._estimation import (
     refine,
     single_threaded,
 )
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._layout import NoisyTables, TableLayout
 from skprivbn.privacy import CountMechanism
 
 # The numbers below started from a study on the eight columns of Adult that the

@@ -12,10 +12,7 @@ from sklearn.callback import CallbackSupportMixin
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.federation._ledger import Release
-from skprivbn.graphical_model._bins import check_bins
 from skprivbn.graphical_model._counting import Contribution, resolve_cliques
-from skprivbn.graphical_model._holders import OneHolder, single_holder_ledger
 from skprivbn.graphical_model._layout import layout_for
 from skprivbn.graphical_model._learning import (
     estimate_potentials,
@@ -33,10 +30,17 @@ from skprivbn.graphical_model._plans import (
 )
 from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._release import TablesParty, check_rows, gap_rule
+from skprivbn.graphical_model._release import (
+    OneHolder,
+    TablesParty,
+    check_rows,
+    gap_rule,
+    single_holder_ledger,
+)
 from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
 from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.graphical_model._states import (
+    check_bins,
     check_domain,
     null_codes,
     public_states,
@@ -49,6 +53,7 @@ from skprivbn.protocols import ModelParty
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
+from skprivbn.utils._validation import column_types
 
 
 class DPCGMLearner(
@@ -395,6 +400,7 @@ class DPCGMLearner(
         """
         aligned = {"individual": individual, "sample_weight": sample_weight}
         partition = self._check_rows(X, party, **aligned)
+        self._types = column_types(X)
         several = party is not None or is_held(X)
         states = public_states(
             self.states, self._nodes(), partition, self._checked_bins()
@@ -455,7 +461,7 @@ class DPCGMLearner(
         if isinstance(self.states, Mapping):
             names = list(dict.fromkeys([*self.states, *(self.bins or {})]))
             self.feature_names_in_ = np.asarray(names, dtype=object)
-        self.n_features_in_ = len(names)
+        self.n_features_in_, self._types = len(names), {}
         nodes = self._nodes()
         states = check_domain(self.states, self._checked_bins(), nodes)
         make_layout = partial(layout_for, self, states)
@@ -510,13 +516,7 @@ class DPCGMLearner(
             plan.noise,
             plan.units,
         )
-        epsilon = None if plan.noise is None else self.epsilon
-        release = None
-        if epsilon is not None:
-            protects = "individuals" if self.contribution else "rows"
-            cost = epsilon, self.delta, plan.rho
-            release = Release(plan.what, plan.noise, protects, *cost)
-        ledger = single_holder_ledger(partition.names, epsilon, release)
+        ledger = single_holder_ledger(self, partition.names, plan)
         return plan.from_one(holder), ledger
 
     def _ask_parties(self, plan, partition, states):
@@ -555,7 +555,7 @@ class DPCGMLearner(
         )
         self._set_model(layout, theta, states)
         self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent
-        self.ledger_ = single_holder_ledger(partition.names, self.epsilon)
+        self.ledger_ = single_holder_ledger(self, partition.names)
 
     def _keep(self, released, states, progress):
         """Learn a field from released tables, and keep both."""

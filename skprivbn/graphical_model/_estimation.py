@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import minimize
 
-from skprivbn.graphical_model._noisy_tables import project_to_simplex
+from skprivbn.graphical_model._layout import project_to_simplex
 from skprivbn.utils._progress import NO_PROGRESS
 from skprivbn.utils._threads import single_threaded
 

@@ -7,7 +7,7 @@ from skprivbn.graphical_model._cgm import collective_em
 from skprivbn.graphical_model._counting import resolve_cliques, resolve_ties
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._estimation import empirical_bayes, naive_mle
-from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._layout import NoisyTables
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.utils import warn_user
 

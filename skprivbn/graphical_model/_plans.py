@@ -11,8 +11,7 @@ from skprivbn.graphical_model._counting import (
     resolve_ties,
     sensitivities,
 )
-from skprivbn.graphical_model._layout import check_table_sizes
-from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._layout import NoisyTables, check_table_sizes
 from skprivbn.graphical_model._release import TablesParty, TablesTerms, release_tables
 from skprivbn.graphical_model._selection import TreeBudget, measure_tree
 from skprivbn.graphical_model._shared_adaptive import (

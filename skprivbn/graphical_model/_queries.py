@@ -1,5 +1,6 @@
 """What a fitted field answers: scores, missing entries, marginals, synthetic rows."""
 
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral
@@ -14,20 +15,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skprivbn.base import RowsMixin, by_holders
 from skprivbn.bayesian_network._labels import label_dtype
 from skprivbn.federation import PartyRefusal
-from skprivbn.graphical_model._bins import (
+from skprivbn.graphical_model._counting import resolve_cliques
+from skprivbn.graphical_model._elimination import elimination_order
+from skprivbn.graphical_model._random_field import MarkovRandomField
+from skprivbn.graphical_model._release import MAX_CELLS
+from skprivbn.graphical_model._states import (
     bin_labels,
     check_bins,
     draw_within,
     fill_in,
     to_labels,
 )
-from skprivbn.graphical_model._counting import resolve_cliques
-from skprivbn.graphical_model._elimination import elimination_order
-from skprivbn.graphical_model._random_field import MarkovRandomField
-from skprivbn.graphical_model._release import MAX_CELLS
 from skprivbn.partition import RemoteResults
 from skprivbn.utils import column_names
 from skprivbn.utils._typing import RandomStateLike, TableLike
+from skprivbn.utils._validation import declared_labels, keep_types
 
 
 class RandomFieldQueries(RowsMixin, DensityMixin):
@@ -48,7 +50,7 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
 
     def _rows(self, X):
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, **self._row_checks)
+        rows = validate_data(self, keep_types(X), reset=False, **self._row_checks)
         return to_labels(rows, self.network_.nodes, self._edges)
 
     def _public_model(self):
@@ -176,19 +178,24 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
         -------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             Labels, and numbers drawn within `bins`. A frame if columns have names (and
-            pandas is installed), each column with the type of its labels.
+            pandas is installed), each column with the type that it had in `fit`, or
+            that of its labels.
         """
         check_is_fitted(self)
         rng = check_random_state(random_state)
         nodes, states = self.network_.nodes, self.network_.states
         drawn = dict(zip(nodes, self.network_.sample(n_samples, rng).T))
+        types = getattr(self, "_types", {})
         for node, labels in drawn.items():
             if node in self._edges:
-                drawn[node] = draw_within(labels, self._edges[node], rng)
+                kind = getattr(types.get(node), "kind", None)
+                whole = None if kind is None else kind in "iu"
+                drawn[node] = draw_within(labels, self._edges[node], rng, whole)
             else:
                 drawn[node] = labels.astype(label_dtype({node: states[node]}))
         if hasattr(self, "feature_names_in_") and find_spec("pandas") is not None:
-            return import_module("pandas").DataFrame(drawn)
+            frame = import_module("pandas").DataFrame(drawn)
+            return _with_types(frame, types)
         # the plainest type that all columns have in common
         kinds = {column.dtype.kind for column in drawn.values()}
         mixed = len(kinds - {"i", "f"}) > 0 and len(kinds) > 1
@@ -205,3 +212,14 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
         """
         check_is_fitted(self)
         return self.network_.to_networkx()
+
+
+def _with_types(frame, types):
+    """Return a frame with given types of columns, where its values have them."""
+    for name, dtype in types.items():
+        labels = declared_labels(dtype)
+        # states= may have other labels
+        if labels is None or frame[name].isin(labels).all():
+            with suppress(TypeError, ValueError):
+                frame[name] = frame[name].astype(dtype)
+    return frame

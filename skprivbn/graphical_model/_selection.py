@@ -18,8 +18,11 @@ from itertools import combinations
 
 import numpy as np
 
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._noisy_tables import NoisyTables, project_to_simplex
+from skprivbn.graphical_model._layout import (
+    NoisyTables,
+    TableLayout,
+    project_to_simplex,
+)
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._composition import zcdp_budget
 

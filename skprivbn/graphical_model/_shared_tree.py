@@ -13,8 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from skprivbn.federation import PartyRefusal, declare_noise, operation
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._noisy_tables import project_to_simplex
+from skprivbn.graphical_model._layout import TableLayout, project_to_simplex
 from skprivbn.graphical_model._release import (
     CountingParty,
     CountingTerms,

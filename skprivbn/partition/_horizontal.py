@@ -29,6 +29,7 @@ from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
     declared_categories,
     declared_labels,
+    is_missing,
     keep_types,
     other_ways,
     refuse_missing,
@@ -466,7 +467,11 @@ def _warn_of_copies(estimator, partition):
     for name, block in partition._blocks.items():
         rows = block["X"]
         # a few rows, or constant ones, are soon the same
-        if isinstance(rows, RowSource) or len(rows) < 5 or np.all(rows == rows[0]):
+        if isinstance(rows, RowSource) or len(rows) < 5:
+            continue
+        if rows.dtype == object:  # pandas' NA equals nothing, and does not differ
+            rows = np.where(np.frompyfunc(is_missing, 1, 1)(rows), None, rows)
+        if np.all(rows == rows[0]):
             continue
         for other, same in seen:
             if rows.shape == same.shape and _is_copy(rows, same):

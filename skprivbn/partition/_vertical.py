@@ -95,8 +95,7 @@ class VerticalPartition(LocalPartition):
         self.categories: dict[str, list] = {}
         for name, block in blocks.items():
             given = columns[name] if columns else column_labels(block)
-            block = keep_types(block)
-            values = check_array(block, dtype=None, ensure_all_finite=False)
+            values = check_array(keep_types(block), dtype=None, ensure_all_finite=False)
             if given is None:
                 given = [f"{name}__{i}" for i in range(values.shape[1])]
             if len(given) != values.shape[1]:

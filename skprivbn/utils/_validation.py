@@ -15,10 +15,12 @@ from skprivbn.utils._sklearn import _check_feature_names_in
 
 
 def keep_types(X: Any) -> Any:
-    """Return nested lists of text and numbers as an array that keeps them apart.
+    """Return a table whose text and numbers are not made one of the other.
 
-    numpy makes text of all numbers if one entry is text: one row would then change how
-    all others are read, which no noise for one row hides.
+    numpy makes text of all numbers in nested lists if one entry is text: one row would
+    then change how all others are read, which no noise for one row hides. scikit-learn
+    makes numbers of all columns of a dataframe, categories of text included, beside
+    booleans and pandas' own types of numbers. Both stay what they are as objects.
 
     Parameters
     ----------
@@ -27,11 +29,18 @@ def keep_types(X: Any) -> Any:
     Returns
     -------
     X : array-like of shape (n_samples, n_features)
-        Anything but lists as it is.
+        Other tables as they are.
     """
     if isinstance(X, list | tuple) and np.asarray(X).dtype.kind in "SU":
         return np.array(X, dtype=object)
-    return X
+    if not (hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "astype")):
+        return X
+    kinds = [
+        (getattr(dtype, "kind", "O"), isinstance(dtype, np.dtype)) for dtype in X.dtypes
+    ]
+    is_text = [kind not in "biuf" for kind, _ in kinds]
+    is_odd = [kind == "b" or (kind in "iuf" and not own) for kind, own in kinds]
+    return X.astype(object) if any(is_text) and any(is_odd) else X
 
 
 def validate_table(
@@ -189,13 +198,29 @@ def float_or_nan(value: Any) -> float:
         return math.nan
 
 
+def to_numbers(columns: np.ndarray) -> np.ndarray:
+    """Return columns as floats, NaN where a value is missing."""
+    if columns.dtype == object:
+        gaps = np.frompyfunc(is_missing, 1, 1)(columns).astype(bool)
+        columns = np.where(gaps, np.nan, columns)
+    return columns.astype(np.float64)
+
+
+def column_types(X: Any) -> dict[str, Any]:
+    """Return the types of the columns of a pandas dataframe, by name, if X is one."""
+    if type(X).__module__.split(".")[0] != "pandas" or not hasattr(X, "columns"):
+        return {}
+    return dict(zip(map(str, X.columns), X.dtypes))
+
+
 def declared_categories(X: Any) -> list[list | None]:
     """Return the labels that each column of a dataframe may hold, if it says so.
 
     Parameters
     ----------
     X : array-like or dataframe
-        Columns of pandas' categories and of polars' Enum declare their labels.
+        Columns of pandas' categories and of polars' Enum declare their labels, and so
+        do booleans.
 
     Returns
     -------
@@ -214,4 +239,6 @@ def declared_labels(dtype: Any) -> list | None:
         return dtype.categories.tolist()
     if type(dtype).__name__ == "Enum":
         return dtype.categories.to_list()
+    if getattr(dtype, "kind", None) == "b" or type(dtype).__name__ == "Boolean":
+        return [False, True]
     return None

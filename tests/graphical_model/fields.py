@@ -3,8 +3,7 @@
 import numpy as np
 
 from skprivbn.graphical_model._counting import Contribution, count_tables
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._noisy_tables import NoisyTables
+from skprivbn.graphical_model._layout import NoisyTables, TableLayout
 
 
 def random_field(n_nodes=5, n_states=4, seed=0, spread=1.0):

@@ -16,8 +16,8 @@ from skprivbn.graphical_model._adaptive import (
 )
 from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._elimination import elimination_order
-from skprivbn.graphical_model._holders import OneHolder
 from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._release import OneHolder
 from skprivbn.inspection import privacy_report
 from skprivbn.privacy import PrivacyAccountant
 

@@ -9,7 +9,7 @@ import pytest
 
 from skprivbn.graphical_model._adaptive import AdaptiveBudget, measure_adaptively
 from skprivbn.graphical_model._counting import Contribution
-from skprivbn.graphical_model._holders import OneHolder
+from skprivbn.graphical_model._release import OneHolder
 from skprivbn.graphical_model._shared_adaptive import (
     AdaptiveParty,
     AdaptiveTerms,

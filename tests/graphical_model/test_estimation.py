@@ -12,8 +12,11 @@ from skprivbn.graphical_model._estimation import (
     projected_marginals,
     signal_strength,
 )
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._noisy_tables import NoisyTables, project_to_simplex
+from skprivbn.graphical_model._layout import (
+    NoisyTables,
+    TableLayout,
+    project_to_simplex,
+)
 from tests.graphical_model.fields import divergence, draw, noisy_tables, random_field
 
 

@@ -6,6 +6,7 @@ from sklearn.base import BaseEstimator
 from skprivbn.exceptions import PartitionError, PrivacyLeakWarning
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_horizontal
 from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.structure import FederatedBayesianNetwork
 
 X = np.arange(12.0).reshape(6, 2)
 PARTY = ["b", "a", "b", "c", "a", "b"]
@@ -140,6 +141,15 @@ def test_one_table_given_to_two_parties_is_pointed_out():
         FederatedStandardScaler().fit(
             HorizontalPartition({"a": rows, "b": other, "c": rows})
         )
+
+
+def test_copies_with_gaps_are_pointed_out_whatever_stands_for_a_gap():
+    for gap in (None, np.nan, pd.NA):
+        rows = np.array([["u", gap], ["v", "x"], *[["w", "y"]] * 4], dtype=object)
+        other = np.array([["u", "x"], *[["w", "y"]] * 5], dtype=object)
+        blocks = {"a": rows, "b": other, "c": rows.copy()}
+        with pytest.warns(UserWarning, match="parties 'a' and 'c' hold the same rows"):
+            FederatedBayesianNetwork(missing="skip").fit(HorizontalPartition(blocks))
 
 
 def test_under_noise_nobody_is_told_that_rows_are_the_same(recwarn):

@@ -3,9 +3,12 @@
 import numpy as np
 
 from skprivbn.bayesian_network._checks import check_parents, per_node
+from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import encode, is_missing
+from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure.k2._base import check_found
+from skprivbn.utils._validation import to_numbers
 
 
 def known_parents(estimator, names, continuous):
@@ -50,9 +53,9 @@ def check_values(partition, names, declared, continuous, n_bootstrap=0):
 
 
 def check_numbers(name, column):
-    """Raise unless a continuous column holds finite numbers."""
+    """Raise unless a continuous column holds finite numbers, and maybe gaps."""
     try:
-        finite = np.isfinite(column.astype(np.float64)).all()
+        finite = not np.isinf(to_numbers(column)).any()
     except (TypeError, ValueError):
         finite = False
     if not finite:
@@ -60,3 +63,84 @@ def check_numbers(name, column):
             f"column {name!r} is said to be continuous and holds what is no finite "
             "number"
         )
+
+
+def edge_rules(names, max_parents, required=None, forbidden=None, tiers=None):
+    """Return the rules that a search keeps.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the columns.
+    max_parents : int
+    required, forbidden : sequence of (parent, child) or None
+        By name or position.
+    tiers : sequence of sequences or None
+        All columns, by name or position: no edge leads to an earlier tier.
+
+    Returns
+    -------
+    rules : EdgeRules
+    """
+    d = len(names)
+    must, may = np.zeros((d, d), dtype=bool), ~np.eye(d, dtype=bool)
+    for i, j in _pairs(forbidden, names, "forbidden_edges"):
+        may[i, j] = False
+    if tiers is not None:
+        rank = _ranks(tiers, names)
+        may &= rank[:, None] <= rank
+    for i, j in _pairs(required, names, "required_edges"):
+        must[i, j] = True
+        if not may[i, j]:
+            raise ValueError(
+                f"required_edges has {names[i]!r} -> {names[j]!r}, which "
+                "forbidden_edges or tiers rule out: an edge cannot be both"
+            )
+    try:
+        check_dag(must, names)
+    except ValueError as error:
+        raise ValueError(f"required_edges: {error}") from None
+    most = np.maximum(max_parents, must.sum(axis=0))
+    if (most > max_parents).any():
+        child = names[int(most.argmax())]
+        raise ValueError(
+            f"required_edges gives {child!r} {most.max()} parents, more than "
+            f"max_parents={max_parents}: raise it"
+        )
+    return EdgeRules(may, must, max_parents)
+
+
+def _pairs(edges, names, what):
+    found = []
+    for edge in edges or ():
+        if isinstance(edge, str) or len(edge) != 2:
+            raise ValueError(f"{what} must hold pairs (parent, child), got {edge!r}")
+        i, j = (position(v, names, what) for v in edge)
+        if i == j:
+            raise ValueError(f"{what} joins {names[i]!r} with itself")
+        found.append((i, j))
+    return found
+
+
+def _ranks(tiers, names):
+    rank = np.full(len(names), -1)
+    for number, tier in enumerate(tiers):
+        members = [tier] if isinstance(tier, str) else tier
+        for v in members:
+            place = position(v, names, "tiers")
+            if rank[place] >= 0:
+                raise ValueError(f"tiers has {names[place]!r} twice")
+            rank[place] = number
+    if (rank < 0).any():
+        lacking = names[int((rank < 0).argmax())]
+        raise ValueError(f"tiers must have every column once, {lacking!r} is in none")
+    return rank
+
+
+def position(column, names, what):
+    """Return the position of a column that is named, or given by it."""
+    if isinstance(column, str) and column in names:
+        return list(names).index(column)
+    if isinstance(column, int | np.integer) and 0 <= column < len(names):
+        return int(column)
+    raise ValueError(f"{what} names {column!r}, which is no column of X")

@@ -1,15 +1,25 @@
-"""Probabilities of a known graph from rows with gaps: EM over parties."""
+"""Parameters of a known graph from rows with gaps: EM over parties."""
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from skprivbn.bayesian_network import ConditionalGaussianBayesianNetwork
 from skprivbn.bayesian_network._expected_counts import expected_counts
+from skprivbn.bayesian_network._expected_moments import expected_statistics
+from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
 from skprivbn.bayesian_network._tables import count_rows, smoothed
+from skprivbn.structure.rows._mixed import (
+    as_matrices,
+    configuration_moments,
+    fill_empty,
+    regressions,
+)
 
 
 class FamiliesEM:
-    """The steps of EM on tables that travel as one vector.
+    """The steps of EM on tables and moments that travel as one vector.
 
     Parameters
     ----------
@@ -17,47 +27,118 @@ class FamiliesEM:
         Parents of every variable.
     n_states : sequence of int
         Number of states of every variable.
+    continuous : sequence of int, default=()
+        Which variables are continuous.
     """
 
-    def __init__(self, parents, n_states):
-        self.families = [[*found, child] for child, found in enumerate(parents)]
-        self.n_states = list(n_states)
+    def __init__(self, parents, n_states, continuous=()):
+        self.parents, self.n_states = parents, list(n_states)
+        self.continuous = list(continuous)
+        place = {v: i for i, v in enumerate(self.continuous)}
+        self.discrete = [v for v in range(len(parents)) if v not in place]
+        self.families = [[*parents[v], v] for v in self.discrete]
+        self.above = [[u for u in parents[v] if u not in place] for v in place]
+        self.beside = [[place[u] for u in parents[v] if u in place] for v in place]
         self.shapes = [tuple(n_states[v] for v in family) for family in self.families]
+        self.shapes += [
+            (*(n_states[v] for v in above), 2 + len(beside), 2 + len(beside))
+            for above, beside in zip(self.above, self.beside)
+        ]
+        # number, sum and squares of the values of each column that are there
+        self.shapes.append((3, len(place)))
 
-    def complete_counts(self, codes):
+    @property
+    def n_configurations(self):
+        """Of the discrete parents of all continuous nodes together."""
+        return prod(
+            self.n_states[v] for v in {v for above in self.above for v in above}
+        )
+
+    def check(self):
+        """Raise ValueError if a step would go through too many configurations."""
+        if self.n_configurations > MAX_CONFIGURATIONS:
+            raise ValueError(
+                "missing='em' goes through all configurations of the discrete parents "
+                f"of continuous columns, here {self.n_configurations}: at most "
+                f"{MAX_CONFIGURATIONS} will do, lower max_parents or use missing='skip'"
+            )
+
+    def complete_counts(self, codes, values):
         """Count for every family the rows that have all its entries."""
         parts = [
             count_rows(codes[(codes[:, f] >= 0).all(axis=1)], f, self.n_states)
             for f in self.families
         ]
+        for j, (above, beside) in enumerate(zip(self.above, self.beside)):
+            columns = values[:, [*beside, j]]
+            (found,) = configuration_moments(codes, columns, self.n_states, above)
+            parts.append(as_matrices(found, 2 + len(beside)))
         # what a step of EM tells beside counts: nothing here
-        return np.append(np.concatenate([p.ravel() for p in parts]), [0, 0])
+        return self._join(parts, values, [0, 0])
 
-    def split(self, vector):
-        """Return the tables in a vector."""
-        ends = np.cumsum([np.prod(shape) for shape in self.shapes])
-        parts = np.split(np.asarray(vector, dtype=float)[: ends[-1]], ends[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, self.shapes)]
+    def _join(self, parts, values, told):
+        there = ~np.isnan(values)
+        filled = np.where(there, values, 0.0)
+        spread = [there.sum(axis=0), filled.sum(axis=0), (filled**2).sum(axis=0)]
+        return np.concatenate([*(np.ravel(p) for p in (*parts, spread)), told])
 
     def maximise(self, vector, alpha):
-        """Return conditional tables: the M-step."""
-        # with alpha=0, what no complete row shows could never become possible
-        start = vector[-2] == vector[-1] == 0 and alpha == 0
-        return [
-            smoothed(table, 1.0 if start else alpha) for table in self.split(vector)
-        ]
+        """Return tables and regressions: the M-step.
 
-    def expected(self, cpts, codes):
-        """Return expected counts, log-likelihood and impossible rows: the E-step."""
-        counts, *rest = expected_counts(cpts, self.families, self.n_states, codes)
-        return np.append(np.concatenate([table.ravel() for table in counts]), rest)
+        Returns
+        -------
+        cpts : list of ndarray
+            Of discrete variables, one axis for each parent.
+        lines : list of pairs of ndarray
+            Coefficients and variances of continuous ones, in units.
+        """
+        ends = np.cumsum([prod(shape) for shape in self.shapes])
+        parts = np.split(np.asarray(vector, dtype=float)[: ends[-1]], ends[:-1])
+        parts = [part.reshape(shape) for part, shape in zip(parts, self.shapes)]
+        # with alpha=0, what no complete row shows could never become possible
+        if vector[-2] == vector[-1] == 0 and alpha == 0:
+            alpha = 1.0
+        cpts = [smoothed(table, alpha) for table in parts[: len(self.families)]]
+        n, total, squares = parts[-1]
+        n = np.maximum(n, 1.0)
+        overall = squares / n - (total / n) ** 2
+        lines = []
+        for j, table in enumerate(parts[len(self.families) : -1]):
+            others = range(len(self.beside[j]))
+            options = len(others), others, alpha, overall[j]
+            lines.append(regressions(fill_empty(table), *options)[:2])
+        return cpts, lines
+
+    def expected(self, cpts, lines, codes, values):
+        """Return expected sums, log-likelihood and impossible rows: the E-step."""
+        if not self.continuous:
+            parts, *told = expected_counts(cpts, self.families, self.n_states, codes)
+        else:
+            network = self._network(cpts, lines)
+            counts, moments, *told = expected_statistics(
+                network, codes[:, self.discrete], values
+            )
+            parts = [*counts, *moments]
+        return self._join(parts, values, told)
+
+    def _network(self, cpts, lines):
+        lines = dict(zip(map(str, self.continuous), lines))
+        return ConditionalGaussianBayesianNetwork(
+            [str(v) for v in range(len(self.parents))],
+            {str(v): range(self.n_states[v]) for v in self.discrete},
+            {str(v): [str(u) for u in found] for v, found in enumerate(self.parents)},
+            dict(zip(map(str, self.discrete), cpts)),
+            {node: coefficients[..., 0] for node, (coefficients, _) in lines.items()},
+            {node: coefficients[..., 1:] for node, (coefficients, _) in lines.items()},
+            {node: variances for node, (_, variances) in lines.items()},
+        )
 
 
 @dataclass(frozen=True)
 class EMResult:
-    """Where EM ended."""
+    """Where EM ended: its last sums."""
 
-    counts: list[np.ndarray]
+    total: np.ndarray
     n_iter: int
     converged: bool
 
@@ -77,8 +158,7 @@ def run_em(federation, em, n_samples, max_iter, tol):
     -------
     result : EMResult
     """
-    parents = [family[:-1] for family in em.families]
-    total = federation.secure_sum("begin", {"parents": parents})
+    total = federation.secure_sum("begin", {"parents": em.parents})
     n_iter, before, converged = 0, -np.inf, False
     while n_iter < max_iter and not converged:
         total = federation.secure_sum("expect", {"total": total})
@@ -86,4 +166,4 @@ def run_em(federation, em, n_samples, max_iter, tol):
         # pseudo-counts may let it fall, too
         converged = bool(abs(now - before) < tol)
         n_iter, before = n_iter + 1, now
-    return EMResult(em.split(total), n_iter, converged)
+    return EMResult(total, n_iter, converged)

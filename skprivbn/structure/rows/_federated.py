@@ -1,6 +1,5 @@
 """Networks of discrete and continuous columns, from rows of several parties."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Literal
@@ -22,7 +21,6 @@ from skprivbn.bayesian_network._checks import (
 )
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
-from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.graphical_model._release import TablesParty, gap_rule
 from skprivbn.partition import HorizontalPartition
 from skprivbn.privacy import PrivacyAccountant
@@ -31,8 +29,12 @@ from skprivbn.protocols import ModelParty
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
 from skprivbn.structure.rows._bootstrap import edge_confidence
-from skprivbn.structure.rows._checks import check_values, known_parents
-from skprivbn.structure.rows._edges import edge_rules, position
+from skprivbn.structure.rows._checks import (
+    check_values,
+    edge_rules,
+    known_parents,
+    position,
+)
 from skprivbn.structure.rows._em import FamiliesEM, run_em
 from skprivbn.structure.rows._mixed import AskedMoments, MixedScores
 from skprivbn.structure.rows._model import RowNetworkMixin
@@ -42,6 +44,7 @@ from skprivbn.structure.rows._protocol import (
     RowTablesParty,
     RowTablesTerms,
     agree_on_states,
+    list_tables,
     sum_moments,
     sum_tables,
 )
@@ -51,9 +54,6 @@ from skprivbn.structure.rows._tables import MAX_CELLS, AskedTables
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
-
-#: more sets of columns than these are counted, not named, in the ledger
-_LISTED = 500
 
 
 class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEstimator):
@@ -124,8 +124,9 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         What to do with missing entries (NaN or None) in `fit`. "auto" is "error"
         without `epsilon`; with it, an error would tell that there is such a row, which
         is left out instead, and "error" is refused. "skip" leaves a row out of the
-        tables that need a missing entry, which biases them unless entries are
-        missing whatever the values of the others. "em" does so to find the graph, and
+        tables that need a missing entry (of sums of continuous columns, if it lacks
+        any of these), which biases them unless entries are missing whatever the values
+        of the others. "em" does so to find the graph, and
         learns its probabilities by expectation maximisation from all rows, which
         assumes only that what is missing does not depend on the missing values.
     max_iter : int, default=100
@@ -322,6 +323,8 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
 
     def _learn(self, partition, progress):
         self._check_options()
+        for name in ("edge_confidence_", "privacy_spent_"):  # those of a fit before
+            vars(self).pop(name, None)
         names = column_names(self)
         continuous = self._continuous_columns(names)
         known = known_parents(self, names, continuous)
@@ -390,13 +393,17 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 rules = self.required_edges, self.forbidden_edges, self.tiers
                 ordered = bool(continuous) or self.method == "k2" or any(rules)
                 self.edge_confidence_ = edge_confidence(found, is_directed=ordered)
-            counts = self._count_families(scores, tables, parents, continuous)
+            cpts = self._count_families(scores, tables, parents, continuous)
+            lines = {v: scores.parameters(v, parents[v]) for v in continuous}
             if self.missing == "em":
-                counts = self._expectation_maximisation(federation, parents, tables)
-        self._set_network(names, states, parents, counts, scores)
+                em = FamiliesEM(
+                    [parents[v] for v in range(len(names))], tables.n_states, continuous
+                )
+                cpts, lines = self._maximise_expectation(federation, em, scale)
+        self._set_network(names, states, parents, cpts, lines)
         self.tables_ = [tuple(names[v] for v in key) for key in tables.asked]
         self.ledger_ = federation.ledger
-        self._describe(terms.min_cell_count, moments)
+        list_tables(self.ledger_, terms, tables, moments)
 
     def _learn_privately(self, partition, names, options):
         """Search on tables that are released once with noise."""
@@ -410,8 +417,8 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         self.n_samples_ = tables.n_samples
         scores = self._table_scores(tables)
         parents = self._find_parents(scores, tables, options)
-        counts = self._count_families(scores, tables, parents, [])
-        self._set_network(names, terms.states, parents, counts, scores)
+        cpts = self._count_families(scores, tables, parents, [])
+        self._set_network(names, terms.states, parents, cpts, {})
         self.tables_ = [tuple(names[v] for v in key) for key in tables.released]
         self.ledger_, self.privacy_spent_ = federation.ledger, spent
 
@@ -437,41 +444,38 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         )
 
     def _count_families(self, scores, tables, parents, continuous):
-        """Return the tables of discrete columns with their parents, by position."""
+        """Return the probabilities of discrete columns, by position."""
         discrete = [v for v in parents if v not in continuous]
         scores.fetch([(v, parents[v], []) for v in continuous])
         tables.fetch((parents[v], [v]) for v in discrete)
         total = sum(scores.score(v, found) for v, found in parents.items())
         self.log_score_ = total / (1 << FRACTION_BITS)
         self.n_iter_, self.converged_ = 0, True
-        return {v: tables.family(parents[v], v) for v in discrete}
+        return {v: smoothed(tables.family(parents[v], v), self.alpha) for v in discrete}
 
-    def _set_network(self, names, states, parents, counts, scores):
+    def _set_network(self, names, states, parents, cpts, lines):
         """Set the network with the parents found, and what follows from it."""
         self.parents_ = {
             name: [names[u] for u in parents[v]] for v, name in enumerate(names)
         }
-        cpts = {names[v]: smoothed(table, self.alpha) for v, table in counts.items()}
-        numbers = [v for v in range(len(names)) if v not in counts]
-        known = {names[v]: states[v] for v in counts}
-        if numbers:
-            fitted = {names[v]: scores.parameters(v, parents[v]) for v in numbers}
+        known = {names[v]: states[v] for v in cpts}
+        cpts = {names[v]: table for v, table in cpts.items()}
+        if lines:
             self.network_ = ConditionalGaussianBayesianNetwork(
                 names,
                 known,
                 self.parents_,
                 cpts,
-                *({node: found[k] for node, found in fitted.items()} for k in range(3)),
+                *({names[v]: found[k] for v, found in lines.items()} for k in range(3)),
             )
         else:
             self.network_ = BayesianNetwork(names, known, self.parents_, cpts)
         self.adjacency_matrix_ = np.array(self.network_.adjacency_matrix)
         self.cpdag_ = self.network_.to_cpdag()
 
-    def _expectation_maximisation(self, federation, parents, tables):
-        """Return expected counts of the families found."""
-        parents = [parents[v] for v in range(len(parents))]
-        em = FamiliesEM(parents, tables.n_states)
+    def _maximise_expectation(self, federation, em, scale):
+        """Return probabilities and regressions of the families found, by EM."""
+        em.check()
         result = run_em(federation, em, self.n_samples_, self.max_iter, self.tol)
         self.n_iter_, self.converged_ = result.n_iter, result.converged
         if not result.converged:
@@ -479,7 +483,10 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 f"EM did not converge in {self.max_iter} steps: raise max_iter or tol",
                 ConvergenceWarning,
             )
-        return dict(enumerate(result.counts))
+        cpts, lines = em.maximise(result.total, self.alpha)
+        found = enumerate(zip(em.continuous, em.beside, lines))
+        lines = {v: scale.restore(j, others, *line) for j, (v, others, line) in found}
+        return dict(zip(em.discrete, cpts)), lines
 
     def _check_options(self):
         if self.epsilon is not None:
@@ -529,11 +536,6 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 "method='ges' takes graphs for equal that differ in directions, which "
                 "continuous columns limit: use 'hill_climbing' or 'k2'"
             )
-        if places and gap_rule(self) != "error":
-            raise ValueError(
-                f"missing={self.missing!r} is for discrete columns: leave out "
-                "continuous=, or rows with gaps"
-            )
         return places
 
     def _declared_states(self, partition, names, continuous):
@@ -560,38 +562,3 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             ],
             self.tiers,
         )
-
-    def _describe(self, min_cell_count, moments):
-        """Say in the ledger which tables became known."""
-        sizes = Counter(map(len, self.tables_))
-        what = ", ".join(f"{n} of {size} columns" for size, n in sorted(sizes.items()))
-        if len(self.tables_) <= _LISTED:
-            what = "; ".join(" x ".join(table) for table in self.tables_)
-        else:
-            what += ", listed in tables_"
-        samples = ""
-        if self.n_bootstrap:
-            samples = f", and of {self.n_bootstrap} bootstrap samples"
-            self.ledger_.note(
-                "weights of bootstrap samples stay with the parties; how tables of "
-                "samples vary together tells roughly of tables of more columns"
-            )
-        if self.tables_:
-            self.ledger_.learns(
-                COORDINATOR, f"contingency tables of all rows{samples}: {what}"
-            )
-        if moments is not None:
-            names = column_names(self)
-            given = "; ".join(
-                " x ".join(names[v] for v in key) or "all rows" for key in moments.asked
-            )
-            self.ledger_.learns(
-                COORDINATOR,
-                "count, sums and products of continuous columns for every "
-                f"configuration{samples} of: {given}",
-            )
-        if min_cell_count > 1:
-            self.ledger_.note(
-                f"every party tells its counts in steps of {min_cell_count}, rounded "
-                "down; tables that overlap tell other counts within such a step"
-            )

@@ -33,23 +33,32 @@ class Scale:
 
     @classmethod
     def from_sums(cls, sums, n_continuous):
-        """Read number of rows, sums and absolute sums of all rows."""
-        found = np.asarray(sums[1 : 1 + 2 * n_continuous], dtype=float)
-        total, absolute = np.split(found, 2)
-        typical = np.where(absolute > 0, absolute / sums[0], 1.0)
+        """Read how many values there are, sums and absolute sums, after the rows."""
+        found = np.asarray(sums[1 : 1 + 3 * n_continuous], dtype=float)
+        n, total, absolute = found.reshape(3, n_continuous)
+        n = np.maximum(n, 1.0)
+        typical = np.where(absolute > 0, absolute / n, 1.0)
         # a power of two costs no digit; deviations may be far below the size
-        return cls(total / sums[0], np.exp2(np.round(np.log2(typical)) - 8))
+        return cls(total / n, np.exp2(np.round(np.log2(typical)) - 8))
 
     @staticmethod
     def sums(values):
-        """Return what :meth:`from_sums` reads, of own rows."""
-        return np.concatenate(
-            [[len(values)], values.sum(axis=0), np.abs(values).sum(axis=0)]
-        )
+        """Return number of rows and what :meth:`from_sums` reads, of own rows."""
+        there = ~np.isnan(values)
+        filled = np.where(there, values, 0.0)
+        parts = there.sum(axis=0), filled.sum(axis=0), np.abs(filled).sum(axis=0)
+        return np.concatenate([[len(values)], *parts])
 
     def apply(self, values):
         """Return columns about the mean, in units."""
         return (values - self.mean) / self.unit
+
+    def restore(self, j, others, coefficients, variances):
+        """Return intercepts, weights and variances of a regression, without units."""
+        mean, unit = self.mean, self.unit
+        weights = coefficients[..., 1:] * unit[j] / unit[others]
+        intercepts = mean[j] + unit[j] * coefficients[..., 0] - weights @ mean[others]
+        return intercepts, weights, variances * unit[j] ** 2
 
 
 def n_moments(n_continuous):
@@ -63,8 +72,10 @@ def configuration_moments(codes, values, n_states, given, weights=None):
     Parameters
     ----------
     codes : ndarray of int of shape (n_rows, n_variables)
+        Negative where missing.
     values : ndarray of float of shape (n_rows, n_continuous)
-        Scaled.
+        Scaled; NaN where missing. A row counts if it has all numbers, and all of the
+        given variables.
     n_states : sequence of int
     given : sequence of int
         Discrete variables, one axis each.
@@ -75,6 +86,9 @@ def configuration_moments(codes, values, n_states, given, weights=None):
     -------
     moments : ndarray of shape (n_weightings, n_configurations, n_moments)
     """
+    given = list(given)
+    there = (codes[:, given] >= 0).all(axis=1) & ~np.isnan(values).any(axis=1)
+    codes, values = codes[there], values[there]
     cells = np.zeros(len(codes), dtype=np.int64)
     for v in given:
         cells = cells * n_states[v] + codes[:, v]
@@ -82,12 +96,20 @@ def configuration_moments(codes, values, n_states, given, weights=None):
     rows = np.hstack([np.ones((len(values), 1)), values])
     upper = np.triu_indices(rows.shape[1])
     products = rows[:, upper[0]] * rows[:, upper[1]]
-    weightings = [1.0] if weights is None else weights
+    weightings = [1.0] if weights is None else weights[:, there]
     found = np.empty((len(weightings), size, len(upper[0])))
     for moments, weight in zip(found, weightings):
         for k, column in enumerate(products.T):
             moments[:, k] = np.bincount(cells, weights=weight * column, minlength=size)
     return found
+
+
+def as_matrices(moments, size):
+    """Return moments as symmetric matrices, in the last two axes."""
+    upper = np.triu_indices(size)
+    full = np.zeros((*moments.shape[:-1], size, size))
+    full[..., *upper] = full.swapaxes(-1, -2)[..., *upper] = moments
+    return full
 
 
 class AskedMoments:
@@ -142,13 +164,9 @@ class AskedMoments:
     def _receive(self, batch):
         ends = np.cumsum([self.n_numbers(given) for given in batch])
         found = self._count(batch).reshape(self.n_weightings, -1)
-        upper = np.triu_indices(self.size)
         for given, part in zip(batch, np.split(found, ends[:-1], axis=1)):
             shape = [self.n_weightings, *(self.n_states[v] for v in given)]
-            full = np.zeros((*shape, self.size, self.size))
-            full[..., *upper] = part.reshape(*shape, -1)
-            full.swapaxes(-1, -2)[..., *upper] = full[..., *upper]
-            self._kept[given] = full
+            self._kept[given] = as_matrices(part.reshape(*shape, -1), self.size)
 
     def __call__(self, given):
         """Return moments with one axis for each variable, in ascending order."""
@@ -191,10 +209,17 @@ def regressions(moments, target, others, weight, overall):
     return coefficients, variances, -0.5 * density.sum()
 
 
+def fill_empty(moments):
+    """Let configurations without rows be like all rows together."""
+    whole = moments.sum(axis=tuple(range(moments.ndim - 2)), keepdims=True)
+    return np.where(moments[..., :1, :1] == 0, whole, moments)
+
+
 class MixedScores(LocalScores):
     """Scores of discrete nodes by their tables, of continuous ones by regressions.
 
-    Gains are compared on the same moments, in case that small cells were left out.
+    Gains are compared on the same moments, in case that small cells were left out, or
+    rows with gaps.
 
     Parameters
     ----------
@@ -258,7 +283,8 @@ class MixedScores(LocalScores):
         _, _, fit = regressions(moments, j, others, self.alpha, self._overall(j))
         n_lines = prod(moments.shape[:-2])
         penalty = 0.5 * np.log(self.n_samples) * n_lines * (len(others) + 2)
-        value = fit - penalty - self.n_samples * np.log(self.scale.unit[j])
+        n_rows = moments[..., 0, 0].sum()
+        value = fit - penalty - n_rows * np.log(self.scale.unit[j])
         rounded = np.rint(value * (1 << _SCORE_BITS))
         return int(rounded) << (FRACTION_BITS - _SCORE_BITS)
 
@@ -319,22 +345,12 @@ class MixedScores(LocalScores):
         """
         given, others = self._split(parents)
         j, moments = self.place[child], self.moments(given)
-        overall = self._overall(j)
-        # configurations without rows are like all rows together
-        whole = moments.sum(axis=tuple(range(len(given))), keepdims=True)
-        empty = moments[..., :1, :1] == 0
-        moments = np.where(empty, whole, moments)
         coefficients, variances, _ = regressions(
-            moments, j, others, self.alpha, overall
+            fill_empty(moments), j, others, self.alpha, self._overall(j)
         )
-        mean, unit = self.scale.mean, self.scale.unit
-        weights = coefficients[..., 1:] * unit[j] / unit[others]
-        intercepts = mean[j] + unit[j] * coefficients[..., 0] - weights @ mean[others]
-        variances = variances * unit[j] ** 2
-        axes = [sorted(given).index(v) for v in given]
-        last = len(given)
-        return (
-            intercepts.transpose(axes),
-            weights.transpose([*axes, last]),
-            variances.transpose(axes),
+        found = self.scale.restore(j, others, coefficients, variances)
+        axes, last = [sorted(given).index(v) for v in given], [len(given)]
+        return tuple(
+            part.transpose(axes if part.ndim == len(axes) else [*axes, *last])
+            for part in found
         )

@@ -1,5 +1,6 @@
 """Tables of rows at several parties, added up: both sides of the conversation."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,8 +12,10 @@ import numpy as np
 from skprivbn.bayesian_network._checks import check_parents, check_states
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
+from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.federation._cells import in_steps
+from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.structure.k2._base import MAX_STATES, check_found
 from skprivbn.structure.rows._bootstrap import draw_weights
 from skprivbn.structure.rows._em import FamiliesEM
@@ -24,7 +27,10 @@ from skprivbn.structure.rows._tables import (
     one_hot,
 )
 from skprivbn.utils._progress import NO_PROGRESS
+from skprivbn.utils._validation import to_numbers
 
+#: more sets of columns than these are counted, not named, in the ledger
+_LISTED = 500
 #: most bootstrap samples
 MAX_BOOTSTRAP = 1000
 
@@ -77,8 +83,6 @@ class RowTablesTerms(Terms):
             raise ValueError("continuous: positions of columns")
         if any(self.states[v] != [0] for v in self.continuous):
             raise ValueError("states: those of continuous columns do not matter")
-        if self.continuous and self.missing != "error":
-            raise ValueError("missing: continuous columns must be complete")
         for name, labels in zip(self.names, self.states):
             if labels is not None:
                 check_states(name, labels)
@@ -164,8 +168,8 @@ class RowTablesParty(Party):
         return {"labels": found}
 
     @operation(
-        tells="its number of rows, sums and absolute sums of continuous columns, sizes "
-        "of bootstrap samples if there are any",
+        tells="its number of rows; numbers, sums and absolute sums of values of "
+        "continuous columns; sizes of bootstrap samples if there are any",
         hears="labels of all columns",
         exact=True,
     )
@@ -184,19 +188,23 @@ class RowTablesParty(Party):
             discrete = [names[v] for v in rest]
             if rest:
                 self.codes[:, rest] = encode(self.X[:, rest], discrete, labels)
-            self.values = self.X[:, terms.continuous].astype(np.float64)
+            self.values = to_numbers(self.X[:, terms.continuous])
         except (TypeError, ValueError):
             raise PartyRefusal("invalid-data") from None
-        gaps = terms.missing == "error" and (self.codes == MISSING).any()
-        if gaps or not np.isfinite(self.values).all():
+        gaps = (self.codes == MISSING).any() or np.isnan(self.values).any()
+        if (gaps and terms.missing == "error") or np.isinf(self.values).any():
             raise PartyRefusal("invalid-data")
+        for n_values in (~np.isnan(self.values)).sum(axis=0).tolist():
+            if n_values:  # sums over few rows would be about these
+                self.check_table(1, n_values)
         self.n_states = [len(labels[name]) for name in names]
         self.indicators = one_hot(self.codes, self.n_states)
         sizes = [] if self.weights is None else self.weights[1:].sum(axis=1)
         return self.hide(np.append(Scale.sums(self.values), sizes))
 
     @operation(
-        hears="the number of all rows, sums and absolute sums of continuous columns",
+        hears="the number of all rows; numbers, sums and absolute sums of values of "
+        "continuous columns",
         hears_kind="plaintext aggregate",
     )
     def accept(self, total):
@@ -256,6 +264,7 @@ class RowTablesParty(Party):
         ):
             raise PartyRefusal("refused")
         found, n_numbers = [], 0
+        n_rows = int((~np.isnan(self.values).any(axis=1)).sum())
         for row in asked.tolist():
             given = [v for v in row if v >= 0]
             size = per_cell * prod(self.n_states[v] for v in given)
@@ -264,7 +273,7 @@ class RowTablesParty(Party):
                 raise PartyRefusal("refused")
             if size > MAX_CELLS or key in self.answered:
                 raise PartyRefusal("refused")
-            self.check_table(size, len(self.codes))
+            self.check_table(size, n_rows)
             self.answered.add(key)
             found.append(given)
             n_numbers += size
@@ -273,26 +282,31 @@ class RowTablesParty(Party):
         return found
 
     @operation(
-        tells="tables of families, of those of its rows that have all entries",
+        tells="tables, or sums and products, of families, of those of its rows that "
+        "have all entries",
         hears="the parents of every column",
         exact=True,
     )
     def begin(self, parents):
         """Count what EM starts from."""
-        self.em = FamiliesEM(self._check_parents(parents), self.n_states)
-        return self.hide(self.em.complete_counts(self.codes))
+        self.em = FamiliesEM(
+            self._check_parents(parents), self.n_states, self.terms.continuous
+        )
+        if self.em.n_configurations > MAX_CONFIGURATIONS:
+            raise PartyRefusal("refused")
+        return self.hide(self.em.complete_counts(self.codes, self.values))
 
     @operation(
-        tells="expected tables of families and log-likelihood of its rows, by the "
-        "probabilities that the last sums give",
+        tells="expected tables, or sums and products, of families and log-likelihood "
+        "of its rows, by the probabilities that the last sums give",
         hears="the last sums",
         hears_kind="plaintext aggregate",
         exact=True,
     )
     def expect(self, total):
         """One step of EM, from sums that nobody has made up."""
-        cpts = self.em.maximise(self.reveal(total), self.terms.alpha)
-        return self.hide(self.em.expected(cpts, self.codes))
+        model = self.em.maximise(self.reveal(total), self.terms.alpha)
+        return self.hide(self.em.expected(*model, self.codes, self.values))
 
     def _check_parents(self, parents):
         """Return the parents of every column, if they may be asked for."""
@@ -301,14 +315,19 @@ class RowTablesParty(Party):
         try:
             if len(parents) != n_columns:
                 raise ValueError
+            numbers = set(self.terms.continuous)
             for child, found in enumerate(parents):
                 check_parents(child, found, range(n_columns))
+                if child not in numbers and numbers & set(found):
+                    raise ValueError
                 adjacency[list(found), child] = True
             check_dag(adjacency)
         except (IndexError, TypeError, ValueError):
             raise PartyRefusal("refused") from None
         for child, found in enumerate(parents):
             n_cells = prod(self.n_states[v] for v in (*found, child))
+            if child in numbers:
+                n_cells *= (2 + len(numbers & set(found))) ** 2
             if len(found) > self.terms.max_parents or n_cells > MAX_CELLS:
                 raise PartyRefusal("refused")
             self.check_table(n_cells, len(self.codes))
@@ -386,7 +405,7 @@ def agree_on_states(federation):
     total = federation.secure_sum("size", {"states": states})
     federation.call("accept", {"total": total})
     n_continuous = len(terms.continuous)
-    sizes = np.rint(total[1 + 2 * n_continuous :]).astype(np.int64)
+    sizes = np.rint(total[1 + 3 * n_continuous :]).astype(np.int64)
     return states, int(round(total[0])), Scale.from_sums(total, n_continuous), sizes
 
 
@@ -444,3 +463,43 @@ def _side_by_side(sets):
     for row, variables in zip(asked, sets):
         row[: len(variables)] = variables
     return asked
+
+
+def list_tables(ledger, terms, tables, moments):
+    """Say in the ledger which tables became known.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    terms : RowTablesTerms
+    tables : AskedTables
+    moments : AskedMoments or None
+    """
+    asked = [" x ".join(terms.names[v] for v in key) for key in tables.asked]
+    what = "; ".join(asked)
+    if len(asked) > _LISTED:
+        sizes = sorted(Counter(map(len, tables.asked)).items())
+        what = ", ".join(f"{n} of {size} columns" for size, n in sizes)
+        what += ", listed in tables_"
+    samples = ""
+    if terms.n_bootstrap:
+        samples = f", and of {terms.n_bootstrap} bootstrap samples"
+        ledger.note(
+            "weights of bootstrap samples stay with the parties; how tables of samples "
+            "vary together tells roughly of tables of more columns"
+        )
+    if asked:
+        ledger.learns(COORDINATOR, f"contingency tables of all rows{samples}: {what}")
+    if moments is not None:
+        given = [" x ".join(terms.names[v] for v in key) for key in moments.asked]
+        ledger.learns(
+            COORDINATOR,
+            "count, sums and products of continuous columns for every "
+            f"configuration{samples} of: "
+            + "; ".join(found or "all rows" for found in given),
+        )
+    if terms.min_cell_count > 1:
+        ledger.note(
+            f"every party tells its counts in steps of {terms.min_cell_count}, rounded "
+            "down; tables that overlap tell other counts within such a step"
+        )

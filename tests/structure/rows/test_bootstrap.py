@@ -89,6 +89,8 @@ def test_samples_share_the_rounds_of_the_search():
     for (i, j), width in widths.items():
         wider = [sure[place(u), place(v)] for u, v in widths if widths[u, v] > width]
         assert all(other > sure[place(i), place(j)] for other in wider)
+    model.set_params(n_bootstrap=0).fit(X.head(300))
+    assert not hasattr(model, "edge_confidence_")
 
 
 def test_weights_are_poisson():

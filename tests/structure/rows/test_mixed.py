@@ -133,7 +133,6 @@ def test_configurations_without_rows_are_like_all_rows():
     [
         ({"criterion": "bdeu"}, "need criterion='bic'"),
         ({"method": "ges"}, "method='ges' takes graphs for equal"),
-        ({"missing": "em"}, "missing='em' is for discrete columns"),
         ({"structure": {"a": ["x"]}}, "discrete column 'a' a continuous parent"),
         ({"required_edges": [("x", "a")]}, "cannot be both"),
         ({"continuous": ["q"]}, "continuous names 'q'"),

@@ -9,7 +9,7 @@ from skprivbn.bayesian_network._climbing import climb
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.datasets import load_asia, load_insurance
-from skprivbn.structure.rows._edges import edge_rules
+from skprivbn.structure.rows._checks import edge_rules
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import SEARCHES, search
 from skprivbn.structure.rows._tables import AskedTables

@@ -6,13 +6,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.graphical_model._bins import (
+from skprivbn.graphical_model._states import (
     check_bins,
     draw_within,
     fill_in,
     to_labels,
 )
+from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.structure import FederatedBayesianNetwork, K2StructureLearner
 
 EDGES = (0, 10, 20, 50)
 
@@ -120,3 +122,61 @@ def test_states_and_bins_of_one_column_are_refused():
     with pytest.raises(ValueError, match="give one of them"):
         learner(states=states, accountant=accountant).fit(frame())
     assert accountant.spent().epsilon == 0
+
+
+def people(n=600):
+    rng = np.random.default_rng(0)
+    sizes = pd.CategoricalDtype(["small", "large"], ordered=True)
+    return pd.DataFrame(
+        {
+            "size": pd.Series(rng.choice(["small", "large"], n), dtype=sizes),
+            "member": rng.random(n) < 0.3,
+            "age": pd.array(rng.integers(18, 90, n), dtype="Int64"),
+            "wage": rng.lognormal(3, 1, n).astype(np.float32),
+            "hours": rng.integers(0, 60, n),
+        }
+    )
+
+
+def test_a_frame_of_mixed_types_comes_back_as_one():
+    X = people()
+    bins = {"age": [18, 30, 65, 90], "wage": [0, 20, 100], "hours": [0, 19.5, 60]}
+    states = {"size": ["small", "large"]}
+    model = DPCGMLearner(epsilon=5.0, bins=bins, states=states).fit(X)
+    drawn = model.sample(500, random_state=0)
+    assert drawn.dtypes.to_dict() == X.dtypes.to_dict()
+    assert drawn["hours"].max() <= 60 and drawn["age"].between(18, 90).all()
+    # numbers of a column of floats are no integers, though its edges are
+    assert (drawn["wage"] % 1 > 0).mean() > 0.9
+    assert np.isfinite(model.score(drawn))
+
+
+def test_types_that_labels_do_not_have_are_left():
+    X = people()[["size"]]
+    model = DPCGMLearner("chain", epsilon=5.0, states=[["small", "huge"]]).fit(X)
+    assert "huge" in set(model.sample(500, random_state=0)["size"])
+
+
+def test_integers_within_bins_whose_edges_are_none():
+    rng = np.random.RandomState(0)
+    edges = (0.5, 2.5, 2.75, 6.0)
+    labels = np.repeat([0.5, 2.5, 2.75], 200)
+    drawn = draw_within(labels, edges, rng, whole=True).reshape(3, 200)
+    assert set(drawn[0]) == {1, 2} and set(drawn[1]) == {2}
+    assert set(drawn[2]) == {3, 4, 5, 6}
+
+
+@pytest.mark.parametrize(
+    "estimator", [FederatedBayesianNetwork(), K2StructureLearner(), "vertical"]
+)
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_booleans_and_nullable_numbers_beside_categories(estimator):
+    X = people()[["size", "member", "age"]].assign(age=lambda X: X["age"] // 40)
+    if estimator == "vertical":
+        held = VerticalPartition({"a": X[["size", "member"]], "b": X[["age"]]})
+        assert held.categories["member"] == [False, True]
+        return
+    network = estimator.fit(X).network_
+    assert network.states["member"] == (False, True)
+    assert network.states["size"] == ("small", "large")
+    assert np.isfinite(estimator.score(X))

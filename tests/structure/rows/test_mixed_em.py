@@ -1,0 +1,279 @@
+"""Gaps in mixed columns: EM over parties against EM written out on pooled rows."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import InProcessFederation
+from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure.rows._protocol import (
+    RowTablesParty,
+    RowTablesTerms,
+    agree_on_states,
+)
+from tests.bayesian_network.test_conditional_gaussian import NETWORK
+from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.site.loopback import connect, make_sites
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::skprivbn.exceptions.PrivacyLeakWarning"
+)
+
+CONTINUOUS = ["x", "y", "z"]
+STATES = {node: list(labels) for node, labels in NETWORK.states.items()}
+
+
+def with_gaps(n, share, seed=0):
+    X = pd.DataFrame(NETWORK.sample(n, random_state=seed), columns=NETWORK.nodes)
+    return X.mask(np.random.default_rng(seed).random(X.shape) < share)
+
+
+class PlainEM:
+    """EM by going through all configurations of all discrete nodes, row by row."""
+
+    def __init__(self, X, alpha):
+        self.rows, self.alpha = X.to_dict("records"), alpha
+        self.parents = {v: list(NETWORK.parents[v]) for v in NETWORK.nodes}
+        self.above = {
+            v: [u for u in self.parents[v] if u in STATES] for v in CONTINUOUS
+        }
+        self.beside = {
+            v: [u for u in self.parents[v] if u not in STATES] for v in CONTINUOUS
+        }
+        self.overall = {v: np.nanvar(X[v].astype(float)) for v in CONTINUOUS}
+
+    def empty(self):
+        counts = {
+            v: dict.fromkeys(product(*(STATES[u] for u in [*self.parents[v], v])), 0.0)
+            for v in STATES
+        }
+        sums = {
+            v: {
+                cell: np.zeros((2 + len(self.beside[v]),) * 2)
+                for cell in product(*(STATES[u] for u in self.above[v]))
+            }
+            for v in CONTINUOUS
+        }
+        return counts, sums
+
+    def start(self):
+        counts, sums = self.empty()
+        for row in self.rows:
+            for v in NETWORK.nodes:
+                family = [*self.parents[v], v]
+                if any(pd.isna(row[u]) for u in family):
+                    continue
+                if v in STATES:
+                    counts[v][tuple(row[u] for u in family)] += 1
+                else:
+                    numbers = np.array([1.0, *(row[u] for u in self.beside[v]), row[v]])
+                    cell = tuple(row[u] for u in self.above[v])
+                    sums[v][cell] += np.outer(numbers, numbers)
+        return counts, sums
+
+    def maximise(self, counts, sums):
+        tables, lines = {}, {}
+        for v, cells in counts.items():
+            for cell, n in cells.items():
+                total = sum(cells[(*cell[:-1], state)] for state in STATES[v])
+                share = (n + self.alpha) / (total + self.alpha * len(STATES[v]))
+                tables[v, cell] = share
+        for v, cells in sums.items():
+            for cell, s in cells.items():
+                line = np.linalg.solve(s[:-1, :-1], s[:-1, -1])
+                left = s[-1, -1] - line @ s[:-1, -1] + self.alpha * self.overall[v]
+                lines[v, cell] = line, left / (s[0, 0] + self.alpha)
+        return tables, lines
+
+    def joint(self, lines, state):
+        """Mean and covariance of all numbers, given all discrete nodes."""
+        d = len(CONTINUOUS)
+        slopes, start, spread = np.zeros((d, d)), np.zeros(d), np.zeros(d)
+        for j, v in enumerate(CONTINUOUS):
+            line, spread[j] = lines[v, tuple(state[u] for u in self.above[v])]
+            start[j] = line[0]
+            slopes[j, [CONTINUOUS.index(u) for u in self.beside[v]]] = line[1:]
+        effects = np.linalg.inv(np.eye(d) - slopes)
+        return effects @ start, effects @ np.diag(spread) @ effects.T
+
+    def expect(self, tables, lines):
+        counts, sums = self.empty()
+        for row in self.rows:
+            numbers = np.array([row[v] for v in CONTINUOUS], dtype=float)
+            seen, found = np.flatnonzero(~np.isnan(numbers)), []
+            for states in product(*STATES.values()):
+                state = dict(zip(STATES, states))
+                if any(not pd.isna(row[v]) and row[v] != state[v] for v in state):
+                    continue
+                share = 1.0
+                for v in STATES:
+                    share *= tables[v, tuple(state[u] for u in [*self.parents[v], v])]
+                mean, cov = self.joint(lines, state)
+                block, shift = cov[np.ix_(seen, seen)], numbers[seen] - mean[seen]
+                if len(seen):
+                    share *= np.exp(-0.5 * shift @ np.linalg.solve(block, shift))
+                    share /= np.sqrt(np.linalg.det(2 * np.pi * block))
+                gain = cov[:, seen] @ np.linalg.inv(block)
+                found.append(
+                    (share, state, mean + gain @ shift, cov - gain @ cov[seen])
+                )
+            total = sum(share for share, *_ in found)
+            for share, state, mean, left in found:
+                for v in STATES:
+                    cell = tuple(state[u] for u in [*self.parents[v], v])
+                    counts[v][cell] += share / total
+                for j, v in enumerate(CONTINUOUS):
+                    places = [*(CONTINUOUS.index(u) for u in self.beside[v]), j]
+                    one = np.array([1.0, *mean[places]])
+                    square = np.outer(one, one)
+                    square[1:, 1:] += left[np.ix_(places, places)]
+                    cell = tuple(state[u] for u in self.above[v])
+                    sums[v][cell] += share / total * square
+        return counts, sums
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_parties_find_what_em_finds_on_pooled_rows(share):
+    X = with_gaps(400, share)
+    model = FederatedBayesianNetwork(
+        structure=NETWORK.parents,
+        states=STATES,
+        continuous=CONTINUOUS,
+        missing="em",
+        max_iter=4,
+        tol=0.0,
+        alpha=0.5,
+    )
+    with pytest.warns(UserWarning, match="EM did not converge"):
+        model.fit(X, party=X.index % 3)
+    em = PlainEM(X, alpha=0.5)
+    found = em.start()
+    for _ in range(4):
+        found = em.expect(*em.maximise(*found))
+    tables, lines = em.maximise(*found)
+    network = model.network_
+    for (v, cell), share in tables.items():
+        family = [*em.parents[v], v]
+        place = tuple(STATES[u].index(state) for u, state in zip(family, cell))
+        assert network.cpts[v][place] == pytest.approx(share, abs=1e-8)
+    for (v, cell), (line, variance) in lines.items():
+        place = tuple(STATES[u].index(s) for u, s in zip(em.above[v], cell))
+        assert network.intercepts[v][place] == pytest.approx(line[0], abs=1e-8)
+        np.testing.assert_allclose(network.weights[v][place], line[1:], atol=1e-8)
+        assert network.variances[v][place] == pytest.approx(variance, abs=1e-8)
+
+
+@pytest.mark.parametrize("missing", ["skip", "em"])
+def test_graph_and_parameters_with_gaps_are_those_of_pooled_rows(missing):
+    X = with_gaps(1500, 0.1)
+    options = {"continuous": CONTINUOUS, "states": STATES, "missing": missing}
+    federated = FederatedBayesianNetwork(**options).fit(X, party=X.index % 4)
+    pooled = FederatedBayesianNetwork(**options).fit(X)
+    assert federated.adjacency_matrix_.tolist() == NETWORK.adjacency_matrix.tolist()
+    assert federated.parents_ == pooled.parents_
+    for name in ("cpts", "intercepts", "weights", "variances"):
+        for node, values in getattr(pooled.network_, name).items():
+            found = getattr(federated.network_, name)[node]
+            np.testing.assert_allclose(found, values, atol=1e-10)
+    assert federated.converged_ and (federated.n_iter_ > 1) == (missing == "em")
+    whole = with_gaps(1500, 0.0)
+    truth = NETWORK.log_likelihood(whole).mean()
+    assert federated.score(whole) == pytest.approx(truth, abs=0.05)
+    assert np.isfinite(federated.score(X))
+
+
+def test_means_of_complete_rows_are_biased_where_em_is_not():
+    # whether y was measured depends on x, which is always there
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=4000)
+    y = 2 * x + rng.normal(size=4000)
+    X = pd.DataFrame({"x": x, "y": y})
+    X.loc[(x > 0) & (rng.random(4000) < 0.9), "y"] = None
+    means = {}
+    for missing in ("skip", "em"):
+        model = FederatedBayesianNetwork(
+            structure={"x": ["y"]}, continuous=["x", "y"], missing=missing
+        ).fit(X, party=X.index % 3)
+        means[missing] = model.network_.intercepts["y"]
+    assert means["skip"] < -0.9
+    assert means["em"] == pytest.approx(y.mean(), abs=0.1)
+
+
+@pytest.mark.parametrize("value", [None, np.nan, pd.NA])
+def test_whatever_stands_for_a_missing_number(value):
+    X = with_gaps(90, 0.0).astype(object)
+    X.loc[::7, "x"] = value
+    model = FederatedBayesianNetwork(
+        structure=NETWORK.parents, continuous=CONTINUOUS, states=STATES, missing="em"
+    ).fit(X, party=X.index % 3)
+    plain = X.assign(x=[np.nan if pd.isna(v) else v for v in X["x"]])
+    again = FederatedBayesianNetwork(**model.get_params()).fit(plain, party=X.index % 3)
+    assert model.network_ == again.network_
+    with pytest.raises(ValueError, match="NaN"):
+        model.set_params(missing="error").fit(plain)
+
+
+def test_too_many_configurations_are_said():
+    X = pd.DataFrame(
+        np.random.default_rng(0).integers(8, size=(300, 6)), columns=list("abcdef")
+    )
+    for name in "xy":
+        X[name] = np.random.default_rng(1).normal(size=300)
+    model = FederatedBayesianNetwork(
+        structure={"x": ["a", "b", "c"], "y": ["d", "e", "f"]},
+        continuous=["x", "y"],
+        states=[8] * 8,
+        missing="em",
+    )
+    with pytest.raises(ValueError, match="here 262144: at most 16384"):
+        model.fit(X)
+
+
+@pytest.mark.parametrize("parents", [[[1], []], [[], [0, 1]], [[], [5]]])
+def test_graphs_that_are_none_are_refused(parents):
+    rng = np.random.default_rng(0)
+    blocks = {
+        name: {"X": np.column_stack([rng.integers(2, size=30), rng.normal(size=30)])}
+        for name in "nsw"
+    }
+    terms = RowTablesTerms(["a", "x"], [[0, 1], [0]], [1], 1, 0, "em", 1.0)
+    with InProcessFederation(blocks, RowTablesParty, terms, "masking") as session:
+        agree_on_states(session)
+        with pytest.raises(PartyError, match="refuses"):
+            session.secure_sum("begin", {"parents": parents})
+
+
+def test_a_value_that_hardly_anybody_has_is_not_told():
+    rng = np.random.default_rng(0)
+    rows = {name: rng.normal(size=(30, 2)) for name in "nsw"}
+    for X in rows.values():
+        X[:, 1] = np.nan
+    rows["s"][7, 1] = 42.5
+    terms = RowTablesTerms(["x", "y"], [[0], [0]], [0, 1], 1, 0, "skip", 1.0)
+    blocks = {name: {"X": X} for name, X in rows.items()}
+    for min_rows in (1, 10):
+        with InProcessFederation(blocks, RowTablesParty, terms, "masking") as session:
+            for host in session._hosts.values():
+                host._party.min_rows = min_rows
+            if min_rows == 10:
+                with pytest.raises(PartyError, match="fewer rows"):
+                    agree_on_states(session)
+            else:
+                # the twin: without a least number of rows, the mean is the value
+                assert agree_on_states(session)[2].mean[1] == pytest.approx(42.5)
+
+
+def test_sites_learn_mixed_networks_from_rows_with_gaps(tmp_path):
+    write_tables(tmp_path, *make_rows())
+    rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["a", "b", "ward"])
+    options = {"continuous": ["a", "b"], "structure": {"a": ["ward"], "b": ["a"]}}
+    em = FederatedBayesianNetwork(missing="em", alpha=0.0, **options).fit(rows)
+    plain = FederatedBayesianNetwork(alpha=0.0, **options).fit(rows)
+    # without gaps they are the same
+    for node in ("a", "b"):
+        np.testing.assert_allclose(
+            em.network_.intercepts[node], plain.network_.intercepts[node], atol=1e-8
+        )
