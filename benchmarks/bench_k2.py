@@ -1,7 +1,7 @@
 """What private K2 costs: counts against plain phe, whole fits, growth with records.
 
-Run as ``python benchmarks/bench_k2.py [paillier] [ot] [asia] [alarm]``; all parts by
-default. CPU time of all parties together, one run each.
+Run as ``python benchmarks/bench_k2.py [paillier] [ot] [asia] [alarm] [parties]``; all
+parts by default. CPU time of all parties together, one run each.
 """
 
 import io
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import product
 
 import numpy as np
 from _record import read, record
@@ -214,6 +215,35 @@ def bench_alarm():
     return [fit_apart("ALARM", 100_000, max_parents) for max_parents in (2, 3)]
 
 
+def bench_parties(n=2000):
+    """Two, three and five parties."""
+    rows = []
+    for name, n_parties in product(("Asia", "ALARM"), (2, 3, 5)):
+        network = NETWORKS[name]()
+        X = network.encode(network.sample(n, random_state=0))
+        columns = list(range(X.shape[1]))
+        parties = {f"site {i}": columns[i::n_parties] for i in range(n_parties)}
+        options = {"ordering": network.topological_order}
+        start = time.process_time()
+        private = PrivateK2StructureLearner(parties, **options).fit(X)
+        seconds = time.process_time() - start
+        assert private.parents_ == K2StructureLearner(**options).fit(X).parents_
+        rows.append(
+            {
+                "series": "parties",
+                "network": name,
+                "parties": n_parties,
+                "n": n,
+                "max_parents": private.max_parents,
+                "seconds": seconds,
+                "MB": private.ledger_.total_bytes / 1e6,
+                "rounds": private.ledger_.n_rounds,
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
 def bench_random():
     """A network of 400 nodes; not among the parts that run by default."""
     return fit_apart("random", 5000, max_parents=2)
@@ -222,14 +252,14 @@ def bench_random():
 def main(parts):
     """Run some parts; keep the rows that others have left."""
     kept = (read("k2") or {"rows": []})["rows"]
-    for part in parts or ["paillier", "ot", "asia", "alarm"]:
+    for part in parts or ["paillier", "ot", "asia", "alarm", "parties"]:
         rows = globals()[f"bench_{part}"]()
         rows = rows if isinstance(rows, list) else [rows]
         names = {row["series"] for row in rows}
         kept = [row for row in kept if row["series"] not in names] + rows
         # all rows together are what the command without parts makes
         del sys.argv[1:]
-        record("k2", kept, parties=2, backend="ot")
+        record("k2", kept, backend="ot")
 
 
 if __name__ == "__main__":
