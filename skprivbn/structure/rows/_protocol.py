@@ -94,7 +94,8 @@ class RowTablesTerms(Terms):
             raise ValueError(f"n_bootstrap: from 0 to {MAX_BOOTSTRAP}")
         if self.n_bootstrap and self.min_cell_count > 1:
             raise ValueError(
-                "min_cell_count: how bootstrap samples vary tells of small cells"
+                "min_cell_count: how bootstrap samples vary tells of small cells that "
+                "a site hides, leave out n_bootstrap"
             )
         if not 0 <= self.alpha < np.inf:
             raise ValueError("alpha: a number of at least 0")
