@@ -264,6 +264,18 @@ class Terms:
         """
         return list(range(n_features))
 
+    def fills_gaps(self) -> bool:
+        """Tell whether exact sums have something in the place of missing entries.
+
+        With another start, or other parameters, it is something else: two such sums
+        differ by what is known of the rows with gaps, which sites then count.
+
+        Returns
+        -------
+        filled : bool
+        """
+        return False
+
     def shows_small_cells(self) -> bool:
         """Tell whether a session opens exact tables without hiding small counts.
 

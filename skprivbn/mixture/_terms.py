@@ -64,6 +64,10 @@ class MixtureTerms(Terms):
                 "n_components and n_init must be positive, max_iter not negative"
             )
 
+    def fills_gaps(self):
+        """Tell whether rows are completed as the mixture expects them."""
+        return self.has_gaps
+
     def n_parameters(self, n_features):
         """Return those of the mixture."""
         n, d = self.n_components, n_features

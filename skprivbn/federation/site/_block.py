@@ -74,9 +74,11 @@ def prepare_rows(question, block):
         before, X = X, _transform(X, step, question.noise is not None)
         is_grouped = np.full(X.shape[1], getattr(step, "_groups_rows", False))
         if summed and hasattr(step, "_sets_apart"):
-            _check_apart(step, before, X, is_grouped, few)
+            _check_apart(step._sets_apart, before, X, is_grouped, few)
     if summed:
         _check_summed(X, summed, is_grouped, block, few)
+    if summed and question.terms.fills_gaps():
+        _check_apart(np.isnan, X, X, is_grouped, few)
     if steps and question.agreement.data["finite"]:
         X = map_rows(X, _refuse_gaps)
     return X
@@ -103,12 +105,12 @@ def _check_filled(X, question):
         raise PartyRefusal("too-few-rows")
 
 
-def _check_apart(step, before, after, is_grouped, min_cell_count):
-    """Refuse if few rows have an entry for which a step makes up a number.
+def _check_apart(mark, before, after, is_grouped, min_cell_count):
+    """Refuse if few rows have an entry in the place of which a number is made up.
 
     Two sums, with different numbers in their place, differ by what is known of them.
     """
-    marks = map_rows(before, lambda rows: step._sets_apart(np.asarray(rows)))
+    marks = map_rows(before, lambda rows: mark(np.asarray(rows)))
     is_grouped = np.append(is_grouped, np.full(before.shape[1], True))
     both = _side_by_side(after, marks)
     check_cells(both, range(len(is_grouped)), is_grouped, min_cell_count)

@@ -79,6 +79,8 @@ def check_data(dataset):
         f"dataset {dataset.name}, column {name!r}: {found.n} of {n_rows} values are "
         f"missing or infinite, first in {table.row_word} {found.first}; most exact "
         "fits of this column are refused"
+        + ", also after filling so few"
+        * (found.n < dataset.min_cell_count)
         for name, found in gaps.items()
         if found.n
     ]

@@ -7,6 +7,8 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation._description import DescriptionParty
 from skprivbn.federation.site import _block, _rules
 from skprivbn.mixed_model import PrivateGLMMRegressor
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.mixture._terms import EMTerms
 from skprivbn.preprocessing import (
     FederatedOneHotEncoder,
     FederatedPCA,
@@ -28,7 +30,8 @@ path = "icu.csv"
 min_rows = 10
 max_exact_fits = 20
 estimators = ["FederatedOneHotEncoder", "FederatedPCA", "FederatedSimpleImputer",
-    "FederatedStandardScaler", "PrivateGLMMRegressor", "describe"]
+    "FederatedStandardScaler", "PPEMGaussianMixture", "PrivateGLMMRegressor",
+    "describe"]
 
 [datasets.icu.columns]
 {columns}
@@ -139,6 +142,35 @@ def test_attack_gaps_filled_with_a_number_of_ones_own(open_rows, monkeypatch):
     # the twin: the days of the one patient without an age
     monkeypatch.setattr(_block, "_check_apart", lambda *arguments: None)
     assert days_of_those_without_age(rows) == pytest.approx(tables[0, 17, 1])
+
+
+def days_by_two_starts(rows):
+    """One step of EM from two means: what is expected in gaps differs by a number."""
+    found = []
+    for mean in (60.0, 110.0):
+        mixture = PPEMGaussianMixture(
+            missing="em",
+            max_iter=1,
+            tol=0.0,
+            reg_covar=0.0,
+            means_init=[[mean, 9.0]],
+            weights_init=[1.0],
+            precisions_init=[np.eye(2)],
+        ).fit(rows)
+        mean = mixture.means_[0]
+        found.append((mixture.covariances_[0] + np.outer(mean, mean))[0, 1])
+    return (found[1] - found[0]) / 50 * len(NAMES) * N_ROWS
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_attack_gaps_filled_by_a_mixture_of_ones_own(open_rows, monkeypatch):
+    tables = ages_and_days()
+    tables[0, 17, 0] = np.nan
+    rows = open_rows(tables, age='"float"', days='"float"')
+    assert code_of(days_by_two_starts, rows) == "too-detailed"
+    # the twin
+    monkeypatch.setattr(EMTerms, "fills_gaps", lambda self: False)
+    assert days_by_two_starts(rows) == pytest.approx(tables[0, 17, 1])
 
 
 def test_gaps_of_many_rows_are_filled(open_rows):
