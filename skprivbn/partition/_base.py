@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,16 @@ def keep_persons(name: str, values: Any) -> Any:
     if name == "individual" and isinstance(values, list | tuple):
         return np.array(values, dtype=object)
     return values
+
+
+def refuse_paths(blocks: Mapping) -> None:
+    """Say what to do with the name of a file, which is no table."""
+    for name, table in blocks.items():
+        if isinstance(table, str | PathLike):
+            raise PartitionError(
+                f"party {name!r} has {str(table)!r} in the place of a table: read it, "
+                "as in pandas.read_csv(...); rows, also by RowSource.from_parquet(...)"
+            )
 
 
 def check_labels(name, values):

@@ -1,7 +1,6 @@
 """Rows that different parties hold."""
 
 from collections.abc import Callable, Sequence
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +22,7 @@ from skprivbn.partition._base import (
     is_held,
     keep_persons,
     names_of,
+    refuse_paths,
 )
 from skprivbn.utils import warn_user
 from skprivbn.utils._typing import TableLike
@@ -83,7 +83,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         if not blocks:
             raise PartitionError("blocks is empty: give at least one party its rows")
         self.names = check_roster(blocks)
-        _refuse_paths(blocks)
+        refuse_paths(blocks)
         self._places: dict[str, np.ndarray] | None = None
         self._declared: dict[str, list] = {}
         for key, values in aligned.items():
@@ -329,16 +329,6 @@ def _check_holders(key, values, blocks):
     strangers = [name for name in values if name not in blocks]
     if strangers:
         raise PartitionError(f"{key} has values of {strangers}, who hold no rows")
-
-
-def _refuse_paths(blocks):
-    """Say what to do with the name of a file, which is no table."""
-    for name, rows in blocks.items():
-        if isinstance(rows, str | PathLike):
-            raise PartitionError(
-                f"party {name!r} has {str(rows)!r} in the place of rows: read it, as "
-                "in pandas.read_csv(...), or give RowSource.from_parquet(...)"
-            )
 
 
 def _common_labels(blocks, feature_names):

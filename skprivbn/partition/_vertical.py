@@ -19,6 +19,7 @@ from skprivbn.partition._base import (
     find_columns,
     is_held,
     names_of,
+    refuse_paths,
 )
 from skprivbn.partition._horizontal import check_features
 from skprivbn.utils import column_names
@@ -90,6 +91,7 @@ class VerticalPartition(LocalPartition):
                     f"{list(blocks)}"
                 )
         self.names = check_roster(blocks)
+        refuse_paths(blocks)
         self._blocks, self.columns = {}, {}
         #: labels that the columns of dataframes declare, by name
         self.categories: dict[str, list] = {}
@@ -217,6 +219,11 @@ class VerticalPartition(LocalPartition):
                 if name not in keys:
                     raise PartitionError(f"keys lacks those of party {name!r}")
                 block["keys"] = column_or_1d(keys[name])
+                if len(set(block["keys"].tolist())) < len(block["keys"]):
+                    raise PartitionError(
+                        f"keys of party {name!r} has some more than once: a key stands "
+                        "for one record"
+                    )
         counts = {
             name: {len(values) for values in block.values()}
             for name, block in self._blocks.items()

@@ -105,6 +105,14 @@ def test_keys_allow_unequal_rows():
     assert partition.has_keys and partition.n_rows() == {"a": 2, "b": 1}
 
 
+def test_keys_that_stand_for_two_records_and_paths_are_refused():
+    blocks = {"a": [[1], [2]], "b": [[1]]}
+    with pytest.raises(PartitionError, match="keys of party 'a' has some more than"):
+        VerticalPartition(blocks, keys={"a": ["x", "x"], "b": ["y"]})
+    with pytest.raises(PartitionError, match="'b' has 'b.csv' in the place of a table"):
+        VerticalPartition(blocks | {"b": "b.csv"})
+
+
 def test_a_given_partition_says_who_holds_what():
     given = VerticalPartition({"a": FRAME[["age"]], "b": FRAME[["sex"]]})
     estimator = BaseEstimator()
