@@ -41,15 +41,23 @@ def drawn_beforehand(monkeypatch, weights):
 
 
 @pytest.mark.parametrize(
-    "method, mixed",
-    [("hill_climbing", False), ("ges", False), ("k2", False), ("k2", True)],
+    "method, mixed, gaps",
+    [
+        ("hill_climbing", False, 0.0),
+        ("hill_climbing", False, 0.1),
+        ("ges", False, 0.0),
+        ("k2", False, 0.0),
+        ("k2", True, 0.0),
+        ("k2", True, 0.1),
+    ],
 )
-def test_confidence_is_that_of_resampled_pooled_rows(monkeypatch, method, mixed):
+def test_confidence_is_that_of_resampled_pooled_rows(monkeypatch, method, mixed, gaps):
     network = NETWORK if mixed else load_asia()
     X = pd.DataFrame(network.sample(900, random_state=0), columns=network.nodes)
     options = {"states": {v: list(labels) for v, labels in network.states.items()}}
     options |= {"continuous": ["x", "y", "z"]} if mixed else {}
-    options |= {"max_parents": 2, "alpha": 1.0}
+    options |= {"max_parents": 2, "missing": "skip" if gaps else "error"}
+    X = X.mask(np.random.default_rng(1).random(X.shape) < gaps)
     weights = np.random.default_rng(0).poisson(size=(6, len(X)))
     drawn_beforehand(monkeypatch, weights)
     party = np.repeat([0, 1, 2], 300)
