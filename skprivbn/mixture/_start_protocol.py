@@ -65,25 +65,29 @@ class StartParty(SurveyParty):
         if start == "given":
             yield "begin_given"
             return
-        if start == "kmeans":
-            yield "share_centroids"
-            yield "assign"
-            while self.status == GO_ON:
-                if self._counts_first:
-                    yield "cluster_sizes"
-                if self.status == GO_ON:
-                    yield "cluster_sums"
-            self.status = GO_ON
-        elif start == "local_em":
+        if start in ("kmeans", "local_em"):
             yield "share_centroids"
             yield "assign"
         elif start in ("k-means++", "random_from_data"):
             yield "choose_rows"
-        if self._counts_first:
+        if start == "kmeans":
+            yield from self._move_operations()
+        elif self._counts_first:
             yield "component_sizes"
-        yield "start"
+        if start != "kmeans" or self._counts_first:
+            yield "start"
         if self.status != SMALL:
             yield "begin"
+
+    def _move_operations(self):
+        """Move centres until they rest; by then the first sums of the start are out."""
+        first = "cluster_sizes" if self._counts_first else "cluster_sums"
+        yield first
+        while self.status == GO_ON:
+            if self._counts_first:
+                yield "cluster_sums"
+            yield first
+        self.status = GO_ON
 
     @property
     def _random_state(self):
@@ -205,7 +209,8 @@ class StartParty(SurveyParty):
     )
     def cluster_sizes(self, total=None):
         self._take_cluster_sums(total)
-        return self._go_on_with(lambda: self._sizes(self.responsibilities))
+        sizes = self._sizes(self.responsibilities)
+        return {**self.hide(sizes), "status": self.status}
 
     def _sizes(self, responsibilities):
         """Return how many rows components have, with gaps also in each column."""
@@ -217,7 +222,9 @@ class StartParty(SurveyParty):
         return sizes
 
     @operation(
-        tells="sizes and sums of its clusters; whether the centres still move",
+        tells="sizes and sums of its clusters, or, if the centres rest and sizes do "
+        "not come first, of its first responsibilities and moments; whether the "
+        "centres still move",
         hears="the sizes of clusters, if they come first, or the sums of the round "
         "before",
         answers=SUMS_AND_STATUS,
@@ -228,9 +235,10 @@ class StartParty(SurveyParty):
             sizes = self.reveal(total)
         else:
             self._take_cluster_sums(total)
-        answer = self._go_on_with(lambda: self._own_cluster_sums(sizes))
         self.clusters_summed = self.status == GO_ON
-        return answer
+        moves = self.clusters_summed
+        sums = self._own_cluster_sums(sizes) if moves else self._first_statistics()
+        return {**self.hide(sums), "status": self.status}
 
     def _own_cluster_sums(self, all_sizes):
         def add(rows):
@@ -453,7 +461,7 @@ def start(federation, terms):
     n_sums : int
         How many sums of clusters or moments were taken for it.
     """
-    how, n_sums = terms.init_params, 1
+    how, n_sums, total = terms.init_params, 1, None
     if how == "given":
         federation.call("begin_given")
         return 0
@@ -466,19 +474,15 @@ def start(federation, terms):
                 "from: give means_init, or lower n_components or min_rows"
             )
     if how == "kmeans":
-        status, total = GO_ON, None
-        while status == GO_ON:
-            if counts_first(federation):
-                total, status = sum_and_status(federation, "cluster_sizes", total)
-            if status == GO_ON:
-                total, status = sum_and_status(federation, "cluster_sums", total)
-                n_sums += status == GO_ON
+        total, n_moves = _move_centres(federation)
+        n_sums += n_moves
     elif how in ("k-means++", "random_from_data"):
         federation.converse("choose_rows")
-    total = None
-    if counts_first(federation):
+    status = GO_ON
+    if how != "kmeans" and counts_first(federation):
         total, _ = sum_and_status(federation, "component_sizes", None)
-    total, status = sum_and_status(federation, "start", total)
+    if how != "kmeans" or counts_first(federation):
+        total, status = sum_and_status(federation, "start", total)
     if status != SMALL:
         status = unanimous(federation.call("begin", {"total": total}))
     if status == ILL_DEFINED:
@@ -486,6 +490,19 @@ def start(federation, terms):
     if status == SMALL:
         raise ValueError(small_component_message(terms))
     return n_sums
+
+
+def _move_centres(federation):
+    """Have sums of clusters until their centres rest, then the first of the start."""
+    first = "cluster_sizes" if counts_first(federation) else "cluster_sums"
+    total, status = sum_and_status(federation, first, None)
+    n_moves = 0
+    while status == GO_ON:
+        if counts_first(federation):
+            total, _ = sum_and_status(federation, "cluster_sums", total)
+        n_moves += 1
+        total, status = sum_and_status(federation, first, total)
+    return total, n_moves
 
 
 def counts_first(federation):
