@@ -6,7 +6,7 @@ with differential privacy, in one noisy sum over declared labels.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,14 @@ from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.federation import (
     Party,
     PartyRefusal,
-    Terms,
     declare_noise,
     operation,
     sum_over_rows,
 )
 from skprivbn.partition import RemoteRows
-from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.preprocessing._histogram import CountTerms
 from skprivbn.privacy._options import warn_of_noise
-from skprivbn.privacy._persons import PERSON_UNIT, shares_of_rows
+from skprivbn.privacy._persons import shares_of_rows
 
 #: labels that a party tells of one column; more would be its values
 MAX_LABELS = 256
@@ -61,7 +60,7 @@ def known_categories(categories, names, partition):
 
 
 @dataclass(frozen=True)
-class CategoriesTerms(Terms):
+class CategoriesTerms(CountTerms):
     """Which labels are known, whether they are counted, and with what noise.
 
     Parameters
@@ -72,26 +71,14 @@ class CategoriesTerms(Terms):
         Labels of every column; None where parties are to tell theirs.
     count : bool
         Whether the most frequent label of each column is wanted.
-    epsilon : float or None
-        Privacy budget; needs declared labels.
-    delta : float
-    min_honest : int or None
-        How many parties are trusted to add their share of the noise; by default half
-        of them, rounded up.
-    protects : {"rows", "individuals"}
-        Whom the noise hides: rows, or persons, all of whose rows count as one.
-    min_rows : int
-        Labels that fewer of a party's rows have are not told.
+    **counts
+        As of :class:`CountTerms`; `epsilon` needs declared labels. Labels that fewer
+        than `min_rows` of a party's rows have are not told.
     """
 
     names: list[str]
     categories: list[list[Any] | None]
     count: bool = False
-    epsilon: float | None = None
-    delta: float = 0.0
-    min_honest: int | None = None
-    protects: Literal["rows", "individuals"] = "rows"
-    min_rows: int = 1
 
     def check(self):
         """Refuse labels that are none."""
@@ -123,28 +110,6 @@ class CategoriesTerms(Terms):
     def summed_columns(self, n_features):
         """Return none: counts are the parties', and small ones do not win."""
         return []
-
-    def noise(self, n_features, n_parties):
-        """Return the noise of the one release."""
-        if self.epsilon is None:
-            return None
-        # One row, or person, has one label of each column.
-        mechanism = CountMechanism.for_budget(
-            self.epsilon,
-            self.delta,
-            self.unit * n_features,
-            self.unit * np.sqrt(n_features),
-        )
-        return distribute(mechanism, n_parties, self.min_honest)
-
-    @property
-    def unit(self):
-        """Counts of one row, or of all rows of a person together."""
-        return 1 if self.protects == "rows" else PERSON_UNIT
-
-    def survives_losses(self):
-        """Tell whether there is one sum only."""
-        return self.epsilon is not None
 
 
 class CategoriesParty(Party):

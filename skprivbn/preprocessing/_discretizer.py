@@ -192,11 +192,11 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         terms = HistogramTerms(
             len(levels),
             bounds,
-            self.epsilon,
-            self.delta,
-            self.min_honest,
-            protected_by(partition),
-            self.min_rows,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            min_honest=self.min_honest,
+            protects=protected_by(partition),
+            min_rows=self.min_rows,
         )
         # may raise, before budget is spent
         noise = terms.noise(partition.n_features, partition.n_parties)

@@ -35,8 +35,55 @@ MAGNITUDES = np.concatenate(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountTerms(Terms):
+    """Counts of the values of each column, with what noise.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        Privacy budget.
+    delta : float
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise; by default half
+        of them, rounded up.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
+    min_rows : int
+        Nothing exact is told of fewer rows.
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    min_honest: int | None = None
+    protects: Literal["rows", "individuals"] = "rows"
+    min_rows: int = 1
+
+    def noise(self, n_features, n_parties):
+        """Return the noise of the one release."""
+        if self.epsilon is None:
+            return None
+        # One row, or person, counts once in each column.
+        mechanism = CountMechanism.for_budget(
+            self.epsilon,
+            self.delta,
+            self.unit * n_features,
+            self.unit * np.sqrt(n_features),
+        )
+        return distribute(mechanism, n_parties, self.min_honest)
+
+    @property
+    def unit(self):
+        """Counts of one row, or of all rows of a person together."""
+        return 1 if self.protects == "rows" else PERSON_UNIT
+
+    def survives_losses(self):
+        """Tell whether there is one sum only."""
+        return self.epsilon is not None
+
+
 @dataclass(frozen=True)
-class HistogramTerms(Terms):
+class HistogramTerms(CountTerms):
     """How many quantiles are searched for, within which bounds, with what noise.
 
     Parameters
@@ -45,25 +92,13 @@ class HistogramTerms(Terms):
         How many quantiles of each feature are wanted.
     bounds : ndarray of shape (2, n_features) or None
         Public bounds, to which values are clipped. None finds the range first.
-    epsilon : float or None
-        Privacy budget; needs `bounds`.
-    delta : float
-    min_honest : int or None
-        How many parties are trusted to add their share of the noise; by default half
-        of them, rounded up.
-    protects : {"rows", "individuals"}
-        Whom the noise hides: rows, or persons, all of whose rows count as one.
-    min_rows : int
-        Exact quantiles with fewer rows between them, or beyond them, are not told.
+    **counts
+        As of :class:`CountTerms`; `epsilon` needs `bounds`. Exact quantiles with fewer
+        than `min_rows` rows between them, or beyond them, are not told.
     """
 
     n_levels: int = 2
     bounds: np.ndarray | None = None
-    epsilon: float | None = None
-    delta: float = 0.0
-    min_honest: int | None = None
-    protects: Literal["rows", "individuals"] = "rows"
-    min_rows: int = 1
 
     def check(self):
         """Refuse quantiles without end, which would tell values."""
@@ -83,27 +118,10 @@ class HistogramTerms(Terms):
         return 0, n_features * (self.n_levels * (N_CELLS + 1) + 1)
 
     def noise(self, n_features, n_parties):
-        """Return the noise of the one release."""
-        if self.epsilon is None:
-            return None
-        check_bounds(self.bounds, n_features)
-        # One row, or person, is in one cell of the histogram of each feature.
-        mechanism = CountMechanism.for_budget(
-            self.epsilon,
-            self.delta,
-            self.unit * n_features,
-            self.unit * np.sqrt(n_features),
-        )
-        return distribute(mechanism, n_parties, self.min_honest)
-
-    @property
-    def unit(self):
-        """Counts of one row, or of all rows of a person together."""
-        return 1 if self.protects == "rows" else PERSON_UNIT
-
-    def survives_losses(self):
-        """Tell whether there is one sum only."""
-        return self.epsilon is not None
+        """Return the noise of the one release, within the bounds."""
+        if self.epsilon is not None:
+            check_bounds(self.bounds, n_features)
+        return super().noise(n_features, n_parties)
 
 
 class QuantileSearch:
