@@ -20,6 +20,7 @@ from skprivbn.mixture import PPEMGaussianMixture
 
 BACKENDS = {
     "plaintext": "plaintext",
+    "party-masking": "party-masking",
     "masking": "masking",
     "ckks, fast": CKKSBackend(preset="fast"),
     "ckks": "ckks",
@@ -61,13 +62,21 @@ def per_iteration(estimator, repeats, *args, **kwargs):
     return np.median(differences)
 
 
-def bytes_per_iteration(ledger):
+def bytes_per_iteration(estimator, *args, **kwargs):
     """Return bytes that one party sends and receives in an iteration."""
-    name = ledger.parties[1]
-    entries = [e for e in ledger.entries if e.operation in ("statistics", "update")]
-    sent = sum(e.n_bytes for e in entries if e.sender == name) / LONG
-    received = sum(e.n_bytes for e in entries if e.receiver == name) / LONG
-    return sent, received
+    found = []
+    for n_iterations in (SHORT, LONG):
+        ledger = (
+            estimator.set_params(max_iter=n_iterations).fit(*args, **kwargs).ledger_
+        )
+        name = ledger.parties[1]
+        found.append(
+            [
+                sum(e.n_bytes for e in ledger.entries if getattr(e, side) == name)
+                for side in ("sender", "receiver")
+            ]
+        )
+    return np.subtract(found[1], found[0]) / (LONG - SHORT)
 
 
 def difference(found, expected):
@@ -93,7 +102,7 @@ def main():
             f"{1e3 * pooled_seconds:.2f} ms per iteration"
         )
         header = ("backend", "CPU ms", "ratio", "added", "kB sent", "kB received")
-        print("{:14}{:>9}{:>8}{:>8}{:>10}{:>13}{:>10}".format(*header, "error"))
+        print("{:15}{:>9}{:>8}{:>8}{:>10}{:>13}{:>10}".format(*header, "error"))
         plain = None
         for name, backend in BACKENDS.items():
             mixture = PPEMGaussianMixture(
@@ -101,9 +110,9 @@ def main():
             )
             seconds = per_iteration(mixture, arguments.repeats, X, party=party)
             plain = seconds if plain is None else plain
-            sent, received = bytes_per_iteration(mixture.ledger_)
+            sent, received = bytes_per_iteration(mixture, X, party=party)
             print(
-                f"{name:14}{1e3 * seconds:9.2f}{seconds / plain:8.2f}"
+                f"{name:15}{1e3 * seconds:9.2f}{seconds / plain:8.2f}"
                 f"{seconds / plain - 1:8.2f}{sent / 1e3:10.1f}{received / 1e3:13.1f}"
                 f"{difference(mixture, pooled):10.1e}",
                 flush=True,
