@@ -456,12 +456,8 @@ def _warn_of_copies(estimator, partition):
     seen = []
     for name, block in partition._blocks.items():
         rows = block["X"]
-        # a few rows, or constant ones, are soon the same
+        # a few rows are soon the same
         if isinstance(rows, RowSource) or len(rows) < 5:
-            continue
-        if rows.dtype == object:  # pandas' NA equals nothing, and does not differ
-            rows = np.where(np.frompyfunc(is_missing, 1, 1)(rows), None, rows)
-        if np.all(rows == rows[0]):
             continue
         for other, same in seen:
             if rows.shape == same.shape and _is_copy(rows, same):
@@ -475,8 +471,18 @@ def _warn_of_copies(estimator, partition):
 
 def _is_copy(rows, others):
     # the first row differs but for copies, and is compared without a pass over all
-    first = [tuple(table[0].tolist()) for table in (rows, others)]
-    return first[0] == first[1] and bool(np.all(rows == others))
+    if not np.array_equal(_comparable(rows[:1]), _comparable(others[:1])):
+        return False
+    rows, others = _comparable(rows), _comparable(others)
+    # constant rows are soon the same, too
+    return bool(np.all(rows == others)) and not np.all(rows == rows[0])
+
+
+def _comparable(rows):
+    """Return rows with None for gaps: pandas' NA equals nothing, nor differs."""
+    if rows.dtype != object:
+        return rows
+    return np.where(np.frompyfunc(is_missing, 1, 1)(rows).astype(bool), None, rows)
 
 
 def _refuse_empty(estimator, partition):
