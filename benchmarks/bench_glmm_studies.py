@@ -6,7 +6,8 @@ again: ``--most N`` does N more. Sizes are 200 to 100,000 rows, prevalences 0.5 
 scales of the effects 0 to 3, 2 to 500 clusters, mixed over parties, one party's each,
 or unevenly spread. A study goes wrong if a coefficient is beyond 20 and nothing warns,
 or if the log-likelihood is below that of the logistic regression, of any scale on a
-dense grid, or of lme4 by more than 1e-4. lme4 is asked about thirty (``--lme4``, with
+dense grid, or of lme4 by more than 1e-4, or if it is not what adaptive quadrature on
+pooled rows gives at the same parameters. lme4 is asked about thirty (``--lme4``, with
 R and lme4 installed); its answers are stored for the tests.
 """
 
@@ -117,6 +118,9 @@ def summarise(studies):
                 s["without effects"] > 1e-4 for s in chosen
             ),
             "below the grid": sum(s["grid over the scale"] > 1e-4 for s in chosen),
+            "off pooled quadrature": sum(
+                s["same by pooled quadrature"] > 1e-4 for s in chosen
+            ),
             "not converged, said": sum(not s["converged"] for s in chosen),
             "separated, said": sum(s["warned"] for s in chosen),
             "boundary fits": sum(s["singular"] for s in chosen),
@@ -129,6 +133,7 @@ def summarise(studies):
                 a["singular"] and not s["singular"] for s, a in compared
             ),
             "median of rounds": float(np.median([s["rounds"] for s in chosen])),
+            "over 20 rounds": sum(s["rounds"] > 20 for s in chosen),
             "most rounds": max(s["rounds"] for s in chosen),
             "CPU seconds": sum(s["seconds"] for s in chosen),
         }

@@ -36,8 +36,8 @@ from skprivbn.utils._typing import TableLike, WeightsLike
 
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
-# Posteriors of such effects are so skewed that quadrature needs many nodes.
-_WIDE, _FEW_ROWS, _MANY_NODES = 4.0, 20, 75
+# Error of the log-likelihood that is worth a warning, and nodes that have less of it.
+_TOO_MUCH, _MANY_NODES = 0.01, 75
 
 
 class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
@@ -164,7 +164,12 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             estimates = estimate(release, survey, mixed=mixed, refine=not terms.drawn)
         collinear = not linear and release.collinear
         self._warn_of_estimates(estimates, survey, collinear, terms.drawn)
-        self._warn_of_nodes(estimates, survey, terms)
+        if not linear and release.error > _TOO_MUCH:
+            warn_user(
+                f"the log-likelihood may be off by {release.error:.1g}, as "
+                f"effects are wide and clusters have few rows: n_quadrature="
+                f"{terms.n_quadrature} nodes are too few, try {_MANY_NODES}"
+            )
         self._keep(estimates, survey, factors, federation.ledger)
 
     def _make_terms(self, factors):
@@ -301,7 +306,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 f"features {some(names, survey.constant)} do not vary: their "
                 "coefficients are set to 0"
             )
-        if collinear or (estimates.sigma is not None and not estimates.determined):
+        linear = estimates.sigma is not None
+        if not estimates.determined and (collinear or linear):
             problem = (
                 "features are collinear: the rows do not determine all coefficients, "
                 "which have no standard errors; leave some of the features out"
@@ -321,19 +327,6 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         else:
             return
         warn_user(problem, ConvergenceWarning)
-
-    def _warn_of_nodes(self, estimates, survey, terms):
-        """Say where quadrature is not to be relied on: wide, one-sided posteriors."""
-        if not terms.mixed or terms.laplace or terms.family == "gaussian":
-            return
-        scale = np.sqrt(np.diag(estimates.random_covariance)).max()
-        rows = survey.n_samples / max(np.count_nonzero(survey.census.n_rows[0]), 1)
-        if scale > _WIDE and rows < _FEW_ROWS and terms.n_quadrature < _MANY_NODES:
-            warn_user(
-                f"random effects have a scale of {scale:.1f} and clusters few rows: "
-                f"n_quadrature={terms.n_quadrature} nodes may be too few; compare "
-                f"with n_quadrature={_MANY_NODES}"
-            )
 
     def _keep(self, estimates, survey, factors, ledger):
         design, census = survey.design, survey.census

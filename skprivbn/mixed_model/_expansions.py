@@ -50,13 +50,7 @@ class LaplaceIntegral:
         self.is_opened, self.is_own = np.zeros((2, n_numbers), dtype=bool)
         self.is_opened[shape.numbers[opened]] = True
         self.is_own[shape.numbers[own]] = True
-        self.state = self.at_prior()
-
-    def at_prior(self):
-        """Return the state before any row was seen."""
-        q = self.n_effects
-        u, inverse = np.zeros(len(self.is_opened)), np.zeros((len(self.opened), q, q))
-        return u, inverse, getattr(self, "first", None)
+        self.u = np.zeros(n_numbers)
 
     # Where to start
 
@@ -86,7 +80,7 @@ class LaplaceIntegral:
         self.first = self.known = before, everybody, self.u
         theta = SCALES[int(np.argmax(gains))] * self.shape.random.start
         after = np.append(after[: len(after) - len(theta)], theta)
-        self.follow(before, after)
+        self.follow(after)
         return after
 
     def _everybody(self, opened):
@@ -96,15 +90,6 @@ class LaplaceIntegral:
         return Expansion.from_flat(self.expansion.value, flat, self.n_effects)
 
     # One step
-
-    @property
-    def state(self):
-        """Modes that are expected, spreads around them, and from what these follow."""
-        return self.u, self.inverse, self.known
-
-    @state.setter
-    def state(self, state):
-        self.u, self.inverse, self.known = state
 
     def tabulate(self, parameters):
         """Return the expansion of opened cells around expected modes, and a Slope."""
@@ -126,7 +111,7 @@ class LaplaceIntegral:
         )
         complete[: len(by_beta), : len(by_beta)] = by_beta
         opened = self.expansion.flat[self.opened]
-        return np.append(opened, Slope(value, gradient, complete, missing).flat)
+        return np.append(opened, Slope(value, 0.0, gradient, complete, missing).flat)
 
     def _expand(self, parameters, u):
         """Expand own rows; find the modes of own blocks on the way."""
@@ -185,15 +170,16 @@ class LaplaceIntegral:
         tolerance = np.clip(0.01 * promised, 1e-6, 0.1)
         slope = Slope(
             slope.value + modes.gain[self.is_opened].sum(),
+            0.0,
             slope.gradient + gradient,
             slope.complete + complete,
             slope.missing + missing,
         )
         return slope, modes.decrement < tolerance
 
-    def follow(self, before, after):
+    def follow(self, parameters):
         """Move the effects ahead to where their modes will be."""
-        self.u, self.inverse = predict_modes(self.shape, *self.known, after)
+        self.u, self.inverse = predict_modes(self.shape, *self.known, parameters)
 
     # The end
 
@@ -226,7 +212,7 @@ class LaplaceIntegral:
         complete = np.zeros((size, size))
         complete[: len(by_beta), : len(by_beta)] = by_beta
         missing = complete - (observed + observed.T) / 2
-        return Slope(value + gain, gradient, complete, missing)
+        return Slope(value + gain, 0.0, gradient, complete, missing)
 
     def effects(self, parameters, told):
         """Return modes of the effects and their covariances, where they are told."""

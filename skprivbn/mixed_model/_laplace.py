@@ -326,6 +326,10 @@ def predict_modes(shape, before, expansion, u, after):
     pull, effects = _pull(shape, before, expansion, u, after)
     modes, _, systems = _parabola(shape, new, pull, expansion.hessian)
     moved = modes[numbers] @ new.T - effects
+    if np.abs(moved).max(initial=0.0) > _FAR:
+        # so far away a parabola promises too much
+        moved = moved.clip(-_FAR, _FAR)
+        modes[numbers] = (effects + moved) @ np.linalg.pinv(new).T
     moved += expansion.shares @ (shape.split(after)[0] - shape.split(before)[0])
     hessian = expansion.hessian + np.einsum("cijk,ck->cij", expansion.third, moved)
     ahead = blocks.gather([(*shape.pairs, new.T @ hessian @ new)])

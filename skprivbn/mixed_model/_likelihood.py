@@ -183,41 +183,24 @@ def score_table(rows, parameters, nodes):
     return scores
 
 
-def weighted_products(rows, parameters, centre):
-    """Return weighted sums of products of z and the fixed effects' columns.
+def expansion_table(rows, parameters, centre):
+    """Return derivatives of each category by its effect, around `centre`.
 
     Parameters
     ----------
     rows : Rows
     parameters : ndarray of shape (n_fixed + 1,)
     centre : ndarray of shape (n_categories,)
-        Effects u at which rows are weighted.
-
-    Returns
-    -------
-    products : ndarray of shape (n_categories, n_fixed)
-    """
-    eta = rows.predictor(parameters, centre[:, None])
-    weight = rows.derivatives(eta).weight
-    return rows.sum_by_category(weight * rows.Z[:, :1] * rows.X)
-
-
-def zero_table(rows, parameters):
-    """Return derivatives of each category by its effect, where that is zero.
-
-    Parameters
-    ----------
-    rows : Rows
-    parameters : ndarray of shape (n_fixed + 1,)
+        Values of u.
 
     Returns
     -------
     table : ndarray of shape (n_categories, 2 + n_fixed)
-        First and minus second derivative, and weighted products of z and the fixed
-        effects' columns.
+        First and minus second derivative by sigma u, and weighted products of z and
+        the fixed effects' columns.
     """
-    eta = rows.predictor(parameters, np.zeros((rows.n_categories, 1)))
-    by_eta, z = rows.derivatives(eta), rows.Z[:, :1]
+    by_eta = rows.derivatives(rows.predictor(parameters, centre[:, None]))
+    z = rows.Z[:, :1]
     columns = [by_eta.first * z, by_eta.weight * z**2, by_eta.weight * z * rows.X]
     return rows.sum_by_category(np.concatenate(columns, axis=1))
 

@@ -41,8 +41,6 @@ from skprivbn.utils._triangles import symmetric, upper
 
 # Gain below which the model without effects is good enough to compare with.
 _ROUGH = 1e-7
-# Steps that may be taken before nodes are where they should be.
-_EARLY = 3
 # Scale of the effects at first, where they are drawn.
 _FIRST_SCALE = 0.7
 
@@ -122,6 +120,7 @@ class GLMMParty(SurveyParty):
         # without effects, theta is one scale that stays zero
         self.n_theta = len(self.random.start) if self.mixed else 1
         self.searched = self.mixed and not terms.drawn
+        self.average = family.intercept(*target)
         self.integral = self._make_integral()
         start = np.zeros(self.n_fixed)
         if terms.fit_intercept:
@@ -129,6 +128,7 @@ class GLMMParty(SurveyParty):
         self.without, self.optimiser = QuasiNewton(start, _ROUGH), None
         self.regressing, self.collinear, self.n_regressions = True, False, 0
         self.converged, self.iterating, self.n_iter, self.path = False, True, 0, []
+        self.lost = False
         self.chains = Chains(cells, **terms.chains)
 
     def _make_integral(self):
@@ -141,7 +141,9 @@ class GLMMParty(SurveyParty):
         opened &= known.n_rows[-1] > 0
         if not self.terms.laplace:
             n_nodes = self.terms.n_quadrature if self.mixed else 1
-            return QuadratureIntegral(self.data, opened, own, self.leader, n_nodes)
+            return QuadratureIntegral(
+                self.data, opened, own, self.leader, n_nodes, self.average
+            )
         tops = known.tops
         layout = Layout(random.factors, tuple(map(len, known.n_rows)), tuple(tops))
         parents = known.parents
@@ -259,8 +261,7 @@ class GLMMParty(SurveyParty):
         else:
             self._move(self.reveal(total) / self.unit)
         if not self.iterating:
-            final, self.integral.state = self._choose_final()
-            self.final = np.rint(final * 2.0**20) / 2.0**20
+            self.final = np.rint(self._choose_final() * 2.0**20) / 2.0**20
             vector = self.integral.final_table(self.final)
         else:
             vector = np.zeros(0)
@@ -273,7 +274,7 @@ class GLMMParty(SurveyParty):
     def _move(self, values):
         """Take steps of both models, with effects and without."""
         looked_at = self.optimiser is not None
-        if self.regressing:
+        if self.regressing or not looked_at:
             values = self._improve(values)
         if self.mixed and looked_at:
             self.n_iter += 1
@@ -302,9 +303,15 @@ class GLMMParty(SurveyParty):
     def _climb(self, values):
         here, promised = self.parameters, self.optimiser.promised
         slope, settled = self.integral.read(values, here, promised)
-        early = self.optimiser.best is None and self.n_iter <= _EARLY
-        if self.converged or not (settled or early):
+        if self.converged:
             return
+        best = self.optimiser.best
+        if not settled and not self.lost:
+            # look again, with the nodes where they should be
+            self.lost = best is not None
+            self.integral.follow(here)
+            return
+        self.lost = False
         information = guess_information(slope.complete, slope.missing)
         if self.terms.laplace:
             # towards a scale of zero the log-likelihood bends more than that
@@ -313,16 +320,16 @@ class GLMMParty(SurveyParty):
                 here[scales] == 0, np.inf, here[scales]
             )
             information[scales, scales] += np.maximum(down, 0)
-        if settled:
-            go_on = self.optimiser.step(slope.value, slope.gradient, information)
-            self.converged = not go_on
-        else:
-            self.optimiser.leap(slope.gradient, information)
-        if settled and not self.terms.laplace and abs(self.parameters[-1]) < NO_SCALE:
+        value = slope.value if settled else -np.inf
+        go_on = self.optimiser.step(value, slope.gradient, information, slope.error)
+        self.converged = not go_on
+        if not self.terms.laplace and abs(self.parameters[-1]) < NO_SCALE:
             self._look_at_zero()
-        self.integral.follow(here, self.parameters)
-        if self.optimiser.best is not None and self.optimiser.best[0] is here:
-            self.best_state = self.parameters, self.integral.state
+        if self.optimiser.best is best:
+            # the way back is shorter from there
+            self.integral.known = self.known_at_best
+        self.known_at_best = self.integral.known
+        self.integral.follow(self.parameters)
 
     def _look_at_zero(self):
         """End at a scale of zero, the model without effects, unless that is worse."""
@@ -335,21 +342,27 @@ class GLMMParty(SurveyParty):
     # What becomes known
 
     def _choose_final(self):
-        """Return the parameters to be known, and where to integrate."""
+        """Return the parameters to be known; place nodes where they should be there."""
+        integral = self.integral
         if self.path:
             # Averaging evens out the draws' noise; the first half is on the way.
-            final = np.mean(self.path[len(self.path) // 2 :], axis=0)
-            posterior = self.integral.posterior
+            posterior = integral.posterior
             spread = np.sqrt(posterior.variance()).clip(1e-3, 1)
-            n_nodes = self.integral.grid.n_nodes
-            grid = Grid(posterior.mean(), spread, n_nodes)
-            return final, (grid, grid.expected)
+            integral.grid = Grid(posterior.mean(), spread, integral.grid.n_nodes)
+            return np.mean(self.path[len(self.path) // 2 :], axis=0)
         without, best = self.without.best, self.optimiser and self.optimiser.best
         if best is None or best[1] < without[1]:
             self.converged &= self.regressed
-            return self._padded(without[0]), self.integral.at_prior()
-        # with the small step from there on, if the search ended with one
-        return self.best_state
+            final, known = self._padded(without[0]), integral.first
+        else:
+            # if the search ended by itself, with a last, small step
+            self.converged &= self.optimiser.arrived
+            final = self.parameters if self.converged else best[0]
+            known = self.known_at_best
+        if self.mixed:
+            integral.known = known
+            integral.follow(final)
+        return final
 
     @operation(
         tells="log-likelihood, gradient, information and effects at the final "
@@ -367,7 +380,7 @@ class GLMMParty(SurveyParty):
         vector = np.concatenate(
             [
                 np.array(common, dtype=float) * self.leader,
-                [slope.value + self._constant()],
+                [slope.value + self._constant(), slope.error],
                 slope.gradient,
                 upper(slope.complete),
                 upper(slope.complete - slope.missing),
@@ -427,6 +440,8 @@ class Release:
     converged : bool
     n_iter : int
     log_likelihood : float
+    error : float
+        By how much it may be off.
     gradient : ndarray of shape (n_parameters,)
     complete, observed : ndarray of shape (n_parameters, n_parameters)
         Information if the effects were seen, and as they are not.
@@ -439,6 +454,7 @@ class Release:
     converged: bool
     n_iter: int
     log_likelihood: float
+    error: float
     gradient: np.ndarray
     complete: np.ndarray
     observed: np.ndarray
@@ -469,16 +485,16 @@ def collect(federation, survey, total):
     n_numbers = len(survey.census.n_rows[0])
     if mixed:
         n_numbers = sum(len(survey.census.n_rows[f]) for f in random.factors)
-    lengths = [size, 4, size, triangle, triangle, n_numbers, n_numbers * n_effects]
-    parameters, (collinear, converged, n_iter, value), gradient, *rest = np.split(
-        values, np.cumsum(lengths)[:-1]
-    )
+    lengths = [size, 5, size, triangle, triangle, n_numbers, n_numbers * n_effects]
+    parameters, scalars, gradient, *rest = np.split(values, np.cumsum(lengths)[:-1])
+    collinear, converged, n_iter, value, error = scalars
     return Release(
         parameters,
         bool(collinear),
         bool(converged),
         int(n_iter),
         float(value),
+        float(error),
         gradient,
         symmetric(rest[0]),
         symmetric(rest[1]),

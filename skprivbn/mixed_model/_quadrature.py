@@ -1,17 +1,19 @@
-"""Adaptive Gauss-Hermite quadrature over the random effects."""
+"""Adaptive Gauss-Hermite quadrature over the random effects, one for each cluster."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial.hermite import hermvander
-from scipy.special import factorial, logsumexp, roots_hermite
+from scipy.interpolate import make_interp_spline
+from scipy.special import logsumexp, roots_hermite
 
 from skprivbn.mixed_model._likelihood import Posterior
 
-# Below, effects are too small to tell where they are.
-_NO_SCALE = 1e-3
-# Of the polynomials that log-likelihoods are read by, as functions of the effects.
-_DEGREE = 8
+# Steps in which modes are looked for, and when they count as found.
+_MAX_STEPS, _FOUND = 50, 1e-9
+# Fewer cannot tell how good they are.
+_SOME_NODES = 9
+# Points at which splines are added up to be integrated.
+_POINTS = 121
 
 
 @dataclass(frozen=True)
@@ -33,26 +35,6 @@ class Grid:
     def prior(cls, n_categories, n_nodes):
         """Return the grid for N(0, 1), the distribution before any row is seen."""
         return cls(np.zeros(n_categories), np.ones(n_categories), n_nodes)
-
-    @classmethod
-    def expanded(cls, gradient, hessian, sigma, n_nodes):
-        """Return the grid around modes that an expansion at effects of zero promises.
-
-        Parameters
-        ----------
-        gradient, hessian : ndarray of shape (n_categories,)
-            First and minus second derivative by the effects, at zero.
-        sigma : float
-        n_nodes : int
-        """
-        curvature = 1 + sigma**2 * hessian
-        return cls(sigma * gradient / curvature, 1 / np.sqrt(curvature), n_nodes)
-
-    @property
-    def expected(self):
-        """Weights of the nodes if posteriors are normal, around the centres."""
-        _, weights = roots_hermite(self.n_nodes)
-        return np.tile(weights / np.sqrt(np.pi), (len(self.centre), 1))
 
     @property
     def nodes(self):
@@ -90,123 +72,73 @@ class Grid:
         log_integrals = logsumexp(terms, axis=1)
         return Posterior(nodes, np.exp(terms - log_integrals[:, None])), log_integrals
 
-    def adapt(self, table):
-        """Move the nodes to where the posterior is: around its mode.
+    def errors(self, table):
+        """Return by how much log-integrals are off, about: too high if positive.
 
-        Mode and curvature are those of the parabola through the highest node and its
-        neighbours. The prior makes the curvature at least one.
+        Compared with splines through the nodes, integrated on a fine grid: Gaussian
+        quadrature is better as long as posteriors look normal.
+        """
+        if self.n_nodes < _SOME_NODES:
+            return np.zeros(len(table))
+        abscissae, _ = roots_hermite(self.n_nodes)
+        points = np.linspace(abscissae[0], abscissae[-1], _POINTS)
+        between = spline(abscissae, np.eye(self.n_nodes))(points)
+        u = self.centre[:, None] + np.sqrt(2) * self.spread[:, None] * points
+        heights = table @ between.T - u**2 / 2
+        log_width = np.log((points[1] - points[0]) * self.spread / np.sqrt(np.pi))
+        return self.integrate(table)[1] - logsumexp(heights, axis=1) - log_width
+
+    def __getitem__(self, chosen):
+        """Return the nodes of some categories."""
+        return Grid(self.centre[chosen], self.spread[chosen], self.n_nodes)
+
+    def replace(self, chosen, other):
+        """Return this grid with other nodes for some categories."""
+        centre, spread = self.centre.copy(), self.spread.copy()
+        centre[chosen], spread[chosen] = other.centre, other.spread
+        return Grid(centre, spread, self.n_nodes)
+
+    def distance(self, slope, bend):
+        """Return how far the nodes are off, in spreads or in their logarithm.
 
         Parameters
         ----------
-        table : ndarray of shape (n_categories, n_nodes)
-            Log-likelihoods at the nodes.
-
-        Returns
-        -------
-        grid : Grid
-        distance : ndarray of shape (n_categories,)
-            How far this grid was off: 1 is a quarter of the spread, or of its
-            logarithm. Up to 1 it is good, up to 3 good enough on the way.
+        slope, bend : ndarray of shape (n_categories,)
+            First and minus second derivative by u of the posterior, at the centre.
         """
-        nodes = self.nodes
-        height = table - nodes**2 / 2
-        top = height.argmax(axis=1).clip(1, self.n_nodes - 2)[:, None]
-        around = top + [-1, 0, 1]
-        u = np.take_along_axis(nodes, around, axis=1)
-        gap = np.diff(u)
-        slope = np.diff(np.take_along_axis(height, around, axis=1)) / gap
-        curvature = np.maximum(-2 * np.diff(slope)[:, 0] / gap.sum(axis=1), 1.0)
-        slope_at_top = (slope * gap[:, ::-1]).sum(axis=1) / gap.sum(axis=1)
-        centre = (u[:, 1] + slope_at_top / curvature).clip(nodes[:, 0], nodes[:, -1])
-        spread = 1 / np.sqrt(curvature)
-        distance = 4 * np.maximum(
-            np.abs(centre - self.centre) / spread, np.abs(np.log(spread / self.spread))
-        )
-        return Grid(centre, spread, self.n_nodes), distance
+        spread = 1 / np.sqrt(bend)
+        return np.maximum(np.abs(slope) * spread, np.abs(np.log(spread / self.spread)))
 
-    def predict(self, old, new, shift):
-        """Return where the nodes should be after a step of the parameters.
 
-        The rows of a category are taken to say the same about its effect as before.
+def find_modes(derivatives, start):
+    """Find where concave functions have their tops, all at once.
 
-        Parameters
-        ----------
-        old, new : float
-            Sigma before and after.
-        shift : ndarray of shape (n_categories,)
-            What the step of beta takes off the derivative by a category's effect.
+    Newton's method, within limits that close in.
 
-        Returns
-        -------
-        grid : Grid
-        """
-        if abs(old) < _NO_SCALE:
-            return self
-        held = np.maximum(1 / self.spread**2 - 1, 0) / old**2
-        pull = self.centre / old + held * old * self.centre - shift
-        curvature = 1 + held * new**2
-        return Grid(new * pull / curvature, 1 / np.sqrt(curvature), self.n_nodes)
+    Parameters
+    ----------
+    derivatives : callable
+        From points to first and minus second derivatives, the latter positive.
+    start : ndarray of shape (n_categories,)
 
-    def slopes(self, table):
-        """Return derivatives of a table by the effects: at the nodes, and a second one.
+    Returns
+    -------
+    modes, bends : ndarray of shape (n_categories,)
+    """
+    u, low, high = start, np.full(len(start), -np.inf), np.full(len(start), np.inf)
+    for _ in range(_MAX_STEPS):
+        slope, bend = derivatives(u)
+        low, high = np.where(slope > 0, u, low), np.where(slope > 0, high, u)
+        step = slope / bend
+        moving = np.abs(step) > _FOUND
+        if not np.any(moving):
+            break
+        outside = (u + step <= low) | (u + step >= high)
+        there = np.where(outside, (low + high) / 2, u + step)
+        u = np.where(moving, there, u)
+    return u, bend
 
-        Those of the nearest polynomials.
 
-        Parameters
-        ----------
-        table : ndarray of shape (n_categories, n_nodes)
-
-        Returns
-        -------
-        slopes : ndarray of shape (n_categories, n_nodes)
-        curvature : ndarray of shape (n_categories,)
-            Minus the second derivative at the centre.
-        """
-        abscissae, weights = roots_hermite(self.n_nodes)
-        degrees = np.arange(min(_DEGREE + 1, self.n_nodes))
-        values = hermvander(abscissae, degrees[-1])
-        norms = np.sqrt(np.pi) * 2.0**degrees * factorial(degrees)
-        rises = 2 * degrees[1:] * values[:, :-1]
-        (at_centre,) = hermvander(np.zeros(1), degrees[-1])
-        bends = 4 * degrees[2:] * (degrees[2:] - 1) * at_centre[:-2]
-        terms = table @ (values * weights[:, None] / norms)
-        unit = np.sqrt(2) * self.spread
-        slopes = terms[:, 1:] @ rises.T / unit[:, None]
-        return slopes, -terms[:, 2:] @ bends / unit**2
-
-    def scores(self, table, sigma, products):
-        """Return what is known of the gradients at the nodes, but for a constant.
-
-        Scores by beta are taken to change with the effects as that by the effect itself
-        does, which the table tells, in the proportion that they have at the centre.
-
-        Parameters
-        ----------
-        table : ndarray of shape (n_categories, n_nodes)
-            Log-likelihoods at the nodes.
-        sigma : float
-        products : ndarray of shape (n_categories, n_fixed)
-            Weighted products of z and the fixed effects' columns.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_categories, n_nodes, n_fixed + 1)
-        """
-        nodes, size = self.nodes, products.shape[1]
-        scores = np.zeros((*nodes.shape, size + 1))
-        if abs(sigma) < _NO_SCALE:
-            return scores
-        slopes, curvature = self.slopes(table)
-        some = curvature > 1e-9
-        share = products * (sigma / np.where(some, curvature, np.inf))[:, None]
-        scores[:, :, :-1] = share[:, None, :] * slopes[:, :, None]
-        scores[:, :, -1] = nodes * slopes / sigma
-        return scores
-
-    def replace(self, where, other):
-        """Return this grid with some categories' nodes taken from another."""
-        return Grid(
-            np.where(where, other.centre, self.centre),
-            np.where(where, other.spread, self.spread),
-            self.n_nodes,
-        )
+def spline(abscissae, table):
+    """Return splines through the columns of a table."""
+    return make_interp_spline(abscissae, table, k=5 if len(abscissae) > 5 else 3)

@@ -8,11 +8,13 @@ _GOOD = 0.8, 1.25
 # A past gradient may lower the information in a direction to this part of it.
 _DAMPING = 0.2
 # Least and most of the complete information that a guess leaves.
-_LEAST, _MOST = 0.05, 20.0
+_LEAST, _MOST = 1e-6, 20.0
 # Longest step of a parameter near zero; features are standardised.
 _LONGEST = 3.0
 # Log-likelihoods that differ by less, relatively, count as equal.
 _NOISE = 1e-8
+# How much of its error changes where a log-likelihood is looked at nearby.
+_CHANGE = 0.1
 # Directions in which the information is smaller than this are left alone.
 _RANK_TOLERANCE = 1e-11
 
@@ -49,7 +51,8 @@ def guess_information(complete, missing):
     Returns
     -------
     information : ndarray of shape (n, n)
-        Never less than a part of what is complete, in any direction.
+        Positive definite: where the log-likelihood bends the other way, as much as it
+        bends.
     """
     values, vectors = np.linalg.eigh(complete)
     known = values > _RANK_TOLERANCE * values[-1]
@@ -57,16 +60,16 @@ def guess_information(complete, missing):
     inverse = vectors[:, known] / np.sqrt(values[known])
     lost, directions = np.linalg.eigh(inverse.T @ missing @ inverse)
     turned = root @ directions
-    return (turned * np.clip(1 - lost, _LEAST, _MOST)) @ turned.T
+    return (turned * np.clip(np.abs(1 - lost), _LEAST, _MOST)) @ turned.T
 
 
-def is_singular(products, tolerance=1e-9):
+def is_singular(products, tolerance=1e-6):
     """Tell whether features are collinear, from their sums of products.
 
     Parameters
     ----------
     products : ndarray of shape (n_features, n_features)
-    tolerance : float, default=1e-9
+    tolerance : float, default=1e-6
         Smallest eigenvalue of the correlations that counts.
 
     Returns
@@ -75,7 +78,9 @@ def is_singular(products, tolerance=1e-9):
     """
     size = np.sqrt(np.diag(products))
     # what is left of constant features is rounding
-    varies = size > tolerance * size.max()
+    varies = size > 1e-9 * size.max()
+    if not np.any(varies):
+        return False
     products, size = products[np.ix_(varies, varies)], size[varies]
     correlation = products / np.outer(size, size)
     return bool(np.linalg.eigvalsh(correlation)[0] < tolerance)
@@ -105,6 +110,8 @@ class QuasiNewton:
         Parameters, log-likelihood and gradient of the best point; None at first.
     promised : float
         Gain that the last step promised.
+    noise : float
+        Differences of log-likelihoods that say nothing.
     """
 
     def __init__(self, parameters, tol):
@@ -112,13 +119,15 @@ class QuasiNewton:
         self.tol = tol
         self.best = None
         self.promised = np.inf
+        self.noise = 0.0
         self._pairs = []
 
-    def leap(self, gradient, information):
-        """Move the parameters, from a point at which nothing better is known."""
-        self._go(solve_information(information, gradient))
+    @property
+    def arrived(self):
+        """Whether nothing more can be gained from the best point."""
+        return self.promised <= max(self.tol, self.noise)
 
-    def step(self, log_likelihood, gradient, information):
+    def step(self, log_likelihood, gradient, information, error=0.0):
         """Move the parameters.
 
         Parameters
@@ -128,6 +137,8 @@ class QuasiNewton:
         gradient : ndarray of shape (n_parameters,)
         information : ndarray of shape (n_parameters, n_parameters)
             Expected complete-data information.
+        error : float, default=0.0
+            Of the log-likelihood; nearby it is nearly the same.
 
         Returns
         -------
@@ -137,7 +148,7 @@ class QuasiNewton:
         if self.best is not None:
             last, last_value, last_gradient = self.best
             moved, gain = self.parameters - last, log_likelihood - last_value
-            promised, noise = last_gradient @ moved, _NOISE * (1 + abs(last_value))
+            promised, noise = last_gradient @ moved, self.noise
             # as a mirrored sigma is just as good, it is not enough not to lose
             if not gain >= 1e-4 * promised - noise:
                 self._pairs = []
@@ -148,16 +159,14 @@ class QuasiNewton:
                 return False
             self._remember(moved, last_gradient - gradient)
         self.best = self.parameters, log_likelihood, gradient
+        self.noise = _NOISE * (1 + abs(log_likelihood)) + _CHANGE * error
         step = solve_information(self._corrected(information), gradient)
         self.promised = float(gradient @ step / 2)
-        self._go(step)
-        return self.promised > self.tol
-
-    def _go(self, step):
-        """Take a step, or part of it if it is longer than all the way so far."""
+        # not farther than all the way so far
         longest = max(_LONGEST, np.abs(self.parameters).max(initial=0.0))
         length = np.abs(step).max(initial=0.0)
         self.parameters = self.parameters + step * min(1.0, longest / max(length, 1e-9))
+        return self.promised > self.tol
 
     def _remember(self, moved, change):
         if np.linalg.norm(moved) > 1e-8:

@@ -409,8 +409,8 @@ def test_clusters_of_one_party_are_in_no_table():
             for entry in model.ledger_.entries
             if entry.operation == "step" and entry.receiver == "coordinator"
         ][0]
-    # ten clusters less, of 25 nodes and 4 products, of 16 bytes each
-    assert sizes["shared"] - sizes["alone"] == 10 * (25 + 4) * 14
+    # ten clusters less, of 25 nodes, 2 derivatives and 4 products, of 14 bytes each
+    assert sizes["shared"] - sizes["alone"] == 10 * (25 + 2 + 4) * 14
 
 
 def test_a_table_of_one_row_would_give_the_row_away():
@@ -452,5 +452,13 @@ def test_a_target_that_is_no_class_stays_with_its_holder():
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
 def test_too_few_nodes_are_said():
     study = simulate(n_rows=400, n_clusters=40, sigma=8.0, seed=1)
-    with pytest.warns(UserWarning, match="compare with n_quadrature=75"):
+    with pytest.warns(UserWarning, match="too few, try 75"):
         PrivateGLMM(min_rows=1).fit(study.X, study.y, **study.arguments)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_nearly_collinear_features_are_not_said_to_separate():
+    noise = 1e-4 * np.random.default_rng(0).normal(size=len(STUDY.y))
+    X = np.column_stack([STUDY.X, STUDY.X[:, 0] + noise])
+    with pytest.warns(ConvergenceWarning, match="collinear"):
+        PrivateGLMM().fit(X, STUDY.y, **STUDY.arguments)

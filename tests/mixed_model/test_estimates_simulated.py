@@ -54,3 +54,15 @@ def test_as_good_as_lme4_and_flagged_where_it_flags(seed):
     assert model.log_likelihood_ > answer["log_likelihood"] - 1e-4
     if answer["singular"]:
         assert model.singular_
+
+
+@pytest.mark.parametrize("seed", [75, pytest.param(167, marks=pytest.mark.slow), 129])
+def test_wide_effects_take_no_more_rounds_than_others(seed):
+    """Nodes out of place made log-likelihoods 1.0 too high, or took 82 rounds."""
+    X, y, cluster, party = draw(seed)
+    model = fit(X, y, cluster, party)
+    assert model.random_effect_scale_ > 2.5
+    assert model.ledger_.n_rounds <= 25 and model.converged_
+    predictor = X @ model.coef_[0] + model.intercept_
+    pooled = marginal(model.random_effect_scale_, predictor, y, cluster)
+    assert model.log_likelihood_ == pytest.approx(pooled, abs=1e-5)

@@ -1,22 +1,26 @@
 """The maths, without parties."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
 
+from skprivbn.mixed_model._curves import Curves
 from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._likelihood import (
     Posterior,
     Rows,
     derivatives,
+    expansion_table,
     log_likelihood_table,
     missing_information,
     score_table,
 )
 from skprivbn.mixed_model._metropolis import Chains
-from skprivbn.mixed_model._quadrature import Grid
+from skprivbn.mixed_model._quadrature import Grid, find_modes
 from skprivbn.mixed_model._updates import (
     QuasiNewton,
     expanded_step,
@@ -112,15 +116,9 @@ def test_adapted_quadrature_equals_a_fine_grid(n_rows, sigma):
     y = (rng.random(n_rows) < expit(1.5 * sigma)).astype(float)
     data = make_rows(X, y, np.zeros(n_rows, dtype=int), 1)
     parameters = np.array([0.2, sigma])
-    grid = Grid.prior(1, 25)
-    for _ in range(10):
-        table = log_likelihood_table(data, parameters, grid.nodes)
-        posterior, log_integral = grid.integrate(table)
-        grid, distance = grid.adapt(table)
-        if distance[0] < 1:
-            break
-    else:
-        pytest.fail("the grid does not find the posterior")
+    grid, table = _adapted(data, parameters)
+    posterior, log_integral = grid.integrate(table)
+    assert np.abs(grid.errors(table)) < 1e-5
     u = np.linspace(-9, 9, 20001)[None]
     density = log_likelihood_table(data, parameters, u) + norm.logpdf(u)
     density = np.exp(density - log_integral)
@@ -130,6 +128,69 @@ def test_adapted_quadrature_equals_a_fine_grid(n_rows, sigma):
     np.testing.assert_allclose(posterior.mean()[0], mean, atol=1e-5)
     variance = (density * (u - mean) ** 2).sum() * step
     np.testing.assert_allclose(posterior.variance()[0], variance, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_curves_tell_where_nodes_should_be_after_a_step(rows, family):
+    """Nodes, and the posterior there, follow from a table at other parameters."""
+    rows = dataclasses.replace(rows, family=family_of(family))
+    before, after = PARAMETERS, PARAMETERS + [0.2, -0.1, 0.4]
+    grid, table = _adapted(rows, before)
+    expansion = expansion_table(rows, before, grid.centre)
+    curves = Curves.through(grid, before[-1], table, expansion)
+    same, again = curves.place(before[-1], 0.0, 25)
+    np.testing.assert_allclose(same.centre, grid.centre, atol=1e-8)
+    np.testing.assert_allclose(same.spread, grid.spread, atol=1e-8)
+    np.testing.assert_allclose(again, table, atol=1e-6)
+    shift = curves.shares @ (after - before)[:-1]
+    ahead, there = curves.place(after[-1], shift[:, None], 25)
+    exact, table = _adapted(rows, after)
+    assert np.max(np.abs(ahead.centre - exact.centre) / exact.spread) < 0.1
+    np.testing.assert_allclose(ahead.spread, exact.spread, rtol=0.1)
+    weights, expected = (
+        g.integrate(t)[0].weights for g, t in ((ahead, there), (exact, table))
+    )
+    np.testing.assert_allclose(weights, expected, atol=0.05)
+
+
+def _adapted(rows, parameters):
+    """Return nodes around the modes, and log-likelihoods there."""
+
+    def by_effect(u):
+        slope, bend, *_ = expansion_table(rows, parameters, u).T
+        return parameters[-1] * slope - u, 1 + parameters[-1] ** 2 * bend
+
+    mode, bend = find_modes(by_effect, np.zeros(rows.n_categories))
+    grid = Grid(mode, 1 / np.sqrt(bend), 25)
+    return grid, log_likelihood_table(rows, parameters, grid.nodes)
+
+
+def test_modes_are_found_where_newton_alone_would_go_astray():
+    far = np.array([0.0, 30.0, -30.0])
+
+    def derivatives(u):
+        p = expit(10 * (u - 1))
+        return 5 * (0.5 - p), 50 * p * (1 - p) + 1e-12
+
+    modes, _ = find_modes(derivatives, far)
+    np.testing.assert_allclose(modes, 1.0, atol=1e-6)
+
+
+def test_the_error_of_too_few_nodes_is_known():
+    """Clusters without events and a scale of 6: posteriors are far from normal."""
+    parameters, u = np.array([-1.0, 6.0]), np.linspace(-14, 14, 20001)[None]
+    known, true = [], []
+    for n_rows in range(3, 13):
+        X, category = np.ones((n_rows, 1)), np.zeros(n_rows, dtype=int)
+        data = make_rows(X, np.zeros(n_rows), category, 1)
+        grid, table = _adapted(data, parameters)
+        density = log_likelihood_table(data, parameters, u) + norm.logpdf(u)
+        exact = logsumexp(density) + np.log(u[0, 1] - u[0, 0])
+        true.append(grid.integrate(table)[1][0] - exact)
+        known.append(grid.errors(table)[0])
+    known, true = np.array(known), np.array(true)
+    assert np.abs(true).sum() > 1e-3
+    assert np.abs(known - true).sum() < 0.5 * np.abs(true).sum()
 
 
 def run_chains(rows, n_draws, sign=1):
