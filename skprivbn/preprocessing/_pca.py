@@ -171,6 +171,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
     def _transform(self, X):
         return (X - self.mean_.astype(X.dtype)) @ self._axes().T.astype(X.dtype)
 
+    def _summands(self, X):
+        """Return how large what a result is made of is, for sites."""
+        return (np.abs(X) + np.abs(self.mean_)) @ np.abs(self._axes()).T
+
     def _public_model(self):
         return {
             "whiten": bool(self.whiten),

@@ -200,6 +200,10 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
             X = X / self.scale_.astype(X.dtype)
         return X
 
+    def _summands(self, X):
+        """Return how large what a result is made of is, for sites."""
+        return (np.abs(X) + np.abs(self.mean_)) / self.scale_
+
     def _public_model(self):
         scale = self.scale_ if self.with_std else np.ones_like(self.mean_)
         mean = self.mean_ if self.with_mean else np.zeros_like(self.mean_)

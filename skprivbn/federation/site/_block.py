@@ -16,6 +16,8 @@ from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.privacy._options import apply_step
 
+#: of the largest number that a step adds up, which its result is rounded to
+KEPT_BITS = 46
 #: what goes with the rows into exact sums
 _SUMMED_ROLES = {"y", "offset", "sample_weight"}
 
@@ -42,11 +44,24 @@ def _transform(X, step, is_noisy):
             rows = np.asarray(rows, dtype=np.float64)
             if is_noisy:
                 return apply_step(step, rows)
-            return step.transform(rows)
+            return _rounded(step, rows, step.transform(rows))
         except (TypeError, ValueError):
             raise PartyRefusal("invalid-data") from None
 
     return map_rows(X, transform, step.get_feature_names_out())
+
+
+def _rounded(step, rows, made):
+    """Round what a step makes of rows, all of them alike.
+
+    Of large numbers that cancel, floating point leaves nothing of the small one beside
+    them, but where they happen to be zero: a filter that finds one patient.
+    """
+    if not hasattr(step, "_summands"):
+        return made
+    largest = np.nanmax(step._summands(rows), axis=0, initial=2.0**-900)
+    grid = np.exp2(np.ceil(np.log2(largest)) - KEPT_BITS)
+    return np.where(np.isfinite(grid), np.round(made / grid) * grid, made)
 
 
 def prepare_rows(question, block):

@@ -230,6 +230,39 @@ def _look_apart(X, columns, is_grouped, block, min_cell_count):
         _block.check_cells(values, [0], is_grouped, min_cell_count)
 
 
+def projected(rows, mean, axes):
+    """Have sites project rows on axes of one's own."""
+    model = {
+        "whiten": False,
+        "mean": np.array(mean),
+        "components": np.array(axes),
+        "variances": np.ones(len(axes)),
+        "noise_variance": 0.0,
+    }
+    return public_model(FederatedPCA, model, len(mean)).transform(rows)
+
+
+def days_of_whoever_is_97(rows):
+    """Add a number that is so large, but for one patient, that days are lost in it."""
+    large = 2.0**60
+    axes = [[large, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    lost = projected(rows, [97.0, 0.0, 0.0], axes)
+    left = projected(lost, np.zeros(3), [[1.0, -large, 1.0]])
+    of_all = FederatedStandardScaler().fit(rows).mean_[2]
+    return (FederatedStandardScaler().fit(left).mean_[0] - of_all) * len(NAMES) * N_ROWS
+
+
+@pytest.mark.filterwarnings("ignore:the columns of X have names")
+def test_attack_a_filter_of_floating_point(open_rows, monkeypatch):
+    tables = np.dstack([ages_and_days().round(), ages_and_days(1)[:, :, 0]])
+    tables[0, 17] = 97.0, 4.25, 60.0
+    rows = open_rows(tables, age='"float"', days='"float"', weight='"float"')
+    assert abs(days_of_whoever_is_97(rows) - 4.25) > 1
+    # the twin: the days of the one patient
+    monkeypatch.setattr(_block, "_rounded", lambda step, rows, made: made)
+    assert days_of_whoever_is_97(rows) == pytest.approx(4.25)
+
+
 def ward_of_those_without_sex(rows):
     summary = rows.describe([("ward", "sex")], quantiles=[])
     table = summary["ward", "sex"].counts
