@@ -8,7 +8,7 @@ from scipy.linalg import pinvh
 from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
 )
-from sklearn.utils.extmath import fast_logdet, svd_flip
+from sklearn.utils.extmath import fast_logdet
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT
@@ -145,7 +145,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         self.covariance_ = moments.covariance * n / max(n - 1, 1)
         variances, axes = np.linalg.eigh(self.covariance_)
         variances = np.maximum(variances[::-1], 0)
-        _, components = svd_flip(None, axes.T[::-1], u_based_decision=False)
+        components = _with_signs(axes.T[::-1])
         total = variances.sum()
         ratios = variances / total if total > 0 else np.zeros_like(variances)
         k = self.n_components_ = self._choose(ratios)
@@ -266,3 +266,14 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         if self.whiten:
             return self.components_ / self._deviations()[:, None]
         return self.components_
+
+
+def _with_signs(axes):
+    """Make the largest entry of each axis positive; of equal ones, the first.
+
+    As scikit-learn does, but that rounding does not decide which is the largest: two
+    standardised columns have axes of equal entries.
+    """
+    sizes = np.abs(axes)
+    first = np.argmax(sizes >= (1 - 1e-9) * sizes.max(axis=1, keepdims=True), axis=1)
+    return axes * np.sign(axes[np.arange(len(axes)), first])[:, None]
