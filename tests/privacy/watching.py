@@ -143,10 +143,8 @@ def log_likelihood(answers, exact, noises):
     """How likely answers are, but for a constant, if these were the exact numbers."""
     total = 0.0
     for told, sums, (kind, scale) in zip(answers, exact, noises, strict=True):
-        if kind == "laplace":
-            total -= np.abs(told - sums).sum() / scale
-        else:
-            total -= ((told - sums) ** 2).sum() / (2 * scale**2)
+        noise = (told - sums) / scale
+        total -= np.abs(noise).sum() if kind == "laplace" else (noise**2).sum() / 2
     return total
 
 
