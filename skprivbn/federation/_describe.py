@@ -24,6 +24,7 @@ from skprivbn.privacy._options import (
     protected_by,
     warn_of_noise,
 )
+from skprivbn.utils import warn_leak
 from skprivbn.utils._validation import is_missing
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -51,6 +52,8 @@ class DescribeMixin:
     n_features: int
     categories: Any
     federate: Any
+    #: whether somebody declared the categories, and not pandas of values that occur
+    _declares_categories = True
 
     def describe(
         self,
@@ -124,6 +127,13 @@ class DescribeMixin:
         if epsilon is None:
             self._check_described(names, [known.get(name) for name in names])
         table = None if epsilon is None else check_bounds(bounds, len(names))
+        read_off = not self._declares_categories and set(self.categories)
+        if epsilon is not None and read_off and read_off - set(states or {}):
+            warn_leak(
+                "the categories of the columns are taken to be public. Those that "
+                "pandas makes of the values that occur are not: pass states= with the "
+                "publicly known ones"
+            )
         terms = DescriptionTerms(
             [list(known[name]) if name in known else None for name in names],
             [[names.index(name) for name in pair] for pair in pairs],

@@ -73,6 +73,8 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
     HorizontalPartition(north: 1 row, south: 2 rows; 2 features)
     """
 
+    _declares_categories = False
+
     def __init__(
         self,
         blocks: dict[str, ArrayLike],

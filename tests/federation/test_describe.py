@@ -172,6 +172,7 @@ def test_noise_is_charged_and_small(frames, pooled):
     bounds = [0, 0, 0, 0, 0], [120, 40, 8, 1, 1]
     partition = HorizontalPartition(frames)
     options = {"epsilon": 2.0, "bounds": bounds, "accountant": accountant}
+    options["states"] = partition.categories
     noisy = partition.describe([("ward", "sex")], **options)
     assert accountant.spent().epsilon == noisy.privacy_spent.epsilon == 2.0
     assert noisy.n_rows == pytest.approx(600, abs=60)

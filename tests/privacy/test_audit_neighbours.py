@@ -15,16 +15,18 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, PredefinedSplit
 
+from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.federation import Ledger
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
     FederatedPCA,
     FederatedSimpleImputer,
     FederatedStandardScaler,
 )
-from skprivbn.privacy import PrivacyAccountant, _uncounted, zcdp_epsilon
+from skprivbn.privacy import PrivacyAccountant, _options, zcdp_epsilon
 from skprivbn.privacy._composition import zcdp_budget
 from skprivbn.structure import (
     FederatedBayesianNetwork,
@@ -62,7 +64,7 @@ class Neighbours(Attack):
 
     def look(self, world, answers):
         """Return what was watched, and what is seen beside it."""
-        _uncounted._uncounted.clear()  # whether a fit is the second is no news
+        _options._uncounted.clear()  # whether a fit is the second is no news
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             watch = self.fit(world, answers.opened, answers.chosen)
@@ -353,6 +355,16 @@ def test_a_description_of_numbers_among_texts():
         for value in ("x", None, 10**400, 1j, [1], np.inf, True)
     ]
     assert_alike(Description(EPSILON, states={}), (rows, {}), *more)
+
+
+def test_categories_that_pandas_makes_are_pointed_out():
+    rows = pd.DataFrame({"x0": pd.Categorical(["a", "b"] * 10)})
+    party = np.repeat(["north", "south", "west", "east"], 5)
+    partition = HorizontalPartition.from_rows(rows, party)
+    noise = {"epsilon": 50.0, "bounds": (0, 1)}
+    with pytest.warns(PrivacyLeakWarning, match="pandas makes.*pass states="):
+        partition.describe(**noise)
+    partition.describe(states={"x0": ["a", "b"]}, **noise)
 
 
 def test_a_description_hides_a_person_with_many_rows():
