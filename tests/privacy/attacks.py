@@ -560,7 +560,7 @@ AUDITS = {
         failing_fits,
     ),
     "private K2": Audit(
-        K2Fits, 2.0, "a fifth of the noise of tables", lambda: less_noise(5)
+        K2Fits, 2.0, "a twentieth of the noise of tables", lambda: less_noise(20)
     ),
     "private K2, structure": Audit(
         lambda: K2Fits(n_less=4, epsilon=1.0),
@@ -571,14 +571,14 @@ AUDITS = {
     "private K2, total variation": Audit(
         lambda: K2Fits(criterion="total_variation"),
         2.0,
-        "a fifth of the noise of tables",
-        lambda: less_noise(5),
+        "a twentieth of the noise of tables",
+        lambda: less_noise(20),
     ),
     "private K2, 1 of 2 colludes": Audit(
         lambda: Colluding(K2Fits(TWO)),
         2.0,
-        "a fifth of the noise of tables",
-        lambda: less_noise(5),
+        "a twentieth of the noise of tables",
+        lambda: less_noise(20),
     ),
 }
 #: answers that are drawn without a fit, whole fits, and those that take longer
