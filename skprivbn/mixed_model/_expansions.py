@@ -6,7 +6,7 @@ of effects per cluster, nested ones included.
 
 import numpy as np
 
-from skprivbn.mixed_model._integrals import MAX_ADAPTATIONS, SCALES, Slope
+from skprivbn.mixed_model._integrals import SCALES, Slope
 from skprivbn.mixed_model._laplace import (
     Expansion,
     Modes,
@@ -22,8 +22,8 @@ from skprivbn.mixed_model._laplace import (
     theta_slope,
 )
 
-# Newton steps of the modes promise less than this when they count as found.
-_FOUND = 1e-6
+# Newton steps in which modes are looked for; the last promises less than this.
+_MAX_STEPS, _FOUND = 30, 1e-6
 _STEP = 1e-3
 
 
@@ -115,7 +115,7 @@ class LaplaceIntegral:
 
     def _expand(self, parameters, u):
         """Expand own rows; find the modes of own blocks on the way."""
-        for _ in range(MAX_ADAPTATIONS):
+        for _ in range(_MAX_STEPS):
             expansion = expand(self.data, self.shape, parameters, u)
             modes = self._own_modes(expansion, parameters, u)
             if not np.any(self.own) or modes.decrement < _FOUND**2:

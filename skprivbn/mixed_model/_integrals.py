@@ -24,7 +24,6 @@ from skprivbn.mixed_model._likelihood import (
 from skprivbn.mixed_model._quadrature import Grid, find_modes
 from skprivbn.utils._triangles import symmetric, upper
 
-MAX_ADAPTATIONS = 30
 #: scales of the effects that a search may start from
 SCALES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.5)
 # How far off nodes may be, in the units of Grid.distance: at last, and on the way.

@@ -246,9 +246,10 @@ class GLMMParty(SurveyParty):
     # Effects that are integrated over
 
     @operation(
-        tells="of every shared cluster log-likelihoods at trial effects (quadrature) "
-        "or derivatives by its effects up to the third (Laplace), and products of "
-        "features and effects' columns, weighted by the model; of all rows "
+        tells="of every shared cluster log-likelihoods at trial effects and two "
+        "derivatives by its effect (quadrature) or derivatives by its effects up to "
+        "the third (Laplace), and products of features and effects' columns, weighted "
+        "by the model; of all rows "
         "log-likelihood, gradient and Hessians, with effects and without; in the last "
         "step gradients of every shared cluster at trial effects, or its derivatives "
         "at parameters nearby; whether there is another step",
