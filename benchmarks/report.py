@@ -71,6 +71,7 @@ SECTIONS = {
     ),
     "field_times": Section("Random fields: run times of methods, as in the paper"),
     "glmm": Section("Mixed models: `PrivateGLMM`"),
+    "glmm_studies": Section("Mixed models: three hundred simulated studies"),
     "collective": Section(
         "Known structure, columns at several sites: `CollectiveBayesianNetwork`"
     ),
