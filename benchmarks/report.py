@@ -72,6 +72,11 @@ SECTIONS = {
     "field_times": Section("Random fields: run times of methods, as in the paper"),
     "glmm": Section("Mixed models: `PrivateGLMM`"),
     "glmm_studies": Section("Mixed models: three hundred simulated studies"),
+    "audits": Section(
+        "Audits of differential privacy",
+        "What attackers prove of every path with epsilon, and of its twin without a "
+        "defence. `bench_audits.py` says what the columns are.",
+    ),
     "collective": Section(
         "Known structure, columns at several sites: `CollectiveBayesianNetwork`"
     ),
