@@ -46,10 +46,7 @@ def failures(chosen, n_parties=1, min_rows=5):
     "n_parties, chosen",
     # hundreds of fits of one iteration each take minutes; parties make no difference
     # to arrays of other libraries
-    [
-        (1, "not monotonic"),
-        (3, "not monotonic and not array_api and not (test_init and not duplicated)"),
-    ],
+    [(1, "not monotonic"), (3, "not monotonic and not array_api")],
 )
 def test_every_failure_is_explained(n_parties, chosen):
     found = failures(chosen, n_parties)
