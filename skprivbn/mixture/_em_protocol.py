@@ -110,7 +110,9 @@ class EMParty(StartParty):
             elif chosen == "component_sizes":
                 due = "statistics", "finish"
             elif chosen == "statistics":
-                due = ("update",) if terms.apart else ("update", first)
+                # of the last iteration, only the mixture is told
+                is_last = self.run.n_iter + 1 == terms.max_iter
+                due = ("update",) if terms.apart or is_last else ("update", first)
                 if not self._counts_first:
                     # what is out now, nobody has read
                     due += ("finish",)

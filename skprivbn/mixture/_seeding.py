@@ -138,3 +138,30 @@ def move_centres(vector, centres, scale):
     step = np.zeros_like(centres)
     step[occupied] = sums[occupied] / sizes[occupied, np.newaxis]
     return centres + step * scale
+
+
+def stay_untold(sizes, least):
+    """Tell which clusters are not told of, so that no few rows follow from the rest.
+
+    What all clusters add up to is known. Beside small clusters, the smallest others
+    are therefore left out, until all that are left out have enough rows together.
+
+    Parameters
+    ----------
+    sizes : ndarray of shape (n_clusters,) or (n_clusters, n_features)
+        Numbers of rows; of each column on its own, if there are columns.
+    least : int
+        Fewest rows to tell of.
+
+    Returns
+    -------
+    untold : ndarray of bool of the same shape
+    """
+    order = np.argsort(sizes, axis=0)
+    so_far = np.cumsum(np.take_along_axis(sizes, order, axis=0), axis=0)
+    # clusters are added while those before them have too few rows together
+    before = np.concatenate([np.zeros_like(so_far[:1]), so_far[:-1]])
+    joined = np.empty(sizes.shape, dtype=bool)
+    np.put_along_axis(joined, order, before < least, axis=0)
+    small = sizes < least
+    return small | (joined & (small & (sizes > 0)).any(axis=0))

@@ -39,6 +39,7 @@ from skprivbn.mixture._seeding import (
     nearest,
     one_hot,
     random_responsibilities,
+    stay_untold,
 )
 from skprivbn.mixture._survey_protocol import (
     CONVERGED,
@@ -248,13 +249,14 @@ class StartParty(SurveyParty):
         sums = sum_over_rows(self.filled, add)
         if all_sizes is not None:
             # small clusters stay where they are, and others in columns of few entries
-            n_clusters = self.terms.n_components
-            small, sparse = np.split(all_sizes < self.terms.min_rows, [n_clusters])
+            n_clusters, least = self.terms.n_components, self.terms.min_rows
+            rows_of, entries_of = np.split(all_sizes, [n_clusters])
             sizes, means = np.split(sums, [n_clusters])
             means = means.reshape(n_clusters, -1)
-            sizes[small] = means[small] = 0
+            still = stay_untold(rows_of, least)
+            sizes[still] = means[still] = 0
             if self.terms.has_gaps:
-                means[sparse.reshape(means.shape)] = 0
+                means[stay_untold(entries_of.reshape(means.shape), least)] = 0
         return sums * self.unit
 
     def _take_cluster_sums(self, total):

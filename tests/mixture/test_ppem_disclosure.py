@@ -263,6 +263,27 @@ def test_parties_accept_nothing_out_of_turn(three_blobs, monkeypatch):
 
 
 @ignore_leaks
+@pytest.mark.parametrize("backend", ["masking", "party-masking"])
+def test_parties_sum_nothing_after_the_last_iteration(
+    three_blobs, monkeypatch, backend
+):
+    X, party = three_blobs
+
+    def greedy(federation, progress):
+        _em_protocol.survey(federation)
+        _em_protocol.start(federation, federation.terms)
+        total, _ = _em_protocol._sums(federation, None)
+        _em_protocol._first_sums(federation, total)
+
+    monkeypatch.setattr("skprivbn.mixture._ppem.run_em", greedy)
+    with pytest.raises(PartyError, match="refuses"):
+        masked(backend=backend, max_iter=1).fit(X, party=party)
+    # there is an iteration to go: the same question is due
+    with pytest.raises(AttributeError, match="'NoneType'"):
+        masked(backend=backend, max_iter=2).fit(X, party=party)
+
+
+@ignore_leaks
 def test_a_failed_fit_leaves_no_result_and_secrets_none(three_blobs, monkeypatch):
     X, party = three_blobs
     mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0)
