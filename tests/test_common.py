@@ -278,5 +278,5 @@ def test_attributes_are_those_that_are_documented(estimator):
     names = {*vars(fitted), *dir(type(fitted))}
     there = {n for n in names if n.endswith("_") and not n.startswith("_")}
     assert there - documented == set()
-    # what a fit cost is there only with epsilon
-    assert documented - there <= {"privacy_spent_"}
+    # there only if asked for: what a fit cost with epsilon, and bootstrap samples
+    assert documented - there <= {"privacy_spent_", "edge_confidence_"}

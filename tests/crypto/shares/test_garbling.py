@@ -26,9 +26,9 @@ class PlainBits:
     def invert(self, a):
         return a ^ 1
 
-    def conjunction(self, a, b):
+    def conjunction(self, a, b, of=None):
         yield from ()
-        return a & b
+        return (a if of is None else a[of]) & b
 
 
 def garbled(circuit, *inputs):
