@@ -56,7 +56,7 @@ print(f"largest table of the model: {learner.largest_clique_} cells")
 # %%
 # The file
 # --------
-# Columns have the names and types of the original.
+# Columns have the names of the original, and the types of their states and edges.
 
 published = learner.sample(len(rows), random_state=0)
 print(published.head())

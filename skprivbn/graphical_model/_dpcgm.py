@@ -44,6 +44,7 @@ from skprivbn.graphical_model._states import (
     check_domain,
     null_codes,
     public_states,
+    public_types,
     states_from_data,
 )
 from skprivbn.partition import is_held
@@ -110,7 +111,8 @@ class DPCGMLearner(
 
     bins : mapping of column to array-like, default=None
         Edges of continuous columns, which then need no `states`: public, or found
-        privately. Numbers outside go to the nearest bin, :meth:`sample` draws within.
+        privately. Numbers outside go to the nearest bin, :meth:`sample` draws within:
+        with `epsilon` integers if all edges are such (20, not 20.0).
 
     inference : {"auto", "exact", "loopy", "nlbp"}, default="auto"
         Exact inference, or loopy belief propagation; "auto" takes the first if no
@@ -588,6 +590,8 @@ class DPCGMLearner(
     def _set_model(self, layout, theta, states):
         self.network_ = make_field(layout, theta, self._nodes(), states)
         self.bins_ = self._checked_bins()
+        if self.epsilon is not None:
+            self._types = public_types(self._types, states, self.bins_)
         self.cliques_ = self.network_.cliques
         self.potentials_ = dict(self.network_.potentials)
         self.log_partition_ = self.network_.log_partition

@@ -178,8 +178,8 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
         -------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             Labels, and numbers drawn within `bins`. A frame if columns have names (and
-            pandas is installed), each column with the type that it had in `fit`, or
-            that of its labels.
+            pandas is installed), each column with the type of its labels. Without
+            `epsilon`, with the type that it had in `fit`, which depends on the rows.
         """
         check_is_fitted(self)
         rng = check_random_state(random_state)

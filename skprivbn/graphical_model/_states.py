@@ -247,6 +247,33 @@ def check_domain(states, bins, nodes):
     return check_column_states({**given, **binned}, nodes)
 
 
+def public_types(types, states, bins):
+    """Return the types of columns that do not depend on any row.
+
+    One more row makes floats of integers if it lacks one, or objects of booleans. That
+    a column has categories is declared, and `states` say which.
+
+    Parameters
+    ----------
+    types : dict of str to dtype
+        Those of a dataframe.
+    states : dict of str to tuple
+    bins : dict of str to tuple
+        Edges of continuous columns.
+
+    Returns
+    -------
+    types : dict of str to CategoricalDtype
+    """
+    return {
+        node: type(dtype)(states[node], dtype.ordered)
+        for node, dtype in types.items()
+        if type(dtype).__name__ == "CategoricalDtype"
+        and node in states
+        and node not in bins
+    }
+
+
 def states_from_data(X, nodes, bins=()):
     """Read states off the data, which is not private, and say so.
 

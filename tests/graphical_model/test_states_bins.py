@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.graphical_model import DPCGMLearner, _dpcgm
 from skprivbn.graphical_model._states import (
     check_bins,
     draw_within,
@@ -138,17 +138,78 @@ def people(n=600):
     )
 
 
+#: one more row, and what pandas then makes of the columns
+LAST = {
+    "no age": {"age": None},
+    "half a year": {"age": 44.5},
+    "no integer": {"age": "unknown"},
+    "no flag": {"flag": None},
+    "no code": {"code": None},
+    "another code": {"code": "x"},
+    "another size": {"size": "huge"},
+}
+
+
+def neighbours(changes):
+    """Return a frame, and the same with one more row."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "age": rng.integers(20, 80, 200),
+            "code": rng.integers(3, size=200),
+            "flag": rng.random(200) < 0.5,
+            "size": rng.choice(["small", "large"], 200),
+        }
+    )
+    last = pd.DataFrame([{"age": 44, "code": 1, "flag": True, "size": "small"}])
+    more = pd.concat([X, last.assign(**changes)], ignore_index=True)
+    return X.astype({"size": "category"}), more.astype({"size": "category"})
+
+
+@pytest.mark.parametrize("flags", [[False, True], [0, 1]], ids=str)
+@pytest.mark.parametrize("changes", LAST.values(), ids=LAST)
+def test_one_row_does_not_change_types(changes, flags, monkeypatch):
+    states = {"code": 3, "flag": flags, "size": ["huge", "large", "small"]}
+    model = learner(states=states, bins={"age": [20, 40, 80]}, cliques="chain")
+
+    def types():
+        return [
+            model.fit(X).sample(50, random_state=0).dtypes.to_dict()
+            for X in neighbours(changes)
+        ]
+
+    without, with_it = types()
+    assert without == with_it
+    assert without["age"] == without["code"] == np.int64
+    # which sizes there are, the states say
+    assert without["size"] == pd.CategoricalDtype(states["size"])
+    # the twin: types of the frame
+    monkeypatch.setattr(_dpcgm, "public_types", lambda types, states, bins: types)
+    without, with_it = types()
+    assert without != with_it
+
+
+@pytest.mark.filterwarnings("ignore:epsilon=None")
 def test_a_frame_of_mixed_types_comes_back_as_one():
     X = people()
     bins = {"age": [18, 30, 65, 90], "wage": [0, 20, 100], "hours": [0, 19.5, 60]}
-    states = {"size": ["small", "large"]}
-    model = DPCGMLearner(epsilon=5.0, bins=bins, states=states).fit(X)
+    options = {"bins": bins, "states": {"size": ["small", "large"]}}
+    model = DPCGMLearner("chain", epsilon=None, **options).fit(X)
     drawn = model.sample(500, random_state=0)
     assert drawn.dtypes.to_dict() == X.dtypes.to_dict()
     assert drawn["hours"].max() <= 60 and drawn["age"].between(18, 90).all()
     # numbers of a column of floats are no integers, though its edges are
     assert (drawn["wage"] % 1 > 0).mean() > 0.9
     assert np.isfinite(model.score(drawn))
+
+
+def test_with_noise_types_are_those_of_states_and_bins():
+    X = people()
+    bins = {"age": [18, 30, 65, 90], "wage": [0.0, 20, 100], "hours": [0, 20, 60]}
+    options = {"bins": bins, "states": {"size": ["small", "large"]}}
+    drawn = DPCGMLearner(epsilon=5.0, **options).fit(X).sample(50, random_state=0)
+    assert [dtype.kind for dtype in drawn.dtypes] == ["O", "b", "i", "f", "i"]
+    assert drawn["size"].dtype == X["size"].dtype
 
 
 def test_types_that_labels_do_not_have_are_left():
