@@ -88,7 +88,8 @@ class PartyError(RuntimeError):
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "
         "than its site file allows for so many rows; or fewer than min_cell_count of "
-        "its rows share a cell, category or bin (join some, or use epsilon)",
+        "its rows share a cell, category or bin, or lack an entry (join some, or use "
+        "epsilon)",
         "small-cells": "the fit opens counts as they are, also small ones, and its "
         "site file says min_cell_count: learn with PrivateK2StructureLearner from "
         "columns or FederatedBayesianNetwork from rows (without EM and bootstrap), "

@@ -51,7 +51,7 @@ from skprivbn.structure.rows._protocol import (
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import SEARCHES, search
 from skprivbn.structure.rows._tables import MAX_CELLS, AskedTables
-from skprivbn.utils import column_names, warn_user
+from skprivbn.utils import column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
@@ -106,7 +106,9 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         Bootstrap samples in which the search is repeated, for `edge_confidence_`. Each
         party draws how often each of its rows counts, and every table is counted in
         all samples, in the same round. The weights come from the operating system,
-        not from `random_state`: whoever knows them can read rows off the sums.
+        not from `random_state`: whoever knows them can read rows off the sums. Whole
+        records of persons who are alone in a cell can be read from many samples even
+        so: sites need ``allow_rows = true``, and a ``PrivacyLeakWarning`` says it.
     alpha : float, default=1.0
         Pseudo-count of every cell of a table; 0 gives maximum likelihood. Variances
         of continuous columns get so many rows with the variance of all.
@@ -354,6 +356,12 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         )
         check_values(partition, names, terms.states, continuous, self.n_bootstrap)
         charge(self, "contingency tables")
+        if self.n_bootstrap and partition.n_parties > 1:
+            warn_leak(
+                "whole records of persons who are alone in a cell of a table can be "
+                "read from many bootstrap samples: n_bootstrap= is for rows that the "
+                "coordinator may see"
+            )
         with self._federate(partition, RowTablesParty, terms) as federation:
             # sites may have raised the count below which cells are hidden
             terms = federation.terms

@@ -14,7 +14,7 @@ from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
-from skprivbn.federation._cells import in_steps
+from skprivbn.federation._cells import in_steps, is_small
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.structure.k2._base import MAX_STATES, check_found
 from skprivbn.structure.rows._bootstrap import draw_weights
@@ -112,6 +112,14 @@ class RowTablesTerms(Terms):
         """Tell whether EM adds up fractions of rows, or a bootstrap multiples."""
         several = self.missing == "em" or self.n_bootstrap > 0
         return several and self.min_cell_count <= 1
+
+    def shows_rows(self):
+        """Tell whether there are samples: who is alone in a cell can be read off them.
+
+        How often somebody counts in each of many samples is then known, and which
+        cells of other tables vary with it.
+        """
+        return self.n_bootstrap > 0
 
     def memory(self, n_features):
         """Return a code and an indicator per label, and the tables of a round."""
@@ -275,12 +283,36 @@ class RowTablesParty(Party):
             if size > MAX_CELLS or key in self.answered:
                 raise PartyRefusal("refused")
             self.check_table(size, n_rows)
+            self._check_left_out(given)
             self.answered.add(key)
             found.append(given)
             n_numbers += size
         if n_numbers * (1 + self.terms.n_bootstrap) > 2 * ROUND_CELLS:
             raise PartyRefusal("refused")
         return found
+
+    def _check_left_out(self, given):
+        """Refuse if few rows lack an entry: sums with and without them differ by these.
+
+        Sums of :meth:`size` are over all rows that have a number; others over those
+        that have all numbers, and over those of them that have all given columns.
+        """
+        least = max(self.min_cell_count, self.terms.min_cell_count)
+        if least <= 1:
+            return
+        gaps, unknown = np.isnan(self.values), self.codes == MISSING
+        lacks = gaps.any(axis=1)
+        n_rows = [
+            gaps.sum(axis=0),
+            np.sum(lacks[:, None] & ~gaps, axis=0),
+            unknown.sum(axis=0),
+        ]
+        if given:
+            some = ~lacks & unknown[:, given].any(axis=1)
+            cells = self.codes[some][:, given]
+            n_rows.append(np.unique(cells, axis=0, return_counts=True)[1])
+        if is_small(np.concatenate(n_rows), least).any():
+            raise PartyRefusal("too-detailed")
 
     @operation(
         tells="tables, or sums and products, of families, of those of its rows that "
@@ -487,7 +519,8 @@ def list_tables(ledger, terms, tables, moments):
         samples = f", and of {terms.n_bootstrap} bootstrap samples"
         ledger.note(
             "weights of bootstrap samples stay with the parties; how tables of samples "
-            "vary together tells roughly of tables of more columns"
+            "vary together tells roughly of tables of more columns, and whole records "
+            "of persons who are alone in a cell can be read from many samples"
         )
     if asked:
         ledger.learns(COORDINATOR, f"contingency tables of all rows{samples}: {what}")
@@ -503,4 +536,9 @@ def list_tables(ledger, terms, tables, moments):
         ledger.note(
             f"every party tells its counts in steps of {terms.min_cell_count}, rounded "
             "down; tables that overlap tell other counts within such a step"
+        )
+    if terms.min_cell_count > 1 and moments is not None:
+        ledger.note(
+            "count, sums and products of continuous columns are told as they are, of "
+            f"none or at least {terms.min_cell_count} rows of a party"
         )

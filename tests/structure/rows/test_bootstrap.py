@@ -1,5 +1,7 @@
 """Edges' confidence: that of resampled pooled rows; what the samples give away."""
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ from scipy.stats import chisquare, poisson
 
 from skprivbn.bayesian_network._dag import to_cpdag
 from skprivbn.datasets import load_asia
-from skprivbn.exceptions import PartyError
+from skprivbn.exceptions import PartyError, PrivacyLeakWarning
 from skprivbn.federation import InProcessFederation
 from skprivbn.inspection import DAGDisplay
 from skprivbn.structure import FederatedBayesianNetwork
@@ -179,9 +181,83 @@ def test_options_that_do_not_go_with_samples(options, message):
         FederatedBayesianNetwork(**{"n_bootstrap": 5} | options).fit(X)
 
 
+def records_of_the_lonely(pairs, n_columns):
+    """What a coordinator makes of pair tables of samples: records, cell by cell.
+
+    Yields the two columns and labels that somebody is alone with, and the record.
+    """
+
+    def cells(u, v):
+        return pairs[u, v] if u < v else pairs[v, u].swapaxes(1, 2)
+
+    for i, j in pairs:
+        for a, b in np.argwhere(pairs[i, j][0] == 1):
+            how_often = pairs[i, j][1:, a, b] - 1.0
+            record = {i: a, j: b}
+            for v in set(range(n_columns)) - {i, j}:
+                shares = []
+                for u, label in ((i, a), (j, b)):
+                    others = cells(u, v)[:, label].astype(float)
+                    together = how_often @ (others[1:] - others[0])
+                    shares.append(together / np.sqrt(1 + others[0]))
+                record[v] = np.sum(shares, axis=0).argmax()
+            yield (i, j), [record[v] for v in range(n_columns)]
+
+
+def test_attack_records_of_who_is_alone_in_a_cell(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    n_columns, n_rows, n_labels = 6, 450, 4
+    chances = [0.6, 0.3, 0.085, 0.015]
+    X = rng.choice(n_labels, size=(3 * n_rows, n_columns), p=chances)
+    blocks = {name: {"X": part} for name, part in zip("nsw", np.split(X, 3))}
+    terms = RowTablesTerms(
+        [f"x{v}" for v in range(n_columns)],
+        [list(range(n_labels))] * n_columns,
+        [],
+        1,
+        0,
+        "error",
+        n_bootstrap=400,
+    )
+    asked = list(combinations(range(n_columns), 2))
+    with InProcessFederation(blocks, RowTablesParty, terms, "masking") as session:
+        agree_on_states(session)
+        told = sum_tables(session)([([i], [j]) for i, j in asked])
+    told = np.split(told.reshape(401, -1), len(asked), axis=1)
+    pairs = {pair: t.reshape(-1, n_labels, n_labels) for pair, t in zip(asked, told)}
+    found = list(records_of_the_lonely(pairs, n_columns))
+    whole = []
+    for columns, record in found:
+        same = (X[:, columns] == np.take(record, columns)).all(axis=1)
+        whole.append((X[same] == record).all())
+    # four labels that are guessed would be right for one in eight
+    assert len(found) > 5 and np.mean(whole) > 0.9
+    # therefore who has not said that rows may be seen is not asked for samples
+    assert terms.shows_rows()
+    write_tables(tmp_path, *make_rows())
+    rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["ward", "died"])
+    model = FederatedBayesianNetwork(n_bootstrap=5)
+    with pytest.raises(PartyError, match="not allow"):
+        model.fit(rows)
+    monkeypatch.setattr(RowTablesTerms, "shows_rows", lambda terms: False)
+    rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["ward", "died"])
+    assert model.fit(rows).edge_confidence_.shape == (2, 2)
+
+
+def test_a_warning_says_what_samples_tell():
+    X = load_asia().sample(90, random_state=0)
+    model = FederatedBayesianNetwork(n_bootstrap=3)
+    with pytest.warns(PrivacyLeakWarning, match="alone in a cell"):
+        model.fit(X, party=np.arange(90) % 3)
+    assert any("whole records of persons" in note for note in model.ledger_.notes)
+
+
 def test_sites_that_hide_small_cells_refuse_samples(tmp_path):
     write_tables(tmp_path, *make_rows())
-    texts = site_files()
+    texts = {
+        name: text.replace("min_rows = 5", "min_rows = 5\nallow_rows = true")
+        for name, text in site_files().items()
+    }
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward", "died"])
     model = FederatedBayesianNetwork(n_bootstrap=5).fit(rows)
     assert model.edge_confidence_.shape == (2, 2)

@@ -9,10 +9,12 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation
 from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure.rows._mixed import Scale
 from skprivbn.structure.rows._protocol import (
     RowTablesParty,
     RowTablesTerms,
     agree_on_states,
+    sum_moments,
 )
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
@@ -264,6 +266,82 @@ def test_a_value_that_hardly_anybody_has_is_not_told():
             else:
                 # the twin: without a least number of rows, the mean is the value
                 assert agree_on_states(session)[2].mean[1] == pytest.approx(42.5)
+
+
+def write_with_gaps(folder, column, n_gaps):
+    """Write the hospitals' tables; so many rows of south lack a column.
+
+    Returns sites that count in fives, and the first of these rows.
+    """
+    X, ward, party, people = make_rows()
+    write_tables(folder, X, ward, party, people)
+    table = pd.read_csv(folder / "south" / "stays.csv", dtype=str)
+    table.loc[: n_gaps - 1, column] = ""
+    table.to_csv(folder / "south" / "stays.csv", index=False)
+    few = "min_cell_count = 1", "min_cell_count = 5"
+    texts = {name: text.replace(*few) for name, text in site_files().items()}
+    return make_sites(folder, texts), X[party == "south"][0]
+
+
+def left_out(sites, column):
+    """Return the numbers of rows that lack a column, as differences of sums."""
+    rows = connect(sites, "icu").rows(["a", "b", "ward"])
+    rows = rows.checked({}, as_float=False, finite=False)
+    terms = RowTablesTerms(["a", "b", "ward"], [[0], [0], [0, 1]], [0, 1], 1, 5, "skip")
+    with rows.federate(RowTablesParty, terms, "masking") as session:
+        total = session.secure_sum("size", {"states": terms.states})
+        session.call("accept", {"total": total})
+        scale = Scale.from_sums(total, 2)
+        told = sum_moments(session)([(), (2,)]).reshape(3, -1)
+    if column == "ward":
+        lacking = told[0] - told[1:].sum(axis=0)
+        return scale.mean + scale.unit * lacking[1:3] / lacking[0]
+    # sums of a in all rows that have it, without those in rows that have b, too
+    return total[3] - told[0, 0] * scale.mean[0] - told[0, 1] * scale.unit[0]
+
+
+@pytest.mark.parametrize("column", ["ward", "b"])
+def test_attack_the_only_row_that_lacks_an_entry(tmp_path, monkeypatch, column):
+    sites, row = write_with_gaps(tmp_path, column, n_gaps=1)
+    with pytest.raises(PartyError, match="'south'.*more cells"):
+        left_out(sites, column)
+    model = FederatedBayesianNetwork(
+        continuous=["a", "b"], missing="skip", max_parents=1
+    )
+    with pytest.raises(PartyError, match="'south'.*more cells"):
+        model.fit(connect(sites, "icu").rows(["a", "b", "ward"]))
+    monkeypatch.setattr(RowTablesParty, "_check_left_out", lambda party, given: None)
+    expected = row if column == "ward" else row[0]
+    np.testing.assert_allclose(left_out(sites, column), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("column", ["ward", "b"])
+def test_enough_rows_that_lack_an_entry_are_left_out(tmp_path, column):
+    sites, _ = write_with_gaps(tmp_path, column, n_gaps=6)
+    rows = connect(sites, "icu").rows(["a", "b", "ward"])
+    model = FederatedBayesianNetwork(
+        continuous=["a", "b"], missing="skip", max_parents=1
+    ).fit(rows)
+    assert model.n_samples_ == 180
+    assert "b" in model.parents_["a"] or "a" in model.parents_["b"]
+    assert any("told as they are" in note for note in model.ledger_.notes)
+
+
+def test_gaps_of_one_category_beside_values_of_another():
+    """Enough rows lack s, but only one of these has t = 1: sums given both tell it."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack(
+        [np.arange(200) % 2, np.arange(200) // 2 % 2, rng.normal(size=200)]
+    )
+    X[:20, 0], X[:20, 1] = np.nan, 0
+    blocks = {name: {"X": X.copy()} for name in "nsw"}
+    blocks["s"]["X"][0, 1] = 1
+    terms = RowTablesTerms(["s", "t", "x"], [[0, 1], [0, 1], [0]], [2], 2, 5, "skip")
+    with InProcessFederation(blocks, RowTablesParty, terms, "masking") as session:
+        agree_on_states(session)
+        assert sum_moments(session)([(), (0,), (1,)])[0] == 600
+        with pytest.raises(PartyError, match="'s'.*more cells"):
+            sum_moments(session)([(0, 1)])
 
 
 def test_sites_learn_mixed_networks_from_rows_with_gaps(tmp_path):
