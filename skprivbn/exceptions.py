@@ -96,6 +96,9 @@ class PartyError(RuntimeError):
         "whose counts come in steps, or have the site allow min_cell_count = 1",
         "other-roster": "another group of sites has asked these data exact questions: "
         "the difference of the answers would show one site's",
+        "other-weights": "another column of weights was used in exact questions on "
+        "these data: the difference of the answers would show the rows in which both "
+        "differ (use that column, or epsilon)",
         "changed-little": "its data changed by fewer rows than its minimum since they "
         "were asked an exact question: the difference of the answers would show them",
         "cannot-record": "it cannot write down what it is asked (disk full, or no "

@@ -104,11 +104,19 @@ def _check_summed(X, columns, is_grouped, block, min_cell_count):
     roles = sorted(_SUMMED_ROLES & set(block))
     if roles:
         codes = [np.unique(block[role], return_inverse=True)[1] for role in roles]
+        _check_others(codes, min_cell_count)
         n_columns = X.shape[1]
         X = _side_by_side(X, np.column_stack(codes).astype(np.float64))
         columns = [*columns, *range(n_columns, X.shape[1])]
         is_grouped = np.append(is_grouped, np.zeros(len(roles), dtype=bool))
     check_cells(X, columns, is_grouped, min_cell_count)
+
+
+def _check_others(codes, min_cell_count):
+    """Refuse if all but few rows share a value: sums without it differ by these."""
+    for values in codes:
+        if 0 < len(values) - np.bincount(values).max(initial=0) < min_cell_count:
+            raise PartyRefusal("too-detailed")
 
 
 def _check_filled(X, question):

@@ -231,7 +231,7 @@ class SiteHost(PartyHost):
         dataset, agreement = question.dataset, question.agreement
         with recording():
             if question.is_exact and not question.recovers:
-                Snapshots(dataset).check(agreement.roster)
+                Snapshots(dataset).check(agreement.roster, question.weights)
             if dataset.approve == "ask" and not is_dry:
                 self._approvals.check(question, self.researcher)
         return Account(dataset, question.noise, agreement.session, agreement.protocol)
@@ -270,7 +270,7 @@ class SiteHost(PartyHost):
         check_rows(question, effective_rows(block))
 
     def _hold_roster(self, roster):
-        Snapshots(self._dataset).hold(roster)
+        Snapshots(self._dataset).hold(roster, self._question.weights)
 
     def _control_backend(self, step, **payload):
         """Take survivors of a recovery as what they are: another roster."""

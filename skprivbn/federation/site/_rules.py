@@ -88,6 +88,11 @@ class Question:
         return self.terms.summed_columns(self.n_features)
 
     @property
+    def weights(self) -> str | None:
+        """The column that says how much rows count."""
+        return self.agreement.data["aligned"].get("sample_weight")
+
+    @property
     def recovers(self) -> bool:
         """Whether sums may be opened over fewer sites than the roster has."""
         backend = self.agreement.backend

@@ -14,6 +14,8 @@ from skprivbn.federation._rows import RowSource
 FEW_VALUES = 3
 #: rows that are looked at first: most columns of numbers have more values among them
 _FIRST = 100
+#: marks of rows that are held at once: 16 MB
+_MARKS = 1 << 22
 
 
 def check_cells(X, columns, is_grouped, min_cell_count):
@@ -33,9 +35,14 @@ def check_cells(X, columns, is_grouped, min_cell_count):
     counts = _count_values(X, columns, is_grouped)
     for numbers in counts.values():
         _check(np.array(list(numbers.values())), min_cell_count)
-    two = {c: max(numbers) for c, numbers in counts.items() if len(numbers) == 2}
-    if len(two) > 1:
-        _check_pairs(X, list(two), np.array(list(two.values())), min_cell_count)
+    few = {
+        column: list(numbers)
+        for column, numbers in counts.items()
+        # a value of all rows makes no cells of others smaller
+        if len(numbers) <= FEW_VALUES and len(X) not in numbers.values()
+    }
+    if len(few) > 1:
+        _check_pairs(X, few, min_cell_count)
 
 
 def _check(numbers, min_cell_count):
@@ -64,17 +71,19 @@ def _count_values(X, columns, is_grouped):
     return counts
 
 
-def _check_pairs(X, columns, upper, min_cell_count):
-    """Refuse if few rows share the values of two columns that have two each."""
-    n_rows, both = 0, np.zeros((len(columns), len(columns)))
+def _check_pairs(X, few, min_cell_count):
+    """Refuse if few rows share two values of two columns that have few each.
+
+    Every cell is counted by itself: what is left of others may be gaps.
+    """
+    columns = np.repeat(list(few), [len(values) for values in few.values()])
+    values = np.concatenate(list(few.values()))
+    # large counts need not be exact
+    both = np.zeros((len(columns), len(columns)), dtype=np.float32)
+    n_rows = max(1, _MARKS // len(columns))
     for block in _blocks(X):
-        is_upper = (block[:, columns] == upper).astype(np.float64)
-        both += is_upper.T @ is_upper
-        n_rows += len(block)
-    ones = np.diag(both)
-    for cells in (
-        both,
-        ones[:, None] - both,
-        n_rows - ones[:, None] - ones + both,
-    ):
-        _check(cells[~np.eye(len(columns), dtype=bool)], min_cell_count)
+        for start in range(0, len(block), n_rows):
+            rows = block[start : start + n_rows, columns]
+            marks = (rows == values).astype(np.float32)
+            both += marks.T @ marks
+    _check(both[columns[:, None] != columns], min_cell_count)

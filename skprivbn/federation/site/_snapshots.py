@@ -1,15 +1,17 @@
-"""One roster, and one count of questions, for each version of the data.
+"""One roster, one column of weights, one count of questions for each version of data.
 
-Two exact answers whose rows, or whose sites, differ by little show what the difference
-is made of. A site therefore remembers every content that was asked exact questions,
-and by which roster. A content is remembered as a sketch from which the number of
-changed rows is bounded below. It stays in the site's own file, since whoever has it can
-try out whether a row that he guesses is among them.
+Two exact answers whose rows, sites or weights differ by little show what the difference
+is made of. A site therefore remembers every content that was asked exact questions, by
+which roster, and with which column of weights. A content is remembered as a sketch from
+which the number of changed rows is bounded below. It stays in the site's own file,
+since whoever has it can try out whether a row that he guesses is among them.
 """
 
 import json
 import secrets
 from base64 import b64decode, b64encode
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -116,27 +118,26 @@ class Snapshots:
         with self._file.locked():
             return self._find(self._file.read())[0]["version"]
 
-    def check(self, roster):
-        """Refuse a roster if another one has asked; nothing is remembered."""
+    def check(self, roster, weights):
+        """Refuse what :meth:`hold` would; nothing is remembered."""
         with self._file.locked():
             state = self._file.read()
-            version = self._find(state)[0]["version"]
-        if state["rosters"].get(version, sorted(roster)) != sorted(roster):
-            raise PartyRefusal("other-roster")
+            _keep(state, self._find(state)[0]["version"], roster, weights)
 
-    def hold(self, roster):
-        """Remember the present content and who asks; refuse another roster.
+    def hold(self, roster, weights):
+        """Remember the content, who asks and with which weights; refuse any others.
 
         Parameters
         ----------
         roster : iterable of str
+        weights : str or None
+            Column that says how much rows count. None, that all count alike, goes with
+            any other.
         """
         with self._file.locked():
             state = self._file.read()
             content, is_new = self._find(state)
-            known = state["rosters"].setdefault(content["version"], sorted(roster))
-            if known != sorted(roster):
-                raise PartyRefusal("other-roster")
+            _keep(state, content["version"], roster, weights)
             if is_new:
                 state["contents"] = [*state["contents"], content][-MAX_CONTENTS:]
             self._file.write(state)
@@ -147,23 +148,44 @@ class Snapshots:
             if content.items() <= known.items():
                 return known, False
         sketch = _read(lambda: RowSketch.of(self._dataset.blocks(), state["key"]))
-        content |= {"sketch": sketch.to_json(), "version": self._dataset.version}
+        content["sketch"] = sketch.to_json()
+        for known in state["contents"]:
+            # the same rows in another order, or changed where nobody is shown them
+            same = content | {"version": known["version"]}
+            if known | {"fingerprint": content["fingerprint"]} == same:
+                return same, True
+        versions, of_columns = [], {json.dumps(content["columns"]): sketch}
         # more groups than rows cannot differ, nor be told apart if nearly all do
         least = min(self._dataset.min_rows, N_GROUPS // 4)
         for known in state["contents"]:
             if known.get("query", content["query"]) != content["query"]:
                 continue
             other = RowSketch.from_json(known["sketch"])
-            changed = abs(sketch.n_rows - other.n_rows)
-            # of other columns, hashes are others
-            if known.get("columns", content["columns"]) == content["columns"]:
-                changed = sketch.changed_rows(other)
+            # hashes of other columns are others
+            columns = known.get("columns", content["columns"])
+            place = json.dumps(columns)
+            if place not in of_columns:
+                of_columns[place] = self._sketch_of(columns, state["key"])
+            if of_columns[place] is None:
+                changed = abs(sketch.n_rows - other.n_rows)
+            else:
+                changed = of_columns[place].changed_rows(other)
             if 0 < changed < least:
                 raise PartyRefusal("changed-little")
-            # the same rows in another order, or of other columns
             if not changed:
-                return content | {"version": known["version"]}, True
-        return content, True
+                versions.append(known["version"])
+        versions.append(self._dataset.version)
+        return content | {"version": versions[0]}, True
+
+    def _sketch_of(self, columns, key):
+        """Return the present content of columns, None if they are no longer there."""
+        source = copy(self._dataset.source)
+        source.kinds = dict(columns)
+        dataset = replace(self._dataset, source=source, columns=source.kinds)
+        try:
+            return _read(lambda: RowSketch.of(dataset.blocks(), key))
+        except PartyRefusal:
+            return None
 
     def _seen_as(self):
         """Return where rows come from, and which of their columns are looked at."""
@@ -172,6 +194,15 @@ class Snapshots:
             "columns": json.loads(json.dumps(list(columns.items()))),
             "query": query,
         }
+
+
+def _keep(state, version, roster, weights):
+    """Note a roster and weights, or refuse if those that were noted are others."""
+    if state["rosters"].setdefault(version, sorted(roster)) != sorted(roster):
+        raise PartyRefusal("other-roster")
+    noted = state.setdefault("weights", {})
+    if weights is not None and noted.setdefault(version, weights) != weights:
+        raise PartyRefusal("other-weights")
 
 
 def _read(read):

@@ -5,7 +5,7 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._description import DescriptionParty
-from skprivbn.federation.site import _block, _rules
+from skprivbn.federation.site import _block, _rules, _small_cells, _snapshots
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._terms import EMTerms
@@ -278,3 +278,78 @@ def test_attack_a_table_that_lacks_one_patient(open_rows, monkeypatch):
     # the twin: the ward of the patient whose sex is not known
     monkeypatch.setattr(DescriptionParty, "_is_told", lambda *arguments: True)
     np.testing.assert_array_equal(ward_of_those_without_sex(rows), [0, 1])
+
+
+def weighted(rows, weights, column):
+    """Return sums of weights, and of a column and its squares under them."""
+    scaler = FederatedStandardScaler()
+    scaler.fit(rows._connection.rows([column]), sample_weight=weights)
+    mean = scaler.mean_[0]
+    return scaler.n_samples_ * np.array([1.0, mean, scaler.var_[0] + mean**2])
+
+
+def test_attack_gaps_that_pad_a_small_cell(open_rows, monkeypatch):
+    ward = np.repeat([0, 1], N_ROWS // 2)
+    immune = np.tile(np.repeat([1, 0, 1, np.nan], N_ROWS // 4), (len(NAMES), 1))
+    immune[0, 50] = 0
+    tables = [np.column_stack([column, ward]) for column in immune]
+    rows = open_rows(tables, immune='"float"', ward='"float"')
+    assert code_of(weighted, rows, "ward", "immune") == "too-detailed"
+    # the twin: one in this ward is not immune
+    monkeypatch.setattr(_small_cells, "_check_pairs", lambda *arguments: None)
+    n, n_immune, _ = weighted(rows, "ward", "immune")
+    assert n - n_immune == pytest.approx(1)
+
+
+def test_attack_three_values_under_weights(open_rows, monkeypatch):
+    ward = np.repeat([0, 1], N_ROWS // 2)
+    stage = np.tile(np.append(np.arange(40) % 3, np.arange(40) % 2), (len(NAMES), 1))
+    stage[0, 50] = 2
+    tables = [np.column_stack([column, ward]) for column in stage]
+    rows = open_rows(tables, stage='"float"', ward='"float"')
+    assert code_of(weighted, rows, "ward", "stage") == "too-detailed"
+    # the twin: one in this ward is of the last stage
+    monkeypatch.setattr(_small_cells, "_check_pairs", lambda *arguments: None)
+    powers = np.vander([0, 1, 2], increasing=True).T
+    found = np.linalg.solve(powers, weighted(rows, "ward", "stage"))
+    np.testing.assert_allclose(found, [59, 60, 1], atol=1e-6)
+
+
+def test_stages_that_a_ward_has_many_of_or_none(open_rows):
+    ward = np.repeat([0, 1], N_ROWS // 2)
+    stage = np.append(np.arange(40) % 3, np.arange(40) % 2).astype(float)
+    stage[::8] = np.nan
+    rows = open_rows(
+        [np.column_stack([stage, ward])] * 3, stage='"float"', ward='"float"'
+    )
+    in_ward = stage[40:][~np.isnan(stage[40:])]
+    found = weighted(rows, "ward", "stage")[:2]
+    np.testing.assert_allclose(found, [3 * len(in_ward), 3 * in_ward.sum()])
+
+
+def test_attack_weights_that_differ_in_one_patient(open_rows, monkeypatch):
+    tables = np.dstack([ages_and_days(), np.zeros((len(NAMES), N_ROWS))])
+    tables[:, :, 1] = tables[:, :, 2] = np.arange(N_ROWS) % 2
+    tables[1, 10, 2] = 1
+    rows = open_rows(tables, age='"float"', dead30='"float"', dead31='"float"')
+    first = weighted(rows, "dead30", "age")
+    FederatedStandardScaler().fit(rows._connection.rows(["age"]))
+    np.testing.assert_array_equal(weighted(rows, "dead30", "age"), first)
+    assert code_of(weighted, rows, "dead31", "age") == "other-weights"
+    # the twin: the age of who died on the last day
+    monkeypatch.setattr(_snapshots, "_keep", lambda *arguments: None)
+    n, age, _ = weighted(rows, "dead31", "age") - first
+    assert (n, age) == (pytest.approx(1), pytest.approx(tables[1, 10, 0]))
+
+
+def test_attack_weights_that_few_rows_have_not(open_rows, monkeypatch):
+    tables = ages_and_days()
+    tables[:, :, 1] = 1
+    tables[0, :4, 1] = 2, 3, 4, 5
+    rows = open_rows(tables, age='"float"', weight='"float"')
+    assert code_of(weighted, rows, "weight", "age") == "too-detailed"
+    # the twin: ages of four
+    monkeypatch.setattr(_block, "_check_others", lambda *arguments: None)
+    plain = FederatedStandardScaler().fit(rows._connection.rows(["age"]))
+    left = weighted(rows, "weight", "age")[1] - plain.n_samples_ * plain.mean_[0]
+    assert left == pytest.approx(np.sum([1, 2, 3, 4] * tables[0, :4, 0]))

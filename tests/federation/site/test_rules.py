@@ -96,8 +96,8 @@ def code_of(ask, *arguments, **options):
 
 def trust_rosters(monkeypatch):
     """The twin without the rule: nobody remembers who asked."""
-    monkeypatch.setattr(Snapshots, "check", lambda self, roster: None)
-    monkeypatch.setattr(Snapshots, "hold", lambda self, roster: None)
+    monkeypatch.setattr(Snapshots, "check", lambda self, *asked: None)
+    monkeypatch.setattr(Snapshots, "hold", lambda self, *asked: None)
 
 
 def test_rosters_that_differ_by_one_hospital(numbers):
@@ -156,7 +156,7 @@ def test_a_row_that_is_added_every_day(numbers, monkeypatch):
     # the twin: any change makes a new state of the file
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(RowSketch, "changed_rows", lambda self, other: 10)
-        patched.setattr(Snapshots, "hold", lambda self, roster: None)
+        patched.setattr(Snapshots, "hold", lambda self, *asked: None)
         assert ask_sum(open_it())[1] - before[1] == pytest.approx(3.25)
     # enough rows are answered, and counted on
     rows["north"] += [[1.0]] * 9
@@ -399,6 +399,7 @@ def test_noise_for_rows_shows_a_person_of_many(numbers, monkeypatch):
 def trust_cells(monkeypatch):
     """The twin: nobody counts what a column of few values tells."""
     monkeypatch.setattr(_block, "check_cells", lambda *arguments: None)
+    monkeypatch.setattr(_block, "_check_others", lambda *arguments: None)
 
 
 def test_bins_around_one_patient(numbers, monkeypatch):
