@@ -402,13 +402,16 @@ class DPCGMLearner(
         """
         aligned = {"individual": individual, "sample_weight": sample_weight}
         partition = self._check_rows(X, party, **aligned)
-        self._types = column_types(X)
         several = party is not None or is_held(X)
         states = public_states(
             self.states, self._nodes(), partition, self._checked_bins()
         )
         check_combinations(self, several, aligned, states)
-        return self._learn_watched(X, y, partition, states, several)
+        self._learn_watched(X, y, partition, states, several)
+        self._types = column_types(X)
+        if self.epsilon is not None:
+            self._types = public_types(self._types, self.network_.states, self.bins_)
+        return self
 
     def _learn(self, partition, states, several, progress):
         if self.method == "psgd":
@@ -590,8 +593,6 @@ class DPCGMLearner(
     def _set_model(self, layout, theta, states):
         self.network_ = make_field(layout, theta, self._nodes(), states)
         self.bins_ = self._checked_bins()
-        if self.epsilon is not None:
-            self._types = public_types(self._types, states, self.bins_)
         self.cliques_ = self.network_.cliques
         self.potentials_ = dict(self.network_.potentials)
         self.log_partition_ = self.network_.log_partition
