@@ -14,6 +14,13 @@ quiet = pytest.mark.filterwarnings("ignore")
 
 # a sound path is blamed once in a billion runs
 SURE = 1 - 1e-9
+# Of these, so few trials prove no more than the claim even without the defence: their
+# audits rule out little, and what speaks for them is the exact cost of neighbours.
+WEAK = {
+    "mixture, three releases",
+    "field, aim, Gaussian noise",
+    "search, random trials",
+}
 
 
 @pytest.mark.slow
@@ -46,7 +53,7 @@ def test_what_neighbours_really_cost(name):
 
 @pytest.mark.slow
 @quiet
-@pytest.mark.parametrize("name", AUDITS)
+@pytest.mark.parametrize("name", [name for name in AUDITS if name not in WEAK])
 def test_the_attack_works_without_the_defence(name):
     audit = AUDITS[name]
     found = audit.attack_twin(N_COSTLY, 0.9)
