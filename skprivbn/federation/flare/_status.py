@@ -55,12 +55,22 @@ def _certificate(startup):
 
 
 def _process(kit):
+    if (number := _alive(kit / "pid.fl")) is not None:
+        return f"running as process {number}"
+    if _alive(kit / "daemon_pid.fl") is not None:
+        # FLARE's script waits some seconds before it starts, or starts again
+        return "starting: ask again in some seconds"
+    return "not running"
+
+
+def _alive(path):
+    """Return the number of the process that a file names, None if there is none."""
     try:
-        number = int((kit / "pid.fl").read_text())
+        number = int(path.read_text())
         os.kill(number, 0)
     except (OSError, ValueError):
-        return "not running"
-    return f"running as process {number}"
+        return None
+    return number
 
 
 def _site(kit):

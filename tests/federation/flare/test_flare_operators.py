@@ -106,7 +106,8 @@ def test_every_snippet_runs(folder):
                 said[command] = run(command, folder)
     text = "\n".join(said.values())
     assert text.count("as strict as it must be") == 4
-    assert "running as process" in text
+    # the second where the machine is faster than FLARE's script, which waits
+    assert re.search("running as process|starting: ask again", text)
     assert "site west: heard of" in text
     assert "accepted" in said["fit.py"]
     assert "a trial run" in text

@@ -1,5 +1,6 @@
 """Who may ask: researchers by certificate, dry runs, and people who decide."""
 
+import os
 import threading
 from base64 import b64decode, b64encode
 from dataclasses import replace
@@ -364,6 +365,11 @@ def test_status_of_a_site(tmp_path, capsys):
     assert "epsilon 0.474 of 9 spent" in printed
     assert "questions that wait for approval: 0" in printed
     assert "more days" in printed
+    # FLARE's script names itself, and some seconds later the site
+    for name, said in (("daemon_pid.fl", "starting: ask"), ("pid.fl", "running as")):
+        (kit / name).write_text(str(os.getpid()))
+        assert main(["status", str(kit)]) == 0
+        assert said in capsys.readouterr().out
     assert main(["status", str(tmp_path)]) == 2
     assert main(["audit", str(kit)]) == 0
     assert "each follows from the one before" in capsys.readouterr().out
