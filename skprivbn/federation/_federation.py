@@ -78,9 +78,9 @@ class Federation(ABC):
         was hidden, for instance.
     """
 
-    #: how the ledger describes the authentication of parties
     #: how parties are reached: "relayed", "authenticated" or a "simulation"
     connection = "relayed"
+    #: how the ledger describes the authentication of parties
     authentication = "relay trusted not to tamper: party identities were not pinned"
     #: which of the sites' data are meant, where sites hold more than one block
     data = {}
