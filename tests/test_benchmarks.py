@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +41,45 @@ def test_numbers_of_records_are_not_mixed_up(report):
             case = [row[key] for key in ("figure", "graph", "epsilon", "records")]
             (line,) = lines_of(report.REPORT.read_text(), *map(report.words, case))
             assert line[4:] == ["1", *(report.words(v) for v in list(row.values())[5:])]
+
+
+def stored(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def test_what_is_said_about_ways_of_learning_on_the_census_was_measured():
+    """`graphical_model.rst` and the example on the census say in which cases."""
+    scores = {}
+    for row in stored("holdout_likelihood")["rows"]:
+        if row["dataset"] == "adult" and "epsilon" in row:
+            case = row["epsilon"], row["method"]
+            scores.setdefault(case, []).append(row["score"])
+    mean = {case: np.mean(found) for case, found in scores.items()}
+    epsilons = (0.1, 0.3, 1.0, 3.0)
+    ahead = {e: mean[e, "naive"] > mean[e, "cgm"] for e in epsilons}
+    assert ahead == {0.1: False, 0.3: True, 1.0: True, 3.0: True}
+    assert all(mean[e, "auto"] > mean[e, "cgm"] for e in epsilons)
+    best = {e: max(m for (at, _), m in mean.items() if at == e) for e in epsilons}
+    behind = {e: round(best[e] - mean[e, "auto"], 3) for e in epsilons}
+    assert behind == {0.1: 0, 0.3: 0, 1.0: 0.006, 3.0: 0}
+
+
+def test_what_is_said_about_ways_of_learning_random_fields_was_measured():
+    """`graphical_model.rst` and the example with figure 2 say in which cases."""
+    rows = stored("random_field_figures")["rows"]
+    rows = [row for row in rows if row["figure"] == "2"]
+
+    def cases(found):
+        return {(row["records"], row["epsilon"]) for row in rows if found(row)}
+
+    assert not cases(lambda row: row["cgm"] >= row["naive"])
+    assert not cases(lambda row: row["auto"] >= row["naive, best penalty"])
+    assert cases(lambda row: row["auto"] >= row["cgm"]) == {(10_000, 0.01)}
+    assert cases(lambda row: row["cgm"] > row["uniform"]) == {(10_000, 0.1)}
+    beaten = cases(lambda row: row.get("psgd", np.inf) < row["cgm"])
+    assert beaten == {(100_000, 0.5)}
+    chosen = [row["naive, best penalty"] < row["cgm"] for row in rows]
+    assert np.mean(chosen) > 0.5
 
 
 def test_rows_of_several_cases_are_not_taken_for_seeds(report):

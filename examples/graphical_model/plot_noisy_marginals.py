@@ -12,6 +12,7 @@ makes of the marginal probabilities.
 # A random field and private tables of its rows
 # ---------------------------------------------
 # Six variables with eight states each, joined in a chain of second order; 20,000 rows.
+# (Figure 3(a) of the paper has a random graph of ten variables with twenty states.)
 
 import matplotlib.pyplot as plt
 import numpy as np
