@@ -14,7 +14,6 @@ from skprivbn.federation._description import (
     DescriptionTerms,
     read_sums,
 )
-from skprivbn.federation._ledger import declare_noise
 from skprivbn.federation._session import warn_of_roster
 from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
 from skprivbn.privacy import PrivacyAccountant
@@ -264,14 +263,8 @@ def _collect_noisy(federation):
     """The coordinator's side with differential privacy."""
     terms = federation.terms
     noise = terms.noise(len(terms.states), len(federation.roster))
-    noise.check_survivors(len(federation.active))
-    values = federation.secure_sum("noisy_tables")
-    declare_noise(
-        federation.ledger,
-        noise,
-        "noisy histograms of columns, and tables",
-        terms.protects,
-    )
+    what = "noisy histograms of columns, and tables"
+    values = federation.noisy_sum("noisy_tables", noise, what)
     sizes = terms.column_sizes()
     ends = np.cumsum([size + 1 for size in sizes])
     *found, tables = np.split(np.asarray(values, dtype=np.float64) / terms.unit, ends)

@@ -17,11 +17,12 @@ from skprivbn.crypto._registry import named_parameters
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._answers import OpenSum, as_hidden, check_same, read_go_on
 from skprivbn.federation._host import HostPolicy, PartyHost
-from skprivbn.federation._ledger import COORDINATOR, Ledger
+from skprivbn.federation._ledger import COORDINATOR, Ledger, declare_noise
 from skprivbn.federation._party import Operation
 from skprivbn.federation._session import check_roster
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
+from skprivbn.privacy import DistributedNoise
 from skprivbn.utils._progress import Progress
 
 #: what a party answers in a conversation
@@ -245,18 +246,15 @@ class Federation(ABC):
             name: self._request(name, operation, arguments, encoded)
             for name, arguments in each.items()
         }
-        messages = self._exchange(
-            requests, self.timeout if timeout is None else timeout
-        )
-        replies = {}
+        timeout = self.timeout if timeout is None else timeout
+        messages = self._exchange(requests, timeout)
+        asked, replies = answers or operation, {}
         for name in each:
-            reply, code = self._read(
-                name, answers or operation, messages.get(name), answers is None
-            )
+            reply, code = self._read(name, asked, messages.get(name), answers is None)
             if code is None:
                 replies[name] = reply
             else:
-                self._fail(name, answers or operation, code, missing)
+                self._fail(name, asked, code, missing)
         return replies
 
     def _fail(self, name, operation, code, missing):
@@ -318,6 +316,28 @@ class Federation(ABC):
             return OpenSum(*backend.publish(total))
         self.ledger.learns("all parties (they hold the key)", what, kind)
         return total.to_payload()
+
+    def noisy_sum(self, operation: str, noise: DistributedNoise, what: str) -> OpenSum:
+        """Add vectors with the parties' shares of noise: the one release of a session.
+
+        Parameters
+        ----------
+        operation : str
+            Declared with ``kind="noisy release"`` and ``exact=True``.
+        noise : DistributedNoise
+            Whose shares the parties add.
+        what : str
+            What is released, in plain words, for the ledger.
+
+        Returns
+        -------
+        total : OpenSum
+        """
+        total: Any = self.secure_sum(operation)
+        # afterwards: parties are lost in a sum, and their noise with them
+        noise.check_survivors(len(self.active))
+        declare_noise(self.ledger, noise, what, self.terms.protects)
+        return total
 
     def agree(self, operation: str, payload: dict | None = None) -> bool:
         """Ask all parties a question to which they must give the same answer.
@@ -455,15 +475,8 @@ class Federation(ABC):
         message = encoded[key]
         self._sequences[name] += 1
         words = self._operations[operation]
-        self._record(
-            operation,
-            COORDINATOR,
-            name,
-            message,
-            payload,
-            words.hears_kind,
-            words.hears,
-        )
+        heard = words.hears_kind, words.hears
+        self._record(operation, COORDINATOR, name, message, payload, *heard)
         return message
 
     def _read(self, name, operation, message, may_talk=True):
@@ -486,9 +499,10 @@ class Federation(ABC):
         return payload, None
 
     def _record(self, operation, sender, receiver, message, payload, kind, tells):
-        hidden = _hidden_kind(payload)
-        if hidden is not None:
-            kind = "plaintext aggregate" if hidden == "plaintext" else hidden
+        parts = (value for value in payload.values() if isinstance(value, dict))
+        hidden = [p["hidden"] for p in parts if p.get("hidden") in _HIDDEN_KINDS]
+        if hidden:
+            kind = hidden[0] if hidden[0] != "plaintext" else "plaintext aggregate"
         elif any(isinstance(value, OpenSum) for value in payload.values()):
             # a sum that comes back to the parties: they read it, too
             kind = "plaintext aggregate"
@@ -518,13 +532,6 @@ def _is_turn(reply):
         and isinstance(reply["done"], bool)
         and all(isinstance(sealed, bytes) for sealed in reply["sealed"].values())
     )
-
-
-def _hidden_kind(payload):
-    for value in payload.values():
-        if isinstance(value, dict) and value.get("hidden") in _HIDDEN_KINDS:
-            return value["hidden"]
-    return None
 
 
 class InProcessFederation(Federation):

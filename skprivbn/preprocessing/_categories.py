@@ -12,13 +12,7 @@ import numpy as np
 
 from skprivbn.bayesian_network._checks import check_states
 from skprivbn.bayesian_network._labels import encode, sorted_states
-from skprivbn.federation import (
-    Party,
-    PartyRefusal,
-    declare_noise,
-    operation,
-    sum_over_rows,
-)
+from skprivbn.federation import Party, PartyRefusal, operation, sum_over_rows
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing._histogram import CountTerms
 from skprivbn.privacy._options import warn_of_noise
@@ -276,11 +270,9 @@ def find_most_frequent(federation):
 def _noisy_winners(federation):
     terms = federation.terms
     noise = terms.noise(len(terms.names), len(federation.roster))
-    noise.check_survivors(len(federation.active))
-    counts = np.array(federation.secure_sum("noisy_frequencies")) / terms.unit
-    declare_noise(
-        federation.ledger, noise, "noisy frequencies of all labels", terms.protects
-    )
+    what = "noisy frequencies of all labels"
+    counts = np.array(federation.noisy_sum("noisy_frequencies", noise, what))
+    counts = counts / terms.unit
     warn_of_noise(3 * noise.std / terms.unit, counts.max())
     winners = _winners(counts, terms.categories, -np.inf)
     return [labels[code] for labels, code in zip(terms.categories, winners)]

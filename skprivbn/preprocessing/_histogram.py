@@ -17,7 +17,6 @@ from skprivbn.federation import (
     PartyRefusal,
     Terms,
     check_received_bounds,
-    declare_noise,
     map_rows,
     operation,
     sum_over_rows,
@@ -333,15 +332,9 @@ def find_quantiles(federation, levels):
 def _noisy_quantiles(federation, levels):
     low, high = federation.terms.bounds
     noise = federation.terms.noise(len(low), len(federation.roster))
-    noise.check_survivors(len(federation.active))
-    counts = federation.secure_sum("noisy_histogram").reshape(len(low), N_CELLS)
-    counts = counts / federation.terms.unit
-    declare_noise(
-        federation.ledger,
-        noise,
-        "noisy histograms of all features",
-        federation.terms.protects,
-    )
+    what = "noisy histograms of all features"
+    counts = federation.noisy_sum("noisy_histogram", noise, what)
+    counts = counts.reshape(len(low), N_CELLS) / federation.terms.unit
     std = noise.std / federation.terms.unit
     warn_of_noise(3 * np.sqrt(N_CELLS) * std, counts.sum(axis=1).min())
     # Cumulative counts as the nearest distribution function: rising, from 0.

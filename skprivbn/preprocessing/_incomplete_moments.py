@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import (
-    PartyRefusal,
-    declare_noise,
-    map_rows,
-    operation,
-)
+from skprivbn.federation import PartyRefusal, map_rows, operation
 from skprivbn.federation._rows import paired_blocks
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.protocols import Moments, MomentsParty, MomentsTerms
@@ -171,14 +166,8 @@ def _collect_noisy(federation):
     low, high = federation.terms.bounds
     unit = federation.terms.unit(len(low))
     noise = federation.terms.noise(len(low), len(federation.roster))
-    noise.check_survivors(len(federation.active))
-    values = federation.secure_sum("noisy_moments") / unit**2
-    declare_noise(
-        federation.ledger,
-        noise,
-        "noisy counts and sums of each feature",
-        federation.terms.protects,
-    )
+    what = "noisy counts and sums of each feature"
+    values = federation.noisy_sum("noisy_moments", noise, what) / unit**2
     n, sums, *second = np.split(values, len(values) // len(low))
     warn_of_noise(3 * noise.std / unit**2, n.min())
     n = np.maximum(n, 1.0)

@@ -17,7 +17,6 @@ import numpy as np
 from skprivbn.federation import (
     Party,
     Terms,
-    declare_noise,
     map_rows,
     operation,
     row_blocks,
@@ -288,14 +287,8 @@ def _collect_noisy(federation, second):
     low, high = federation.terms.bounds
     unit = federation.terms.unit(len(low))
     noise = federation.terms.noise(len(low), len(federation.roster))
-    noise.check_survivors(len(federation.active))
-    values = federation.secure_sum("noisy_moments") / unit**2
-    declare_noise(
-        federation.ledger,
-        noise,
-        "noisy count, sums and products of all rows",
-        federation.terms.protects,
-    )
+    what = "noisy count, sums and products of all rows"
+    values = federation.noisy_sum("noisy_moments", noise, what) / unit**2
     warn_of_noise(3 * noise.std / unit**2, values[0])
     n = max(values[0], 1.0)
     half, centre = (high - low) / 2, (low + high) / 2

@@ -8,6 +8,7 @@ from skprivbn.exceptions import PartyError, PrivacyLeakWarning, ProtocolError
 from skprivbn.federation import HostPolicy, InProcessFederation, decode
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedPCA
+from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from tests.federation.protocol import MeanParty, MeanTerms
 
@@ -31,11 +32,11 @@ class LosableParty(MeanParty):
 class Losing(InProcessFederation):
     """Loses the given parties, for good, when they are asked something."""
 
-    def __init__(self, losses, party_class=LosableParty, **options):
+    def __init__(self, losses, party_class=LosableParty, terms=None, **options):
         self.losses = losses
         options.setdefault("on_dropout", "continue")
-        backend = MaskingBackend(recovery=True)
-        super().__init__(BLOCKS, party_class, party_class.terms(), backend, **options)
+        backend, terms = MaskingBackend(recovery=True), terms or party_class.terms()
+        super().__init__(BLOCKS, party_class, terms, backend, **options)
 
     def _exchange(self, requests, timeout):
         replies = super()._exchange(requests, timeout)
@@ -146,3 +147,16 @@ def test_so_few_as_a_sum_may_be_over_are_enough_for_the_parties(min_parties, joi
     else:
         with pytest.raises(PartyError, match="roster is smaller"):
             federation.__enter__()
+
+
+@pytest.mark.parametrize("lost", [[], ["b"]])
+def test_a_release_that_lost_too_much_noise_is_refused(lost):
+    bounds = np.array([[-5.0] * 2, [5.0] * 2])
+    terms = MomentsTerms("none", bounds, 1.0, min_honest=len(BLOCKS))
+    with Losing({"noisy_moments": lost}, MomentsParty, terms) as federation:
+        if lost:
+            with pytest.raises(ValueError, match="only 6 of 7 parties added noise"):
+                collect_moments(federation)
+        else:
+            collect_moments(federation)
+    assert len(federation.ledger.releases) == (0 if lost else 1)

@@ -9,7 +9,6 @@ from skprivbn.federation import (
     Party,
     PartyRefusal,
     Terms,
-    declare_noise,
     map_rows,
     operation,
     row_blocks,
@@ -234,14 +233,8 @@ def collect_noisy_moments(federation):
     terms = federation.terms
     n_features = terms.bounds.shape[1]
     noise = terms.noise(n_features, len(federation.roster))
-    noise.check_survivors(len(federation.active))
-    total = federation.secure_sum("noisy_moments")
-    declare_noise(
-        federation.ledger,
-        noise,
-        "moments of all rows, clipped to the bounds, with noise",
-        federation.terms.protects,
-    )
+    what = "moments of all rows, clipped to the bounds, with noise"
+    total = federation.noisy_sum("noisy_moments", noise, what)
     moments = terms.grid(n_features).read(total, noise.std)
     d = len(moments.mean)
     # noise alone would make eigenvalues of about the square root times its size
