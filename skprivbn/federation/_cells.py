@@ -1,8 +1,14 @@
 """Counts in cells: which are too small to tell, and where quantiles lie among them."""
 
+from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 import numpy as np
+
+from skprivbn.federation._terms import Terms
+from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.privacy._persons import PERSON_UNIT
 
 #: into which a range is divided
 N_CELLS = 256
@@ -10,6 +16,54 @@ N_CELLS = 256
 MAGNITUDES = np.concatenate(
     [-np.exp2(np.arange(120.0, -121, -1)), [0.0], np.exp2(np.arange(-120.0, 121))]
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountTerms(Terms):
+    """Counts of the values of each column, with what noise.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        Privacy budget.
+    delta : float
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise; by default half
+        of them, rounded up.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
+    min_rows : int
+        Nothing exact is told of fewer rows.
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    min_honest: int | None = None
+    protects: Literal["rows", "individuals"] = "rows"
+    min_rows: int = 1
+
+    def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
+        """Return the noise of the one release."""
+        if self.epsilon is None:
+            return None
+        n_cells = self.n_cells(n_features)
+        mechanism = CountMechanism.for_budget(
+            self.epsilon, self.delta, self.unit * n_cells, self.unit * np.sqrt(n_cells)
+        )
+        return distribute(mechanism, n_parties, self.min_honest)
+
+    def n_cells(self, n_features: int) -> int:
+        """Return in how many cells one row, or one person, is counted."""
+        return n_features
+
+    @property
+    def unit(self) -> int:
+        """Counts of one row, or of all rows of a person together."""
+        return 1 if self.protects == "rows" else PERSON_UNIT
+
+    def survives_losses(self) -> bool:
+        """Tell whether there is one sum only."""
+        return self.epsilon is not None
 
 
 def is_small(counts, least):
@@ -39,7 +93,8 @@ def filled_range(edges, counts):
 
 
 def equal_cells(low, high):
-    return np.linspace(low, high, N_CELLS + 1)
+    """Return the edges of cells that divide each range evenly."""
+    return np.linspace(low, high, N_CELLS + 1, axis=-1)
 
 
 def _rank(counts, level):

@@ -138,12 +138,12 @@ class DescribeMixin:
             [[names.index(name) for name in pair] for pair in pairs],
             list(quantiles),
             table,
-            epsilon,
-            delta,
-            min_honest,
-            min_rows,
             min_cell_count,
-            "rows" if epsilon is None else protected_by(self),
+            epsilon=epsilon,
+            delta=delta,
+            min_honest=min_honest,
+            protects="rows" if epsilon is None else protected_by(self),
+            min_rows=min_rows,
         )
         backend = resolve_backend(backend)
         noise = terms.noise(len(names), len(self.names))

@@ -10,13 +10,14 @@ a noisy histogram of each column, and noisy tables.
 from collections.abc import Generator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from skprivbn.federation._cells import (
     MAGNITUDES,
     N_CELLS,
+    CountTerms,
     cell_of,
     equal_cells,
     filled_range,
@@ -30,11 +31,10 @@ from skprivbn.federation._party import (
     check_received_bounds,
     operation,
 )
-from skprivbn.federation._rows import paired_blocks, sum_over_rows
-from skprivbn.federation._terms import Terms
-from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.federation._rows import paired_blocks, sum_over_rows, unit_of_squares
+from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
-from skprivbn.privacy._persons import PERSON_UNIT, shares_of_rows
+from skprivbn.privacy._persons import shares_of_rows
 from skprivbn.utils._validation import float_or_nan, is_missing
 
 #: of a noisy histogram: with more, noise is more
@@ -44,7 +44,7 @@ MAX_STATES, MAX_LEVELS = 256, 32
 
 
 @dataclass(frozen=True)
-class DescriptionTerms(Terms):
+class DescriptionTerms(CountTerms):
     """Which columns hold what, which tables and quantiles are wanted, with what noise.
 
     Parameters
@@ -57,30 +57,18 @@ class DescriptionTerms(Terms):
         Quantiles of columns of numbers, between 0 and 1.
     bounds : ndarray of shape (2, n_features) or None
         Public bounds of the columns, for noise only.
-    epsilon : float or None
-        Privacy budget of the one release; None for exact results.
-    delta : float
-    min_honest : int or None
-        How many parties are trusted to add their share of the noise.
-    min_rows : int
-        Columns with fewer values are not told, and quantiles are those of groups of so
-        many rows.
     min_cell_count : int
         Tables with a smaller count, other than 0, are not told.
-    protects : {"rows", "individuals"}
-        Whom the noise hides: rows, or persons, all of whose rows count as one.
+    **counts
+        As of :class:`CountTerms`. Columns with fewer than `min_rows` values are not
+        told, and quantiles are those of groups of so many rows.
     """
 
     states: list[list[Any] | None]
     tables: list[list[int]]
     levels: list[float]
     bounds: np.ndarray | None = None
-    epsilon: float | None = None
-    delta: float = 0.0
-    min_honest: int | None = None
-    min_rows: int = 1
     min_cell_count: int = 0
-    protects: Literal["rows", "individuals"] = "rows"
 
     def check(self) -> None:
         """Refuse tables of other columns, and quantiles without end."""
@@ -135,25 +123,14 @@ class DescriptionTerms(Terms):
         return []
 
     def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
-        """Return the noise of the one release."""
-        if self.epsilon is None:
-            return None
-        check_bounds(self.bounds, n_features)
-        # One row is in one cell of each column, a missing value too, and of each table.
-        n_cells = n_features + len(self.tables)
-        mechanism = CountMechanism.for_budget(
-            self.epsilon, self.delta, self.unit * n_cells, self.unit * np.sqrt(n_cells)
-        )
-        return distribute(mechanism, n_parties, self.min_honest)
+        """Return the noise of the one release, within the bounds."""
+        if self.epsilon is not None:
+            check_bounds(self.bounds, n_features)
+        return super().noise(n_features, n_parties)
 
-    @property
-    def unit(self) -> int:
-        """Noisy counts of one row, or of all rows of a person together."""
-        return 1 if self.protects == "rows" else PERSON_UNIT
-
-    def survives_losses(self) -> bool:
-        """Tell whether there is one sum only."""
-        return self.epsilon is not None
+    def n_cells(self, n_features: int) -> int:
+        """Return one of each column, also for a gap, and one of each table."""
+        return n_features + len(self.tables)
 
 
 class DescriptionParty(Party):
@@ -401,9 +378,7 @@ class DescriptionParty(Party):
         else:
             blocks = paired_blocks(self.block["X"], shares_of_rows(self.shared_by))
             counts = sum(self._count_cells(*block) for block in blocks)
-        n_features = len(self.terms.states)
-        noise = self.terms.noise(n_features, len(self.context.roster))
-        return self.hide(counts + noise.share(counts.shape))
+        return self.hide_noisy(counts)
 
 
 def read_sums(total, count):
@@ -420,8 +395,7 @@ def read_sums(total, count):
     mean, unit : ndarray of shape (n_columns,)
     """
     sums, absolute = np.split(np.array(total), 2) / np.maximum(count, 1)
-    typical = np.where(absolute > 0, absolute, 1.0)
-    return sums, np.exp2(np.round(np.log2(typical)) - 15)
+    return sums, unit_of_squares(absolute)
 
 
 def _as_numbers(column, *, lenient=False):

@@ -339,6 +339,22 @@ class Party:
         hidden = self._sums.hide(np.ravel(vector), self._operation)
         return {"vector": hidden.to_payload()}
 
+    def hide_noisy(self, counts: np.ndarray) -> dict:
+        """Hide integers with this party's share of the noise that the terms ask for.
+
+        Parameters
+        ----------
+        counts : ndarray of int
+
+        Returns
+        -------
+        payload : dict
+            What an operation returns, for ``federation.noisy_sum``.
+        """
+        n_columns, n_parties = np.shape(self.block["X"])[1], len(self.context.roster)
+        noise = self.terms.noise(n_columns, n_parties)
+        return self.hide(counts + noise.share(counts.shape))
+
     def reveal(self, total: dict) -> np.ndarray:
         """Read the sum of what all parties hid last, after making sure that it is.
 

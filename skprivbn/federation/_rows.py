@@ -230,6 +230,25 @@ def paired_blocks(X: ArrayLike | RowSource, values: np.ndarray | RowSource) -> I
         start += len(rows)
 
 
+def unit_of_squares(sizes: np.ndarray) -> np.ndarray:
+    """Return units in which squares about a mean fit the fixed point of secure sums.
+
+    Far below the typical size, since deviations from the mean may be; powers of two, so
+    that scaling costs no digit.
+
+    Parameters
+    ----------
+    sizes : ndarray of shape (n_columns,)
+        Mean absolute values.
+
+    Returns
+    -------
+    units : ndarray of shape (n_columns,)
+    """
+    typical = np.where(sizes > 0, sizes, 1.0)
+    return np.exp2(np.round(np.log2(typical)) - 15)
+
+
 def sum_over_rows(X: ArrayLike | RowSource, function: Callable) -> Any:
     """Add up what a function makes of each block.
 

@@ -29,8 +29,8 @@ from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
     declared_categories,
     declared_labels,
-    is_missing,
     keep_types,
+    missing_entries,
     other_ways,
     refuse_missing,
     refuse_text,
@@ -484,7 +484,7 @@ def _comparable(rows):
     """Return rows with None for gaps: pandas' NA equals nothing, nor differs."""
     if rows.dtype != object:
         return rows
-    return np.where(np.frompyfunc(is_missing, 1, 1)(rows).astype(bool), None, rows)
+    return np.where(missing_entries(rows), None, rows)
 
 
 def _refuse_empty(estimator, partition):

@@ -21,7 +21,7 @@ from skprivbn.partition._base import (
     names_of,
     refuse_paths,
 )
-from skprivbn.partition._horizontal import check_features
+from skprivbn.partition._horizontal import ONE_PARTY, check_features
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
@@ -31,8 +31,6 @@ from skprivbn.utils._validation import (
     refuse_missing,
     validate_table,
 )
-
-ONE_PARTY = "all"
 
 #: what estimators take for `parties`
 PARTIES_CONSTRAINT = [Mapping, list, tuple, StrOptions({"prefix"}), None]

@@ -13,8 +13,8 @@ import numpy as np
 from skprivbn.bayesian_network._checks import check_states
 from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.federation import Party, PartyRefusal, operation, sum_over_rows
+from skprivbn.federation._cells import CountTerms
 from skprivbn.partition import RemoteRows
-from skprivbn.preprocessing._histogram import CountTerms
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.privacy._persons import shares_of_rows
 
@@ -203,8 +203,7 @@ class CategoriesParty(Party):
             counts = sum_over_rows(self.X, self._count)
         else:
             counts = self._count(np.asarray(self.X), shares_of_rows(self.shared_by))
-        noise = self.terms.noise(len(self.terms.names), len(self.context.roster))
-        return self.hide(counts + noise.share(counts.shape))
+        return self.hide_noisy(counts)
 
 
 def agree_on_categories(federation):

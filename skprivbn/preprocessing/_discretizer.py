@@ -9,7 +9,11 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.preprocessing._base import FederatedTransformer
+from skprivbn.preprocessing._base import (
+    FederatedTransformer,
+    noise_terms,
+    open_charged,
+)
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
@@ -17,12 +21,7 @@ from skprivbn.preprocessing._histogram import (
     find_quantiles,
 )
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
-from skprivbn.privacy._options import (
-    PRIVACY_CONSTRAINTS,
-    charge,
-    check_bounds,
-    protected_by,
-)
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, check_bounds
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _check_feature_names_in
 
@@ -189,29 +188,17 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
                 f"{MAX_LEVELS - 1} bins of equal count, since more would tell their "
                 "values. Different numbers of bins need their least common multiple"
             )
-        terms = HistogramTerms(
-            len(levels),
-            bounds,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            min_honest=self.min_honest,
-            protects=protected_by(partition),
-            min_rows=self.min_rows,
-        )
-        # may raise, before budget is spent
-        noise = terms.noise(partition.n_features, partition.n_parties)
-        spent = charge(self, "edges of bins", noise)
-        if spent is None:
-            warn_leak(
-                "edges of bins are read off the data, and may be values of single "
-                "rows; give public bounds= with strategy='uniform', or epsilon="
-            )
-        with self._federate(partition, CountingParty, terms) as federation:
-            found = find_quantiles(federation, levels)
-        self.ledger_ = federation.ledger
-        if spent is not None:
-            self.privacy_spent_ = spent
-        return found
+        noise = noise_terms(self, partition, bounds=False)
+        terms = HistogramTerms(len(levels), bounds, min_rows=self.min_rows, **noise)
+        with open_charged(
+            self, partition, CountingParty, terms, "edges of bins"
+        ) as federation:
+            if self.epsilon is None:
+                warn_leak(
+                    "edges of bins are read off the data, and may be values of single "
+                    "rows; give public bounds= with strategy='uniform', or epsilon="
+                )
+            return find_quantiles(federation, levels)
 
     def _set_edges(self, edges):
         self.bin_edges_ = np.empty(len(edges), dtype=object)

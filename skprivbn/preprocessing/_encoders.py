@@ -23,7 +23,7 @@ from skprivbn.preprocessing._categories import (
 )
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import charge_exact
-from skprivbn.utils import warn_leak
+from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
@@ -45,7 +45,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     _row_checks = {"dtype": None, "ensure_all_finite": False}
 
     def _learn(self, partition):
-        names = _check_feature_names_in(self).tolist()
+        names = column_names(self)
         categories, are_public = known_categories(self.categories, names, partition)
         vars(self).pop("privacy_spent_", None)
         if are_public:
@@ -96,7 +96,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
 
     def _codes(self, X, strict):
         """Return the position of every label among those of its column, or -1."""
-        names = _check_feature_names_in(self).tolist()
+        names = column_names(self)
         states = dict(zip(names, (labels.tolist() for labels in self.categories_)))
         codes = encode(np.asarray(X), names, states, strict=strict)
         if strict and (codes < 0).any():

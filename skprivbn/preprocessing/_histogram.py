@@ -8,77 +8,24 @@ feature instead.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from skprivbn.federation import (
     Party,
     PartyRefusal,
-    Terms,
     check_received_bounds,
     map_rows,
     operation,
     sum_over_rows,
 )
-from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.federation._cells import MAGNITUDES, N_CELLS, CountTerms, equal_cells
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
-from skprivbn.privacy._persons import PERSON_UNIT, shares_of_rows
+from skprivbn.privacy._persons import shares_of_rows
 
-N_CELLS = 256
 #: quantiles that one session finds at most; thresholds without end would tell values
 MAX_LEVELS = 257
-#: thresholds that bracket values of unknown size: powers of two, and zero
-MAGNITUDES = np.concatenate(
-    [-np.exp2(np.arange(120.0, -121, -1)), [0.0], np.exp2(np.arange(-120.0, 121))]
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountTerms(Terms):
-    """Counts of the values of each column, with what noise.
-
-    Parameters
-    ----------
-    epsilon : float or None
-        Privacy budget.
-    delta : float
-    min_honest : int or None
-        How many parties are trusted to add their share of the noise; by default half
-        of them, rounded up.
-    protects : {"rows", "individuals"}
-        Whom the noise hides: rows, or persons, all of whose rows count as one.
-    min_rows : int
-        Nothing exact is told of fewer rows.
-    """
-
-    epsilon: float | None = None
-    delta: float = 0.0
-    min_honest: int | None = None
-    protects: Literal["rows", "individuals"] = "rows"
-    min_rows: int = 1
-
-    def noise(self, n_features, n_parties):
-        """Return the noise of the one release."""
-        if self.epsilon is None:
-            return None
-        # One row, or person, counts once in each column.
-        mechanism = CountMechanism.for_budget(
-            self.epsilon,
-            self.delta,
-            self.unit * n_features,
-            self.unit * np.sqrt(n_features),
-        )
-        return distribute(mechanism, n_parties, self.min_honest)
-
-    @property
-    def unit(self):
-        """Counts of one row, or of all rows of a person together."""
-        return 1 if self.protects == "rows" else PERSON_UNIT
-
-    def survives_losses(self):
-        """Tell whether there is one sum only."""
-        return self.epsilon is not None
 
 
 @dataclass(frozen=True)
@@ -138,7 +85,7 @@ class QuantileSearch:
         if terms.bounds is None:
             edges, self.n_left = np.tile(MAGNITUDES, (n_features, 1, 1)), 3
         else:
-            edges, self.n_left = _cells(*terms.bounds[:, :, None]), 2
+            edges, self.n_left = equal_cells(*terms.bounds[:, :, None]), 2
         #: thresholds of each quantile; at first the same for all of a feature
         self.edges = edges
 
@@ -148,7 +95,10 @@ class QuantileSearch:
             np.searchsorted(values, wanted.ravel(), side="right")
             for values, wanted in zip(ordered.T, self.edges)
         ]
-        return np.append(below, len(ordered))
+        return np.append(below, self._n_values(ordered))
+
+    def _n_values(self, ordered):
+        return len(ordered)
 
     def narrow(self, counts):
         """Keep the cell in which each quantile lies, given the counts of all rows."""
@@ -173,7 +123,7 @@ class QuantileSearch:
         )
         if self.n_left == 2:
             low, high = low.min(axis=1, keepdims=True), high.max(axis=1, keepdims=True)
-        self.edges = _cells(low, high)
+        self.edges = equal_cells(low, high)
 
     def _split(self, counts):
         """Return counts up to thresholds, and of all rows."""
@@ -201,11 +151,6 @@ class QuantileSearch:
         self.found = [_apart(*one, few) for one in zip(ends.copy(), reached)]
 
 
-def _cells(low, high):
-    """Divide each range evenly."""
-    return np.linspace(low, high, N_CELLS + 1, axis=-1)
-
-
 def _apart(ends, reached, few):
     """Make quantiles equal that have fewer rows between them; the ends stay."""
     kept = [0]
@@ -224,22 +169,24 @@ class CountingParty(Party):
 
     terms: Any = HistogramTerms
     search_class = QuantileSearch
+    allow_nan = False
 
     def prepare(self):
         """Clip to the public bounds and sort each feature, once."""
+        rows, is_exact = self.block["X"], self.terms.epsilon is None
         if self.terms.bounds is not None:
-            check_received_bounds(self.terms.bounds, np.shape(self.block["X"])[1])
-        if self.terms.epsilon is not None:
-            rows = map_rows(
-                self.block["X"], lambda rows: clip_rows(rows, self.terms.bounds)
-            )
-        else:
-            rows = self.finite_rows()
-            if self.terms.bounds is not None:
-                rows = map_rows(rows, lambda rows: np.clip(rows, *self.terms.bounds))
+            check_received_bounds(self.terms.bounds, np.shape(rows)[1])
+        if is_exact:
+            rows = self.finite_rows(allow_nan=self.allow_nan)
+        if self.terms.bounds is not None:
+            rows = map_rows(rows, self._clip)
         self.rows, self.shared_by = rows, self.rows_of_person()
-        if self.terms.epsilon is None:
+        if is_exact:
+            # missing values come last
             self.ordered = map_rows(rows, lambda rows: np.sort(rows, axis=0))
+
+    def _clip(self, rows):
+        return clip_rows(rows, self.terms.bounds)
 
     def schedule(self):
         """The range if need be, then a coarse and a fine search."""
@@ -299,10 +246,7 @@ class CountingParty(Party):
                 ]
             )
 
-        counts = sum_over_rows(rows, histograms)
-        noise = self.terms.noise(len(counts), len(self.context.roster))
-        counts = counts.astype(np.int64) + noise.share(counts.shape)
-        return self.hide(counts.ravel())
+        return self.hide_noisy(sum_over_rows(rows, histograms).astype(np.int64))
 
 
 def find_quantiles(federation, levels):
@@ -343,7 +287,7 @@ def _noisy_quantiles(federation, levels):
     for feature, reached in enumerate(np.maximum(cumulative, 0)):
         if reached[-1] == 0:  # nothing but noise: no cell is better than another
             reached = np.arange(1, N_CELLS + 1)
-        edges = np.linspace(low[feature], high[feature], N_CELLS + 1)
+        edges = equal_cells(low[feature], high[feature])
         shares = np.append(0.0, reached / reached[-1])
         quantiles[feature] = np.interp(levels, shares, edges)
     return quantiles

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import OneToOneFeatureMixin
 
 from skprivbn.base import BACKEND_CONSTRAINT
@@ -25,8 +24,9 @@ from skprivbn.preprocessing._incomplete_moments import IncompleteMomentsParty
 from skprivbn.preprocessing._median import MedianParty, MedianTerms, find_medians
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
-from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
-from skprivbn.utils._validation import is_missing
+from skprivbn.utils import column_names
+from skprivbn.utils._sklearn import StrOptions
+from skprivbn.utils._validation import is_missing, missing_entries
 
 
 class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
@@ -154,7 +154,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         return medians
 
     def _find_most_frequent(self, partition):
-        names = _check_feature_names_in(self).tolist()
+        names = column_names(self)
         noise = noise_terms(self, partition, bounds=False)
         categories, are_public = known_categories(self.categories, names, partition)
         if noise and not are_public:
@@ -170,15 +170,16 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
             return find_most_frequent(federation)
 
     def _transform(self, X):
-        return self._fill(X, _find_gaps(X))
+        return self._fill(X, missing_entries(X))
 
     def _transform_all(self, X):
         # what is no number cannot be refused here, and so is missing, too
-        return self._fill(X, ~np.isfinite(X) if X.dtype.kind == "f" else _find_gaps(X))
+        gaps = ~np.isfinite(X) if X.dtype.kind == "f" else missing_entries(X)
+        return self._fill(X, gaps)
 
     def _sets_apart(self, X):
         """Mark what is filled in: with another number, sums tell who it is."""
-        return _find_gaps(X)
+        return missing_entries(np.asarray(X))
 
     def _fill(self, X, gaps):
         filled = np.where(gaps, self.statistics_, X)
@@ -205,12 +206,3 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         is_text = self.strategy == "most_frequent"
         tags.input_tags.categorical = tags.input_tags.string = is_text
         return tags
-
-
-def _find_gaps(X: ArrayLike) -> np.ndarray:
-    X = np.asarray(X)
-    if X.dtype.kind == "f":
-        return np.isnan(X)
-    if X.dtype.kind != "O":
-        return np.zeros(X.shape, dtype=bool)
-    return np.frompyfunc(is_missing, 1, 1)(X).astype(bool)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.federation import PartyRefusal, map_rows, operation
-from skprivbn.federation._rows import paired_blocks
+from skprivbn.federation._rows import paired_blocks, unit_of_squares
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.protocols import Moments, MomentsParty, MomentsTerms
 
@@ -49,15 +49,15 @@ class IncompleteMomentsParty(MomentsParty):
     def prepare(self):
         """Refuse rows that are not numbers; those with gaps are welcome."""
         self.second, self.shared_by = self.terms.second, self.rows_of_person()
-        self.rows = map_rows(
-            self.block["X"],
-            _numbers if self.terms.epsilon is None else self._within_bounds,
-        )
+        if self.terms.epsilon is None:
+            self.rows = self.finite_rows(allow_nan=True)
+        else:
+            self.rows = map_rows(self.block["X"], self._clip)
         self.weights = np.ones(len(self.rows))
         if self.terms.weighted:
             self.weights = _check_weights(self.block.get("sample_weight"))
 
-    def _within_bounds(self, rows):
+    def _clip(self, rows):
         return np.clip(np.asarray(rows, np.float64), *self.terms.bounds)
 
     def _add(self, function):
@@ -131,10 +131,7 @@ class FeatureMeans:
         """Read the sum of all parties' sums."""
         n, sums, absolute = np.split(np.array(total), 3)
         known = np.where(n > 0, n, 1.0)
-        # as for complete rows: far below the typical size, and a power of two
-        typical = np.where(absolute > 0, absolute / known, 1.0)
-        unit = np.exp2(np.round(np.log2(typical)) - 15)
-        return cls(n, sums / known, unit)
+        return cls(n, sums / known, unit_of_squares(absolute / known))
 
 
 def collect_incomplete_moments(federation):
@@ -178,18 +175,11 @@ def _collect_noisy(federation):
     return Moments(n, (low + high) / 2 + half * mean, variance)
 
 
-def _numbers(rows):
-    rows = np.asarray(rows)
-    if rows.dtype.kind not in "fiu" or np.isinf(rows).any():
-        raise PartyRefusal("invalid-data")
-    return rows.astype(np.float64)
-
-
 def _check_weights(weights):
     weights = np.asarray(weights)
-    if weights.dtype.kind not in "fiu" or not np.all(weights >= 0):
+    if weights.dtype.kind not in "fiu":
         raise PartyRefusal("invalid-data")
-    if not np.all(np.isfinite(weights)):
+    if not np.all(np.isfinite(weights) & (weights >= 0)):
         raise PartyRefusal("invalid-data")
     return weights.astype(np.float64)
 

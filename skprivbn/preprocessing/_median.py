@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, check_received_bounds, map_rows
+from skprivbn.federation import PartyRefusal
 from skprivbn.preprocessing._histogram import (
     CountingParty,
     HistogramTerms,
@@ -38,13 +38,8 @@ class MedianTerms(HistogramTerms):
 class MedianSearch(QuantileSearch):
     """What the parties know of the medians so far, each by itself."""
 
-    def count(self, ordered):
-        """Count values of each feature up to its thresholds, and all of them."""
-        below = [
-            np.searchsorted(values, wanted.ravel(), side="right")
-            for values, wanted in zip(ordered.T, self.edges)
-        ]
-        return np.append(below, np.sum(~np.isnan(ordered), axis=0))
+    def _n_values(self, ordered):
+        return np.sum(~np.isnan(ordered), axis=0)
 
     def _split(self, counts):
         below, n = np.split(np.asarray(counts), [-self.n_features])
@@ -69,24 +64,10 @@ class MedianParty(CountingParty):
 
     terms: Any = MedianTerms
     search_class = MedianSearch
+    allow_nan = True
 
-    def prepare(self):
-        """Clip to the public bounds, and sort: missing values come last."""
-        bounds, self.shared_by = self.terms.bounds, self.rows_of_person()
-        if bounds is not None:
-            check_received_bounds(bounds, np.shape(self.block["X"])[1])
-        self.rows = map_rows(self.block["X"], self._within)
-        if self.terms.epsilon is None:
-            self.ordered = map_rows(self.rows, lambda rows: np.sort(rows, axis=0))
-
-    def _within(self, rows):
-        rows, bounds = np.asarray(rows), self.terms.bounds
-        if rows.dtype.kind not in "fiu":
-            raise PartyRefusal("invalid-data")
-        if self.terms.epsilon is None and np.isinf(rows).any():
-            raise PartyRefusal("invalid-data")
-        rows = rows.astype(np.float64)
-        return rows if bounds is None else np.clip(rows, *bounds)
+    def _clip(self, rows):
+        return np.clip(np.asarray(rows, np.float64), *self.terms.bounds)
 
 
 def find_medians(federation):

@@ -22,6 +22,7 @@ from skprivbn.federation import (
     row_blocks,
     sum_over_rows,
 )
+from skprivbn.federation._rows import unit_of_squares
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
@@ -188,15 +189,13 @@ class MomentsParty(Party):
     )
     def noisy_moments(self) -> dict:
         """All moments of the clipped rows as integers, with this party's noise."""
-        n_features = self.rows.shape[1]
-        noise = self.terms.noise(n_features, len(self.context.roster))
         if self.shared_by is None:
             counts = sum_over_rows(self.rows, self._integer_moments)
         else:
             counts = sum_by_person(
                 row_blocks(self.rows), self.shared_by, self._moments_of_rows
             )
-        return self.hide(counts + noise.share(counts.shape))
+        return self.hide_noisy(counts)
 
     def _on_grid(self, rows, unit):
         low, high = self.terms.bounds
@@ -249,10 +248,7 @@ class FirstMoments:
     def read(cls, total: np.ndarray) -> Self:
         """Read the sum of all parties' sums."""
         n, sums, absolute = total[0], *np.split(np.array(total[1:]), 2)
-        # Far below the typical size, since deviations from the mean may be; a power of
-        # two, so that scaling costs no digit.
-        typical = np.where(absolute > 0, absolute / n, 1.0)
-        return cls(float(n), sums / n, np.exp2(np.round(np.log2(typical)) - 15))
+        return cls(float(n), sums / n, unit_of_squares(absolute / n))
 
     def with_second(self, total: np.ndarray, second: str) -> Moments:
         """Return all moments, given the sum of all parties' squares."""

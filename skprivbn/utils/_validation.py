@@ -140,11 +140,8 @@ def refuse_missing(
     """
     if ensure_all_finite is False or X.dtype.kind not in "fO":
         return
-    if X.dtype == object:
-        missing = np.frompyfunc(is_missing, 1, 1)(X).astype(bool)
-        infinite = np.zeros_like(missing)
-    else:
-        missing, infinite = np.isnan(X), np.isinf(X)
+    missing = missing_entries(X)
+    infinite = np.isinf(X) if X.dtype.kind == "f" else np.zeros_like(missing)
     where = f" of party {holder!r}" if holder else ""
     if ensure_all_finite != "allow-nan" and missing.any():
         raise ValueError(
@@ -188,6 +185,15 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(value != value)
 
 
+def missing_entries(X: np.ndarray) -> np.ndarray:
+    """Mark the entries of a table that stand for unknown ones."""
+    if X.dtype.kind == "f":
+        return np.isnan(X)
+    if X.dtype.kind != "O":
+        return np.zeros(X.shape, dtype=bool)
+    return np.frompyfunc(is_missing, 1, 1)(X).astype(bool)
+
+
 def float_or_nan(value: Any) -> float:
     """Return a value as a number, and NaN for what is none."""
     if isinstance(value, complex):  # numpy's lose a part, and warn
@@ -201,8 +207,7 @@ def float_or_nan(value: Any) -> float:
 def to_numbers(columns: np.ndarray) -> np.ndarray:
     """Return columns as floats, NaN where a value is missing."""
     if columns.dtype == object:
-        gaps = np.frompyfunc(is_missing, 1, 1)(columns).astype(bool)
-        columns = np.where(gaps, np.nan, columns)
+        columns = np.where(missing_entries(columns), np.nan, columns)
     return columns.astype(np.float64)
 
 

@@ -8,7 +8,7 @@ one patient make a count of one. So a site looks at its own rows, as it does at 
 import numpy as np
 
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation._rows import RowSource
+from skprivbn.federation._rows import row_blocks
 
 #: values that means and squares tell apart
 FEW_VALUES = 3
@@ -50,14 +50,10 @@ def _check(numbers, min_cell_count):
         raise PartyRefusal("too-detailed")
 
 
-def _blocks(X):
-    return X.blocks() if isinstance(X, RowSource) else [np.asarray(X)]
-
-
 def _count_values(X, columns, is_grouped):
     """Return how many rows have each value, of columns that have few."""
     counts = {column: {} for column in columns}
-    for block in _blocks(X):
+    for block in row_blocks(X):
         for column in list(counts):
             for rows in (block[:_FIRST, column], block[_FIRST:, column]):
                 values, numbers = np.unique(rows[~np.isnan(rows)], return_counts=True)
@@ -81,7 +77,7 @@ def _check_pairs(X, few, min_cell_count):
     # large counts need not be exact
     both = np.zeros((len(columns), len(columns)), dtype=np.float32)
     n_rows = max(1, _MARKS // len(columns))
-    for block in _blocks(X):
+    for block in row_blocks(X):
         for start in range(0, len(block), n_rows):
             rows = block[start : start + n_rows, columns]
             marks = (rows == values).astype(np.float32)

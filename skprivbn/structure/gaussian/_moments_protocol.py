@@ -157,14 +157,12 @@ class GaussianMomentsParty(Party):
     )
     def noisy_moments(self):
         """Clipped integer sums plus this party's share of the noise."""
-        n_features = self.X.shape[1]
-        grid, shared_by = self.terms.grid(n_features), self.rows_of_person()
+        grid, shared_by = self.terms.grid(self.X.shape[1]), self.rows_of_person()
         if shared_by is None:
             sums = sum_over_rows(self.X, grid.sums)
         else:
             sums = sum_by_person(row_blocks(self.X), shared_by, grid.products)
-        noise = self.terms.noise(n_features, len(self.context.roster))
-        return self.hide(sums + noise.share(sums.shape))
+        return self.hide_noisy(sums)
 
     def _held_out(self):
         n = len(self.X)
