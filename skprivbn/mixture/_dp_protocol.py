@@ -211,10 +211,7 @@ def exact_cells(rows, cells, shares=None):
     members = nearest(rows, cells)
     shares = np.ones(len(rows)) if shares is None else shares
     whole = np.floor(shares * 2**_SHARE_BITS).astype(np.int64)
-    sizes, totals = (
-        np.zeros(len(cells), dtype=np.int64),
-        np.zeros(cells.shape, np.int64),
-    )
+    sizes, totals = np.zeros(len(cells), np.int64), np.zeros(cells.shape, np.int64)
     np.add.at(sizes, members, whole)
     integers = (rows * 2**_ROW_BITS).astype(np.int64)
     np.add.at(totals, members, whole[:, np.newaxis] * integers)
@@ -357,6 +354,13 @@ def box(low, high, covariance_type):
     return (high + low) / 2, half
 
 
+def _units_of_covariances(half, covariance_type):
+    """Return by what covariances in the unit box differ from those of the features."""
+    if covariance_type in ("full", "tied"):
+        return np.outer(half, half)
+    return half[0] ** 2 if covariance_type == "spherical" else half**2
+
+
 def public_start(terms, middle, half):
     """Return the mixture to start from, in the unit box, without looking at rows.
 
@@ -372,9 +376,7 @@ def public_start(terms, middle, half):
     if weights is None:
         weights = np.full(n_components, 1 / n_components)
     if given.precisions is not None or given.covariances is not None:
-        units = half[0] ** 2 if kind == "spherical" else half**2
-        if kind in ("full", "tied"):
-            units = np.outer(half, half)
+        units = _units_of_covariances(half, kind)
         if given.precisions is not None:
             precisions = given.precisions * units
             return Mixture.from_precisions(kind, weights, means, precisions)
@@ -506,13 +508,7 @@ def run_private_em(federation, progress):
 def _out_of_box(parameters, terms):
     kind = terms.covariance_type
     middle, half = box(*terms.bounds, kind)
-    units = {
-        "full": np.outer(half, half),
-        "tied": np.outer(half, half),
-        "diag": half**2,
-        "spherical": half[0] ** 2,
-    }[kind]
-    covariances = parameters["covariances"] * units
+    covariances = parameters["covariances"] * _units_of_covariances(half, kind)
     if kind in ("full", "tied"):
         np.einsum("...ff->...f", covariances)[...] += terms.reg_covar
     else:

@@ -125,7 +125,37 @@ class EMParty(StartParty):
     def _first_sums(self):
         return "component_sizes" if self._counts_first else "statistics"
 
-    def begin_run(self, mixture, expectation):
+    @operation(
+        tells="sums of its first responsibilities and moments; whether to go on",
+        hears="the sums of responsibilities, if they come first",
+        answers=SUMS_AND_STATUS,
+    )
+    def start(self, total=None):
+        self._take_sizes_or_sums(total)
+        return self._go_on_with(self._first_statistics)
+
+    @operation(tells="whether EM can start", answers={"status": str})
+    def begin(self, total):
+        vector = self.reveal(total) / self.unit
+        sizes, counts, means, covariances = self._maximise(vector)
+        if self._too_small(sizes) and self._shows_no_rows:
+            self.status = SMALL
+            return {"status": SMALL}
+        weights = counts / self.n_rows
+        try:
+            mixture = given_or(self.terms, weights, means, covariances, self.middle)
+        except IllDefinedCovarianceError:
+            return {"status": ILL_DEFINED}
+        self._begin_run(mixture, (self.responsibilities, self._survey_mixture()))
+        return {"status": GO_ON}
+
+    @operation(hears="the mixture to start from")
+    def begin_given(self):
+        mixture = given_or(self.terms, None, None, None, self.middle)
+        self._begin_run(mixture, None)
+
+    def _begin_run(self, mixture, expectation):
+        """Take up EM from a mixture, and what it came from, if it came from rows."""
         self.run = _Run(mixture)
         if expectation is not None:
             self.run.expectations.append(expectation)
@@ -134,10 +164,10 @@ class EMParty(StartParty):
         if self.terms.max_iter == 0:
             self._end_run()
 
-    def next_responsibilities(self):
-        """Do the E-step, once for every mixture."""
+    def _next_responsibilities(self):
+        """Return those of the start, or do the E-step, once for every mixture."""
         if not self.running:
-            return super().next_responsibilities()
+            return self._first_responsibilities()
         run = self.run
         if self.responsibilities_of is not run.mixture:
             likelihood, responsibilities = _e_step(self.rows, run.mixture)
@@ -147,6 +177,29 @@ class EMParty(StartParty):
         return run.expectations[-1][0]
 
     @operation(
+        tells="sums of responsibilities; whether to go on",
+        hears="the sums of the iteration before",
+        answers=SUMS_AND_STATUS,
+        parties_only=True,
+    )
+    def component_sizes(self, total=None):
+        self._take_sums(total)
+        return self._go_on_with(lambda: self._sizes(self._next_responsibilities()))
+
+    def _take_sizes_or_sums(self, total):
+        """Take what came before; of sizes, look whether anything may be told."""
+        if not self._counts_first:
+            self._take_sums(total)
+            return
+        small = self._too_small(self.reveal(total)) and self._shows_no_rows
+        self.status = self._step_back() if small else GO_ON
+
+    def _go_on_with(self, compute):
+        """Hide the next sums; once nothing more is told, a zero in their place."""
+        vector = compute() if self.status == GO_ON else np.zeros(1)
+        return {**self.hide(vector), "status": self.status}
+
+    @operation(
         tells="sums of responsibilities and moments, log-likelihood of its rows; "
         "whether to go on",
         hears="the sums of responsibilities, if they come first, or those of the "
@@ -154,16 +207,13 @@ class EMParty(StartParty):
         answers=SUMS_AND_STATUS,
     )
     def statistics(self, total=None):
-        if self._counts_first:
-            self._take_sizes(total)
-        else:
-            self.take_sums(total)
+        self._take_sizes_or_sums(total)
         answer = self._go_on_with(self._own_statistics)
         self.run.summed = self.status == GO_ON
         return answer
 
     def _own_statistics(self):
-        run, responsibilities = self.run, self.next_responsibilities()
+        run, responsibilities = self.run, self._next_responsibilities()
         # The first mixture may lie anywhere; the survey's frame fits the rows.
         self.frame = self._survey_frame() if run.n_iter == 0 else frame_of(run.mixture)
         statistics = self._statistics(responsibilities, run.mixture)
@@ -178,10 +228,10 @@ class EMParty(StartParty):
 
     @operation(tells="whether to go on", answers={"status": str})
     def update(self, total):
-        self.take_sums(total)
+        self._take_sums(total)
         return {"status": self.status}
 
-    def take_sums(self, total):
+    def _take_sums(self, total):
         """Do the M-step, if sums of an iteration are out."""
         due = self.running and self.run.summed
         if due != (total is not None):
@@ -194,35 +244,40 @@ class EMParty(StartParty):
 
     def _m_step(self, vector):
         """Find the next mixture; return whether to go on."""
-        run, terms = self.run, self.terms
+        run, terms, kind = self.run, self.terms, self.terms.covariance_type
         bound = vector[-1] / self._log_likelihood_unit / self.n_rows
         # A warm start goes on from the bound of the fit before.
         change = bound - (run.bound if run.bounds else terms.lower_bound)
         sizes, counts, means, covariances = self._maximise(vector[:-1])
         if self._too_small(sizes):
-            return self.step_back()
+            return self._step_back()
         run.bounds.append(bound)
         if terms.covariance_update == "paper":
-            covariances = moments_about_old_means(
-                terms.covariance_type,
-                counts,
-                covariances,
-                means,
-                run.mixture.means,
-            )
+            old = run.mixture.means
+            covariances = moments_about_old_means(kind, counts, covariances, means, old)
+        weights = counts / counts.sum()
         try:
-            run.mixture = Mixture.from_covariances(
-                terms.covariance_type, counts / counts.sum(), means, covariances
-            )
+            run.mixture = Mixture.from_covariances(kind, weights, means, covariances)
         except IllDefinedCovarianceError:
             return ILL_DEFINED
         return CONVERGED if abs(change) < terms.tol else GO_ON
 
+    def _too_small(self, sizes):
+        return not self._alone and sizes.min() < self.terms.min_rows
+
+    def _maximise(self, vector):
+        """Do the M-step; return also what each count of rows, or entries, was."""
+        length = n_statistics(self.terms.covariance_type, *self.frame.reference.shape)
+        moments, seen = np.split(vector, [length])
+        counts, *parameters = maximise(moments, self.frame, self.terms.reg_covar)
+        return np.append(counts, seen), counts, *parameters
+
     @property
     def _shows_no_rows(self):
-        return self.running or super()._shows_no_rows
+        """Whether the next sums are of more than rows that were chosen to be shown."""
+        return self.running or not self.terms.shows_rows()
 
-    def step_back(self):
+    def _step_back(self):
         """Return to the mixture before a component got too small, if there is one."""
         if self.running and self.run.n_iter > 0:
             self._end_run()
@@ -405,16 +460,10 @@ def _release(federation, terms, runs, n_sums):
         [float(value) for value in likelihoods / n_rows],
         status == CONVERGED,
         int(n_rows),
-        n_sums * _n_summed(terms, *frame.reference.shape),
+        # the log-likelihood is summed, too
+        n_sums * (terms.n_parameters(frame.reference.shape[1]) + 1),
         status == SMALL,
     )
-
-
-def _n_summed(terms, n_components, n_features):
-    """Return how many numbers are summed in an iteration."""
-    n_seen = n_components * n_features if terms.has_gaps else 0
-    length = n_statistics(terms.covariance_type, n_components, n_features)
-    return length + n_seen + 1
 
 
 def _final_mixture(terms, frame, sums, n_iter, n_rows):

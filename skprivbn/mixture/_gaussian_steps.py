@@ -8,7 +8,7 @@ keeps these sums of the order of the number of rows and free of cancellation.
 Rows may have gaps, NaN: see `_gaps`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg.lapack import dtrtri
@@ -96,13 +96,7 @@ class Mixture:
 
     def moved(self, by):
         """Return the mixture with all means moved by a vector."""
-        return Mixture(
-            self.covariance_type,
-            self.weights,
-            self.means + by,
-            self.covariances,
-            self.precisions_cholesky,
-        )
+        return replace(self, means=self.means + by)
 
 
 def _precision_factors(covariances, covariance_type):

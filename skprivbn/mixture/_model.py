@@ -15,6 +15,7 @@ from skprivbn.mixture._gaussian_steps import (
     covariance_shape,
     e_step,
     log_likelihood,
+    n_statistics,
     weighted_log_density,
 )
 from skprivbn.partition import RemoteResults, is_held
@@ -187,14 +188,8 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         return float(likelihoods.sum()), len(likelihoods)
 
     def _n_parameters(self):
-        n_components, n_features = self.means_.shape
-        n_covariances = {
-            "full": n_components * n_features * (n_features + 1) // 2,
-            "tied": n_features * (n_features + 1) // 2,
-            "diag": n_components * n_features,
-            "spherical": n_components,
-        }[self.covariance_type]
-        return n_covariances + n_components * n_features + n_components - 1
+        # as many as sums in the M-step, but that weights add up to one
+        return n_statistics(self.covariance_type, *self.means_.shape) - 1
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the fitted mixture.

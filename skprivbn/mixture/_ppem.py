@@ -324,6 +324,11 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         """
         return self.fit(X, y, party=party, individual=individual).predict(X)
 
+    @property
+    def _continues(self):
+        """Whether EM goes on from the last fit."""
+        return self.warm_start and hasattr(self, "converged_")
+
     def _start_terms(self, n_features):
         """Return what exact and noisy fits have in common, as keywords."""
         random_state = check_random_state(self.random_state)
@@ -331,8 +336,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         if isinstance(self.random_state, Integral):
             # one party then starts where GaussianMixture does
             seeds[0] = int(self.random_state)
-        continued = self.warm_start and hasattr(self, "converged_")
-        if continued:
+        if self._continues:
             mixture = self._mixture()
             given = {
                 "weights": mixture.weights,
@@ -349,7 +353,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             "reg_covar": self.reg_covar,
             "max_iter": self.max_iter,
             "init_params": "given" if len(given) == 3 else self.init_params,
-            "seeds": seeds[:1] if continued else seeds,
+            "seeds": seeds[:1] if self._continues else seeds,
             "given": Given(**given),
             "missing": self._gap_rule,
         }
@@ -357,21 +361,14 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
     def _given(self, n_features):
         """Return those initial parameters that the user gave, checked."""
         given = {}
+        shape = self.n_components, n_features
         if self.weights_init is not None:
-            given["weights"] = _check_weights(
-                self.weights_init, self.n_components, xp=np
-            )
+            given["weights"] = _check_weights(self.weights_init, shape[0], xp=np)
         if self.means_init is not None:
-            given["means"] = _check_means(
-                self.means_init, self.n_components, n_features, xp=np
-            )
+            given["means"] = _check_means(self.means_init, *shape, xp=np)
         if self.precisions_init is not None:
             given["precisions"] = _check_precisions(
-                self.precisions_init,
-                self.covariance_type,
-                self.n_components,
-                n_features,
-                xp=np,
+                self.precisions_init, self.covariance_type, *shape, xp=np
             )
         return {key: np.asarray(value, np.float64) for key, value in given.items()}
 
@@ -382,24 +379,20 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 f"n_init={self.n_init} with init_params='paper': use n_init=1 and "
                 "compare fits of several random_state"
             )
-        variances = np.ones(
-            covariance_shape(self.covariance_type, self.n_components, n_features)
-        )
+        shape = self.n_components, n_features
+        precisions = np.ones(covariance_shape(self.covariance_type, *shape))
         if self.covariance_type in ("full", "tied"):
-            variances = variances * np.eye(n_features)
+            precisions = precisions * np.eye(n_features)
         return {
             "weights": np.full(self.n_components, 1 / self.n_components),
-            "means": np.random.RandomState(seeds[0]).rand(
-                self.n_components, n_features
-            ),
-            "precisions": variances,
+            "means": np.random.RandomState(seeds[0]).rand(*shape),
+            "precisions": precisions,
         }
 
     def _fit_exactly(self, partition, progress):
-        continued = self.warm_start and hasattr(self, "converged_")
         terms = EMTerms(
             **self._start_terms(partition.n_features),
-            lower_bound=self.lower_bound_ if continued else -math.inf,
+            lower_bound=self.lower_bound_ if self._continues else -math.inf,
             tol=self.tol,
             covariance_update=self.covariance_update,
             rotate_keys=self.key_rotation == "iteration",
@@ -420,8 +413,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         self._warn_of_outcome(partition, federation.terms, outcome)
 
     def _fit_privately(self, partition, progress):
-        continued = self.warm_start and hasattr(self, "converged_")
-        if continued and not hasattr(self, "privacy_spent_"):
+        if self._continues and not hasattr(self, "privacy_spent_"):
             raise ValueError(
                 "warm_start=True would start from a fit without epsilon, whose exact "
                 "result no noise covers: fit a clone, or set warm_start=False"

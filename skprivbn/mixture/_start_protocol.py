@@ -1,7 +1,8 @@
-"""How PPEM starts: a first mixture.
+"""How PPEM starts: first responsibilities.
 
 After the survey (`_survey_protocol`) each party gives its rows first responsibilities,
-in one of several ways, and an M-step over all parties makes a mixture of them.
+in one of several ways. An M-step over all parties (`_em_protocol`) makes a mixture of
+them.
 
 Where the coordinator reads sums, the parties first add up among themselves how many
 rows each cluster or component describes, and tell nothing of those with too few.
@@ -9,8 +10,6 @@ rows each cluster or component describes, and tell nothing of those with too few
 Of a column that few rows of a component have, its parameters would tell as much as of a
 component of few rows: both are counted alike.
 """
-
-from abc import abstractmethod
 
 import numpy as np
 
@@ -27,8 +26,6 @@ from skprivbn.mixture._gaps import entries_seen
 from skprivbn.mixture._gaussian_steps import (
     IllDefinedCovarianceError,
     local_statistics,
-    maximise,
-    n_statistics,
 )
 from skprivbn.mixture._seeding import (
     cluster_sums,
@@ -47,7 +44,7 @@ from skprivbn.mixture._survey_protocol import (
     SurveyParty,
     unanimous,
 )
-from skprivbn.mixture._terms import MAX_LLOYD_ROUNDS, given_or
+from skprivbn.mixture._terms import MAX_LLOYD_ROUNDS
 
 ILL_DEFINED, SMALL, TOO_FEW_CENTROIDS = "ill-defined", "small", "too few centroids"
 
@@ -58,7 +55,7 @@ SUMS_AND_STATUS = {"vector": dict, "status": str}
 
 
 class StartParty(SurveyParty):
-    """A data holder, up to the first mixture."""
+    """A data holder, up to the sums of which the first mixture is made."""
 
     def _start_operations(self):
         self.status = GO_ON
@@ -314,60 +311,16 @@ class StartParty(SurveyParty):
             check_like(message, mine)
         return received
 
-    @operation(
-        tells="sums of responsibilities; whether to go on",
-        hears="the sums of the iteration before",
-        answers=SUMS_AND_STATUS,
-        parties_only=True,
-    )
-    def component_sizes(self, total=None):
-        self.take_sums(total)
-        return self._go_on_with(lambda: self._sizes(self.next_responsibilities()))
-
-    def take_sums(self, total):
-        """Refuse the sums of an iteration: there was none yet."""
-        if total is not None:
-            raise PartyRefusal("refused")
-
-    def _take_sizes(self, total):
-        """Look before anything is told that the coordinator could read."""
-        small = self._too_small(self.reveal(total)) and self._shows_no_rows
-        self.status = self.step_back() if small else GO_ON
-
-    def _go_on_with(self, compute):
-        """Hide the next sums; once nothing more is told, a zero in their place."""
-        vector = compute() if self.status == GO_ON else np.zeros(1)
-        return {**self.hide(vector), "status": self.status}
-
-    @property
-    def _shows_no_rows(self):
-        """Whether the next sums are of more than rows that were chosen to be shown."""
-        return not self.terms.shows_rows()
-
-    def next_responsibilities(self):
-        """Return those of the own rows of which the next sums are made."""
+    def _first_responsibilities(self):
+        """Return those of the own rows of which the first mixture is made."""
         if self.terms.init_params == "random":
             self.responsibilities = random_responsibilities(
                 len(self.rows), self.terms.n_components, self._random_state
             )
         return self.responsibilities
 
-    def step_back(self):
-        """Do without the next sums; there is no mixture yet to go back to."""
-        return SMALL
-
-    @operation(
-        tells="sums of its first responsibilities and moments; whether to go on",
-        hears="the sums of responsibilities, if they come first",
-        answers=SUMS_AND_STATUS,
-    )
-    def start(self, total=None):
-        take = self._take_sizes if self._counts_first else self.take_sums
-        take(total)
-        return self._go_on_with(self._first_statistics)
-
     def _first_statistics(self):
-        responsibilities = self.next_responsibilities()
+        responsibilities = self._first_responsibilities()
         self.frame = self._survey_frame()
         vector = self._statistics(responsibilities, self._survey_mixture())
         return vector * self.unit
@@ -380,51 +333,9 @@ class StartParty(SurveyParty):
             vector = np.append(vector, seen)
         return vector
 
-    @operation(tells="whether EM can start", answers={"status": str})
-    def begin(self, total):
-        vector = self.reveal(total) / self.unit
-        sizes, counts, means, covariances = self._maximise(vector)
-        if self._too_small(sizes) and self._shows_no_rows:
-            self.status = SMALL
-            return {"status": SMALL}
-        try:
-            mixture = given_or(
-                self.terms, counts / self.n_rows, means, covariances, self.middle
-            )
-        except IllDefinedCovarianceError:
-            return {"status": ILL_DEFINED}
-        self.begin_run(mixture, (self.responsibilities, self._survey_mixture()))
-        return {"status": GO_ON}
-
-    @operation(hears="the mixture to start from")
-    def begin_given(self):
-        mixture = given_or(self.terms, None, None, None, self.middle)
-        self.begin_run(mixture, None)
-
-    @abstractmethod
-    def begin_run(self, mixture, expectation):
-        """Take up EM from a mixture, and what it came from, if it came from rows.
-
-        Parameters
-        ----------
-        mixture : Mixture
-        expectation : tuple or None
-            Responsibilities, and the mixture that says what to expect in gaps.
-        """
-
     @property
     def _counts_first(self):
         return self.coordinator_reads and not self._alone
-
-    def _too_small(self, sizes):
-        return not self._alone and sizes.min() < self.terms.min_rows
-
-    def _maximise(self, vector):
-        """Do the M-step; return also what each count of rows, or entries, was."""
-        length = n_statistics(self.terms.covariance_type, *self.frame.reference.shape)
-        moments, seen = np.split(vector, [length])
-        counts, *parameters = maximise(moments, self.frame, self.terms.reg_covar)
-        return np.append(counts, seen), counts, *parameters
 
 
 def sum_moments(X, responsibilities, frame, mixture):

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from skprivbn.federation import Terms, check_received
-from skprivbn.mixture._gaussian_steps import Mixture, covariance_shape
+from skprivbn.mixture._gaussian_steps import Mixture, covariance_shape, n_statistics
 
 MAX_LLOYD_ROUNDS = 10
 
@@ -69,17 +69,11 @@ class MixtureTerms(Terms):
         return self.has_gaps
 
     def n_parameters(self, n_features):
-        """Return those of the mixture."""
-        n, d = self.n_components, n_features
-        covariances = {
-            "full": n * d * (d + 1) // 2,
-            "tied": d * (d + 1) // 2,
-            "diag": n * d,
-            "spherical": n,
-        }
-        # with gaps also how many rows have an entry, per component and column
-        seen = n * d if self.has_gaps else 0
-        return n * (1 + d) + covariances[self.covariance_type] + seen
+        """Return the sums of an M-step; with gaps also numbers of entries."""
+        n_seen = self.n_components * n_features if self.has_gaps else 0
+        return n_seen + n_statistics(
+            self.covariance_type, self.n_components, n_features
+        )
 
     def memory(self, n_features):
         """Return responsibilities, with gaps also completed rows, and the mixture."""

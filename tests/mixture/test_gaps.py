@@ -348,7 +348,7 @@ def test_attack_a_component_of_many_rows_with_one_entry(backend):
 def test_attack_works_where_only_rows_are_counted(monkeypatch):
     rows, party = one_entry()
     monkeypatch.setattr(
-        StartParty,
+        EMParty,
         "_too_small",
         lambda self, sizes: sizes[: self.terms.n_components].min() < 5,
     )

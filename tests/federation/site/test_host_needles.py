@@ -11,7 +11,7 @@ from skprivbn.exceptions import PartyError
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em_protocol import EMParty
 from skprivbn.mixture._gaussian_steps import frame_of, local_statistics, maximise
-from skprivbn.mixture._start_protocol import SMALL, StartParty
+from skprivbn.mixture._start_protocol import SMALL
 from skprivbn.mixture._survey_protocol import unanimous
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.hostile import as_integers, forge, other_total
@@ -166,7 +166,7 @@ def test_attack_a_needle_among_the_terms_is_not_answered(rows, monkeypatch):
 
 
 def test_without_counting_first_the_row_is_found(rows, monkeypatch):
-    monkeypatch.setattr(StartParty, "_too_small", lambda self, counts: False)
+    monkeypatch.setattr(EMParty, "_too_small", lambda self, counts: False)
 
     def hostile(federation):
         np.testing.assert_allclose(find_row_by_a_start(federation), TARGET, atol=1e-6)
