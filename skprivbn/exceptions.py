@@ -83,7 +83,8 @@ class PartyError(RuntimeError):
         "denied": "a person there has denied the question",
         "invalid-data": "its data do not fit what the estimator needs",
         "too-few-rows": "it holds fewer rows than its minimum, or fewer values of a "
-        "column with gaps",
+        "column with gaps, or fewer records that the others have, too (are keys "
+        "written in the same way?)",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "

@@ -5,10 +5,11 @@ from numbers import Integral
 
 import numpy as np
 
-from skprivbn.bayesian_network._labels import is_missing
+from skprivbn.bayesian_network._labels import is_missing, sorted_states
 
 # Published networks print seven digits: three times 0.3333333 is meant to be one.
 ROW_SUM_TOLERANCE = 1e-6
+MAX_STATES = 256
 
 
 def check_reachable(probabilities, rows):
@@ -60,6 +61,24 @@ def check_states(node, labels):
     if len(set(labels)) != len(labels):
         raise ValueError(f"node {node!r} has a state twice: {list(labels)}")
     return labels
+
+
+def check_found(name, labels):
+    """Return the labels of a column in order, whole numbers as integers."""
+    labels = sorted_states(np.fromiter(labels, dtype=object))
+    if len(labels) > MAX_STATES:
+        raise ValueError(
+            f"column {name!r} has {len(labels)} different values, more than "
+            f"{MAX_STATES}: discretise it first, or declare its states"
+        )
+    for label in labels:
+        if isinstance(label, float) and not label.is_integer():
+            raise ValueError(
+                f"column {name!r} has the non-integer value {label!r}: discretise "
+                "continuous columns first, or declare its states"
+            )
+    labels = [int(label) if isinstance(label, float) else label for label in labels]
+    return list(check_states(name, labels))
 
 
 def known_states(states, nodes, declared):

@@ -11,6 +11,8 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._checks import (
+    MAX_STATES,
+    check_found,
     check_ordering,
     check_parents,
     known_states,
@@ -23,7 +25,6 @@ from skprivbn.bayesian_network._collective_graph import (
 )
 from skprivbn.bayesian_network._collective_model import CollectiveModel
 from skprivbn.bayesian_network._collective_protocol import (
-    MAX_STATES,
     CollectiveParty,
     CollectiveTerms,
     collect_rows,
@@ -467,13 +468,15 @@ def _check_values(partition, states):
             raise ValueError(
                 f"column {name!r} has missing entries: drop or complete these rows"
             )
-        if len(labels) > MAX_STATES:
-            raise ValueError(
-                f"column {name!r} has {len(labels)} different values, more than "
-                f"{MAX_STATES}: discretise it first"
-            )
         known = declared[name]
-        if known is not None and not labels <= set(known):
+        if known is None:
+            check_found(name, labels)
+        elif len(known) > MAX_STATES:
+            raise ValueError(
+                f"column {name!r} has {len(known)} states, more than {MAX_STATES}: "
+                "merge some"
+            )
+        elif not labels <= set(known):
             unknown = sorted(labels - set(known), key=str)
             raise ValueError(
                 f"column {name!r} holds {unknown[0]!r}, which is not one of its states "

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from skprivbn.bayesian_network._checks import MAX_STATES, check_found
 from skprivbn.bayesian_network._discrete import BayesianNetwork
-from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
+from skprivbn.bayesian_network._labels import MISSING, encode
 from skprivbn.bayesian_network._local_structure import learn_structure
 from skprivbn.bayesian_network._selection import (
     common_lowest,
@@ -37,7 +38,6 @@ from skprivbn.federation import PartyRefusal, operation
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms, CountBackend
 
-MAX_STATES = 256
 #: of one session; masks of Paillier counts are sized for them
 MAX_COUNTS = 1 << 22
 
@@ -134,19 +134,17 @@ class CollectiveParty(ColumnsParty):
             raise PartyRefusal("invalid-data")
         declared = states or [None] * len(names)
         names = [names[v] for v in self.variables]
-        self.states = {
-            name: declared[v] or list(sorted_states(column))
-            for name, v, column in zip(names, self.variables, X.T)
-        }
-        if not all(0 < len(labels) <= MAX_STATES for labels in self.states.values()):
-            raise PartyRefusal("invalid-data")
         try:
+            self.states = {
+                name: declared[v] or check_found(name, column.tolist())
+                for name, v, column in zip(names, self.variables, X.T)
+            }
             self.codes = encode(X, names, self.states)
         except ValueError:
             raise PartyRefusal("invalid-data") from None
-        if (self.codes == MISSING).any():
-            raise PartyRefusal("invalid-data")
         self.n_states = [len(self.states[name]) for name in names]
+        if (self.codes == MISSING).any() or max(self.n_states) > MAX_STATES:
+            raise PartyRefusal("invalid-data")
         self.keys = [str(i) for i in range(len(X))]
         self.offered = np.zeros(len(X), dtype=bool)
         self.ranks = {}

@@ -167,6 +167,46 @@ def refuse_paths(blocks: Mapping) -> None:
             )
 
 
+def refuse_tables(X: Any, partition: str) -> None:
+    """Say what to do with what is no table, though it names or holds some.
+
+    Parameters
+    ----------
+    X : object
+        As given to an estimator.
+    partition : str
+        Name of the partition that the estimator takes.
+    """
+    if isinstance(X, str | PathLike):
+        raise PartitionError(
+            f"X is {str(X)!r} in the place of a table: read it, as in "
+            "pandas.read_csv(...)"
+        )
+    if isinstance(X, Mapping):
+        raise PartitionError(
+            f"X is a {type(X).__name__}: give {partition}(X) if it has the tables of "
+            "parties, by name, and pandas.DataFrame(X) if it has columns"
+        )
+    if isinstance(X, list | tuple) and any(_is_table(entry) for entry in X):
+        raise PartitionError(
+            f"X is a {type(X).__name__} of tables: say whose they are, as in "
+            f"{partition}({{'north': ..., 'south': ...}})"
+        )
+
+
+def refuse_name(name: str, values: Any) -> None:
+    """Say what to give in the place of the name of a column, which tables lose."""
+    if isinstance(values, str):
+        raise ValueError(
+            f"{name}={values!r} is one value, not one per row: if a column has this "
+            f"name, give {name}=X[{values!r}], and leave it out of X"
+        )
+
+
+def _is_table(entry):
+    return len(getattr(entry, "shape", ())) == 2
+
+
 def check_labels(name, values):
     """Refuse missing labels and those told apart by their type only: 1 and "1".
 

@@ -22,7 +22,9 @@ from skprivbn.partition._base import (
     is_held,
     keep_persons,
     names_of,
+    refuse_name,
     refuse_paths,
+    refuse_tables,
 )
 from skprivbn.utils import warn_user
 from skprivbn.utils._typing import TableLike
@@ -351,7 +353,13 @@ def _common_labels(blocks, feature_names):
 
 def one_per_row(name, values, n_samples):
     """Return values that go with rows as a 1-d array, or say what is wrong."""
-    shape = np.asarray(values).shape
+    refuse_name(name, values)
+    try:
+        shape = np.asarray(values).shape
+    except ValueError:
+        raise ValueError(
+            f"{name} is a list of lists of several lengths: give one value per row"
+        ) from None
     if len(shape) != 1 and not (len(shape) == 2 and shape[1] == 1):
         raise ValueError(
             f"{name} should be a 1d array with one value per row, got an array of "
@@ -433,13 +441,17 @@ def check_horizontal(
         beside = [*(["party"] if party is not None else []), *aligned]
         if beside:
             raise PartitionError(
-                f"{beside} cannot be given beside a partition: "
-                "it already says who holds which rows and values"
+                f"{beside} cannot be given beside a partition, which already says who "
+                "holds which rows and values: values per row go into it, as in "
+                "HorizontalPartition(blocks, y={'north': ...})"
             )
         partition = _check_given(estimator, X, reset, dtype, checks)
         if reset:
             _warn_of_copies(estimator, partition)
         return partition
+    refuse_tables(X, "HorizontalPartition")
+    for key, values in {"party": party, **aligned}.items():
+        refuse_name(key, values)
     declared = declared_categories(X)
     X = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
     names = getattr(estimator, "feature_names_in_", None)

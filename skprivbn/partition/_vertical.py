@@ -20,6 +20,7 @@ from skprivbn.partition._base import (
     is_held,
     names_of,
     refuse_paths,
+    refuse_tables,
 )
 from skprivbn.partition._horizontal import ONE_PARTY, check_features
 from skprivbn.utils import column_names
@@ -295,6 +296,7 @@ def check_vertical(
         if isinstance(X, VerticalPartition):
             X = _check_blocks(X, dtype, checks.get("ensure_all_finite", True))
         return X
+    refuse_tables(X, "VerticalPartition")
     # Columns are selected on X as given: names and selectors need a dataframe.
     if not hasattr(X, "shape"):
         X = keep_types(X) if dtype is None else X

@@ -281,11 +281,11 @@ def test_values_may_be_text_or_numbers():
     number = rng.choice([-1.5, 0.0, 2.0], size=500)
     text = np.where(rng.random(500) < 0.9, number > 0, number < 0)
     X = pd.DataFrame({"number": number, "text": np.where(text, "high", "low")})
-    fitted = CollectiveBayesianNetwork({"a": ["number"], "b": ["text"]}).fit(X)
-    assert fitted.network_.states == {
-        "number": (-1.5, 0.0, 2.0),
-        "text": ("high", "low"),
-    }
+    states = {"number": (-1.5, 0.0, 2.0), "text": ("high", "low")}
+    fitted = CollectiveBayesianNetwork(
+        {"a": ["number"], "b": ["text"]}, states=states
+    ).fit(X)
+    assert fitted.network_.states == states
     assert len(fitted.cross_edges_) == 1
     completed = fitted.predict(pd.DataFrame({"number": [2.0], "text": [None]}))
     assert completed.tolist() == [[2.0, "high"]]
@@ -343,3 +343,15 @@ def test_one_site_is_a_plain_fit_and_warns():
         estimator.fit(X)
     assert estimator.cross_edges_ == []
     assert kl_divergence(pooled(X, ASIA.parents), estimator.network_) < 1e-12
+
+
+def test_continuous_columns_are_not_taken_for_labels():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    with pytest.raises(ValueError, match="'x0' has the non-integer value.*discretise"):
+        CollectiveBayesianNetwork({"a": [0], "b": [1, 2]}).fit(X)
+
+
+def test_too_many_states_are_refused_by_name():
+    X = np.zeros((20, 2), dtype=int)
+    with pytest.raises(ValueError, match="'x1' has 300 states, more than 256"):
+        CollectiveBayesianNetwork({"a": [0], "b": [1]}, states=[2, 300]).fit(X)

@@ -18,7 +18,10 @@ from skprivbn.partition import (
     check_vertical,
 )
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
-from skprivbn.structure import FederatedGaussianBayesianNetwork
+from skprivbn.structure import (
+    FederatedGaussianBayesianNetwork,
+    PrivateK2StructureLearner,
+)
 from tests.federation.flare.hospitals import (
     NAMES,
     make_rows,
@@ -207,3 +210,43 @@ def test_a_file_in_which_columns_cannot_be_told_is_refused(tmp_path, bad):
     rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["a", "b"])
     with pytest.raises(PartyError, match="'north'.*do not fit"):
         FederatedStandardScaler().fit(rows)
+
+
+@pytest.mark.parametrize(
+    "X, advice",
+    [
+        ("stays.csv", r"X is 'stays\.csv'.*read it"),
+        (Path("stays.csv"), r"X is 'stays\.csv'.*read it"),
+        (PARTS, r"X is a dict: give {}\(X\) if .* pandas.DataFrame\(X\) if"),
+        ({"age": [1, 2], "weight": [3, 4]}, r"X is a dict: give {}\(X\)"),
+        ([*PARTS.values()], r"X is a list of tables.*{}\(\{{'north'"),
+        ((ROWS, ROWS), r"X is a tuple of tables.*{}\(\{{'north'"),
+    ],
+)
+@pytest.mark.parametrize(
+    "check, partition",
+    [
+        (check_horizontal, "HorizontalPartition"),
+        (check_vertical, "VerticalPartition"),
+    ],
+)
+def test_what_is_no_table_is_told_what_to_be(X, advice, check, partition):
+    with pytest.raises(PartitionError, match=advice.format(partition)):
+        check(BaseEstimator(), X)
+
+
+def test_nested_lists_are_tables():
+    assert check_horizontal(BaseEstimator(), [[1.0, 2.0], [3.0, 4.0]]).n_features == 2
+
+
+def test_values_beside_a_partition_are_told_where_to_go():
+    partition = HorizontalPartition(PARTS)
+    with pytest.raises(PartitionError, match=r"\['y'\] cannot.*\(blocks, y="):
+        check_horizontal(BaseEstimator(), partition, aligned={"y": [0] * 90})
+
+
+def test_records_without_a_common_key_make_one_think_of_keys():
+    columns = {"a": FRAME[["age"]] > 60, "b": FRAME[["weight"]] > 80}
+    keys = {"a": range(90), "b": [f"patient {i}" for i in range(90)]}
+    with pytest.raises(PartyError, match="are keys written in the same way"):
+        PrivateK2StructureLearner().fit(VerticalPartition(columns, keys=keys))

@@ -37,10 +37,25 @@ def test_blocks_are_copies():
 
 
 @pytest.mark.parametrize("name", ["party", "series"])
-@pytest.mark.parametrize("values", ["a", [["a", "b"]] * 6])
+@pytest.mark.parametrize("values", [7, [["a", "b"]] * 6])
 def test_wrong_shape_names_the_argument(name, values):
     with pytest.raises(ValueError, match=f"^{name} should be a 1d array"):
         HorizontalPartition.from_rows(X, **{name: values})
+
+
+def test_lists_of_row_numbers_are_no_labels():
+    with pytest.raises(ValueError, match="^party is a list of lists.*one value per"):
+        HorizontalPartition.from_rows(X, [[0, 1], [2, 3, 4, 5]])
+
+
+@pytest.mark.parametrize("name", ["party", "series"])
+def test_the_name_of_a_column_is_no_label(name):
+    """The column itself would be refused for its text, were it looked at first."""
+    frame = pd.DataFrame({"age": range(6), "ward": list("aabbcc")})
+    values = {"party": None, name: "ward"}
+    party = values.pop("party")
+    with pytest.raises(ValueError, match=rf"give {name}=X\['ward'\], and leave it out"):
+        check_horizontal(FederatedStandardScaler(), frame, party, aligned=values)
 
 
 @pytest.mark.parametrize("party", [["a"] * 5, ["a"] * 7])

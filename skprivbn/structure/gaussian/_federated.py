@@ -50,6 +50,7 @@ from skprivbn.structure.gaussian._search import (
     held_out,
     search,
 )
+from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
@@ -325,6 +326,11 @@ class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
                 raise ValueError(f"{name} is not available for columns of parties")
         if self.method == "auto":
             raise ValueError("method='auto' is not available for columns of parties")
+        if partition.n_parties == 1:
+            warn_leak(
+                "all columns are taken to be one party's: there is nobody to hide "
+                "anything from; give every holder of columns its own in parties="
+            )
         charge(self, "moments")
         owners = [partition.owners[name] for name in partition.feature_names]
         terms = ColumnsTerms(owners, partition.has_keys)

@@ -5,10 +5,9 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_states
-from skprivbn.bayesian_network._collective_protocol import MAX_STATES
+from skprivbn.bayesian_network._checks import check_found
 from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
-from skprivbn.bayesian_network._labels import encode, is_missing, sorted_states
+from skprivbn.bayesian_network._labels import encode, is_missing
 from skprivbn.structure.k2._scores import CRITERIA
 from skprivbn.utils._sklearn import Interval, StrOptions
 
@@ -93,24 +92,6 @@ def _distinct(name, column):
             f"column {name!r} has missing entries: drop or complete these rows"
         )
     return labels
-
-
-def check_found(name, labels):
-    """Return the labels of a column in order, whole numbers as integers."""
-    labels = sorted_states(np.fromiter(labels, dtype=object))
-    if len(labels) > MAX_STATES:
-        raise ValueError(
-            f"column {name!r} has {len(labels)} different values, more than "
-            f"{MAX_STATES}: discretise it first, or declare its states"
-        )
-    for label in labels:
-        if isinstance(label, float) and not label.is_integer():
-            raise ValueError(
-                f"column {name!r} has the non-integer value {label!r}: discretise "
-                "continuous columns first, or declare its states"
-            )
-    labels = [int(label) if isinstance(label, float) else label for label in labels]
-    return list(check_states(name, labels))
 
 
 def check_table_sizes(n_states, ordering, max_parents):

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_parents, per_node
+from skprivbn.bayesian_network._checks import check_found, check_parents, per_node
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import encode, is_missing
 from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.partition import HorizontalPartition
-from skprivbn.structure.k2._base import check_found
 from skprivbn.utils._validation import to_numbers
 
 

@@ -9,14 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_parents, check_states
+from skprivbn.bayesian_network._checks import (
+    MAX_STATES,
+    check_found,
+    check_parents,
+    check_states,
+)
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.federation._cells import in_steps, is_small
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.structure.k2._base import MAX_STATES, check_found
 from skprivbn.structure.rows._bootstrap import draw_weights
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skprivbn.datasets import make_linear_sem
-from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.partition import VerticalPartition
 from skprivbn.protocols._columns import ColumnsTerms
@@ -127,3 +127,10 @@ def test_bad_input():
     outlier = np.vstack([np.tile(X, (10, 1)), [[0.0, 1e6, 0.0]]])
     with pytest.raises(PartyError, match="too large"):
         FederatedGaussianBayesianNetwork(parties=parties).fit(outlier)
+
+
+def test_one_holder_of_all_columns_is_told_that_nothing_is_hidden():
+    X, _ = make_linear_sem(100, 3, random_state=0)
+    learner = FederatedGaussianBayesianNetwork(parties={"clinic": [0, 1, 2]})
+    with pytest.warns(PrivacyLeakWarning, match="one party's.*own in parties="):
+        learner.fit(X)
