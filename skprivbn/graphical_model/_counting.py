@@ -5,6 +5,7 @@ rounded down to multiples of ``2 ** -FRACTION_BITS`` and counted in these units.
 """
 
 from dataclasses import dataclass
+from math import prod
 from numbers import Integral
 
 import numpy as np
@@ -169,13 +170,18 @@ def count_tables(codes, layout, contribution, individual=None, weight=None):
         weight = None if weight is None else weight[keep]
     counts = np.zeros(layout.n_parameters, dtype=np.int64)
     tables = layout.split(counts)
+    columns, null_codes = np.ascontiguousarray(codes.T), contribution.null_codes
+    partly = (columns < 0).any(axis=1) | (null_codes is not None)
     for clique, number in zip(layout.cliques, layout.ties):
-        columns = codes[:, clique]
-        counted = (columns >= 0).all(axis=1)
-        if contribution.null_codes is not None:
-            null = np.array([contribution.null_codes[i] for i in clique])
-            counted &= (columns != null).any(axis=1)
-        cells = np.ravel_multi_index(columns[counted].T, tables[number].shape)
+        own, shape, counted = list(clique), tables[number].shape, slice(None)
+        if partly[own].any():
+            counted = (columns[own] >= 0).all(axis=0)
+        if null_codes is not None:
+            null = np.array(null_codes)[own, None]
+            counted &= (columns[own] != null).any(axis=0)
+        cells = sum(
+            columns[i] * prod(shape[place + 1 :]) for place, i in enumerate(own)
+        )[counted]
         if contribution.kind == "normalize":
             owners = person[counted]
             n_records = np.bincount(owners, minlength=person.max(initial=0) + 1)
@@ -184,7 +190,7 @@ def count_tables(codes, layout, contribution, individual=None, weight=None):
             amount = weight[counted]
         else:
             amount = None
-        tables[number] += _integer_bincount(cells, amount, tables[number].shape)
+        tables[number] += _integer_bincount(cells, amount, shape)
     return counts
 
 

@@ -178,14 +178,14 @@ def empirical_bayes(tables, max_iter=6, min_signal=2.0, progress=NO_PROGRESS):
             tell(misfit=misfit)
     with progress.step() as tell:
         theta, misfit = _weighted_least_squares(
-            tables, n_records, _LOOSEN * prior_variance, theta, 40
+            tables, n_records, _LOOSEN * prior_variance, theta, 40, 1e-4
         )
         tell(misfit=misfit)
     return theta * (1 - (min_signal / signal) ** 2)
 
 
 @single_threaded
-def refine(tables, theta, prior_variance, n_steps=12):
+def refine(tables, theta, prior_variance, n_steps=10):
     """One update of :func:`empirical_bayes`, from where it is.
 
     Parameters
@@ -196,8 +196,8 @@ def refine(tables, theta, prior_variance, n_steps=12):
         Potentials to start from.
     prior_variance : float
         Of potentials.
-    n_steps : int, default=12
-        Iterations of L-BFGS.
+    n_steps : int, default=10
+        Most iterations of L-BFGS.
 
     Returns
     -------
@@ -224,27 +224,29 @@ def _ridge_start(tables, n_records):
     marginals = tables.values / n_records
     # the penalty bounds the potentials
     return maximise_likelihood(
-        layout, marginals, penalty, max_iter=300, tol=1e-4, bound=None
+        layout, marginals, penalty, max_iter=60, tol=1e-4, bound=None
     )[0]
 
 
-def _weighted_least_squares(tables, n_records, prior_variance, theta, n_steps):
+def _weighted_least_squares(
+    tables, n_records, prior_variance, theta, n_steps, tol=1e-3
+):
     """Fit expected counts to the tables, with a Gaussian prior on potentials.
 
-    Weights are those of the potentials to start from. Returns the potentials and the
-    weighted sum of squared residuals.
+    Weights are those of the potentials to start from. Ends where a step improves on the
+    objective by less than a share `tol`: going on changes potentials that the tables
+    hardly know about. Returns the potentials and the weighted sum of squared residuals.
     """
     layout = tables.layout
-    marginals = layout.marginals(theta)[1]
+    start = layout.marginals(theta)[1]
     # the one keeps empty cells of exact tables from having infinite weight
-    variance = tables.variance + n_records * marginals + 1.0
+    variance = tables.variance + n_records * start + 1.0
     # Curvature if cells were independent; without this scaling convergence is slow.
-    curvature = (n_records * marginals) ** 2 / variance + 1 / prior_variance
+    curvature = (n_records * start) ** 2 / variance + 1 / prior_variance
     scale = 1 / np.sqrt(curvature)
-    misfit = None
+    misfits = {}
 
     def objective(scaled):
-        nonlocal misfit
         theta = scaled * scale
         marginals = layout.marginals(theta)[1]
         residual = tables.values - n_records * marginals
@@ -255,6 +257,7 @@ def _weighted_least_squares(tables, n_records, prior_variance, theta, n_steps):
         shifted = layout.marginals(theta + step * weighted)[1]
         gradient = theta / prior_variance - n_records * (shifted - marginals) / step
         value = 0.5 * (misfit + theta @ theta / prior_variance)
+        misfits[value] = misfit
         return value, scale * gradient
 
     result = minimize(
@@ -262,7 +265,6 @@ def _weighted_least_squares(tables, n_records, prior_variance, theta, n_steps):
         theta / scale,
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": n_steps, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-8},
+        options={"maxiter": n_steps, "maxcor": 20, "ftol": tol, "gtol": 1e-8},
     )
-    objective(result.x)
-    return result.x * scale, misfit
+    return result.x * scale, misfits[result.fun]
