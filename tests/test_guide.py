@@ -12,6 +12,7 @@ from tests.estimators import public_estimators
 from tests.test_docstrings import CLASSES
 
 DOC = Path(__file__).parents[1] / "doc"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 ESTIMATORS = {
     name.rpartition(".")[2]: cls
     for name, cls in CLASSES.items()
@@ -89,3 +90,61 @@ def test_parameters_that_matter_exist(page, names):
     }
     assert len(words) > 3
     assert not words - known
+
+
+def headings(page):
+    return re.findall(r"^(\S.*)\n=+$", read(page), flags=re.M)
+
+
+def test_quick_start_begins_with_learning_together_and_ends_with_sites():
+    assert headings("quick_start.rst") == [
+        "Quick start",
+        "Learn together",
+        "Who learnt what",
+        "In a pipeline",
+        "What privacy costs",
+        "Between organisations",
+    ]
+
+
+def test_how_to_pages_are_in_the_guide():
+    pages = ("data", "backends", "missing_values", "save_and_load", "flare")
+    listed = re.findall(r"^   (\w+)$", read("user_guide.rst"), flags=re.M)
+    assert {*pages, "write_your_own"} <= set(listed)
+
+
+@pytest.mark.parametrize(
+    "page, works",
+    {
+        "collective.rst": ["VertiBayes"],
+        "graphical_model.rst": ["AIM", "PrivBayes", "Fu et al."],
+        "mixed_model.rst": ["DLMM", "Zhu2020"],
+        "mixture.rst": [],
+        "structure_federated.rst": ["FedGES", "FedPC", "FedCDH"],
+        "structure_k2.rst": ["PrivBayes", "VertiBayes"],
+        "structure_rows.rst": ["FedGES", "FedPC"],
+    }.items(),
+)
+def test_every_family_is_compared_with_related_work(page, works):
+    _, _, section = read(page).partition("\nRelated work\n=")
+    section = re.split(r"\n\S.*\n=+\n", section)[0]
+    assert len(section.split()) > 50
+    assert not [name for name in works if name not in section]
+
+
+def test_authors_are_called_by_their_names():
+    (authors,) = re.findall(r"\.\. \[Zhu2020\] (.*?)\.", read("mixed_model.rst"))
+    assert "Zheng" in authors and "Bian" not in authors
+
+
+def test_examples_show_no_seconds_and_spell_out_what_they_measure():
+    """Seconds are those of the machine that built the page."""
+    texts = {p.name: p.read_text() for p in EXAMPLES.glob("*/plot_*.py")}
+    assert len(texts) > 15
+    labels = {
+        name: " ".join(re.findall(r"(?:label|title)\w*\W{1,3}f?[\"'](.*?)[\"']", text))
+        for name, text in texts.items()
+    }
+    assert sum(map(bool, labels.values())) > 15
+    short = r"\b(SHD|TPR|FDR|seconds|ms)\b"
+    assert not [text for text in labels.values() if re.search(short, text)]
