@@ -1,10 +1,10 @@
 """Distances behind figures 1 to 5 of the NOTEARS-ADMM paper, and one sum beside them.
 
 Run with ``python benchmarks/bench_notears_figures.py [--figure 3] [--graphs 10]
-[--skip authors]``. The
-means of all graphs so far are stored after every graph, so that a run can be stopped;
-the gallery draws them. CPU time grows with the votes: every party of every setting
-learns alone.
+[--parties 4] [--skip authors]``. The means of all graphs so far are stored after every
+graph, so that a run can be stopped, in the place of earlier ones of the same method and
+setting; the gallery draws them. CPU time grows with the votes: every party of every
+setting learns alone, but for ``--skip alone``.
 
 1. linear, K = 10 parties, n = 3 d rows, growing d
 2. linear, d = 50, n = 256 rows, growing K
@@ -37,6 +37,7 @@ from skprivbn.structure.gaussian._moments import moment_sums, read_moments
 
 warnings.simplefilter("ignore")
 
+CASE = ("figure", "d", "K", "n", "method")
 PARTIES = (2, 4, 8, 16, 32, 64)
 SETTINGS = {
     1: [(d, 10, 3 * d) for d in (10, 20, 50, 100)],
@@ -82,6 +83,8 @@ def graphs(figure, X, party, skipped=()):
         for name, model in learners(figure).items()
         if name not in skipped
     }
+    if "alone" in skipped:
+        return found
     alone = learners(figure)["rounds"]
     found["pooled"] = graph_alone(alone, X)
     found["alone"] = [graph_alone(alone, X[party == k]) for k in np.unique(party)]
@@ -109,14 +112,16 @@ def judge(truth, found):
             "FDR": false_discovery_rate(truth, graph),
         }
 
-    alone = [measures(graph) for graph in found.pop("alone")]
-    best = min(alone, key=lambda values: values["SHD"])
-    return {"best alone": best} | {n: measures(g) for n, g in found.items()}
+    alone = [measures(graph) for graph in found.pop("alone", [])]
+    judged = {name: measures(graph) for name, graph in found.items()}
+    if alone:
+        judged["best alone"] = min(alone, key=lambda values: values["SHD"])
+    return judged
 
 
 def summary(case, values):
     """One row of the stored results: means and standard errors."""
-    row = dict(zip(("figure", "d", "K", "n", "method"), case))
+    row = dict(zip(CASE, case))
     row["graphs"] = len(values)
     for name in values[0]:
         numbers = [value[name] for value in values]
@@ -126,21 +131,27 @@ def summary(case, values):
     return row
 
 
-def main(figures, n_graphs, skipped):
-    """Run graph by graph; a figure's stored rows are replaced by those of this run."""
+def store(collected):
+    """Keep means, in the place of those of the same cases."""
+    rows = [summary(case, values) for case, values in collected.items()]
+    stored = (read("notears_figures") or {"rows": []})["rows"]
+    rows += [row for row in stored if tuple(map(row.get, CASE)) not in collected]
+    record("notears_figures", sorted(rows, key=lambda row: row["figure"]))
+
+
+def main(figures, n_graphs, parties, skipped):
+    """Run graph by graph, and store after each."""
     collected = defaultdict(list)
     for seed in range(n_graphs):
         for figure in figures:
             for d, K, n in SETTINGS[figure]:
+                if parties and K not in parties:
+                    continue
                 X, truth = data(figure, d, n, seed)
                 found = judge(truth, graphs(figure, X, np.arange(n) % K, skipped))
                 for method, values in found.items():
                     collected[figure, d, K, n, method].append(values)
-            rows = [summary(case, values) for case, values in collected.items()]
-            mine = {row["figure"] for row in rows}
-            stored = (read("notears_figures") or {"rows": []})["rows"]
-            rows += [row for row in stored if row["figure"] not in mine]
-            record("notears_figures", sorted(rows, key=lambda row: row["figure"]))
+            store(collected)
             print(f"graph {seed}, figure {figure}", flush=True)
 
 
@@ -148,6 +159,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figure", type=int, action="append", choices=SETTINGS)
     parser.add_argument("--graphs", type=int, default=10)
+    parser.add_argument("--parties", type=int, action="append", help="how many")
     parser.add_argument("--skip", action="append", default=[], help="a method")
     arguments = parser.parse_args()
-    main(arguments.figure or list(SETTINGS), arguments.graphs, arguments.skip)
+    figures = arguments.figure or list(SETTINGS)
+    main(figures, arguments.graphs, arguments.parties, arguments.skip)
