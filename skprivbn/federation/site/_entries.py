@@ -36,55 +36,80 @@ def read_presets(entry, backends, where):
     presets = entry.get("presets", {})
     check_keys(presets, set(backends), set(), f"{where}: presets")
     for name, chosen in presets.items():
-        if not isinstance(chosen, list) or not all(isinstance(c, str) for c in chosen):
+        if not is_list_of_text(chosen):
             raise PartitionError(
                 f"{where}: presets of {name!r} must be a list of names, got {chosen!r}"
             )
     return presets
 
 
-def read_researchers(entry, where):
-    """Return the names of who may use a dataset, or None for everybody."""
-    names = entry.get("researchers")
-    if names is not None and not (
-        isinstance(names, list) and all(isinstance(n, str) for n in names)
-    ):
-        raise PartitionError(
-            f"{where}: researchers must be a list of names in certificates, got "
-            f"{names!r}"
-        )
-    return None if names is None else tuple(names)
+def read_entry(entry, key, rule, where):
+    """Return an entry of a table, or say what it must be.
+
+    Parameters
+    ----------
+    entry : dict
+    key : str
+    rule : tuple
+        The default, a test of values, and words for those that pass it.
+    where : str
+        For the message.
+
+    Returns
+    -------
+    value : object
+    """
+    default, is_right, words = rule
+    value = entry.get(key, default)
+    if not is_right(value):
+        raise PartitionError(f"{where}: {key} must be {words}, got {value!r}")
+    return value
 
 
-def read_approve(entry, where):
-    """Return whether a person approves questions."""
-    approve = entry.get("approve", "always")
-    if approve not in ("always", "ask"):
-        raise PartitionError(
-            f'{where}: approve must be "always" or "ask", got {approve!r}'
-        )
-    return approve
+def at_least(least, default):
+    """Return the rule of a count."""
+    words = f"an integer >= {least}"
+    return default, lambda value: type(value) is int and value >= least, words
 
 
-def read_share(entry, where):
-    """Return how many parameters a row allows."""
-    share = entry.get("max_parameters_per_row", 1 / 3)
-    if type(share) not in (int, float) or not share > 0:
-        raise PartitionError(
-            f"{where}: max_parameters_per_row must be a positive number, got {share!r}"
-        )
-    return float(share)
+def is_number(value):
+    """Tell whether an entry is a number."""
+    return type(value) in (int, float)
 
 
-def read_version(entry, where):
-    """Return the declared version of the data."""
-    version = entry.get("version", "1")
-    if not isinstance(version, str) or not re.fullmatch(r"[\w-]+", version):
-        raise PartitionError(
-            f"{where}: version must be text of letters, digits, - and _, such as "
-            f'"2026-11", got {version!r}'
-        )
-    return version
+def is_list_of_text(value):
+    """Tell whether an entry is a list of texts."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_version(value):
+    return isinstance(value, str) and re.fullmatch(r"[\w-]+", value)
+
+
+#: entries of a dataset that do not depend on others
+DATASET_RULES = {
+    "min_rows": at_least(1, 20),
+    "min_cell_count": at_least(0, 5),
+    "max_exact_fits": at_least(0, 0),
+    "max_rounds": at_least(1, 2000),
+    "max_parameters_per_row": (
+        1 / 3,
+        lambda value: is_number(value) and value > 0,
+        "a positive number",
+    ),
+    "version": (
+        "1",
+        _is_version,
+        'text of letters, digits, - and _, such as "2026-11"',
+    ),
+    "researchers": (
+        None,
+        lambda value: value is None or is_list_of_text(value),
+        "a list of names in certificates",
+    ),
+    "approve": ("always", ("always", "ask").__contains__, '"always" or "ask"'),
+    "allow_rows": (False, lambda value: type(value) is bool, "true or false"),
+}
 
 
 def find_announced(names, group, what, where):
@@ -128,9 +153,3 @@ def check_keys(table, known, needed, where):
                 + [f"missing entries {missing}"] * bool(missing)
             )
         )
-
-
-def check_count(value, what, least):
-    """Refuse what is not an integer of at least so much."""
-    if type(value) is not int or value < least:
-        raise PartitionError(f"{what} must be an integer >= {least}, got {value!r}")

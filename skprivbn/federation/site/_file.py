@@ -22,7 +22,7 @@ dataset; nothing about them is read off the data::
 """
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -30,15 +30,15 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import BACKENDS, PROTOCOLS
 from skprivbn.federation._rows import RowSource
 from skprivbn.federation.site._entries import (
-    check_count,
+    DATASET_RULES,
+    at_least,
     check_keys,
     find_announced,
-    read_approve,
+    is_list_of_text,
+    is_number,
+    read_entry,
     read_peers,
     read_presets,
-    read_researchers,
-    read_share,
-    read_version,
 )
 from skprivbn.federation.site._sources import Table, find_table
 
@@ -54,20 +54,12 @@ _DATASET_KEYS = {
     "missing",
     "csv",
     "columns",
-    "version",
-    "min_rows",
-    "min_cell_count",
-    "max_parameters_per_row",
     "estimators",
     "backends",
     "presets",
-    "max_exact_fits",
-    "max_rounds",
     "budget",
     "individual",
-    "allow_rows",
-    "researchers",
-    "approve",
+    *DATASET_RULES,
 }
 
 
@@ -93,7 +85,7 @@ class Dataset:
         A model fitted without noise has at most so many parameters for each row.
     version : str
         Of the data. A new one, if enough rows have changed, allows exact fits anew.
-    researchers : tuple of str or None
+    researchers : list of str or None
         Who may use it, by the names in their certificates; None is everybody to whom
         the root of the project issued a person's certificate.
     approve : {"always", "ask"}
@@ -128,14 +120,14 @@ class Dataset:
     max_exact_fits: int
     max_rounds: int
     budget: tuple | None
-    individual: str | None = None
-    allow_rows: bool = False
-    min_cell_count: int = 5
-    max_parameters_per_row: float = 1 / 3
-    version: str = "1"
-    presets: dict = field(default_factory=dict)
-    researchers: tuple | None = None
-    approve: str = "always"
+    individual: str | None
+    allow_rows: bool
+    min_cell_count: int
+    max_parameters_per_row: float
+    version: str
+    presets: dict
+    researchers: list | None
+    approve: str
 
     def is_for(self, researcher):
         """Tell whether somebody, named as in a certificate, may use it."""
@@ -266,8 +258,7 @@ class SiteFile:
             except tomllib.TOMLDecodeError as error:
                 raise PartitionError(f"{path} is not valid TOML: {error}") from None
         check_keys(content, _SITE_KEYS, {"datasets", "peers"}, path)
-        min_parties = content.get("min_parties", 3)
-        check_count(min_parties, "min_parties", 1)
+        min_parties = read_entry(content, "min_parties", at_least(1, 3), path)
         datasets = content["datasets"]
         if not isinstance(datasets, dict) or not datasets:
             raise PartitionError(f"{path}: datasets must be tables [datasets.name]")
@@ -295,8 +286,8 @@ def _dataset(name, entry, folder):
             f"{columns!r}"
         )
     for column, kind in columns.items():
-        labels = isinstance(kind, list) and all(isinstance(x, str) for x in kind)
-        if kind not in _KINDS and not (labels and len(set(kind)) == len(kind) > 0):
+        are_labels = is_list_of_text(kind) and len(set(kind)) == len(kind) > 0
+        if kind not in _KINDS and not are_labels:
             raise PartitionError(
                 f"{where}: column {column!r} must be one of {list(_KINDS)} or a list "
                 f"of different categories, got {kind!r}"
@@ -306,54 +297,27 @@ def _dataset(name, entry, folder):
     backends = find_announced(chosen, BACKENDS, "backends", where)
     if "plaintext" in backends:
         raise PartitionError(f"{where}: backends must hide sums, 'plaintext' does not")
-    for key, least in [
-        ("min_rows", 1),
-        ("min_cell_count", 0),
-        ("max_exact_fits", 0),
-        ("max_rounds", 1),
-    ]:
-        check_count(entry.get(key, least), f"{where}: {key}", least)
     budget = entry.get("budget")
     if budget is not None:
-        check_keys(budget, {"epsilon", "delta"}, {"epsilon"}, f"{where}: budget")
-        budget = budget["epsilon"], budget.get("delta", 0.0)
-        for key, value in zip(("epsilon", "delta"), budget):
-            if type(value) not in (int, float):
-                raise PartitionError(
-                    f"{where}: budget: {key} must be a number, got {value!r}"
-                )
-        budget = float(budget[0]), float(budget[1])
-    individual = entry.get("individual")
-    if individual is not None and (
-        not isinstance(individual, str) or columns.get(individual) != "key"
-    ):
-        raise PartitionError(
-            f'{where}: individual must be a column declared as "key", got '
-            f"{individual!r}"
-        )
-    allow_rows = entry.get("allow_rows", False)
-    if type(allow_rows) is not bool:
-        raise PartitionError(
-            f"{where}: allow_rows must be true or false, got {allow_rows!r}"
-        )
+        inside, number = f"{where}: budget", (0.0, is_number, "a number")
+        check_keys(budget, {"epsilon", "delta"}, {"epsilon"}, inside)
+        numbers = [read_entry(budget, k, number, inside) for k in ("epsilon", "delta")]
+        budget = tuple(map(float, numbers))
+
+    def is_key(column):
+        return isinstance(column, str) and columns.get(column) == "key"
+
+    keyed = None, lambda c: c is None or is_key(c), 'a column declared as "key"'
     return Dataset(
         name=name,
         source=find_table(entry, columns, folder, where),
         columns=columns,
-        min_rows=entry.get("min_rows", 20),
         estimators=estimators,
         backends=backends,
-        max_exact_fits=entry.get("max_exact_fits", 0),
-        max_rounds=entry.get("max_rounds", 2000),
         budget=budget,
-        individual=individual,
-        allow_rows=allow_rows,
+        individual=read_entry(entry, "individual", keyed, where),
         presets=read_presets(entry, backends, where),
-        min_cell_count=entry.get("min_cell_count", 5),
-        max_parameters_per_row=read_share(entry, where),
-        version=read_version(entry, where),
-        researchers=read_researchers(entry, where),
-        approve=read_approve(entry, where),
+        **{k: read_entry(entry, k, rule, where) for k, rule in DATASET_RULES.items()},
     )
 
 

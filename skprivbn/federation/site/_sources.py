@@ -22,6 +22,7 @@ import numpy as np
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._rows import RowSource, open_parquet, rows_per_block
 from skprivbn.federation.site._cells import parse_cells
+from skprivbn.federation.site._entries import is_list_of_text, read_entry
 
 #: numbers up to which rows are kept in memory: 64 MB
 IN_MEMORY = 1 << 23
@@ -443,24 +444,19 @@ def find_table(entry: dict, kinds: dict, folder: Path, where: str) -> Table:
     -------
     table : Table
     """
-    missing = entry.get("missing", [])
-    if not isinstance(missing, list) or not all(isinstance(m, str) for m in missing):
-        raise PartitionError(
-            f'{where}: missing must be a list of texts, such as ["NA", "-9"], got '
-            f"{missing!r}"
-        )
+    texts = [], is_list_of_text, 'a list of texts, such as ["NA", "-9"]'
+    missing = tuple(read_entry(entry, "missing", texts, where))
     if ("path" in entry) == ("sql" in entry):
         raise PartitionError(f"{where}: missing entries: path of a file, or sql")
     if "sql" in entry:
-        return _find_query(entry["sql"], kinds, tuple(missing), folder, where)
-    if not isinstance(entry["path"], str):
-        raise PartitionError(f"{where}: path must be text, got {entry['path']!r}")
-    path = folder / entry["path"]
+        return _find_query(entry["sql"], kinds, missing, folder, where)
+    text = "", lambda value: isinstance(value, str), "text"
+    path = folder / read_entry(entry, "path", text, where)
     if path.suffix in (".parquet", ".pq"):
         if "csv" in entry:
             raise PartitionError(f"{where}: csv says how CSV files are written")
-        return ParquetTable(path, kinds, tuple(missing))
-    return CsvTable(path, kinds, tuple(missing), **_csv_options(entry, where))
+        return ParquetTable(path, kinds, missing)
+    return CsvTable(path, kinds, missing, **_csv_options(entry, where))
 
 
 def _csv_options(entry, where):
@@ -472,12 +468,13 @@ def _csv_options(entry, where):
             f'{where}: csv must be a table such as {{separator = ";", decimal = ",", '
             f'encoding = "cp1252"}}, got {options!r}'
         )
+    mark = (
+        ".",
+        lambda value: isinstance(value, str) and len(value) == 1,
+        "one character",
+    )
     for key in ("separator", "decimal"):
-        value = options.get(key, ".")
-        if not isinstance(value, str) or len(value) != 1:
-            raise PartitionError(
-                f"{where}: csv: {key} must be one character, got {value!r}"
-            )
+        read_entry(options, key, mark, f"{where}: csv")
     if options.get("separator", ",") == options.get("decimal", "."):
         raise PartitionError(f"{where}: csv: separator and decimal must differ")
     encoding = options.get("encoding", "utf-8")
