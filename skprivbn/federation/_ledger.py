@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import zip_longest
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 from skprivbn.privacy import DistributedNoise, zcdp_epsilon
 
@@ -105,6 +105,32 @@ class _Knowledge:
     what: str
     kind: str
     epsilon: float | None = None
+
+
+class Fact(NamedTuple):
+    """Something that somebody gets to see, in messages or from several together.
+
+    Attributes
+    ----------
+    who, what : str
+        In plain words.
+    source : str
+        Who sent it, in plain words.
+    kind : str
+        One of :data:`KINDS`.
+    epsilon : float or None
+        Privacy loss of a noisy release, where that is known.
+    n_messages, n_bytes : int or None
+        That it was sent in; None for what follows from several together.
+    """
+
+    who: str
+    what: str
+    source: str
+    kind: str
+    epsilon: float | None = None
+    n_messages: int | None = None
+    n_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -366,13 +392,13 @@ class Ledger:
             totals[entry.kind] += entry.n_bytes
         return dict(totals)
 
-    def who_learns_what(self) -> LedgerTable:
-        """Return a table, in plain words, of what each participant gets to see.
+    def facts(self) -> list[Fact]:
+        """Return what each participant gets to see, for those who compute with it.
 
         Returns
         -------
-        table : LedgerTable
-            Prints as text, shows as HTML in a notebook, ``to_frame()`` for pandas.
+        facts : list of Fact
+            The coordinator's first.
         """
         groups = {}
         for entry in self.entries:
@@ -387,16 +413,29 @@ class Ledger:
             if sender not in senders:
                 senders = (*senders, sender)
             groups[key] = (senders, times + 1, n_bytes + entry.n_bytes)
-        rows = [
-            (who, tells, ", ".join(senders), KINDS[kind], times, n_bytes)
-            for (who, tells, kind), (senders, times, n_bytes) in groups.items()
+        facts = [
+            Fact(who, tells, ", ".join(senders), kind, None, *sizes)
+            for (who, tells, kind), (senders, *sizes) in groups.items()
         ]
-        for fact in self._knowledge:
-            seen_as = KINDS[fact.kind]
-            if fact.epsilon is not None:
-                seen_as += f" (epsilon = {fact.epsilon:g})"
-            rows.append((fact.who, fact.what, "all of it together", seen_as, "", ""))
-        rows.sort(key=lambda row: (row[0] != COORDINATOR, row[0]))
+        facts += [
+            Fact(known.who, known.what, "all of it together", known.kind, known.epsilon)
+            for known in self._knowledge
+        ]
+        return sorted(facts, key=lambda fact: (fact.who != COORDINATOR, fact.who))
+
+    def who_learns_what(self) -> LedgerTable:
+        """Return a table, in plain words, of what each participant gets to see.
+
+        Returns
+        -------
+        table : LedgerTable
+            Prints as text, shows as HTML in a notebook, ``to_frame()`` for pandas.
+        """
+        rows = []
+        for who, what, source, kind, epsilon, *sizes in self.facts():
+            loss = "" if epsilon is None else f" (epsilon = {epsilon:g})"
+            shown = ["" if size is None else size for size in sizes]
+            rows.append((who, what, source, KINDS[kind] + loss, *shown))
         return LedgerTable(["who", "learns", "from", "as", "times", "bytes"], rows)
 
     def to_frame(self) -> Any:

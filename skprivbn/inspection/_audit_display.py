@@ -1,8 +1,9 @@
 """A picture of what an audit found."""
 
+from math import inf
 from typing import Any, Self
 
-from skprivbn.inspection._style import PALETTE, get_axes
+from skprivbn.inspection._style import PALETTE, draw_ranked_bars, get_axes
 from skprivbn.privacy import AuditResult
 
 
@@ -67,15 +68,12 @@ class AuditDisplay:
         bounds = self.result.bounds
         names = sorted(bounds, key=lambda name: bounds[name], reverse=True)
         self.names_ = names[:n_most][::-1]
-        place, n_shown = range(len(self.names_)), len(self.names_)
+        shown, n_shown = [bounds[n] for n in self.names_], len(self.names_)
         figsize = (6, 1.4 + 0.26 * n_shown)
         self.figure_, self.ax_ = get_axes(ax, "AuditDisplay", figsize)
-        beyond = [
-            self.claimed is not None and bounds[n] > self.claimed for n in self.names_
-        ]
-        colors = [PALETTE[1] if wrong else PALETTE[0] for wrong in beyond]
-        self.ax_.barh(place, [bounds[n] for n in self.names_], color=colors)
-        self.ax_.set_yticks(place, self.names_)
+        claimed = inf if self.claimed is None else self.claimed
+        colors = [PALETTE[1] if bound > claimed else PALETTE[0] for bound in shown]
+        draw_ranked_bars(self.ax_, self.names_, shown, colors)
         if self.claimed is not None:
             self.ax_.axvline(self.claimed, color="black", linestyle="--")
             self.ax_.text(
@@ -88,6 +86,4 @@ class AuditDisplay:
             loc="left",
             pad=18,
         )
-        self.ax_.spines[["top", "right", "left"]].set_visible(False)
-        self.ax_.tick_params(axis="y", length=0)
         return self

@@ -6,10 +6,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.federation import Ledger
+from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.inspection._style import COORDINATOR_COLOUR, colours_of, get_axes
 from skprivbn.utils import import_optional
-
-COORDINATOR = "coordinator"
 
 
 class LedgerDisplay:
@@ -95,10 +94,8 @@ class LedgerDisplay:
         names = dict.fromkeys(getattr(entry, role) for entry in entries)
         # The coordinator on top of the stack, so that the parties line up.
         names = sorted(names, key=lambda name: name == COORDINATOR)
-        rounds = np.arange(
-            min(entry.round for entry in entries),
-            max(entry.round for entry in entries) + 1,
-        )
+        numbers = [entry.round for entry in entries]
+        rounds = np.arange(min(numbers), max(numbers) + 1)
         n_bytes = {name: np.zeros(len(rounds), dtype=np.int64) for name in names}
         for entry in entries:
             n_bytes[getattr(entry, role)][entry.round - rounds[0]] += entry.n_bytes

@@ -8,10 +8,9 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.inspection._report_html import Html, size, tag
-from skprivbn.inspection._report_words import kind_of
 
-COORDINATOR = "coordinator"
 SESSION = "session"
 SUM = "sum over parties of: "
 
@@ -162,21 +161,21 @@ def _loops(steps):
 def _sums(ledger):
     """Return who can read which kind of sum of what."""
     return {
-        what.removeprefix(SUM): (
-            "parties" if "parties" in who else COORDINATOR,
-            "noisy sum" if kind_of(seen_as)[0] == "noisy release" else "sum",
+        fact.what.removeprefix(SUM): (
+            "parties" if "parties" in fact.who else COORDINATOR,
+            "noisy sum" if fact.kind == "noisy release" else "sum",
         )
-        for who, what, _, seen_as, *_ in ledger.who_learns_what()
-        if what.startswith(SUM)
+        for fact in ledger.facts()
+        if fact.what.startswith(SUM)
     }
 
 
 def _peer_words(ledger, steps):
     """Return what parties tell each other in each operation, and its kind."""
     facts = dict.fromkeys(
-        (what, kind_of(seen_as)[0])
-        for who, what, source, seen_as, *_ in ledger.who_learns_what()
-        if who in ledger.parties and source == "all of it together"
+        (fact.what, fact.kind)
+        for fact in ledger.facts()
+        if fact.who in ledger.parties and fact.n_messages is None
     )
     talks = [
         step.operation

@@ -2,28 +2,11 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from skprivbn.crypto import CKKSBackend, resolve_backend
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import resolve_count_backend
-from skprivbn.inspection._report_words import (
-    READABLE,
-    SETTING_WORDS,
-    kind_of,
-)
-
-
-class Fact(NamedTuple):
-    """A row of ``Ledger.who_learns_what``, with its kind in place of the words."""
-
-    who: str
-    what: str
-    sender: str
-    kind: str
-    epsilon: str
-    times: int | str
-    n_bytes: int | str
+from skprivbn.inspection._report_words import READABLE, SETTING_WORDS
 
 
 @dataclass
@@ -43,12 +26,7 @@ class Record:
 
     def __post_init__(self):
         self.ledger = self.estimator.ledger_
-        self.facts = [
-            Fact(who, what, sender, *kind_of(seen_as), times, n_bytes)
-            for who, what, sender, seen_as, times, n_bytes in (
-                self.ledger.who_learns_what()
-            )
-        ]
+        self.facts = self.ledger.facts()
         self.cost = getattr(self.estimator, "privacy_spent_", None)
 
     def notes(self, *topics):
@@ -115,7 +93,7 @@ class Record:
 
         Parties send their own figures, and what a party by name heard, its peers told.
         """
-        return fact.sender in ("each party", *self.parties) or fact.who in self.parties
+        return fact.source in ("each party", *self.parties) or fact.who in self.parties
 
     def was_lost(self, party):
         """Tell whether a party dropped out."""

@@ -36,6 +36,13 @@ def facts_table(rows):
     return tag("table", tag("tbody", *lines), class_="facts")
 
 
+def _table(head, lines, *above, **attributes):
+    """Return a table, given its headings with their attributes, and its lines."""
+    headings = (tag("th", words, scope="col", **given) for words, given in head.items())
+    body = tag("thead", tag("tr", *headings)), tag("tbody", *lines)
+    return tag("table", *above, *body, **attributes)
+
+
 def sentence(note):
     """Return a note of the ledger as a paragraph."""
     return tag("p", plain(note) + ".")
@@ -56,30 +63,30 @@ def names_of(record, readers):
 def who_took_part(record):
     """Name the participants."""
     sent, received = record.n_messages()
-    rows = []
+    lines = []
     for name in (*record.parties, *([COORDINATOR] if record.ledger.entries else [])):
         shown, role = tag("bdi", name), "holds data"
         if name == COORDINATOR:
             shown, role = "Coordinator", "runs the calculation, holds no data"
         elif record.was_lost(name):
             role += "; was lost on the way"
-        cells = (
-            tag("th", shown, scope="row"),
-            tag("td", role),
-            tag("td", f"{sent[name]:,}", **_NUMBER),
-            tag("td", f"{received[name]:,}", **_NUMBER),
+        lines.append(
+            tag(
+                "tr",
+                tag("th", shown, scope="row"),
+                tag("td", role),
+                tag("td", f"{sent[name]:,}", **_NUMBER),
+                tag("td", f"{received[name]:,}", **_NUMBER),
+            )
         )
-        rows.append(tag("tr", *cells))
-    head = (
-        tag("th", "Participant", scope="col"),
-        tag("th", "Role", scope="col"),
-        tag("th", "Messages sent", scope="col", **_NUMBER),
-        tag("th", "received", scope="col", **_NUMBER),
-    )
-    content = tag(
-        "table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="roster"
-    )
-    if not rows:
+    head = {
+        "Participant": {},
+        "Role": {},
+        "Messages sent": _NUMBER,
+        "received": _NUMBER,
+    }
+    content = _table(head, lines, class_="roster")
+    if not lines:
         content = tag("p", "Nobody: the model was made from values given to it.")
     return section("part", "Who took part", content)
 
@@ -114,11 +121,11 @@ def _card(record, names, facts):
 
 
 def _item(fact):
-    source = fact.epsilon
-    if fact.times != "":
-        messages = "message" if fact.times == 1 else "messages"
-        sender = fact.sender.replace(COORDINATOR, "the coordinator")
-        source = f"from {sender}, {fact.times:,} {messages}"
+    source = "" if fact.epsilon is None else f"epsilon = {fact.epsilon:g}"
+    if fact.n_messages is not None:
+        messages = "message" if fact.n_messages == 1 else "messages"
+        sender = fact.source.replace(COORDINATOR, "the coordinator")
+        source = f"from {sender}, {fact.n_messages:,} {messages}"
     below = [tag("span", source, class_="from")] if source else []
     return tag("li", plain(fact.what), *below)
 
@@ -179,13 +186,8 @@ def _colluders(epsilons):
         for number, epsilon in enumerate(epsilons)
     ]
     caption = "The parties make the noise together; those who collude know their part"
-    head = (tag("th", h, scope="col") for h in ("Parties that collude", "Epsilon left"))
-    return tag(
-        "table",
-        tag("caption", caption),
-        tag("thead", tag("tr", *head)),
-        tag("tbody", *rows),
-    )
+    head = {"Parties that collude": {}, "Epsilon left": {}}
+    return _table(head, rows, tag("caption", caption))
 
 
 def privacy_budget(record):

@@ -2,8 +2,6 @@
 
 import re
 
-from skprivbn.federation import KINDS
-
 #: what a message or fact of each kind is to its reader, from most to least revealing
 KIND_WORDS = {
     "raw rows": "Rows of data, readable",
@@ -147,14 +145,6 @@ _FOLLOWING_RULES = (
     "nobody who follows the rules (semi-honest) can undo it, even if all parties but "
     "one pool what they see",
 )
-
-
-def kind_of(seen_as):
-    """Return the kind and the rest of a cell "as" of ``Ledger.who_learns_what``."""
-    for kind, words in KINDS.items():
-        if seen_as.startswith(words):
-            return kind, seen_as.removeprefix(words).strip(" ()")
-    raise ValueError(f"no kind of message reads {seen_as!r}")
 
 
 def plain(text):

@@ -48,6 +48,15 @@ def get_axes(ax, user, figsize=None):
     return ax.figure, ax
 
 
+def draw_ranked_bars(ax, names, lengths, color):
+    """Draw a horizontal bar for each name, the last on top."""
+    place = range(len(names))
+    ax.barh(place, lengths, color=color)
+    ax.set_yticks(place, names)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+
+
 def colours_of(names):
     """Return a fill style per name; hatches tell apart what shares a colour."""
     return {

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.inspection._style import PALETTE, get_axes
+from skprivbn.inspection._style import PALETTE, draw_ranked_bars, get_axes
 
 
 class ExpectedErrorDisplay:
@@ -101,11 +101,8 @@ class ExpectedErrorDisplay:
         self.tables_ = ranked[::-1]
         figsize = (6, 1.2 + 0.26 * len(ranked))
         self.figure_, self.ax_ = get_axes(ax, "ExpectedErrorDisplay", figsize)
-        place = range(len(ranked))
         shares = [100 * self.errors[c] for c in self.tables_]
-        self.ax_.barh(place, shares, color=PALETTE[0])
-        self.ax_.set_yticks(place, [", ".join(map(str, c)) for c in self.tables_])
+        names = [", ".join(map(str, c)) for c in self.tables_]
+        draw_ranked_bars(self.ax_, names, shares, PALETTE[0])
         self.ax_.set(xlabel="% of people in the wrong cell, expected")
-        self.ax_.spines[["top", "right", "left"]].set_visible(False)
-        self.ax_.tick_params(axis="y", length=0)
         return self

@@ -58,6 +58,20 @@ def test_who_learns_what_is_in_plain_words(ledger):
     assert moments.times.item() == 3
 
 
+def test_facts_are_the_rows_of_the_table_as_data():
+    ledger = Ledger(parties=("a", "b"))
+    for kind in KINDS:
+        ledger.record("op", "a", "coordinator", b"...", kind, f"something {kind}")
+    ledger.learns("coordinator", "counts", "noisy release", epsilon=1)
+    *told, known = ledger.facts()
+    assert [fact.kind for fact in told] == list(KINDS)
+    assert {fact.n_bytes for fact in told} == {3}
+    assert (known.epsilon, known.n_messages) == (1, None)
+    for fact, row in zip(ledger.facts(), ledger.who_learns_what()):
+        assert row[:2] == fact[:2] and row[3].startswith(KINDS[fact.kind])
+    assert row[3:] == (f"{KINDS['noisy release']} (epsilon = 1)", "", "")
+
+
 def test_the_simulation_says_so(ledger):
     assert any("simulation" in note for note in ledger.notes)
     assert any("north" in note and "key" in note for note in ledger.notes)
