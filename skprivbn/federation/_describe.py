@@ -54,6 +54,11 @@ class DescribeMixin:
     #: whether somebody declared the categories, and not pandas of values that occur
     _declares_categories = True
 
+    @property
+    def _column_names(self) -> list[str]:
+        """Names of the features, or x0, x1, ... where they have none."""
+        return self.feature_names or [f"x{i}" for i in range(self.n_features)]
+
     def describe(
         self,
         tables: Sequence = (),
@@ -114,7 +119,7 @@ class DescribeMixin:
         >>> summary["age"].count, summary["age"].mean.round(1), summary.n_rows
         (600, np.float64(69.8), 600)
         """
-        names = self.feature_names or [f"x{i}" for i in range(self.n_features)]
+        names = self._column_names
         known = self.categories | (states or {})
         pairs = [tuple(pair) for pair in tables]
         lacking = {name for pair in pairs for name in pair} - set(known)

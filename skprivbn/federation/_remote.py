@@ -220,9 +220,7 @@ class RemoteRows(DescribeMixin, RemoteData):
         return {} if self.steps else super().categories
 
     def _described(self):
-        rows = self._copy(self.read, self.aligned, self.steps)
-        rows.as_float, rows.finite = True, False
-        return rows
+        return self._copy(finite=False)
 
     def _shown_labels(self, name, states):
         declared = self.schema.get(name)
@@ -247,9 +245,7 @@ class RemoteRows(DescribeMixin, RemoteData):
         read = self.read
         if not self.steps:
             read = [name for name in read if name not in texts]
-        rows = self._copy(read, aligned, self.steps)
-        rows.as_float, rows.finite = as_float, finite
-        return rows
+        return self._copy(read, aligned, as_float=as_float, finite=finite)
 
     def reorder(self, feature_names: Sequence[str]) -> Self:
         """Return the same rows with their features in another order.
@@ -268,13 +264,21 @@ class RemoteRows(DescribeMixin, RemoteData):
                 f"the transformed rows have the features {self.feature_names}, wanted "
                 f"are {list(feature_names)}: reorder the rows before transforming them"
             )
-        rows = self._copy(feature_names, self.aligned, self.steps)
-        rows.as_float, rows.finite = self.as_float, self.finite
-        return rows
+        return self._copy(feature_names, as_float=self.as_float, finite=self.finite)
 
-    def _copy(self, read, aligned, steps):
-        source = self._connection, self.dataset, self.names, self.schema
-        return RemoteRows(*source, read, aligned, steps)
+    def _copy(self, read=None, aligned=None, steps=None, as_float=True, finite=True):
+        """Return the same rows with other columns, or after other steps."""
+        rows = RemoteRows(
+            self._connection,
+            self.dataset,
+            self.names,
+            self.schema,
+            self.read if read is None else read,
+            self.aligned if aligned is None else aligned,
+            self.steps if steps is None else steps,
+        )
+        rows.as_float, rows.finite = as_float, finite
+        return rows
 
     def transformed(self, model: dict, feature_names: Sequence[str]) -> Self:
         """Return the same rows as they are after one more transformation.
@@ -292,9 +296,7 @@ class RemoteRows(DescribeMixin, RemoteData):
         -------
         rows : RemoteRows
         """
-        return self._copy(
-            self.read, self.aligned, [*self.steps, (model, feature_names)]
-        )
+        return self._copy(steps=[*self.steps, (model, feature_names)])
 
     def _read_by(self):
         columns = {name: list(self.read) for name in self.names}
@@ -344,6 +346,40 @@ class RemoteResults:
         return f"RemoteResults({self.file!r} at {', '.join(self.names)})"
 
 
+def find_owners(columns, advice):
+    """Return the party that holds each column; none may have two.
+
+    Parameters
+    ----------
+    columns : dict of str to list of str
+        Of each party.
+    advice : str
+        What to do about a column that two parties hold.
+
+    Returns
+    -------
+    owners : dict of str to str
+    """
+    owners = {}
+    for name, held in columns.items():
+        for column in held:
+            if column in owners:
+                raise PartitionError(
+                    f"column {column!r} is held by {owners[column]!r} and {name!r}: "
+                    f"{advice}"
+                )
+            owners[column] = name
+    return owners
+
+
+def count_columns(columns):
+    """Write how many columns each party holds."""
+    return ", ".join(
+        f"{name}: {len(held)} column{'s' if len(held) != 1 else ''}"
+        for name, held in columns.items()
+    )
+
+
 class RemoteColumns(RemoteData):
     """Columns at several sites, about the same records.
 
@@ -391,15 +427,7 @@ class RemoteColumns(RemoteData):
         self._connection = connection
         self.dataset, self.names, self.schema = dataset, tuple(columns), dict(schema)
         self.columns, self.key, self.has_keys = columns, key, key is not None
-        self.owners = {}
-        for name, held in columns.items():
-            for column in held:
-                if column in self.owners:
-                    raise PartitionError(
-                        f"column {column!r} is held by {self.owners[column]!r} and "
-                        f"{name!r}: choose one with columns="
-                    )
-                self.owners[column] = name
+        self.owners = find_owners(columns, "choose one with columns=")
         self.feature_names = list(self.owners)
         self.as_float, self.finite = False, True
 
@@ -429,8 +457,4 @@ class RemoteColumns(RemoteData):
         return self.columns, {"keys": self.key} if self.has_keys else {}, []
 
     def __repr__(self):
-        sizes = ", ".join(
-            f"{name}: {len(held)} column{'s' if len(held) != 1 else ''}"
-            for name, held in self.columns.items()
-        )
-        return f"RemoteColumns({self.dataset!r} at {sizes})"
+        return f"RemoteColumns({self.dataset!r} at {count_columns(self.columns)})"

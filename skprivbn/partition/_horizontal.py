@@ -194,9 +194,8 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
     @property
     def categories(self) -> dict[str, list]:
         """Labels that the columns of dataframes declare, by name of the feature."""
-        names = self.feature_names or [f"x{i}" for i in range(self.n_features)]
         found = {}
-        for name, *declared in zip(names, *self._declared.values()):
+        for name, *declared in zip(self._column_names, *self._declared.values()):
             if None in declared:
                 continue
             if any(set(labels) != set(declared[0]) for labels in declared):
@@ -514,7 +513,7 @@ def _check_given(estimator, partition, reset, dtype, checks):
     if getattr(estimator, "epsilon", None) is not None:
         checks = checks | {"ensure_min_samples": 0}
     finite = checks.pop("ensure_all_finite", True)
-    names = partition.feature_names or [f"x{i}" for i in range(partition.n_features)]
+    names = partition._column_names
 
     def check(rows):
         with refuse_text(rows, names):

@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._remote import RemoteColumns
+from skprivbn.federation._remote import RemoteColumns, count_columns, find_owners
 from skprivbn.federation._session import check_roster
 from skprivbn.partition._base import (
     LocalPartition,
@@ -107,15 +107,7 @@ class VerticalPartition(LocalPartition):
             self._blocks[name] = {"X": values}
             self.columns[name] = [str(column) for column in given]
             self._declare(zip(self.columns[name], declared_categories(block)))
-        self.owners = {}
-        for name, held in self.columns.items():
-            for column in held:
-                if column in self.owners:
-                    raise PartitionError(
-                        f"column {column!r} is held by {self.owners[column]!r} and "
-                        f"{name!r}: choose one owner"
-                    )
-                self.owners[column] = name
+        self.owners = find_owners(self.columns, "choose one owner")
         self.feature_names = list(self.owners) if order is None else list(order)
         if sorted(self.feature_names) != sorted(self.owners):
             raise PartitionError("order does not list every column exactly once")
@@ -245,11 +237,8 @@ class VerticalPartition(LocalPartition):
         return len(self.feature_names)
 
     def __repr__(self):
-        sizes = ", ".join(
-            f"{name}: {len(held)} column{'s' if len(held) != 1 else ''}"
-            for name, held in self.columns.items()
-        )
-        return f"VerticalPartition({sizes}; {max(self.n_rows().values())} rows)"
+        sizes, n_rows = count_columns(self.columns), max(self.n_rows().values())
+        return f"VerticalPartition({sizes}; {n_rows} rows)"
 
 
 def check_vertical(
