@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ClassVar, Self
 
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.federation import check_received
 from skprivbn.partition import check_horizontal, is_held
-from skprivbn.privacy._options import UncountedFitsMixin, note_exact_score
+from skprivbn.privacy._options import UncountedFitsMixin, charge, note_exact_score
 from skprivbn.protocols._applied import (
     add_scores,
     open_federation,
@@ -379,3 +380,27 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
         """
         persons = None if self.epsilon is None else individual
         return self._learn_watched(X, y, self._check_rows(X, party, individual=persons))
+
+    @contextmanager
+    def _open_charged(self, partition, party_class, terms, what):
+        """Open a federation once the fit is paid for; keep its ledger and its cost.
+
+        Parameters
+        ----------
+        partition, party_class, terms :
+            As in :meth:`_federate`.
+        what : str
+            What is released, in plain words.
+
+        Yields
+        ------
+        federation : Federation
+        """
+        # may raise, before budget is spent
+        noise = terms.noise(partition.n_features, partition.n_parties)
+        spent = charge(self, what, noise)
+        with self._federate(partition, party_class, terms) as federation:
+            yield federation
+        self.ledger_ = federation.ledger
+        if spent is not None:
+            self.privacy_spent_ = spent

@@ -25,12 +25,7 @@ from skprivbn.mixture._ranges import check_precision
 from skprivbn.mixture._start_protocol import small_component_message
 from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import (
-    PRIVACY_CONSTRAINTS,
-    charge,
-    check_bounds,
-    protected_by,
-)
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.protocols import ModelParty
 from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import (
@@ -404,7 +399,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         self._warn_of_disclosures(partition, terms)
         with self._federate(partition, EMParty, terms) as federation:
             outcome = run_em(federation, progress)
-        self._keep(outcome.mixture, partition, federation)
+        self._set_mixture(outcome.mixture, _dtype_of(partition))
+        self.ledger_ = federation.ledger
         self.converged_ = outcome.converged
         self.lower_bounds_ = outcome.lower_bounds
         self.lower_bound_ = (self.lower_bounds_ or [-math.inf])[-1]
@@ -435,31 +431,18 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "use 'kmeans' (noisy sums in random cells), 'random' (public means) "
                 "or give means_init"
             )
-        terms = PrivateEMTerms(
-            **start,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            bounds=check_bounds(self.bounds, partition.n_features),
-            min_honest=self.min_honest,
-            protects=protected_by(partition),
-        )
-        # may raise, before budget is spent
+        terms = PrivateEMTerms(**start, **noise_terms(self, partition))
         noise = terms.noise(partition.n_features, partition.n_parties)
         self._check_noise_fits(noise, INTEGER_UNIT)
-        spent = charge(self, "mixture", noise)
-        with self._federate(partition, PrivateEMParty, terms) as federation:
+        with self._open_charged(
+            partition, PrivateEMParty, terms, "mixture"
+        ) as federation:
             mixture = run_private_em(federation, progress)
-        self._keep(mixture, partition, federation)
-        self.privacy_spent_ = spent
+        self._set_mixture(mixture, _dtype_of(partition))
         self.converged_ = False
         self.n_iter_ = terms.max_iter
         self.lower_bound_, self.lower_bounds_ = math.nan, []
         self.n_samples_ = math.nan
-
-    def _keep(self, mixture, partition, federation):
-        dtype = getattr(partition, "dtype", np.float64)
-        self._set_mixture(mixture, dtype)
-        self.ledger_ = federation.ledger
 
     def _warn_of_disclosures(self, partition, terms):
         if partition.n_parties == 1:
@@ -499,3 +482,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "enough equations to solve for the rows. Fewer iterations, components "
                 "or covariances mean fewer sums; epsilon= limits what they tell"
             )
+
+
+def _dtype_of(partition):
+    """Return the precision of rows that are here, and that of remote ones."""
+    return getattr(partition, "dtype", np.float64)

@@ -1,6 +1,5 @@
 """What the federated transformers share."""
 
-from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +12,7 @@ from skprivbn.preprocessing._incomplete_moments import (
     IncompleteMomentsTerms,
     collect_incomplete_moments,
 )
-from skprivbn.privacy._options import (
-    apply_to_rows,
-    charge,
-    check_bounds,
-    protected_by,
-)
+from skprivbn.privacy._options import apply_to_rows, noise_terms
 from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
 from skprivbn.utils._sklearn import _check_feature_names_in
 from skprivbn.utils._typing import TableLike
@@ -90,7 +84,9 @@ def fit_moments(estimator, partition, second):
     moments : Moments
     """
     terms = MomentsTerms(second, **noise_terms(estimator, partition))
-    with open_charged(estimator, partition, MomentsParty, terms) as federation:
+    with estimator._open_charged(
+        partition, MomentsParty, terms, "means and variances"
+    ) as federation:
         return collect_moments(federation)
 
 
@@ -114,8 +110,8 @@ def fit_incomplete_moments(estimator, partition, second):
     terms = IncompleteMomentsTerms(
         second, **noise_terms(estimator, partition), weighted=weighted
     )
-    with open_charged(
-        estimator, partition, IncompleteMomentsParty, terms
+    with estimator._open_charged(
+        partition, IncompleteMomentsParty, terms, "means and variances"
     ) as federation:
         moments = collect_incomplete_moments(federation)
     if terms.epsilon is None:
@@ -132,31 +128,3 @@ def refuse_empty_columns(estimator, n_values):
             f"columns {names} have no value at any party, or sample_weight is zero "
             "wherever they have one: leave them out"
         )
-
-
-def noise_terms(estimator, partition, *, bounds=True):
-    """Return what terms say of noise, as keywords; nothing if there is none."""
-    if estimator.epsilon is None:
-        return {}
-    found = {
-        "epsilon": estimator.epsilon,
-        "delta": estimator.delta,
-        "min_honest": estimator.min_honest,
-        "protects": protected_by(partition),
-    }
-    if bounds:
-        found["bounds"] = check_bounds(estimator.bounds, partition.n_features)
-    return found
-
-
-@contextmanager
-def open_charged(estimator, partition, party_class, terms, what="means and variances"):
-    """Open a federation once the fit is paid for; sets `ledger_`, `privacy_spent_`."""
-    # may raise, before budget is spent
-    noise = terms.noise(partition.n_features, partition.n_parties)
-    spent = charge(estimator, what, noise)
-    with estimator._federate(partition, party_class, terms) as federation:
-        yield federation
-    estimator.ledger_ = federation.ledger
-    if spent is not None:
-        estimator.privacy_spent_ = spent

@@ -9,11 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.preprocessing._base import (
-    FederatedTransformer,
-    noise_terms,
-    open_charged,
-)
+from skprivbn.preprocessing._base import FederatedTransformer
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
     CountingParty,
@@ -21,7 +17,7 @@ from skprivbn.preprocessing._histogram import (
     find_quantiles,
 )
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, check_bounds
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, check_bounds, noise_terms
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _check_feature_names_in
 
@@ -190,8 +186,8 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
             )
         noise = noise_terms(self, partition, bounds=False)
         terms = HistogramTerms(len(levels), bounds, min_rows=self.min_rows, **noise)
-        with open_charged(
-            self, partition, CountingParty, terms, "edges of bins"
+        with self._open_charged(
+            partition, CountingParty, terms, "edges of bins"
         ) as federation:
             if self.epsilon is None:
                 warn_leak(

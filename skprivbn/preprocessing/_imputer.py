@@ -10,8 +10,6 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.preprocessing._base import (
     FederatedTransformer,
     fit_incomplete_moments,
-    noise_terms,
-    open_charged,
     refuse_empty_columns,
 )
 from skprivbn.preprocessing._categories import (
@@ -23,7 +21,7 @@ from skprivbn.preprocessing._categories import (
 from skprivbn.preprocessing._incomplete_moments import IncompleteMomentsParty
 from skprivbn.preprocessing._median import MedianParty, MedianTerms, find_medians
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._validation import is_missing, missing_entries
@@ -148,7 +146,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
 
     def _find_medians(self, partition):
         terms = MedianTerms(**noise_terms(self, partition))
-        with open_charged(self, partition, MedianParty, terms, "medians") as federation:
+        with self._open_charged(partition, MedianParty, terms, "medians") as federation:
             medians = find_medians(federation)
         refuse_empty_columns(self, ~np.isnan(medians))
         return medians
@@ -164,8 +162,8 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
                 "categories="
             )
         terms = CategoriesTerms(names, categories, count=True, **noise)
-        with open_charged(
-            self, partition, CategoriesParty, terms, "most frequent values"
+        with self._open_charged(
+            partition, CategoriesParty, terms, "most frequent values"
         ) as federation:
             return find_most_frequent(federation)
 

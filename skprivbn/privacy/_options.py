@@ -77,6 +77,34 @@ def protected_by(partition):
     return "individuals" if "individual" in partition.aligned else "rows"
 
 
+def noise_terms(estimator, partition, *, bounds=True):
+    """Return what the terms of a fit say of noise, as keywords; nothing without it.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With `epsilon`, `delta`, `bounds` and `min_honest`.
+    partition : HorizontalPartition or RemoteRows
+    bounds : bool, default=True
+        Whether the bounds belong to them.
+
+    Returns
+    -------
+    terms : dict
+    """
+    if estimator.epsilon is None:
+        return {}
+    found = {
+        "epsilon": estimator.epsilon,
+        "delta": estimator.delta,
+        "min_honest": estimator.min_honest,
+        "protects": protected_by(partition),
+    }
+    if bounds:
+        found["bounds"] = check_bounds(estimator.bounds, partition.n_features)
+    return found
+
+
 def clip_rows(X, bounds):
     """Bring rows between public bounds; missing values go to the middle of them.
 

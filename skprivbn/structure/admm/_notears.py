@@ -13,7 +13,7 @@ from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.partition import RemoteResults, is_held
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._continuous import (
@@ -35,8 +35,8 @@ from skprivbn.structure.admm._protocol import (
 from skprivbn.structure.admm._steps import ConsensusProblem
 from skprivbn.structure.gaussian._moments_protocol import (
     GaussianMomentsParty,
+    GaussianMomentsTerms,
     collect_noisy_moments,
-    noisy_terms,
 )
 from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions
@@ -387,10 +387,10 @@ class FederatedNotearsADMM(ADMMMixin, NetworkMixin, PrivateEstimator):
 
     def _fit_private(self, partition, terms):
         """Noisy moments once; everything after them costs no privacy."""
-        release = noisy_terms(self, partition)
-        noise = release.noise(partition.n_features, partition.n_parties)
-        spent = charge(self, "moments", noise)
-        with self._federate(partition, GaussianMomentsParty, release) as federation:
+        release = GaussianMomentsTerms(**noise_terms(self, partition))
+        with self._open_charged(
+            partition, GaussianMomentsParty, release, "moments"
+        ) as federation:
             moments = collect_noisy_moments(federation)
         rho2 = terms.rho2 * partition.n_parties
         result = run_locally(moments, replace(terms, rho2=rho2))
@@ -401,7 +401,6 @@ class FederatedNotearsADMM(ADMMMixin, NetworkMixin, PrivateEstimator):
             self._weights(result.kept),
             nodes=self._node_names(),
         )
-        self.privacy_spent_, self.ledger_ = spent, federation.ledger
 
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Predict every variable from its parents.

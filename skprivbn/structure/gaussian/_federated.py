@@ -18,7 +18,7 @@ from skprivbn.partition import (
 )
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._applied import add_column_scores
 from skprivbn.protocols._columns import ColumnsTerms
@@ -42,7 +42,6 @@ from skprivbn.structure.gaussian._moments_protocol import (
     collect_basis_moments,
     collect_moments,
     collect_noisy_moments,
-    noisy_terms,
 )
 from skprivbn.structure.gaussian._search import (
     EQUAL_VARIANCE_SEARCHES,
@@ -309,13 +308,11 @@ class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
         return max(_CANDIDATES, key=likelihood)
 
     def _noisy_moments(self, partition):
-        terms = noisy_terms(self, partition)
-        noise = terms.noise(partition.n_features, partition.n_parties)
-        spent = charge(self, "moments", noise)
-        with self._federate(partition, GaussianMomentsParty, terms) as federation:
+        terms = GaussianMomentsTerms(**noise_terms(self, partition))
+        with self._open_charged(
+            partition, GaussianMomentsParty, terms, "moments"
+        ) as federation:
             moments = collect_noisy_moments(federation)
-            self.ledger_ = federation.ledger
-        self.privacy_spent_ = spent
         self.n_iter_, self.method_ = 1, self.method
         return moments
 

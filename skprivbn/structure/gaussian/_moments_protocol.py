@@ -16,9 +16,7 @@ from skprivbn.federation import (
 )
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import (
-    check_bounds,
     clip_rows,
-    protected_by,
     warn_of_noise,
 )
 from skprivbn.privacy._persons import sum_by_person
@@ -212,17 +210,6 @@ def calibrate(grid, epsilon, delta):
         delta,
         l1_sensitivity=grid.l1_sensitivity,
         l2_sensitivity=grid.l2_sensitivity,
-    )
-
-
-def noisy_terms(estimator, partition):
-    """Return the terms of an estimator's noisy release."""
-    return GaussianMomentsTerms(
-        bounds=check_bounds(estimator.bounds, estimator.n_features_in_),
-        epsilon=estimator.epsilon,
-        delta=estimator.delta,
-        min_honest=estimator.min_honest,
-        protects=protected_by(partition),
     )
 
 
