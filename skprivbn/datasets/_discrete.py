@@ -75,9 +75,6 @@ def make_discrete_bayesian_network(
     >>> X.shape
     (100, 5)
     """
-    # Imported late: bayesian_network's own examples use these datasets.
-    from skprivbn.bayesian_network import BayesianNetwork
-
     rng = check_random_state(random_state)
     if n_edges is None:
         n_edges = min(

@@ -60,7 +60,7 @@ def load_asia(*, variant: str = "standard") -> BayesianNetwork:
     if variant == "noisy_or":
         yes = np.array(_NOISY_OR)
         fields["cpts"]["either"] = np.stack([yes, 1 - yes], axis=-1)
-    return _build(fields)
+    return BayesianNetwork(**fields)
 
 
 def load_alarm() -> BayesianNetwork:
@@ -91,7 +91,7 @@ def load_alarm() -> BayesianNetwork:
     >>> len(load_alarm().nodes)
     37
     """
-    return _build(read_network("alarm"))
+    return BayesianNetwork(**read_network("alarm"))
 
 
 def load_child() -> BayesianNetwork:
@@ -121,7 +121,7 @@ def load_child() -> BayesianNetwork:
     >>> len(load_child().nodes)
     20
     """
-    return _build(read_network("child"))
+    return BayesianNetwork(**read_network("child"))
 
 
 def load_insurance() -> BayesianNetwork:
@@ -151,7 +151,7 @@ def load_insurance() -> BayesianNetwork:
     >>> len(load_insurance().nodes)
     27
     """
-    return _build(read_network("insurance"))
+    return BayesianNetwork(**read_network("insurance"))
 
 
 def read_network(name):
@@ -166,10 +166,3 @@ def read_network(name):
         table = np.array(node["cpt"], dtype=float)
         cpts[node["name"]] = table.reshape(*shape, len(node["states"]))
     return {"nodes": list(states), "states": states, "parents": parents, "cpts": cpts}
-
-
-def _build(fields):
-    # Imported late: bayesian_network's own examples use these networks.
-    from skprivbn.bayesian_network import BayesianNetwork
-
-    return BayesianNetwork(**fields)

@@ -9,7 +9,7 @@ from skprivbn.exceptions import ProtocolError
 
 
 class OpenSum(np.ndarray):
-    """A sum that the coordinator can read, and as what it travels back to the parties.
+    """A sum that the coordinator can read, and the form that parties verify.
 
     An array like any other; what is computed from it is a plain array.
 
@@ -35,7 +35,7 @@ class OpenSum(np.ndarray):
 
 
 def as_hidden(value: Any) -> Any:
-    """Return what is sent of an argument: of a sum, what the parties can verify."""
+    """Return an argument as it is sent: a sum in the form that parties verify."""
     if isinstance(value, OpenSum) and value.hidden is not None:
         return value.hidden.to_payload()
     return value

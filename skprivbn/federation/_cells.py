@@ -10,7 +10,7 @@ from skprivbn.federation._terms import Terms
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from skprivbn.privacy._persons import PERSON_UNIT
 
-#: into which a range is divided
+#: cells into which a range is divided
 N_CELLS = 256
 #: edges that bracket values of unknown size: powers of two, and zero
 MAGNITUDES = np.concatenate(
@@ -98,7 +98,7 @@ def equal_cells(low, high):
 
 
 def _rank(counts, level):
-    """Return where a quantile is among values: half of the first is before the rest."""
+    """Return the rank of a quantile, each value being in the middle of its rank."""
     return level * max(counts.sum() - 1, 0) + 0.5
 
 
@@ -109,7 +109,7 @@ def cell_of(edges, counts, level):
 
 
 def read_quantile(edges, counts, fine_edges, fine_counts, level, least):
-    """Return a quantile: between the ends of cells that hold enough rows together."""
+    """Return a quantile, interpolated in cells that hold `least` rows together."""
     rank = _rank(counts, level)
     if fine_counts.sum() >= least:
         rank -= counts[edges[1:] <= fine_edges[0]].sum()

@@ -33,7 +33,7 @@ Summary.protocols = (DescriptionParty,)
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What is charged, with the names that it has in estimators."""
+    """Stands in for an estimator where a description is charged."""
 
     epsilon: float | None
     delta: float
@@ -176,7 +176,7 @@ class DescribeMixin:
         )
 
     def _check_described(self, names, states):
-        """Say which column is not what it is described as, where that may be said.
+        """Name a column that is not what it is declared to be, where that may be said.
 
         Sites answer with a code, and with noise nothing is an error.
         """

@@ -37,7 +37,7 @@ from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import shares_of_rows
 from skprivbn.utils._validation import float_or_nan, is_missing
 
-#: of a noisy histogram: with more, noise is more
+#: cells of a noisy histogram: each of them gets noise
 NOISY_CELLS = 64
 #: categories of one column, and quantiles of one session
 MAX_STATES, MAX_LEVELS = 256, 32
@@ -288,7 +288,7 @@ class DescriptionParty(Party):
         },
     )
     def tell(self) -> dict:
-        """Tell what is about enough rows."""
+        """Tell counts, tables and quantiles that are about enough rows."""
         few_missing = is_small(self.n_rows - self.present, self.terms.min_cell_count)
         # of a column that one party has alone, sums would be that party's
         is_held = (self.n_lacking == 0) & (self.present >= self._least_rows)

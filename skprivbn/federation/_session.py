@@ -17,7 +17,7 @@ from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.federation._wire import encode
 from skprivbn.utils import warn_leak
 
-#: how the ledger speaks of somebody who is no party, and of several at once
+#: words of the ledger, with which no name of a party may begin
 _BEGINNINGS = (COORDINATOR, "the coordinator", "all parties", "each party")
 _BEGINNINGS += ("all of it together", "whoever sees the model")
 

@@ -131,7 +131,7 @@ def _item(fact):
 
 
 def how_hidden(record):
-    """State the means, their parameters and strength."""
+    """Say what hid the values, with its parameters and strength."""
     topics = "hidden by", "sum known to", "precision", "technique", "strength"
     rows = [
         (NOTE_TOPICS[topic], plain(note))

@@ -75,7 +75,7 @@ LIMITS = (
     ),
 )
 
-#: in place of the first of the next, where `individual` was given
+#: in place of ``DP_LIMITS[True]``, where the noise protects persons
 PERSON_LIMIT = (
     "The noise protects one person.",
     "All rows of a person count as one, if they are with one party and carry one name. "

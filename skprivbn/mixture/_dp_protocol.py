@@ -107,7 +107,7 @@ class PrivateEMTerms(MixtureTerms):
     protects: Literal["rows", "individuals"] = "rows"
 
     def rounds(self, n_parties):
-        """Return two for each release, and the last."""
+        """Return two for each release, and one for the result."""
         return 2 * self.n_releases + 1
 
     @property

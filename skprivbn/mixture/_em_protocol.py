@@ -46,7 +46,7 @@ from skprivbn.mixture._survey_protocol import (
     survey,
     unanimous,
 )
-from skprivbn.mixture._terms import EMTerms, given_or
+from skprivbn.mixture._terms import EMTerms, first_mixture
 
 # A mean log-likelihood per value beyond this says only that the start was bad.
 _MAX_LOG_LIKELIHOOD, _LOG_LIKELIHOOD_UNIT = 1000.0, 1 / 64
@@ -112,9 +112,9 @@ class EMParty(StartParty):
             elif chosen == "statistics":
                 # of the last iteration, only the mixture is told
                 is_last = self.run.n_iter + 1 == terms.max_iter
-                due = ("update",) if terms.apart or is_last else ("update", first)
+                due = ("update",) if terms.pauses or is_last else ("update", first)
                 if not self._counts_first:
-                    # what is out now, nobody has read
+                    # nobody has read the sums yet: the fit may end without them
                     due += ("finish",)
             else:
                 if terms.tell_bounds and self.status in (GO_ON, CONVERGED):
@@ -143,7 +143,9 @@ class EMParty(StartParty):
             return {"status": SMALL}
         weights = counts / self.n_rows
         try:
-            mixture = given_or(self.terms, weights, means, covariances, self.middle)
+            mixture = first_mixture(
+                self.terms, weights, means, covariances, self.middle
+            )
         except IllDefinedCovarianceError:
             return {"status": ILL_DEFINED}
         self._begin_run(mixture, (self.responsibilities, self._survey_mixture()))
@@ -151,7 +153,7 @@ class EMParty(StartParty):
 
     @operation(hears="the mixture to start from")
     def begin_given(self):
-        mixture = given_or(self.terms, None, None, None, self.middle)
+        mixture = first_mixture(self.terms, None, None, None, self.middle)
         self._begin_run(mixture, None)
 
     def _begin_run(self, mixture, expectation):
@@ -187,7 +189,7 @@ class EMParty(StartParty):
         return self._go_on_with(lambda: self._sizes(self._next_responsibilities()))
 
     def _take_sizes_or_sums(self, total):
-        """Take what came before; of sizes, look whether anything may be told."""
+        """Take the totals handed back: sums, or sizes, which may forbid to go on."""
         if not self._counts_first:
             self._take_sums(total)
             return
@@ -195,7 +197,7 @@ class EMParty(StartParty):
         self.status = self._step_back() if small else GO_ON
 
     def _go_on_with(self, compute):
-        """Hide the next sums; once nothing more is told, a zero in their place."""
+        """Hide the next sums, or one zero if the fit does not go on."""
         vector = compute() if self.status == GO_ON else np.zeros(1)
         return {**self.hide(vector), "status": self.status}
 
@@ -266,7 +268,7 @@ class EMParty(StartParty):
         return not self._alone and sizes.min() < self.terms.min_rows
 
     def _maximise(self, vector):
-        """Do the M-step; return also what each count of rows, or entries, was."""
+        """Do the M-step; return all numbers of rows and entries, then its results."""
         length = n_statistics(self.terms.covariance_type, *self.frame.reference.shape)
         moments, seen = np.split(vector, [length])
         counts, *parameters = maximise(moments, self.frame, self.terms.reg_covar)
@@ -338,7 +340,7 @@ class EMParty(StartParty):
 
 
 def _e_step(rows, mixture):
-    """Return log-likelihood and responsibilities; those of a source when it is read."""
+    """Return log-likelihood and responsibilities, which of a source are a source."""
     if isinstance(rows, RowSource):
         likelihood = sum_over_rows(rows, lambda X: log_likelihood(X, mixture).sum())
         return likelihood, rows.map(lambda X: e_step(X, mixture)[1])
@@ -397,7 +399,7 @@ def run_em(federation, progress):
                     total, status = _sums(federation, total)
                     n_sums += 1
                     if status != SMALL and (
-                        terms.apart or n_iter + 1 == terms.max_iter
+                        terms.pauses or n_iter + 1 == terms.max_iter
                     ):
                         answers = federation.call("update", {"total": total})
                         total, status = None, unanimous(answers)
@@ -421,7 +423,7 @@ def run_em(federation, progress):
 
 
 def _sums(federation, total):
-    """Have the sums of an iteration, if they did not come with the last answers."""
+    """Return the sums of an iteration; part of them came with the last answers."""
     status = GO_ON
     if total is None:
         if federation.terms.rotate_keys:
@@ -433,7 +435,7 @@ def _sums(federation, total):
 
 
 def _first_sums(federation, total):
-    """Hand sums back, and have those that the next iteration starts with."""
+    """Hand the last sums back, and ask for those that an iteration starts with."""
     name = "component_sizes" if counts_first(federation) else "statistics"
     return sum_and_status(federation, name, total)
 
@@ -452,7 +454,7 @@ def _release(federation, terms, runs, n_sums):
     total = federation.secure_sum("release")
     n_rows, likelihoods, sums = total[0], total[1 : n_iter + 1], total[n_iter + 1 :]
     if n_iter == 0 and terms.init_params == "given":
-        mixture = given_or(terms, None, None, None, 0.0)
+        mixture = first_mixture(terms, None, None, None, 0.0)
     else:
         mixture = _final_mixture(terms, frame, sums, n_iter, n_rows)
     return Outcome(
@@ -472,7 +474,7 @@ def _final_mixture(terms, frame, sums, n_iter, n_rows):
     length = n_statistics(kind, *frame.reference.shape)
     counts, means, covariances = maximise(sums[:length], frame, reg_covar)
     if n_iter == 0:
-        return given_or(terms, counts / n_rows, means, covariances, 0.0)
+        return first_mixture(terms, counts / n_rows, means, covariances, 0.0)
     if terms.covariance_update == "paper":
         old = terms.given.means
         if old is None or n_iter > 1:

@@ -70,15 +70,15 @@ class Ballot:
         return np.exp2(self.lowest + self.step * highest.astype(float))
 
 
-#: of values as such
+#: for the values themselves
 MAGNITUDES = Ballot(lowest=-128, step=4, n_choices=65)
-#: of distances from the centre, relative to the magnitude; below, doubles end
+#: for distances from the centre, in units of the magnitude; less is rounding error
 DISTANCES = Ballot(lowest=-54, step=2, n_choices=29)
 
 # Moments of order one per row must stay below the backend's limit although a single
 # party may hold nearly all rows, and although rows may lie far from their component.
 _HEADROOM = 32
-# Of sums relative to the number of rows. Beyond, EM does not know when to stop.
+# Largest error of a sum, in units of the number of rows, with which EM can converge.
 _MAX_ERROR = 1e-6
 
 

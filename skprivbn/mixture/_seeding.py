@@ -141,7 +141,7 @@ def move_centres(vector, centres, scale):
 
 
 def stay_untold(sizes, least):
-    """Tell which clusters are not told of, so that no few rows follow from the rest.
+    """Mark clusters to be silent about, so that few rows do not follow from others.
 
     What all clusters add up to is known. Beside small clusters, the smallest others
     are therefore left out, until all that are left out have enough rows together.

@@ -78,7 +78,7 @@ class StartParty(SurveyParty):
             yield "begin"
 
     def _move_operations(self):
-        """Move centres until they rest; by then the first sums of the start are out."""
+        """Move centres until they rest; the last sums are the first of EM."""
         first = "cluster_sizes" if self._counts_first else "cluster_sums"
         yield first
         while self.status == GO_ON:
@@ -406,7 +406,7 @@ def start(federation, terms):
 
 
 def _move_centres(federation):
-    """Have sums of clusters until their centres rest, then the first of the start."""
+    """Sum clusters until their centres rest; the last sums are the first of EM."""
     first = "cluster_sizes" if counts_first(federation) else "cluster_sums"
     total, status = sum_and_status(federation, first, None)
     n_moves = 0

@@ -58,7 +58,7 @@ class MixtureTerms(Terms):
         return self.missing == "em"
 
     def check(self):
-        """Refuse numbers that are none; half an iteration would be half paid for."""
+        """Refuse no components or starts, and fewer iterations than none."""
         if self.n_components < 1 or self.max_iter < 0 or not self.seeds:
             raise ValueError(
                 "n_components and n_init must be positive, max_iter not negative"
@@ -114,8 +114,8 @@ class EMTerms(MixtureTerms):
     tell_bounds: bool
 
     @property
-    def apart(self):
-        """Whether something happens after an iteration, before sums of the next."""
+    def pauses(self):
+        """Whether new keys, or a log-likelihood, come between two iterations."""
         return self.rotate_keys or self.tell_bounds
 
     def rounds(self, n_parties):
@@ -141,8 +141,11 @@ def check_given(terms, n_features):
             check_received(value, shape)
 
 
-def given_or(terms, weights, means, covariances, middle):
-    """Make the first mixture, relative to `middle`; what the user gave goes first."""
+def first_mixture(terms, weights, means, covariances, middle):
+    """Make the first mixture of what the user gave, and of these where nothing was.
+
+    Means are relative to `middle`.
+    """
     kind, given = terms.covariance_type, terms.given
     weights = weights if given.weights is None else given.weights
     means = means if given.means is None else given.means - middle

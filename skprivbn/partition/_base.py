@@ -142,7 +142,7 @@ def find_columns(labels: Sequence, wanted: Sequence, holder: str) -> list[int]:
 
 
 def check_is_mapping(values: Any, name: str, of: str) -> None:
-    """Say what to write in the place of a list, which names no party."""
+    """Raise, and say what to write, unless values are given by name of party."""
     if not isinstance(values, Mapping):
         raise PartitionError(
             f"{name} must be a dict of the names of parties to {of}, as in "
@@ -158,7 +158,7 @@ def keep_persons(name: str, values: Any) -> Any:
 
 
 def refuse_paths(blocks: Mapping) -> None:
-    """Say what to do with the name of a file, which is no table."""
+    """Raise, and say what to do, if a party has the name of a file for a table."""
     for name, table in blocks.items():
         if isinstance(table, str | PathLike):
             raise PartitionError(

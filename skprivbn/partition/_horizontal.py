@@ -242,7 +242,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         return mapped
 
     def take_turns(self, key: str) -> list | None:
-        """Return a group of rows in which those of different parties alternate.
+        """Return the parties whose rows alternate within one group, if any do.
 
         Where rows are in order of time and a group is a time series, a row's past is
         then at another party.
@@ -312,7 +312,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
 
 
 def _table(rows, places, labels):
-    """Return rows as an array with the columns at some places, or as a source."""
+    """Return the columns of rows at some places; a source stays a source."""
     if isinstance(rows, RowSource):
         return rows.map(lambda block: block[:, places], labels)
     rows = keep_types(rows)
@@ -469,7 +469,7 @@ def _warn_of_copies(estimator, partition):
     seen = []
     for name, block in partition._blocks.items():
         rows = block["X"]
-        # a few rows are soon the same
+        # few rows may be equal by chance
         if isinstance(rows, RowSource) or len(rows) < 5:
             continue
         for other, same in seen:
@@ -483,16 +483,16 @@ def _warn_of_copies(estimator, partition):
 
 
 def _is_copy(rows, others):
-    # the first row differs but for copies, and is compared without a pass over all
+    # cheap, and enough for most: first rows are equal if all rows are
     if not np.array_equal(_comparable(rows[:1]), _comparable(others[:1])):
         return False
     rows, others = _comparable(rows), _comparable(others)
-    # constant rows are soon the same, too
+    # so may rows that are all alike
     return bool(np.all(rows == others)) and not np.all(rows == rows[0])
 
 
 def _comparable(rows):
-    """Return rows with None for gaps: pandas' NA equals nothing, nor differs."""
+    """Return rows with None for gaps: pandas' NA cannot be compared."""
     if rows.dtype != object:
         return rows
     return np.where(missing_entries(rows), None, rows)

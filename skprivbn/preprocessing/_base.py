@@ -20,7 +20,7 @@ from skprivbn.utils._validation import validate_table
 
 
 class FederatedTransformer(TransformerMixin, PrivateEstimator):
-    """Rows of numbers, which stay as precise as they are.
+    """A transformer of numeric rows; float32 stays float32.
 
     After a fit with noise, or with nothing but public bounds, no row is refused: what
     follows may be private, and an error would tell that there is such a row.
@@ -59,7 +59,7 @@ class FederatedTransformer(TransformerMixin, PrivateEstimator):
         return self._transform(X)
 
     def _transform_all(self, X):
-        """Transform rows of which none may be refused."""
+        """Transform rows, and raise for none: a private step may follow."""
         return apply_to_rows(self._transform, X)
 
     def __sklearn_tags__(self):

@@ -75,7 +75,7 @@ class CategoriesTerms(CountTerms):
     count: bool = False
 
     def check(self):
-        """Refuse labels that are none."""
+        """Refuse what cannot be a label, and noise without declared labels."""
         if len(self.categories) != len(self.names):
             raise ValueError("categories: one list for each column")
         for name, labels in zip(self.names, self.categories):
@@ -85,7 +85,7 @@ class CategoriesTerms(CountTerms):
             raise ValueError("epsilon: frequencies of declared labels only")
 
     def rounds(self, n_parties):
-        """Return labels, counts and the result."""
+        """Return three: labels, counts and the result."""
         return 3
 
     def n_labels(self):
@@ -93,7 +93,7 @@ class CategoriesTerms(CountTerms):
         return sum(MAX_LABELS if c is None else len(c) for c in self.categories)
 
     def n_parameters(self, n_features):
-        """Return the labels that are told, and the most frequent ones."""
+        """Return how many labels are told, the most frequent ones included."""
         told = sum(MAX_LABELS for c in self.categories if c is None)
         return told + self.count * n_features
 
@@ -102,7 +102,7 @@ class CategoriesTerms(CountTerms):
         return n_features, self.n_labels()
 
     def summed_columns(self, n_features):
-        """Return none: counts are the parties', and small ones do not win."""
+        """Return none: only parties read counts, and rare labels are not told."""
         return []
 
 

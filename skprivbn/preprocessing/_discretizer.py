@@ -129,7 +129,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
 
     @property
     def _needs_bounds(self):
-        # without epsilon they are used all the same
+        # without epsilon, bounds still set the edges: no warning that they are idle
         return self.epsilon is not None
 
     @property
@@ -155,7 +155,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         if self.strategy == "uniform":
             edges = [np.linspace(*pair, n + 1) for pair, n in zip(ends, n_bins)]
         else:
-            # of those that serve all features, the ones of this feature
+            # found at a common multiple of all n_bins: every so many are this feature's
             steps = (ends.shape[1] - 1) // n_bins
             edges = [found[::step] for found, step in zip(ends, steps)]
         self._set_edges(edges)
@@ -176,7 +176,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
 
     def _find_edges(self, partition, bounds, n_bins):
         uniform = self.strategy == "uniform"
-        # quantiles of all features at once: at all levels that one of them needs
+        # one search for all features, at every level that one of them needs
         levels = np.linspace(0, 1, 2 if uniform else np.lcm.reduce(n_bins) + 1)
         if self.epsilon is None and len(levels) > MAX_LEVELS:
             raise ValueError(

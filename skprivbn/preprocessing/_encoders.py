@@ -40,7 +40,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     protocols = (CategoriesParty,)
     #: rows of a label are alike; sites count them, as the cells of a table
     _groups_rows = True
-    #: of the channel only: labels are told as they are, nothing is added up
+    #: it opens the session only: labels are told as they are, nothing is added up
     backend = "masking"
     _row_checks = {"dtype": None, "ensure_all_finite": False}
 

@@ -24,7 +24,7 @@ from skprivbn.federation._cells import MAGNITUDES, N_CELLS, CountTerms, equal_ce
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 from skprivbn.privacy._persons import shares_of_rows
 
-#: quantiles that one session finds at most; thresholds without end would tell values
+#: most quantiles of one session: ever more thresholds would tell values
 MAX_LEVELS = 257
 
 
@@ -47,20 +47,20 @@ class HistogramTerms(CountTerms):
     bounds: np.ndarray | None = None
 
     def check(self):
-        """Refuse quantiles without end, which would tell values."""
+        """Refuse so many quantiles that they would tell values."""
         if self.epsilon is None and not 2 <= self.n_levels <= MAX_LEVELS:
             raise ValueError(f"n_levels must be 2 to {MAX_LEVELS}")
 
     def rounds(self, n_parties):
-        """Return the range, a coarse and a fine search, and the result."""
+        """Return four: the range, a coarse and a fine search, the result."""
         return 4
 
     def n_parameters(self, n_features):
-        """Return the quantiles."""
+        """Return how many quantiles are told."""
         return self.n_levels * n_features
 
     def memory(self, n_features):
-        """Return the counts."""
+        """Return how many values are counted below thresholds in one round."""
         return 0, n_features * (self.n_levels * (N_CELLS + 1) + 1)
 
     def noise(self, n_features, n_parties):
@@ -71,7 +71,7 @@ class HistogramTerms(CountTerms):
 
 
 class QuantileSearch:
-    """What the parties know of the quantiles so far, each by itself.
+    """A search for quantiles, as every party follows it by itself.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class QuantileSearch:
 
 
 def _apart(ends, reached, few):
-    """Make quantiles equal that have fewer rows between them; the ends stay."""
+    """Merge quantiles with fewer than `few` rows between them; the ends stay."""
     kept = [0]
     for i in range(1, len(ends)):
         if reached[i] - reached[kept[-1]] >= few:

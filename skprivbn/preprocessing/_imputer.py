@@ -176,7 +176,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         return self._fill(X, gaps)
 
     def _sets_apart(self, X):
-        """Mark what is filled in: with another number, sums tell who it is."""
+        """Mark what is filled in: sums with other fillings differ by these rows."""
         return missing_entries(np.asarray(X))
 
     def _fill(self, X, gaps):

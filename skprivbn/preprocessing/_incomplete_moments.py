@@ -75,7 +75,7 @@ class IncompleteMomentsParty(MomentsParty):
         return self.hide(self._add(_first_moments))
 
     def _check_enough_rows(self):
-        """Refuse a feature that few rows have, or one row by its weight."""
+        """Refuse a feature that few rows have, or few have nearly all the weight of."""
         total, squares = self._add(_sizes)
         n_rows = total**2 / np.where(squares > 0, squares, 1.0)
         # rounded: rows of equal weight count in full
@@ -114,7 +114,7 @@ class IncompleteMomentsParty(MomentsParty):
 
 @dataclass(frozen=True)
 class FeatureMeans:
-    """What all sides know after the first round.
+    """Counts, means and units, which all sides know after the first round.
 
     Attributes
     ----------

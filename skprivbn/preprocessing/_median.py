@@ -30,13 +30,13 @@ class MedianTerms(HistogramTerms):
     """
 
     def check(self):
-        """Refuse any other number."""
+        """Refuse any number of quantiles but two."""
         if self.n_levels != 2:
             raise ValueError("n_levels: the two values in the middle")
 
 
 class MedianSearch(QuantileSearch):
-    """What the parties know of the medians so far, each by itself."""
+    """A search for medians, as every party follows it by itself."""
 
     def _n_values(self, ordered):
         return np.sum(~np.isnan(ordered), axis=0)

@@ -172,7 +172,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         return (X - self.mean_.astype(X.dtype)) @ self._axes().T.astype(X.dtype)
 
     def _summands(self, X):
-        """Return how large what a result is made of is, for sites."""
+        """Return the sizes of what is added up in each result; sites round by them."""
         return (np.abs(X) + np.abs(self.mean_)) @ np.abs(self._axes()).T
 
     def _public_model(self):

@@ -97,7 +97,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
     mean_: Any
     scale_: Any
 
-    # what is heard of a pipeline is not meant for its scaler, unless somebody says so
+    # weights given to a pipeline do not reach its scaler, unless the user asks for it
     __metadata_request__fit = {"sample_weight": False}
     protocols = (IncompleteMomentsParty, MomentsParty)
     _complete = "allow-nan"
@@ -201,7 +201,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         return X
 
     def _summands(self, X):
-        """Return how large what a result is made of is, for sites."""
+        """Return the sizes of what is added up in each result; sites round by them."""
         return (np.abs(X) + np.abs(self.mean_)) / self.scale_
 
     def _public_model(self):

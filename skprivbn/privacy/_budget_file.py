@@ -3,12 +3,11 @@
 import json
 import math
 import os
-import tempfile
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from skprivbn.privacy._composition import Spend
+from skprivbn.utils._locked_file import hold_lock, replace_json
 
 _FORMAT = "skprivbn-privacy-budget-1"
 
@@ -39,15 +38,9 @@ class BudgetFile:
                 self.write([])
             self.read()
 
-    @contextmanager
     def locked(self):
-        """Hold the lock that every reader and writer takes."""
-        with open(f"{self.path}.lock", "a+b") as handle:
-            _lock(handle)
-            try:
-                yield
-            finally:
-                _unlock(handle)
+        """Hold the lock that every reader and writer takes, also other people's."""
+        return hold_lock(self.path, 0o666)
 
     def read(self):
         """Return the list of spends; a clear error for anything unexpected."""
@@ -86,21 +79,7 @@ class BudgetFile:
             "delta": self.delta,
             "spends": [_spend_to_json(spend) for spend in spends],
         }
-        descriptor, temporary = tempfile.mkstemp(
-            dir=self.path.parent, prefix=self.path.name, suffix=".new"
-        )
-        try:
-            with open(descriptor, "w", encoding="utf-8") as handle:
-                json.dump(content, handle, indent=1, allow_nan=False)
-                handle.flush()
-                os.fsync(handle.fileno())
-            if self.path.exists():
-                os.chmod(temporary, self.path.stat().st_mode)
-            os.replace(temporary, self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _sync_directory(self.path.parent)
+        replace_json(self.path, content)
 
 
 def _to_json(value):
@@ -121,40 +100,3 @@ def _spend_from_json(fields):
         for name in ("epsilon", "delta", "rho")
     }
     return Spend(**numbers, what=str(fields["what"]), at=str(fields["at"]))
-
-
-def _sync_directory(directory):
-    if os.name == "nt":  # a directory cannot be opened there; replace() is journalled
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-try:
-    import fcntl
-except ImportError:
-    import msvcrt
-    import time
-
-    def _lock(handle):
-        while True:
-            handle.seek(0)
-            try:
-                return msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
-            except OSError:
-                time.sleep(0.01)
-
-    def _unlock(handle):
-        handle.seek(0)
-        msvcrt.locking(handle.fileno(), msvcrt.LK_UNLCK, 1)
-
-else:
-
-    def _lock(handle):
-        fcntl.flock(handle, fcntl.LOCK_EX)
-
-    def _unlock(handle):
-        fcntl.flock(handle, fcntl.LOCK_UN)

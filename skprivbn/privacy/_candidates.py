@@ -41,7 +41,7 @@ def find_accountant(estimator, accountant, candidates):
 
 
 def cost_of_fit(estimator):
-    """What a fit spent, of a pipeline its steps together; exact if nothing says so."""
+    """Return what a fit, or all steps of a pipeline, spent; infinity if none says."""
     if hasattr(estimator, "privacy_spent_"):
         return PrivacyCost(*estimator.privacy_spent_)
     steps = [step for _, step in getattr(estimator, "steps", [])]
@@ -57,7 +57,7 @@ def sum_of_costs(costs):
 
 
 def warn_of_exact_fits(estimator, accountant):
-    """An estimator that does not say its cost is exact: no accountant allows it."""
+    """Warn of fits that state no cost; an accountant with a limit refuses them."""
     name = type(estimator).__name__
     if accountant is not None:
         accountant.spend(math.inf, what=f"fits of {name} without a stated cost")
@@ -69,7 +69,7 @@ def warn_of_exact_fits(estimator, accountant):
 
 
 def parameter_table(candidates):
-    """The ``params`` and ``param_*`` columns of ``cv_results_``."""
+    """Return the ``params`` and ``param_*`` columns of ``cv_results_``."""
     table = {}
     for name in sorted({name for candidate in candidates for name in candidate}):
         column = np.ma.masked_all(len(candidates), dtype=object)

@@ -18,7 +18,7 @@ from scipy.special import log_ndtr
 from skprivbn.privacy._accountant import PrivacyAccountant
 from skprivbn.privacy._composition import PrivacyCost
 
-#: widest noise: of exact samplers of shares, and that sums of 64-bit counts hold
+#: largest scales: of the sampler of Laplace shares, and of what 64-bit sums hold
 MAX_SCALES = {"laplace": 2.0**40, "gaussian": 2.0**50}
 
 

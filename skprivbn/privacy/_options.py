@@ -14,7 +14,7 @@ from skprivbn.utils._sklearn import Interval
 #: uncounted fits of an estimator; its clones have the same list. Not an attribute:
 #: scikit-learn wants clones to have parameters only, and pickles need not know.
 _uncounted: WeakKeyDictionary[Any, list[float]] = WeakKeyDictionary()
-#: whether exact scores of an estimator, or of a clone, were pointed out: empty or not
+#: not empty once it was said that an estimator, or a clone of it, scores exactly
 _scored: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
 
 PRIVACY_CONSTRAINTS = {

@@ -7,7 +7,7 @@ from skprivbn.utils._validation import is_missing
 
 #: rows whose single contributions are in memory at a time
 _CHUNK = 4096
-#: counts of a person, whose rows share them
+#: what a person counts in a table, shared out evenly among their rows
 PERSON_UNIT = 1 << 12
 
 

@@ -53,7 +53,7 @@ class ModelTerms(Terms):
             raise ValueError("method goes with the task 'keep'")
 
     def rounds(self, n_parties: int) -> int:
-        """Return the one."""
+        """Return one."""
         return 1
 
     def models(self) -> list:
@@ -61,7 +61,7 @@ class ModelTerms(Terms):
         return [self.model]
 
     def n_parameters(self, n_features: int) -> int:
-        """Return the most parts that a score has."""
+        """Return the largest number of values in a score."""
         return 3
 
     def summed_columns(self, n_features: int) -> list[int]:

@@ -86,7 +86,7 @@ class MomentsTerms(Terms):
         return 2
 
     def memory(self, n_features: int) -> tuple[int, int]:
-        """Return the moments."""
+        """Return how many moments there are."""
         return 0, n_features**2
 
     def n_parameters(self, n_features: int) -> int:
@@ -204,7 +204,7 @@ class MomentsParty(Party):
         return np.clip(rows, -unit, unit)
 
     def _moments_of_rows(self, rows):
-        """Return the integers of each row, for people with several."""
+        """Return the integer moments of each row, to be added up by person."""
         unit = self.terms.unit(rows.shape[1])
         rows = self._on_grid(rows, unit).astype(np.int64)
         count = np.full((len(rows), 1), unit**2)
@@ -231,7 +231,7 @@ class MomentsParty(Party):
 
 @dataclass(frozen=True)
 class FirstMoments:
-    """What all sides know after the first round.
+    """Count, means and units, which all sides know after the first round.
 
     Attributes
     ----------

@@ -24,5 +24,5 @@ class Partition(Protocol):
 
 TableLike: TypeAlias = ArrayLike | Partition
 RandomStateLike: TypeAlias = int | np.random.RandomState | None
-# numpy averages with less than ArrayLike and has no public name for it
+# np.average takes less than ArrayLike, and numpy has no public name for that
 WeightsLike: TypeAlias = Any

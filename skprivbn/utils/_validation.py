@@ -196,7 +196,7 @@ def missing_entries(X: np.ndarray) -> np.ndarray:
 
 def float_or_nan(value: Any) -> float:
     """Return a value as a number, and NaN for what is none."""
-    if isinstance(value, complex):  # numpy's lose a part, and warn
+    if isinstance(value, complex):  # float() drops half of numpy's, and warns
         return math.nan
     try:
         return float(value)

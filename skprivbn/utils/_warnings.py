@@ -11,7 +11,7 @@ import sklearn
 
 from skprivbn.exceptions import PrivacyLeakWarning
 
-#: frames to pass over, with what stands between them
+#: code whose frames are passed over: ours, scikit-learn's, and what wraps calls
 _INTERNAL = (
     str(Path(__file__).parents[1]),
     str(Path(sklearn.__file__).parent),

@@ -8,13 +8,13 @@ file can cut off its end or make all of it anew: note the last hash elsewhere.
 import hashlib
 import json
 import os
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from skprivbn.privacy._budget_file import _lock, _unlock
+from skprivbn.utils._locked_file import hold_lock
 
 #: bytes after which a file is put aside
 MAX_BYTES = 10 << 20
@@ -45,7 +45,7 @@ class AuditLog:
         ----------
         record : dict
         """
-        with self._locked():
+        with hold_lock(self.path):
             last = _last_line(self.path)
             previous = hashlib.sha256(last).hexdigest() if last else _START
             if last and self.path.stat().st_size > MAX_BYTES:
@@ -60,20 +60,9 @@ class AuditLog:
 
     def _put_aside(self):
         number = 1 + len(_put_aside_before(self.path))
-        self.path.replace(self.path.with_name(f"{self.path.name}.{number:04d}"))
-        # the next file goes on from here
         aside = self.path.with_name(f"{self.path.name}.{number:04d}")
+        self.path.replace(aside)
         aside.chmod(0o400)
-
-    @contextmanager
-    def _locked(self):
-        flags = os.O_RDWR | os.O_CREAT
-        with open(os.open(f"{self.path}.lock", flags, 0o600), "a+b") as handle:
-            _lock(handle)
-            try:
-                yield
-            finally:
-                _unlock(handle)
 
 
 def _append(file, line):

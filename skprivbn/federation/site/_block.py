@@ -16,7 +16,7 @@ from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.privacy._options import apply_step
 
-#: of the largest number that a step adds up, which its result is rounded to
+#: bits that are kept of a step's result, from the largest number it adds up
 KEPT_BITS = 46
 #: what goes with the rows into exact sums
 _SUMMED_ROLES = {"y", "offset", "sample_weight"}
@@ -52,7 +52,7 @@ def _transform(X, step, is_noisy):
 
 
 def _rounded(step, rows, made):
-    """Round what a step makes of rows, all of them alike.
+    """Round what a step makes of rows, all to the same digit.
 
     Of large numbers that cancel, floating point leaves nothing of the small one beside
     them, but where they happen to be zero: a filter that finds one patient.

@@ -145,7 +145,7 @@ class SiteHost(PartyHost):
         return greeting
 
     def _check_signed(self):
-        """Refuse a question that came as if it were part of one."""
+        """Refuse a question that nobody who may ask has signed."""
         if not self._is_signed:
             raise PartyRefusal("not-authentic")
 
@@ -179,7 +179,7 @@ class SiteHost(PartyHost):
         return {"epsilon": None if question.noise is None else question.noise.epsilon}
 
     def _check_idle(self):
-        """Refuse: what is considered is not what all sites have signed."""
+        """Refuse in the middle of a session: a dry run is not what all have signed."""
         if self._agreement is not None:
             raise PartyRefusal("refused")
 
@@ -259,7 +259,7 @@ class SiteHost(PartyHost):
         except Exception:
             if not question.is_kept:
                 raise
-            # Nor what is missing, what cannot be read, and what becomes of the rows.
+            # Nobody is told that data are missing or unreadable: the result stays here.
             empty = np.full((self._policy.min_rows, question.n_features), np.nan)
             block, self._readable = {"X": empty}, False
         else:

@@ -8,7 +8,7 @@ import numpy as np
 
 from skprivbn.federation._party import PartyRefusal
 
-#: more files in the folder of results are not made; people at the site clear it
+#: most files in the folder of results, which people at the site clear
 MAX_FILES = 100
 
 

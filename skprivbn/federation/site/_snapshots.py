@@ -155,13 +155,13 @@ class Snapshots:
             if known | {"fingerprint": content["fingerprint"]} == same:
                 return same, True
         versions, of_columns = [], {json.dumps(content["columns"]): sketch}
-        # more groups than rows cannot differ, nor be told apart if nearly all do
+        # a sketch cannot count more changes than it has groups
         least = min(self._dataset.min_rows, N_GROUPS // 4)
         for known in state["contents"]:
             if known.get("query", content["query"]) != content["query"]:
                 continue
             other = RowSketch.from_json(known["sketch"])
-            # hashes of other columns are others
+            # sketches can be compared if they are of the same columns
             columns = known.get("columns", content["columns"])
             place = json.dumps(columns)
             if place not in of_columns:

@@ -1,13 +1,11 @@
 """Small files in which a site remembers what it must not forget."""
 
 import json
-import os
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
 from skprivbn.federation._party import PartyRefusal
-from skprivbn.privacy._budget_file import _lock, _sync_directory, _unlock
+from skprivbn.utils._locked_file import hold_lock, replace_json
 
 
 class StateFile:
@@ -25,16 +23,9 @@ class StateFile:
     def __init__(self, path, empty, must_last=True):
         self.path, self._empty, self._must_last = Path(path), empty, must_last
 
-    @contextmanager
     def locked(self):
         """Hold the lock that every reader and writer takes."""
-        descriptor = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        with open(descriptor, "a+b") as handle:
-            _lock(handle)
-            try:
-                yield
-            finally:
-                _unlock(handle)
+        return hold_lock(self.path)
 
     def read(self):
         """Return the content; a damaged file is never taken for an empty one."""
@@ -45,21 +36,7 @@ class StateFile:
 
     def write(self, content):
         """Replace the file as a whole: a crash leaves the old or the new one."""
-        descriptor, temporary = tempfile.mkstemp(
-            dir=self.path.parent, prefix=self.path.name, suffix=".new"
-        )
-        try:
-            with open(descriptor, "w", encoding="utf-8") as handle:
-                json.dump(content, handle, indent=1)
-                handle.flush()
-                if self._must_last:
-                    os.fsync(handle.fileno())
-            os.replace(temporary, self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        if self._must_last:
-            _sync_directory(self.path.parent)
+        replace_json(self.path, content, must_last=self._must_last)
 
 
 @contextmanager

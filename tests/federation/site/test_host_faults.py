@@ -13,7 +13,7 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation.site._audit import AuditLog
 from skprivbn.federation.site._site import Site
 from skprivbn.preprocessing import FederatedStandardScaler
-from skprivbn.privacy import _budget_file
+from skprivbn.utils import _locked_file
 from tests.federation.flare.hospitals import NAMES, make_rows, site_files, write_tables
 from tests.federation.site.loopback import LoopbackSession, connect, make_sites
 
@@ -65,7 +65,7 @@ def test_a_disk_that_is_full_for_the_audit_log(sites, tmp_path, caplog):
 
 def test_a_disk_that_is_full_for_the_budget(sites, tmp_path, monkeypatch):
     rows = connect(sites, "icu").rows(["a"])
-    mkstemp = _budget_file.tempfile.mkstemp
+    mkstemp = _locked_file.tempfile.mkstemp
 
     def full(dir, **options):
         if Path(dir).name == "south":
@@ -73,7 +73,7 @@ def test_a_disk_that_is_full_for_the_budget(sites, tmp_path, monkeypatch):
         return mkstemp(dir=dir, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_budget_file.tempfile, "mkstemp", full)
+        patched.setattr(_locked_file.tempfile, "mkstemp", full)
         assert refusal(rows) == ("south", "cannot-record")
     assert n_charged(tmp_path) == [0, 0, 0]
     assert "No space left" in (tmp_path / "south" / "skprivbn_errors.log").read_text()

@@ -1,0 +1,36 @@
+import json
+import threading
+
+import pytest
+
+from skprivbn.utils._locked_file import hold_lock, replace_json
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "state.json"
+    replace_json(path, {"n": 1})
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    with pytest.raises(TypeError):
+        replace_json(path, {"n": 2, "what": object()})
+    assert json.loads(path.read_text()) == {"n": 1}
+    replace_json(path, {"n": 3}, must_last=False)
+    assert json.loads(path.read_text()) == {"n": 3}
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_lock_is_held_by_one_at_a_time(tmp_path):
+    path, order = tmp_path / "state.json", []
+
+    def wait():
+        with hold_lock(path):
+            order.append("second")
+
+    with hold_lock(path):
+        other = threading.Thread(target=wait)
+        other.start()
+        other.join(0.2)
+        order.append("first")
+    other.join(10)
+    assert order == ["first", "second"]
