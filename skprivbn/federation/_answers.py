@@ -81,8 +81,13 @@ def _is_same(one, other, rtol):
             _is_same(*pair, rtol) for pair in zip(one, other)
         )
     if isinstance(one, float | np.ndarray):
-        if np.shape(one) != np.shape(other):
+        one, other = np.asarray(one), np.asarray(other)
+        if one.shape != other.shape:
             return False
-        largest = np.max(np.abs(one), initial=0.0)
-        return bool(np.all(np.abs(np.subtract(one, other)) <= rtol * largest))
+        # NaN stands for what is not told
+        same = (one == other) | (one != one) & (other != other)
+        if rtol == 0:
+            return bool(same.all())
+        largest = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
+        return bool(np.all(np.abs(one[~same] - other[~same]) <= rtol * largest))
     return one == other

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.crypto import AdditiveBackend, resolve_backend
-from skprivbn.exceptions import PartitionError, ProtocolError
+from skprivbn.exceptions import PartitionError
 from skprivbn.federation._cells import split_tables
 from skprivbn.federation._description import (
     DescriptionParty,
@@ -229,10 +229,7 @@ def _collect(federation):
     if terms.numbers and terms.levels:
         for _ in range(3):
             federation.converse("narrow")
-    answers = list(federation.call("tell").values())
-    told = answers[0]
-    if any(not _same(told, other) for other in answers[1:]):
-        raise ProtocolError("the parties disagree on what they counted")
+    told = federation.unanimous("tell")
     columns = [
         ColumnSummary("", labels, int(n), told["n_rows"] - int(n), counts)
         if n >= 0
@@ -252,16 +249,6 @@ def _collect(federation):
                     columns[v], mean=mean[i], std=std[i], quantiles=quantiles
                 )
     return columns, told["tables"], told["n_rows"]
-
-
-def _same(one, other):
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other, equal_nan=True)
-    return one == other
 
 
 def _collect_noisy(federation):

@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 
-from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import (
     Party,
     PartyRefusal,
@@ -499,10 +498,7 @@ def run_private_em(federation, progress):
             with iterations.step():
                 total = federation.secure_sum("noisy_statistics")
                 federation.call("update", {"total": total})
-    first, *others = federation.call("hand_over").values()
-    if any(not np.array_equal(first[key], o[key]) for o in others for key in first):
-        raise ProtocolError("the parties disagree on the mixture")
-    return _out_of_box(first, terms)
+    return _out_of_box(federation.unanimous("hand_over"), terms)
 
 
 def _out_of_box(parameters, terms):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import PartyRefusal, operation, sum_over_rows
 from skprivbn.federation._rows import RowSource
 from skprivbn.mixture._gaussian_steps import (
@@ -441,16 +440,9 @@ def _first_sums(federation, total):
 
 
 def _release(federation, terms, runs, n_sums):
-    outlines = list(federation.call("outline").values())
-    first = outlines[0]
-    for other in outlines[1:]:
-        if other["best"] != first["best"] or not all(
-            np.array_equal(other[key], first[key]) for key in ("reference", "scale")
-        ):
-            raise ProtocolError("the parties disagree on the mixture")
-    kind = terms.covariance_type
-    frame = Frame(kind, first["reference"], first["scale"])
-    n_iter, status = runs[first["best"]]
+    outline = federation.unanimous("outline")
+    frame = Frame(terms.covariance_type, outline["reference"], outline["scale"])
+    n_iter, status = runs[outline["best"]]
     total = federation.secure_sum("release")
     n_rows, likelihoods, sums = total[0], total[1 : n_iter + 1], total[n_iter + 1 :]
     if n_iter == 0 and terms.init_params == "given":

@@ -5,6 +5,7 @@ import pytest
 
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import InProcessFederation, decode, encode
+from skprivbn.federation._answers import check_same
 from tests.federation.protocol import MeanParty, MeanTerms
 
 BACKENDS = ["plaintext", "masking", "ckks", "paillier"]
@@ -275,3 +276,25 @@ def test_rotation_changes_the_key(blocks):
         second = federation.secure_sum("moments")
         assert second["sum"] != first["sum"]
         assert federation.agree("update", {"total": second})
+
+
+@pytest.mark.parametrize(
+    "one, other, same",
+    [
+        ([1.0, np.nan, np.inf], [1.0, np.nan, np.inf], True),
+        ([1.0, np.nan], [1.0, 2.0], False),
+        ([np.nan, 1.0], [2.0, 1.0], False),
+        ([np.inf], [1.0], False),
+        ([100.0, 1.0], [100.0, 1.5], True),
+        ([1.0, 1.0], [1.0, 1.5], False),
+        ([2**60], [2**60 + 1], False),
+    ],
+)
+def test_answers_are_compared_number_by_number(one, other, same):
+    rtol = 0.01 if isinstance(one[0], float) else 0.0
+    replies = {"a": {"x": np.array(one)}, "b": {"x": np.array(other)}}
+    if same:
+        assert check_same(replies, "op", rtol) is replies["a"]
+    else:
+        with pytest.raises(ProtocolError, match="disagree on the result of op"):
+            check_same(replies, "op", rtol)
