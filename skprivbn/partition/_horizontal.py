@@ -445,27 +445,28 @@ def check_horizontal(
                 "HorizontalPartition(blocks, y={'north': ...})"
             )
         partition = _check_given(estimator, X, reset, dtype, checks)
-        if reset:
-            _warn_of_copies(estimator, partition)
-        return partition
-    refuse_tables(X, "HorizontalPartition")
-    for key, values in {"party": party, **aligned}.items():
-        refuse_name(key, values)
-    declared = declared_categories(X)
-    X = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
-    names = getattr(estimator, "feature_names_in_", None)
-    partition = HorizontalPartition.from_rows(X, party, names, **aligned)
-    partition._declared = dict.fromkeys(partition.names, declared)
-    _refuse_empty(estimator, partition)
-    if reset:
-        _warn_of_copies(estimator, partition)
+    else:
+        refuse_tables(X, "HorizontalPartition")
+        for key, values in {"party": party, **aligned}.items():
+            refuse_name(key, values)
+        declared = declared_categories(X)
+        X = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
+        names = getattr(estimator, "feature_names_in_", None)
+        partition = HorizontalPartition.from_rows(X, party, names, **aligned)
+        partition._declared = dict.fromkeys(partition.names, declared)
+        _refuse_empty(estimator, partition)
+    if reset and not _has_noise(estimator):
+        _warn_of_copies(partition)
     return partition
 
 
-def _warn_of_copies(estimator, partition):
-    """Warn of two parties with the same rows, unless noise is to hide that."""
-    if getattr(estimator, "epsilon", None) is not None:
-        return
+def _has_noise(estimator):
+    """Tell whether noise is to hide how many rows a party has, and which."""
+    return getattr(estimator, "epsilon", None) is not None
+
+
+def _warn_of_copies(partition):
+    """Warn of two parties with the same rows."""
     seen = []
     for name, block in partition._blocks.items():
         rows = block["X"]
@@ -499,8 +500,8 @@ def _comparable(rows):
 
 
 def _refuse_empty(estimator, partition):
-    """Refuse parties without rows, unless noise hides how many rows a party has."""
-    if getattr(estimator, "epsilon", None) is not None:
+    """Refuse parties without rows, unless noise is to hide that."""
+    if _has_noise(estimator):
         return
     for name, n_rows in partition.n_rows().items():
         if n_rows == 0:
@@ -510,7 +511,7 @@ def _refuse_empty(estimator, partition):
 def _check_given(estimator, partition, reset, dtype, checks):
     partition = check_features(estimator, partition, reset)
     _refuse_empty(estimator, partition)
-    if getattr(estimator, "epsilon", None) is not None:
+    if _has_noise(estimator):
         checks = checks | {"ensure_min_samples": 0}
     finite = checks.pop("ensure_all_finite", True)
     names = partition._column_names
