@@ -6,6 +6,7 @@ import pytest
 from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning, ProtocolError
 from skprivbn.federation import HostPolicy, InProcessFederation, decode
+from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedPCA
 from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
@@ -97,7 +98,7 @@ def lose_b(monkeypatch):
     def lossy(self, requests, timeout):
         replies = exchange(self, requests, timeout)
         asked = {decode(message)["operation"] for message in requests.values()}
-        if asked & {"moments", "sums", "score"} and "b" in replies:
+        if asked & {"moments", "sums", "score", "tables"} and "b" in replies:
             replies["b"] = None
         return replies
 
@@ -160,3 +161,22 @@ def test_a_release_that_lost_too_much_noise_is_refused(lost):
         else:
             collect_moments(federation)
     assert len(federation.ledger.releases) == (0 if lost else 1)
+
+
+@pytest.mark.parametrize("min_honest", [None, len(BLOCKS)])
+def test_tables_that_lost_too_much_noise_are_refused(monkeypatch, min_honest):
+    blocks = {name: (block["X"] > 0).astype(int) for name, block in BLOCKS.items()}
+    model = DPCGMLearner(
+        states={"x0": [0, 1], "x1": [0, 1]},
+        cliques="chain",
+        epsilon=1.0,
+        min_honest=min_honest,
+        backend=MaskingBackend(recovery=True),
+    )
+    lose_b(monkeypatch)
+    if min_honest is None:
+        model.fit(HorizontalPartition(blocks))
+        assert any("b was lost at tables" in note for note in model.ledger_.notes)
+    else:
+        with pytest.raises(ValueError, match="only 6 of 7 parties added noise"):
+            model.fit(HorizontalPartition(blocks))
