@@ -75,6 +75,9 @@ class DescriptionTerms(CountTerms):
         for labels in self.states:
             if labels is not None and not 0 < len(labels) <= MAX_STATES:
                 raise ValueError(f"states: 1 to {MAX_STATES} for each column")
+            # with 1 and True, what is missing would count as if it were there
+            if labels is not None and len({*labels}) < len(labels):
+                raise ValueError("states: a category is named twice")
         for pair in self.tables:
             if len(pair) != 2 or pair[0] == pair[1]:
                 raise ValueError("tables must be pairs of two columns")

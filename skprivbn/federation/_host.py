@@ -63,6 +63,9 @@ class HostPolicy:
         Smallest count of an exact table that is told.
     max_cells_per_row : float
         Most cells of an exact table, for each row that it is made of.
+    is_simulated : bool
+        Whether nobody is there to hide from: a party may then draw weights of its rows
+        by a seed that others know, so that a fit can be repeated.
     """
 
     min_parties: int = 1
@@ -71,6 +74,7 @@ class HostPolicy:
     max_rounds: int | None = None
     min_cell_count: int = 0
     max_cells_per_row: float = math.inf
+    is_simulated: bool = True
 
 
 class PartyHost:
@@ -297,6 +301,7 @@ class PartyHost:
         self._party.min_rows = self._policy.min_rows
         self._party.min_cell_count = self._policy.min_cell_count
         self._party.max_cells_per_row = self._policy.max_cells_per_row
+        self._party.is_simulated = self._policy.is_simulated
         self._set_limits()
         self._party.coordinator_reads = self._coordinator_reads()
         self._schedule = self._party.schedule()

@@ -6,7 +6,8 @@ send is refused.
 """
 
 import secrets
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from inspect import getmembers
@@ -218,6 +219,9 @@ class Party:
         Smallest count of an exact table that is told, set by the host.
     max_cells_per_row : float
         Most cells of an exact table for each of its rows, set by the host.
+    is_simulated : bool
+        Whether nobody is there to hide from, set by the host: weights of rows may then
+        be drawn by a seed that others know, whose sums can be solved for the rows.
     coordinator_reads : bool
         Whether the coordinator reads sums as soon as they are hidden, set by the host.
     """
@@ -226,6 +230,7 @@ class Party:
     min_rows: int = 1
     min_cell_count: int = 0
     max_cells_per_row: float = inf
+    is_simulated: bool = True
     coordinator_reads: bool = False
 
     def __init__(
@@ -321,6 +326,21 @@ class Party:
             raise PartyRefusal("too-few-rows")
         if n_cells > self.max_cells_per_row * n_rows:
             raise PartyRefusal("too-detailed")
+
+    def check_labels(self, columns: Iterable[Sequence]) -> None:
+        """Refuse to tell labels that few of the own rows have.
+
+        Of a column of numbers, or of several columns read together, they are the rows.
+
+        Parameters
+        ----------
+        columns : iterable of sequence
+            Labels of all own rows. Missing ones are told as little as others.
+        """
+        for labels in columns:
+            counts = np.array(list(Counter(labels).values()))
+            if np.any(counts < self.min_cell_count):
+                raise PartyRefusal("too-detailed")
 
     def hide(self, vector: ArrayLike) -> dict:
         """Hide a vector for a secure sum.

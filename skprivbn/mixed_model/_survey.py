@@ -12,6 +12,8 @@ from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.protocols import Moments, MomentsParty
 from skprivbn.protocols._moments import FirstMoments
 
+#: numbers that are held of all clusters together
+MAX_NUMBERS = 1 << 24
 #: label of the small clusters that are pooled
 OTHER = "(other)"
 # Room for sums per row, before they overflow a backend.
@@ -241,9 +243,11 @@ class SurveyParty(MomentsParty):
         if len(classes) > 2:
             # Perhaps not classes at all, but values that nobody should be told.
             raise PartyRefusal("invalid-data")
-        held = [[] for _ in self.keys]
+        own, held = self._own_labels(), [[] for _ in self.keys]
+        # also declared ones are counted, by the next sum
+        self.check_labels(own)
         if self.terms.clusters is None:
-            held = [_unique(labels) for labels in self._own_labels()]
+            held = [_unique(labels) for labels in own]
         return {"classes": classes, "clusters": held, **self.sums()}
 
     def _own_labels(self):
@@ -271,6 +275,10 @@ class SurveyParty(MomentsParty):
         declared = self.terms.clusters
         if len(clusters) != len(self.keys) or declared not in (None, clusters):
             raise PartyRefusal("refused")
+        # what the terms take for a row, they take for a cluster, too
+        per_cluster, _ = self.terms.memory(self.rows.shape[1])
+        if per_cluster * sum(map(len, clusters)) > MAX_NUMBERS:
+            raise PartyRefusal("too-large")
         self.all_labels = [[_hashable(label) for label in known] for known in clusters]
         if any(len(set(known)) < len(known) for known in self.all_labels):
             raise PartyRefusal("refused")
@@ -340,6 +348,11 @@ class SurveyParty(MomentsParty):
         for factor, codes in enumerate(self.codes):
             shown = opened | self.known.shown(factor)
             if np.any(shown & self.weighs_on_few(codes, len(self.own_rows[factor]))):
+                raise PartyRefusal("too-few-rows")
+            rows = self.own_rows[factor]
+            # the effect of a cluster of one row is that row's
+            few = (rows > 0) & (rows < self.min_rows) & ~shown
+            if self.terms.release_effects == "all" and np.any(few):
                 raise PartyRefusal("too-few-rows")
 
     def weighs_on_few(self, codes, size):

@@ -73,7 +73,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
           at least `min_rows` rows, then a few secure steps of Lloyd's algorithm;
         - ``"local_em"``: the same with the components of each party's own mixture,
           as the paper recommends;
-        - ``"random"``: random responsibilities, nothing is told;
+        - ``"random"``: random responsibilities, nothing is told; at sites they do
+          not follow from `random_state`;
         - ``"random_from_data"``, ``"k-means++"``: rows are shown to all parties;
         - ``"paper"``: means drawn from the unit cube, unit covariances and equal
           weights, whatever the rows, as in section 3.5 of the paper. Scale the

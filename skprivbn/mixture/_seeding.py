@@ -4,6 +4,7 @@ Every start ends in responsibilities of each party's own rows, from which an M-s
 over all parties makes the first mixture, as in scikit-learn.
 """
 
+import secrets
 import warnings
 
 import numpy as np
@@ -20,8 +21,21 @@ def one_hot(labels, n_components):
 
 def random_responsibilities(n_rows, n_components, random_state):
     """Return uniformly drawn responsibilities, normalised by row."""
-    responsibilities = random_state.uniform(size=(n_rows, n_components))
-    return responsibilities / responsibilities.sum(axis=1, keepdims=True)
+    return _by_row(random_state.uniform(size=(n_rows, n_components)))
+
+
+def secret_responsibilities(n_rows, n_components):
+    """Return the same from the operating system, for sums that others read.
+
+    Whoever knows the responsibilities of as many starts as there are rows solves their
+    sums for the rows.
+    """
+    draws = np.frombuffer(secrets.token_bytes(4 * n_rows * n_components), np.uint32)
+    return _by_row(draws.reshape(n_rows, n_components) + 0.5)
+
+
+def _by_row(shares):
+    return shares / shares.sum(axis=1, keepdims=True)
 
 
 def local_clusters(X, n_clusters, random_state):

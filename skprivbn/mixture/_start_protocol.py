@@ -36,6 +36,7 @@ from skprivbn.mixture._seeding import (
     nearest,
     one_hot,
     random_responsibilities,
+    secret_responsibilities,
     stay_untold,
 )
 from skprivbn.mixture._survey_protocol import (
@@ -313,10 +314,14 @@ class StartParty(SurveyParty):
 
     def _first_responsibilities(self):
         """Return those of the own rows of which the first mixture is made."""
-        if self.terms.init_params == "random":
-            self.responsibilities = random_responsibilities(
-                len(self.rows), self.terms.n_components, self._random_state
-            )
+        if self.terms.init_params == "random" and self.n_drawn == self.n_runs:
+            shape = len(self.rows), self.terms.n_components
+            if self.is_simulated:
+                drawn = random_responsibilities(*shape, self._random_state)
+            else:
+                drawn = secret_responsibilities(*shape)
+            # once for every start: sizes first, then sums of the same
+            self.responsibilities, self.n_drawn = drawn, self.n_runs + 1
         return self.responsibilities
 
     def _first_statistics(self):

@@ -42,6 +42,8 @@ class SurveyParty(Party):
         self.X = self.finite_rows(allow_nan=self.terms.has_gaps)
         check_given(self.terms, self.X.shape[1])
         self.n_runs, self.running, self.status = 0, False, GO_ON
+        #: starts whose responsibilities were drawn
+        self.n_drawn = 0
 
     def _survey_operations(self):
         if self.terms.has_gaps:

@@ -11,7 +11,7 @@ from skprivbn.federation.site._file import SiteFile
 from skprivbn.partition import HorizontalPartition, RowSource
 from skprivbn.privacy import PrivacyAccountant
 from tests.federation.hostile import HostileTerms
-from tests.federation.site.loopback import connect, make_sites
+from tests.federation.site.loopback import connect, make_sites, open_sites
 
 PARTIES = ("north", "south", "west")
 WARDS, SEXES = ["surgery", "medicine"], ["f", "m"]
@@ -298,3 +298,29 @@ def test_a_coordinator_cannot_lower_the_limits_of_a_site(remote):
         with rows._described().federate(DescriptionParty, terms, "masking"):
             pass
     assert caught.value.code == "not-allowed"
+
+
+def test_attack_a_category_that_is_named_twice(tmp_path, monkeypatch):
+    # north alone knows who has the disease
+    found = {"north": ["0"] * 40 + ["1"] * 20, "south": [""] * 60, "west": [""] * 60}
+    tables = {
+        name: [[i, x] for i, x in enumerate(mine)] for name, mine in found.items()
+    }
+    columns = {"number": '"int"', "disease": '["0", "1"]'}
+    rows = open_sites(tmp_path, tables, columns, ["describe"]).rows(["disease"])
+
+    def ask(terms):
+        federation = rows._described().federate(DescriptionParty, terms, "masking")
+        with federation:
+            federation.converse("count")
+            (counts,) = federation.call("tell")["north"]["counts"]
+        return counts if counts is None else counts.tolist()
+
+    terms = DescriptionTerms([[0, 1]], [], [], min_rows=20, min_cell_count=5)
+    assert ask(terms) is None
+    with pytest.raises(PartyError) as caught:
+        ask(HostileTerms(terms, states=[[0, 1, True]]))
+    assert caught.value.code == "refused"
+    # the twin: what is missing counts as True, and the others are north's
+    monkeypatch.setattr(DescriptionTerms, "check", lambda self: None)
+    assert ask(HostileTerms(terms, states=[[0, 1, True]])) == [40, 0, 140]

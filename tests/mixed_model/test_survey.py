@@ -1,13 +1,16 @@
+import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
 
+from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import Federation, InProcessFederation
-from skprivbn.mixed_model import PrivateGLMM, PrivateGLMMRegressor
+from skprivbn.mixed_model import PrivateGLMM, PrivateGLMMRegressor, _survey
 from skprivbn.mixed_model._protocol import GLMMParty
 from skprivbn.mixed_model._survey import Census, SurveyParty
+from skprivbn.mixed_model._terms import MixedTerms
 
 
 @pytest.mark.parametrize(
@@ -97,3 +100,42 @@ def test_attack_a_cluster_that_is_named_twice():
         told = {"total": first, "classes": [0, 1], "clusters": [["a", "b", "a"]]}
         with pytest.raises(PartyError, match="refuses"):
             federation.secure_sum("census", told)
+
+
+def name_clusters(n_clusters):
+    """Have parties look at clusters that nobody has; return the memory it takes."""
+    backend = MaskingBackend()
+    terms = MixedTerms(
+        n_factors=1,
+        term_factors=[0],
+        term_columns=[[-1]],
+        n_quadrature=1000,
+        max_sum=backend.max_sum(),
+    )
+    rng = np.random.default_rng(0)
+    block = {"X": rng.normal(size=(200, 1)), "y": rng.integers(0, 2, 200)}
+    block["cluster"] = np.zeros(200, dtype=int)
+    blocks = dict.fromkeys(("north", "south", "west"), block)
+    told = {"classes": [0, 1], "clusters": [list(range(n_clusters))]}
+    tracemalloc.start()
+    try:
+        with InProcessFederation(blocks, GLMMParty, terms, backend) as federation:
+            total = federation.secure_sum("labels")
+            total = federation.secure_sum("census", {"total": total, **told})
+            for _ in range(2):
+                total = federation.secure_sum("regress", {"total": total})
+            federation.sum_and_agree("step", {"total": total})
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_attack_a_short_message_that_takes_much_memory(monkeypatch):
+    # ten bytes for each cluster
+    with pytest.raises(PartyError) as caught:
+        name_clusters(20_000)
+    assert caught.value.code == "too-large"
+    # the twin: each takes some thousand numbers at every party
+    monkeypatch.setattr(_survey, "MAX_NUMBERS", np.inf)
+    assert name_clusters(500) - name_clusters(1) > 500 * 1000 * 8

@@ -10,6 +10,7 @@ import json
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from skprivbn.utils._locked_file import hold_lock
 MAX_BYTES = 10 << 20
 #: of a list in the terms, so many entries are written down
 MAX_ITEMS = 20
+#: of a table, so many
+MAX_ENTRIES = 100
 #: of a text, such as the purpose, so many characters
 MAX_TEXT = 1000
 _START = "0" * 64
@@ -237,7 +240,7 @@ def describe(question):
         "version": question.dataset.version,
         "estimators": question.estimators,
         "columns": question.columns,
-        "beside": agreement.data["aligned"],
+        "beside": _shorten(agreement.data["aligned"]),
         "steps": [step["estimator"] for step in agreement.data["steps"]],
         "models": [_shorten(step.get("fitted")) for step in agreement.data["steps"]],
         "roster": list(agreement.roster),
@@ -253,7 +256,8 @@ def describe(question):
 def _shorten(value):
     """Return terms as JSON has them, without long lists."""
     if isinstance(value, dict):
-        return {str(key): _shorten(item) for key, item in value.items()}
+        first = islice(value.items(), MAX_ENTRIES)
+        return {_shorten(str(key)): _shorten(item) for key, item in first}
     if isinstance(value, list | tuple):
         more = [f"and {len(value) - MAX_ITEMS} more"] * (len(value) > MAX_ITEMS)
         return [_shorten(item) for item in value[:MAX_ITEMS]] + more

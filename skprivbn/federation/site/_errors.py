@@ -15,6 +15,8 @@ ERROR_LOG = "skprivbn_errors.log"
 
 logger = logging.getLogger("skprivbn.site")
 
+#: characters of a traceback
+MAX_TEXT = 1 << 16
 #: bytes after which the file is put aside, and how many are kept
 MAX_BYTES, N_KEPT = 1 << 20, 3
 
@@ -40,7 +42,8 @@ class ErrorLog:
         """
         # What a refusal hides from the coordinator is what the site wants to know.
         error.__suppress_context__ = False
-        text = "".join(traceback.format_exception(error))
+        # the end has what went wrong; what a message quotes may be as long as it
+        text = "".join(traceback.format_exception(error))[-MAX_TEXT:]
         now = datetime.now(UTC).isoformat(timespec="seconds")
         try:
             self._rotate()

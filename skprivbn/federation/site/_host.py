@@ -4,6 +4,8 @@ Terms of a session are checked first and what it costs is reserved. When all sit
 signed them, the cost is charged, and only then are data read.
 """
 
+import re
+
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
@@ -34,6 +36,9 @@ from skprivbn.federation.site._state import recording
 
 #: an exact table with more is about single rows
 MAX_CELLS_PER_ROW = 1.0
+#: characters of what is asked that logs have, and those that they do not
+MAX_WORDS = 100
+_MARKS = re.compile(r"[^\w.]")
 
 _DATA_TYPES = {
     "dataset": str,
@@ -125,7 +130,8 @@ class SiteHost(PartyHost):
         self._is_charged = False
 
     def _answer(self, request):
-        self.asked = request["operation"]
+        # for logs, whose lines are the site's own
+        self.asked = _MARKS.sub("?", request["operation"][:MAX_WORDS])
         return super()._answer(request)
 
     def _join(self, agreement):
@@ -222,6 +228,7 @@ class SiteHost(PartyHost):
             dataset.max_rounds,
             dataset.min_cell_count,
             max_cells_per_row=MAX_CELLS_PER_ROW,
+            is_simulated=False,
         )
 
     def _find_account(self, question, is_dry=False):
@@ -274,11 +281,12 @@ class SiteHost(PartyHost):
 
     def _control_backend(self, step, **payload):
         """Take survivors of a recovery as what they are: another roster."""
-        question = self._question
-        if "survivors" in payload and question is not None and question.is_exact:
+        # What is no list of survivors, or not due, is refused before it is remembered.
+        answer = super()._control_backend(step, **payload)
+        if "survivors" in payload and self._question.is_exact:
             with recording():
-                self._hold_roster([str(name) for name in payload["survivors"]])
-        return super()._control_backend(step, **payload)
+                self._hold_roster(payload["survivors"])
+        return answer
 
     def _find_protocol(self, path):
         return self._dataset.protocols.get(path)
@@ -324,6 +332,9 @@ class SiteHost(PartyHost):
             raise PartyRefusal("unknown-dataset")
         if not isinstance(columns, list) or not columns:
             raise PartyRefusal("unknown-dataset")
+        # what goes beside the rows does not take their place
+        if "X" in data["aligned"]:
+            raise PartyRefusal("refused")
         named = [*columns, *data["aligned"].values()]
         if not all(isinstance(c, str) and c in dataset.columns for c in named):
             raise PartyRefusal("unknown-dataset")

@@ -224,6 +224,10 @@ class ADMMParty(Party):
     @operation(tells="number of its rows and sums of their squares", exact=True)
     def spread(self):
         """How many rows it contributes, and how far they spread about its means."""
+        # Series may be such that hardly any row has a past here, or none: then sums
+        # are about these, or are another party's.
+        if 1 < self.min_rows > len(self.rows):
+            raise PartyRefusal("too-few-rows")
         return self.hide(np.append(self.column_squares, len(self.rows)))
 
     @operation(

@@ -129,6 +129,12 @@ class K2Party(ColumnsParty):
     def learn(self):
         """Search for the parents of every column; open the tables if asked to."""
         terms, talk = self.terms, self.talk()
+        declared = terms.states or [None] * len(terms.owners)
+        self.check_labels(
+            codes.tolist()
+            for v, codes in zip(self.variables, self.codes.T)
+            if declared[v] is None
+        )
         plan = yield from self._agree_on_plan(talk)
         links = yield from open_links(talk)
         columns = dict(zip(self.variables, self.codes.T))

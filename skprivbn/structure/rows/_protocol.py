@@ -31,7 +31,7 @@ from skprivbn.structure.rows._tables import (
     one_hot,
 )
 from skprivbn.utils._progress import NO_PROGRESS
-from skprivbn.utils._validation import to_numbers
+from skprivbn.utils._validation import is_missing, to_numbers
 
 #: more sets of columns than these are counted, not named, in the ledger
 _LISTED = 500
@@ -169,6 +169,8 @@ class RowTablesParty(Party):
     )
     def labels(self):
         """Tell the labels of columns that nobody has declared."""
+        asked = [v for v, known in enumerate(self.terms.states) if known is None]
+        self.check_labels(_known(self.X[:, v]) for v in asked)
         found = []
         for name, declared, column in zip(
             self.terms.names, self.terms.states, self.X.T
@@ -399,6 +401,10 @@ class RowTablesParty(Party):
         if n_cells * (1 + self.terms.n_bootstrap) > 2 * ROUND_CELLS:
             raise PartyRefusal("refused")
         return _by_base(families)
+
+
+def _known(column):
+    return [label for label in column.tolist() if not is_missing(label)]
 
 
 def _by_base(families) -> Iterator[tuple[list[int], list[int]]]:

@@ -120,6 +120,54 @@ def connect(sites, dataset, transport=LoopbackSession, who="scientist", **option
     return federation
 
 
+#: what a site file must have, and nothing else that forbids or allows
+PLAIN_FILE = """
+min_parties = 2
+peers = {peers}
+
+[datasets.icu]
+path = "icu.csv"
+min_rows = 20
+max_exact_fits = 20
+estimators = {estimators}
+{rules}
+
+[datasets.icu.columns]
+{columns}
+"""
+
+
+def open_sites(folder, tables, columns, estimators, rules="", **options):
+    """Connect with plain sites.
+
+    Parameters
+    ----------
+    folder : Path
+    tables : dict of str to list of list
+        Rows of each site.
+    columns : dict of str to str
+        What columns hold, as in a site file; or such a dict for each site.
+    estimators : list of str
+    rules : str, default=""
+        Further entries of the site files.
+    **options
+        Of :func:`connect`.
+    """
+    texts = {}
+    for name, rows in tables.items():
+        mine = columns.get(name, columns)
+        lines = [",".join(mine), *(",".join(map(str, row)) for row in rows)]
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "icu.csv").write_text("\n".join(lines) + "\n")
+        texts[name] = PLAIN_FILE.format(
+            peers=json.dumps(list(tables)),
+            estimators=json.dumps(estimators),
+            rules=rules,
+            columns="\n".join(f"{column} = {kind}" for column, kind in mine.items()),
+        )
+    return connect(make_sites(folder, texts), "icu", **options)
+
+
 def audit(folder, name):
     """Return the entries of a site's audit log."""
     text = (folder / name / "skprivbn_audit.jsonl").read_text()

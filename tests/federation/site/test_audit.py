@@ -8,9 +8,12 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.__main__ import main
-from skprivbn.federation.site import _audit
+from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.site import _audit, _host
 from skprivbn.federation.site._audit import AuditLog, read_audit
+from skprivbn.federation.site._errors import ERROR_LOG
 from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.protocols import MomentsParty, MomentsTerms
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import audit, connect, make_sites
 
@@ -170,3 +173,29 @@ def test_nothing_is_answered_that_cannot_be_written_down(rows, tmp_path):
     assert "IsADirectoryError" in errors
     assert str(path) in errors
     assert not list(tmp_path.glob("*/*.exact.json.new"))
+
+
+def ask_in_long_words(sites, words):
+    """Join with, and then ask for, something whose name is the coordinator's."""
+    rows = connect(sites, "icu").rows(["a", "b"])
+    rows.aligned = {"x" * 100_000: "died"}
+    with rows.federate(MomentsParty, MomentsTerms("none"), "masking"):
+        host = sites["north"]._host
+        request = {"session": host._agreement.session, "operation": words}
+        request |= {"sequence": host._last_sequence + 1, "payload": {}}
+        assert not decode(host.handle(encode(request)))["ok"]
+
+
+def test_attack_names_that_fill_the_logs(tmp_path, monkeypatch):
+    write_tables(tmp_path, *make_rows())
+    sites = make_sites(tmp_path, site_files())
+    ask_in_long_words(sites, "two\nlines " + "y" * 3000)
+    logs = [tmp_path / "north" / name for name in ("skprivbn_audit.jsonl", ERROR_LOG)]
+    assert all(path.stat().st_size < 20_000 for path in logs)
+    assert "two?lines?y" in logs[1].read_text()
+    # the twin
+    monkeypatch.setattr(_audit, "MAX_TEXT", 1 << 20)
+    monkeypatch.setattr(_host, "MAX_WORDS", 1 << 20)
+    ask_in_long_words(sites, "z" * 3000)
+    assert logs[0].stat().st_size > 100_000
+    assert "z" * 3000 in logs[1].read_text()

@@ -61,6 +61,16 @@ def test_keys_of_counts_are_looked_at_too(learner, weak):
     assert terms.for_tests_only() == weak
 
 
+def test_nothing_takes_the_place_of_the_rows(tmp_path):
+    write_tables(tmp_path, *make_rows())
+    rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["a", "b"])
+    rows.aligned = {"X": "died"}
+    with pytest.raises(PartyError) as caught:
+        with rows.federate(EMParty, EM, "masking"):
+            pass
+    assert caught.value.code == "refused"
+
+
 def test_values_of_a_column_are_not_told_as_names_of_clusters(tmp_path):
     write_tables(tmp_path, *make_rows())
     federation = connect(make_sites(tmp_path, site_files()), "icu")

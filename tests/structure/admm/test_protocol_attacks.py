@@ -5,9 +5,14 @@ import pytest
 
 from skprivbn.crypto import PaillierBackend
 from skprivbn.exceptions import PartyError
-from skprivbn.structure import FederatedNotearsADMM
-from skprivbn.structure.admm._protocol import ConsensusState, collect_residuals
+from skprivbn.structure import FederatedDynotears, FederatedNotearsADMM
+from skprivbn.structure.admm._protocol import (
+    ADMMParty,
+    ConsensusState,
+    collect_residuals,
+)
 from tests.federation.hostile import other_total
+from tests.federation.site.loopback import open_sites
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
@@ -175,3 +180,37 @@ def test_weights_of_networks_are_drawn_from_a_seed():
     terms = learner._model_terms(3)
     assert "start" not in terms.to_payload()
     assert np.abs(terms.start()).max() <= 1 / np.sqrt(2)
+
+
+def test_attack_series_in_which_hardly_any_row_has_a_past(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(60, 9, (3, 40, 2)).round(2)
+    beds = np.tile(np.arange(40), (3, 1))
+    # two patients of north come after another one in the same bed, and nobody else
+    beds[0, [7, 9]], beds[0, [17, 29]] = 50, 51
+    tables = {
+        name: [[*row, bed] for row, bed in zip(mine.tolist(), numbers.tolist())]
+        for name, mine, numbers in zip(("north", "south", "west"), rows, beds)
+    }
+    columns = {"age": '"float"', "stay": '"float"', "bed": '"int"'}
+    sites = open_sites(tmp_path, tables, columns, ["FederatedDynotears"])
+    overheard = []
+
+    def listen(federation, progress):
+        overheard.append(federation.secure_sum("spread"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skprivbn.structure.admm._notears.run_admm", listen)
+    model = FederatedDynotears(n_lags=1)
+    with pytest.raises(PartyError) as caught:
+        model.fit(sites.rows(["age", "stay"]), series="bed")
+    assert caught.value.code == "too-few-rows"
+    # the twin: how far two patients are apart, in every column
+    few = property(lambda self: 1, lambda self, value: None)
+    monkeypatch.setattr(ADMMParty, "min_rows", few)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(sites.rows(["age", "stay"]), series="bed")
+    *squares, n_rows = overheard[0]
+    assert n_rows == 2
+    apart = np.abs(rows[0, 9] - rows[0, 29])
+    np.testing.assert_allclose(np.sqrt(2 * np.array(squares)), apart, atol=1e-9)
