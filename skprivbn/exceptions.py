@@ -83,14 +83,14 @@ class PartyError(RuntimeError):
         "denied": "a person there has denied the question",
         "invalid-data": "its data do not fit what the estimator needs",
         "too-few-rows": "it holds fewer rows than its minimum, or fewer values of a "
-        "column with gaps, rows of a cluster or rows with a past, or fewer records that "
-        "the others have, too (are keys written in the same way?)",
+        "column with gaps, rows of a cluster or rows with a past, or fewer records "
+        "that the others have, too (are keys written in the same way?)",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "
         "than its site file allows for so many rows; or fewer than min_cell_count of "
-        "its rows share a cell, category, cluster or bin, or lack an entry (join some, or use "
-        "epsilon)",
+        "its rows share a cell, category, cluster or bin, or lack an entry (join some, "
+        "or use epsilon)",
         "small-cells": "the fit opens counts as they are, also small ones, and its "
         "site file says min_cell_count: learn with PrivateK2StructureLearner from "
         "columns or FederatedBayesianNetwork from rows (without EM and bootstrap), "

@@ -337,9 +337,8 @@ class Party:
         columns : iterable of sequence
             Labels of all own rows. Missing ones are told as little as others.
         """
-        for labels in columns:
-            counts = np.array(list(Counter(labels).values()))
-            if np.any(counts < self.min_cell_count):
+        for labels in columns if self.min_cell_count > 1 else ():
+            if min(Counter(labels).values(), default=inf) < self.min_cell_count:
                 raise PartyRefusal("too-detailed")
 
     def hide(self, vector: ArrayLike) -> dict:

@@ -192,7 +192,7 @@ class EMParty(StartParty):
         if not self._counts_first:
             self._take_sums(total)
             return
-        small = self._too_small(self.reveal(total)) and self._shows_no_rows
+        small = self._too_small(self._read_sizes(total)) and self._shows_no_rows
         self.status = self._step_back() if small else GO_ON
 
     def _go_on_with(self, compute):

@@ -209,7 +209,40 @@ class StartParty(SurveyParty):
     def cluster_sizes(self, total=None):
         self._take_cluster_sums(total)
         sizes = self._sizes(self.responsibilities)
-        return {**self.hide(sizes), "status": self.status}
+        return {**self.hide(np.append(sizes, self._moved())), "status": self.status}
+
+    def _moved(self):
+        """Count own rows by their clusters now and in every round that was told.
+
+        Sums of two rounds differ by rows that are in one cluster and not in the other.
+        In a simulation nobody looks at them.
+        """
+        told = [] if self.is_simulated else self.told_centres
+        n_clusters, self.n_compared = self.terms.n_components, len(told)
+
+        def count(rows):
+            new = nearest(rows, self.centres)
+            pairs = [nearest(rows, centres) * n_clusters + new for centres in told]
+            return np.array([np.bincount(p, minlength=n_clusters**2) for p in pairs])
+
+        return sum_over_rows(self.filled, count).ravel() if told else np.zeros(0)
+
+    def _read_sizes(self, total):
+        """Return sizes of clusters; go back to those told last if few rows moved."""
+        n_clusters, least = self.terms.n_components, self.terms.min_rows
+        shape, self.n_compared = (self.n_compared, n_clusters, n_clusters), 0
+        values = self.reveal(total)
+        sizes, moved = np.split(values, [len(values) - np.prod(shape)])
+        both = moved.reshape(shape)
+        old, new = both.sum(axis=2, keepdims=True), both.sum(axis=1, keepdims=True)
+        # of small clusters nothing is told
+        told = (old >= least) & (new >= least)
+        few = [(rows - both > 0.5) & (rows - both < least) for rows in (old, new)]
+        if np.any(told & np.logical_or(*few)):
+            self.centres, self.n_moves = self.told_centres[-1], MAX_LLOYD_ROUNDS - 1
+            self.assign()
+            return self.told_sizes
+        return sizes
 
     def _sizes(self, responsibilities):
         """Return how many rows components have, with gaps also in each column."""
@@ -231,7 +264,9 @@ class StartParty(SurveyParty):
     def cluster_sums(self, total=None):
         sizes = None
         if self._counts_first:
-            sizes = self.reveal(total)
+            sizes = self._read_sizes(total)
+            self.told_centres.append(self.centres)
+            self.told_sizes = sizes
         else:
             self._take_cluster_sums(total)
         self.clusters_summed = self.status == GO_ON

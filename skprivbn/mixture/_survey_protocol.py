@@ -44,6 +44,9 @@ class SurveyParty(Party):
         self.n_runs, self.running, self.status = 0, False, GO_ON
         #: starts whose responsibilities were drawn
         self.n_drawn = 0
+        #: centres of clusters whose sums are known, sizes of the last ones, and with
+        #: how many of them the next ones are compared
+        self.told_centres, self.told_sizes, self.n_compared = [], None, 0
 
     def _survey_operations(self):
         if self.terms.has_gaps:
