@@ -157,7 +157,9 @@ def confidence():
     states = {node: list(labels) for node, labels in network.states.items()}
     joined = network.adjacency_matrix | network.adjacency_matrix.T
     for n_bootstrap in (0, 20, 100):
-        model = FederatedBayesianNetwork(states=states, n_bootstrap=n_bootstrap)
+        model = FederatedBayesianNetwork(
+            states=states, n_bootstrap=n_bootstrap, random_state=0
+        )
         _, seconds = timed(partial(model.fit, X, party=np.arange(len(X)) % N_PARTIES))
         row = {
             "samples": n_bootstrap,
@@ -178,9 +180,53 @@ def confidence():
     record("rows_confidence", rows, title="ALARM: edges of bootstrap samples")
 
 
+def bootstraps():
+    """Samples drawn table by table, next to samples of the pooled rows."""
+    rows = []
+    for name, n_rows, n_seeds, n_samples in (
+        ("Asia", 300, 4, 100),
+        ("Asia", 2000, 4, 100),
+        ("ALARM", 1000, 1, 40),
+        ("ALARM", 5000, 1, 40),
+    ):
+        network = load_asia() if name == "Asia" else load_alarm()
+        states = {node: list(labels) for node, labels in network.states.items()}
+        pairs = np.triu_indices(len(states), 1)
+        joined = (network.adjacency_matrix | network.adjacency_matrix.T)[pairs]
+        found = {"each table": [], "pooled rows": []}
+        for seed in range(n_seeds):
+            X = pd.DataFrame(
+                network.sample(n_rows, random_state=seed), columns=network.nodes
+            )
+            options = {"states": states, "random_state": seed}
+            model = FederatedBayesianNetwork(n_bootstrap=n_samples, **options).fit(X)
+            shares = model.edge_confidence_
+            found["each table"].append((shares + shares.T)[pairs])
+            rng, shares = np.random.default_rng(seed), 0.0
+            for _ in range(n_samples):
+                again = X.iloc[rng.integers(n_rows, size=n_rows)]
+                graph = FederatedBayesianNetwork(**options).fit(again).adjacency_matrix_
+                shares = shares + (graph | graph.T) / n_samples
+            found["pooled rows"].append(shares[pairs])
+        for drawn, shares in found.items():
+            row = {"network": name, "rows": n_rows, "drawn from": drawn}
+            sure = np.array(shares)
+            for what, low, high in (
+                ("0.95 and more", 0.95, 2),
+                ("0.5 to 0.95", 0.5, 0.95),
+                ("0.05 to 0.5", 0.05, 0.5),
+            ):
+                some = (sure >= low) & (sure < high)
+                row[what] = f"{np.sum(some & joined)} of {np.sum(some)}"
+            row["squared error"] = float(np.mean(np.sum((sure - joined) ** 2, axis=1)))
+            rows.append(row)
+            print(row, flush=True)
+    record("rows_bootstraps", rows, title="Shares of samples with an edge")
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     parts = {"alarm": alarm, "large": large, "private": private}
-    parts["confidence"] = confidence
+    parts |= {"confidence": confidence, "bootstraps": bootstraps}
     for part in sys.argv[1:] or parts:
         parts[part]()

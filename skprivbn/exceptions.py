@@ -93,8 +93,8 @@ class PartyError(RuntimeError):
         "or use epsilon)",
         "small-cells": "the fit opens counts as they are, also small ones, and its "
         "site file says min_cell_count: learn with PrivateK2StructureLearner from "
-        "columns or FederatedBayesianNetwork from rows (without EM and bootstrap), "
-        "whose counts come in steps, or have the site allow min_cell_count = 1",
+        "columns or FederatedBayesianNetwork from rows (without EM), whose "
+        "counts come in steps, or have the site allow min_cell_count = 1",
         "other-roster": "another group of sites has asked these data exact questions: "
         "the difference of the answers would show one site's",
         "other-weights": "another column of weights was used in exact questions on "

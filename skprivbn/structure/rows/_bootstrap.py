@@ -1,42 +1,102 @@
-"""How sure an edge is: searches on bootstrap samples of the parties' rows.
+"""How sure an edge is: searches on tables that are drawn again.
 
-A party draws how often each of its rows counts in each sample and keeps that to
-itself. Every table is then counted for all samples together, in the same round.
+A bootstrap sample of rows would give, of each table, as many rows drawn from its cells.
+These draws need the table alone, so nobody is asked for rows or weights of them. Drawn
+for each table anew, they say nothing about who is in two tables; therefore gains are
+only compared within a table, as where rows have gaps.
 """
-
-import secrets
-from math import exp, factorial
 
 import numpy as np
 
 from skprivbn.bayesian_network._dag import to_cpdag
 
-# chances of 0, 1, ... in a Poisson distribution of mean 1, summed up, in units of 2^-32
-_THRESHOLDS = np.floor(
-    2.0**32 * np.cumsum([exp(-1) / factorial(k) for k in range(12)])
-).astype(np.uint64)
 
-
-def draw_weights(n_samples, n_rows):
-    """Draw how often each row counts in each sample, from the operating system.
-
-    Whoever knows the weights reads single rows off the sums: no seed makes them.
+class ResampledTables:
+    """Tables with as many rows as others, each drawn from its cells.
 
     Parameters
     ----------
-    n_samples : int
-    n_rows : int
-
-    Returns
-    -------
-    weights : ndarray of uint8 of shape (1 + n_samples, n_rows)
-        The first of them ones, for the rows as they are.
+    tables : AskedTables
+    rng : numpy.random.Generator
     """
-    weights = np.ones((1 + n_samples, n_rows), dtype=np.uint8)
-    for drawn in weights[1:]:
-        draws = np.frombuffer(secrets.token_bytes(4 * n_rows), dtype=np.uint32)
-        drawn[:] = np.searchsorted(_THRESHOLDS, draws, side="right")
-    return weights
+
+    consistent = False
+
+    def __init__(self, tables, rng):
+        self.tables, self.n_states, self._rng = tables, tables.n_states, rng
+        self.fits, self.variance = tables.fits, tables.variance
+        self.fetch_families = tables.fetch_families
+        self._drawn = {}
+
+    def __call__(self, variables, within=None):
+        """Return the table of some variables, its axes in ascending order of them."""
+        key = tuple(sorted(variables))
+        if key not in self._drawn:
+            self._drawn[key] = _draw_rows(self._rng, self.tables(key, within))
+        return self._drawn[key]
+
+
+class ResampledMoments:
+    """Moments of rows drawn from a normal distribution in every configuration.
+
+    It has the mean and covariance of the rows there.
+
+    Parameters
+    ----------
+    moments : AskedMoments
+    rng : numpy.random.Generator
+    """
+
+    def __init__(self, moments, rng):
+        self.moments, self.n_states, self._rng = moments, moments.n_states, rng
+        self.fetch, self.n_numbers = moments.fetch, moments.n_numbers
+        self._drawn = {}
+
+    def __call__(self, given):
+        """Return moments with one axis for each variable, in ascending order."""
+        key = tuple(sorted(given))
+        if key not in self._drawn:
+            self._drawn[key] = _draw_moments(self._rng, self.moments(key))
+        return self._drawn[key]
+
+
+def _draw_rows(rng, counts):
+    """Return a table of as many rows, drawn from the cells of another."""
+    shares = counts.ravel() / max(counts.sum(dtype=np.int64), 1)
+    drawn = rng.multinomial(counts.sum(dtype=np.int64), shares)
+    return drawn.reshape(counts.shape)
+
+
+def _draw_moments(rng, moments):
+    """Return count, sums and products of normal rows like those of other moments."""
+    n_rows = np.rint(moments[..., 0, 0]).astype(np.int64)
+    drawn = _draw_rows(rng, n_rows)
+    means = moments[..., 0, 1:] / np.maximum(n_rows, 1)[..., None]
+    second = moments[..., 1:, 1:] / np.maximum(n_rows, 1)[..., None, None]
+    values, vectors = np.linalg.eigh(second - means[..., None] * means[..., None, :])
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    some = np.maximum(drawn, 1)[..., None]
+    errors = rng.standard_normal(means.shape) / np.sqrt(some)
+    means = means + np.einsum("...ij,...j->...i", root, errors)
+    spread = root @ _wishart_root(rng, drawn - 1, means.shape[-1])
+    found = np.empty_like(moments)
+    found[..., 0, 0] = drawn
+    found[..., 0, 1:] = found[..., 1:, 0] = drawn[..., None] * means
+    found[..., 1:, 1:] = spread @ spread.swapaxes(-1, -2)
+    found[..., 1:, 1:] += found[..., 0, 1:, None] * means[..., None, :]
+    return found * (drawn > 0)[..., None, None]
+
+
+def _wishart_root(rng, degrees, size):
+    """Return lower triangles whose squares have Wishart distributions (Bartlett)."""
+    below = np.tril(rng.standard_normal((*degrees.shape, size, size)), -1)
+    left = np.maximum(degrees[..., None] - np.arange(size), 0)
+    # fewer rows than columns leave the last columns of the triangle empty
+    root = below * (left > 0)[..., None, :]
+    root[..., np.arange(size), np.arange(size)] = np.sqrt(
+        2 * rng.standard_gamma(left / 2)
+    )
+    return root
 
 
 def edge_confidence(found, is_directed):

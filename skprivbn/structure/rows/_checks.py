@@ -32,16 +32,11 @@ def known_parents(estimator, names, continuous):
     return known
 
 
-def check_values(partition, names, declared, continuous, n_bootstrap=0):
+def check_values(partition, names, declared, continuous):
     """Say what is wrong with rows at hand; remote parties only refuse."""
     if not isinstance(partition, HorizontalPartition):
         return
-    for party, block in partition._blocks.items():
-        if n_bootstrap and len(block["X"]) <= n_bootstrap:
-            raise ValueError(
-                f"party {party!r} has {len(block['X'])} rows, which as many samples "
-                f"could expose: lower n_bootstrap={n_bootstrap}"
-            )
+    for block in partition._blocks.values():
         for v, (name, labels, column) in enumerate(zip(names, declared, block["X"].T)):
             if v in continuous:
                 check_numbers(name, column)

@@ -71,7 +71,7 @@ class FamiliesEM:
         ]
         for j, (above, beside) in enumerate(zip(self.above, self.beside)):
             columns = values[:, [*beside, j]]
-            (found,) = configuration_moments(codes, columns, self.n_states, above)
+            found = configuration_moments(codes, columns, self.n_states, above)
             parts.append(as_matrices(found, 2 + len(beside)))
         # what a step of EM tells beside counts: nothing here
         return self._join(parts, values, [0, 0])

@@ -40,7 +40,6 @@ from skprivbn.structure.rows._mixed import AskedMoments, MixedScores
 from skprivbn.structure.rows._model import RowNetworkMixin
 from skprivbn.structure.rows._noisy import noisy_terms, release
 from skprivbn.structure.rows._protocol import (
-    MAX_BOOTSTRAP,
     RowTablesParty,
     RowTablesTerms,
     agree_on_states,
@@ -51,7 +50,7 @@ from skprivbn.structure.rows._protocol import (
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import SEARCHES, search
 from skprivbn.structure.rows._tables import MAX_CELLS, AskedTables
-from skprivbn.utils import column_names, warn_leak, warn_user
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
@@ -103,12 +102,10 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         For "hill_climbing" and "ges": how often a quarter of the edges is removed at
         random from the best graph, to climb again from there.
     n_bootstrap : int, default=0
-        Bootstrap samples in which the search is repeated, for `edge_confidence_`. Each
-        party draws how often each of its rows counts, and every table is counted in
-        all samples, in the same round. The weights come from the operating system,
-        not from `random_state`: whoever knows them can read rows off the sums. Whole
-        records of persons who are alone in a cell can be read from many samples even
-        so: sites need ``allow_rows = true``, and a ``PrivacyLeakWarning`` says it.
+        Bootstrap samples in which the search is repeated, for `edge_confidence_`. Of
+        every table that a search needs, as many rows are drawn again from its cells,
+        at the coordinator: parties are asked for nothing but some more tables. Numbers
+        of continuous columns are drawn as normal in every configuration.
     alpha : float, default=1.0
         Pseudo-count of every cell of a table; 0 gives maximum likelihood. Variances
         of continuous columns get so many rows with the variance of all.
@@ -143,7 +140,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         How tables are hidden while they are added. The coordinator learns the sum:
         with key-holder backends it is therefore summed under masks too.
     random_state : int, RandomState instance or None, default=None
-        Chooses what `n_restarts` removes.
+        Chooses what `n_restarts` removes, and draws the samples of `n_bootstrap`.
     epsilon : float, default=None
         Privacy budget of one fit. The tables of all sets of ``max_parents + 1``
         columns, or of the families of `structure`, are released once with noise, and
@@ -235,7 +232,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         "tiers": [list, tuple, None],
         "tabu_length": [Interval(Integral, 0, None, closed="left")],
         "n_restarts": [Interval(Integral, 0, None, closed="left")],
-        "n_bootstrap": [Interval(Integral, 0, MAX_BOOTSTRAP, closed="both")],
+        "n_bootstrap": [Interval(Integral, 0, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "continuous": ["array-like", None],
         "states": [Mapping, list, tuple, None],
@@ -351,21 +348,14 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             min_cell_count=self.min_cell_count,
             missing=gap_rule(self),
             alpha=float(self.alpha),
-            n_bootstrap=self.n_bootstrap,
             max_iter=self.max_iter,
         )
-        check_values(partition, names, terms.states, continuous, self.n_bootstrap)
+        check_values(partition, names, terms.states, continuous)
         charge(self, "contingency tables")
-        if self.n_bootstrap and partition.n_parties > 1:
-            warn_leak(
-                "whole records of persons who are alone in a cell of a table can be "
-                "read from many bootstrap samples: n_bootstrap= is for rows that the "
-                "coordinator may see"
-            )
         with self._federate(partition, RowTablesParty, terms) as federation:
             # sites may have raised the count below which cells are hidden
             terms = federation.terms
-            states, self.n_samples_, scale, sizes = agree_on_states(federation)
+            states, self.n_samples_, scale = agree_on_states(federation)
             # and answer for no table with more cells than rows
             at_hand = isinstance(partition, HorizontalPartition)
             max_cells = MAX_CELLS if at_hand else min(MAX_CELLS, self.n_samples_)
@@ -374,7 +364,6 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 sum_tables(federation, progress),
                 consistent=terms.min_cell_count <= 1 and gap_rule(self) == "error",
                 max_cells=max_cells,
-                n_bootstrap=self.n_bootstrap,
             )
             scores, moments = self._table_scores(tables), None
             if continuous:
@@ -382,7 +371,6 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                     tables.n_states,
                     len(continuous),
                     sum_moments(federation, progress),
-                    self.n_bootstrap,
                 )
                 scores = MixedScores(
                     scores,
@@ -394,9 +382,11 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 )
             parents = self._find_parents(scores, tables, options)
             if self.n_bootstrap:
+                seed = check_random_state(self.random_state).randint(2**31)
+                rng = np.random.default_rng(seed)
                 found = [
-                    self._find_parents(scores.sample(b, n), tables, options)
-                    for b, n in enumerate(sizes.tolist())
+                    self._find_parents(scores.resampled(rng), tables, options)
+                    for _ in range(self.n_bootstrap)
                 ]
                 rules = self.required_edges, self.forbidden_edges, self.tiers
                 ordered = bool(continuous) or self.method == "k2" or any(rules)
@@ -412,6 +402,11 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         self.tables_ = [tuple(names[v] for v in key) for key in tables.asked]
         self.ledger_ = federation.ledger
         list_tables(self.ledger_, terms, tables, moments)
+        if self.n_bootstrap:
+            self.ledger_.note(
+                f"{self.n_bootstrap} bootstrap samples are drawn from these tables at "
+                "the coordinator: parties are asked for the tables alone"
+            )
 
     def _learn_privately(self, partition, names, options):
         """Search on tables that are released once with noise."""
@@ -507,24 +502,20 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             ):
                 if not plain:
                     raise ValueError(f"{name} is not available with epsilon")
-        incomplete = (
+        inconsistent = (
             self.epsilon is not None
             or gap_rule(self) != "error"
             or self.min_cell_count > 1
+            or self.n_bootstrap > 0
         )
-        if incomplete and (self.tabu_length or self.n_restarts):
+        if inconsistent and (self.tabu_length or self.n_restarts):
             raise ValueError(
                 "tabu_length and n_restarts compare whole graphs, which tables of "
                 "different rows, or with noise, do not allow: leave them out with "
-                "missing=, min_cell_count= or epsilon="
+                "missing=, min_cell_count=, n_bootstrap= or epsilon="
             )
         if self.n_bootstrap and self.structure is not None:
             raise ValueError("structure= has all edges: leave out n_bootstrap=")
-        if self.n_bootstrap and self.min_cell_count > 1:
-            raise ValueError(
-                "min_cell_count hides small cells, and how the tables of n_bootstrap "
-                "samples vary together tells of them: choose one"
-            )
         if self.missing == "em" and self.min_cell_count > 1:
             raise ValueError(
                 "min_cell_count is about counts of rows, and missing='em' adds up "

@@ -4,7 +4,6 @@ Count, sums and products of all continuous columns, for every configuration of s
 discrete ones, are all that regressions given these need to know of the rows.
 """
 
-from copy import copy
 from dataclasses import dataclass
 from math import prod
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from skprivbn.bayesian_network._local_scores import LocalScores
 from skprivbn.structure.k2._scores import FRACTION_BITS
+from skprivbn.structure.rows._bootstrap import ResampledMoments
 from skprivbn.structure.rows._tables import ROUND_CELLS
 
 #: scores of regressions are rounded to so many fractional bits: of directions that
@@ -66,7 +66,7 @@ def n_moments(n_continuous):
     return (n_continuous + 1) * (n_continuous + 2) // 2
 
 
-def configuration_moments(codes, values, n_states, given, weights=None):
+def configuration_moments(codes, values, n_states, given):
     """Return count, sums and products of columns for every configuration.
 
     Parameters
@@ -79,12 +79,10 @@ def configuration_moments(codes, values, n_states, given, weights=None):
     n_states : sequence of int
     given : sequence of int
         Discrete variables, one axis each.
-    weights : ndarray of int of shape (n_weightings, n_rows), default=None
-        How often each row counts; several times over. None counts it once.
 
     Returns
     -------
-    moments : ndarray of shape (n_weightings, n_configurations, n_moments)
+    moments : ndarray of shape (n_configurations, n_moments)
     """
     given = list(given)
     there = (codes[:, given] >= 0).all(axis=1) & ~np.isnan(values).any(axis=1)
@@ -96,12 +94,10 @@ def configuration_moments(codes, values, n_states, given, weights=None):
     rows = np.hstack([np.ones((len(values), 1)), values])
     upper = np.triu_indices(rows.shape[1])
     products = rows[:, upper[0]] * rows[:, upper[1]]
-    weightings = [1.0] if weights is None else weights[:, there]
-    found = np.empty((len(weightings), size, len(upper[0])))
-    for moments, weight in zip(found, weightings):
-        for k, column in enumerate(products.T):
-            moments[:, k] = np.bincount(cells, weights=weight * column, minlength=size)
-    return found
+    moments = np.empty((size, len(upper[0])))
+    for k, column in enumerate(products.T):
+        moments[:, k] = np.bincount(cells, weights=column, minlength=size)
+    return moments
 
 
 def as_matrices(moments, size):
@@ -121,22 +117,12 @@ class AskedMoments:
         Number of states of every variable.
     n_continuous : int
     count : callable
-        Takes a list of tuples of variables and returns one flat array; with bootstrap
-        samples one row for all rows and one for each sample.
-    n_bootstrap : int, default=0
-        Bootstrap samples whose moments are summed, too.
+        Takes a list of tuples of variables and returns one flat array.
     """
 
-    def __init__(self, n_states, n_continuous, count, n_bootstrap=0):
+    def __init__(self, n_states, n_continuous, count):
         self.n_states, self.size = list(n_states), n_continuous + 1
-        self.n_weightings, self._place = 1 + n_bootstrap, 0
         self._count, self._kept = count, {}
-
-    def sample(self, number):
-        """Return the moments of one bootstrap sample, summed together with these."""
-        other = copy(self)
-        other._place = 1 + number
-        return other
 
     @property
     def asked(self):
@@ -152,7 +138,7 @@ class AskedMoments:
         wanted = {tuple(sorted(given)) for given in asked} - self._kept.keys()
         batch, n_numbers = [], 0
         for given in sorted(wanted, key=lambda given: (len(given), given)):
-            n_new = self.n_numbers(given) * self.n_weightings
+            n_new = self.n_numbers(given)
             if batch and n_numbers + n_new > ROUND_CELLS:
                 self._receive(batch)
                 batch, n_numbers = [], 0
@@ -163,16 +149,15 @@ class AskedMoments:
 
     def _receive(self, batch):
         ends = np.cumsum([self.n_numbers(given) for given in batch])
-        found = self._count(batch).reshape(self.n_weightings, -1)
-        for given, part in zip(batch, np.split(found, ends[:-1], axis=1)):
-            shape = [self.n_weightings, *(self.n_states[v] for v in given)]
+        for given, part in zip(batch, np.split(self._count(batch), ends[:-1])):
+            shape = [self.n_states[v] for v in given]
             self._kept[given] = as_matrices(part.reshape(*shape, -1), self.size)
 
     def __call__(self, given):
         """Return moments with one axis for each variable, in ascending order."""
         given = tuple(sorted(given))
         self.fetch([given])
-        return self._kept[given][self._place]
+        return self._kept[given]
 
 
 def regressions(moments, target, others, weight, overall):
@@ -241,11 +226,11 @@ class MixedScores(LocalScores):
         self.n_variables, self.max_numbers = tables.n_variables, max_numbers
         self.overall = None
 
-    def sample(self, number, n_samples):
-        """Return the scores of one bootstrap sample of so many rows."""
+    def resampled(self, rng):
+        """Return the scores of one bootstrap sample."""
         return MixedScores(
-            self.tables.sample(number, n_samples),
-            self.moments.sample(number),
+            self.tables.resampled(rng),
+            ResampledMoments(self.moments, rng),
             list(self.place),
             self.scale,
             self.alpha,

@@ -21,7 +21,6 @@ from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.federation._cells import in_steps, is_small
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.structure.rows._bootstrap import draw_weights
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments
 from skprivbn.structure.rows._tables import (
@@ -35,8 +34,6 @@ from skprivbn.utils._validation import is_missing, to_numbers
 
 #: more sets of columns than these are counted, not named, in the ledger
 _LISTED = 500
-#: most bootstrap samples
-MAX_BOOTSTRAP = 1000
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,6 @@ class RowTablesTerms(Terms):
         probabilities may then be learnt by EM.
     alpha : float
         Pseudo-count of every cell, for EM.
-    n_bootstrap : int
-        Bootstrap samples in which rows are counted, too.
     max_iter : int
         Most steps of EM.
     """
@@ -74,7 +69,6 @@ class RowTablesTerms(Terms):
     min_cell_count: int
     missing: Literal["error", "skip", "em"]
     alpha: float = 1.0
-    n_bootstrap: int = 0
     max_iter: int = 0
 
     def check(self):
@@ -94,13 +88,6 @@ class RowTablesTerms(Terms):
             raise ValueError("max_parents, min_cell_count: at least 0")
         if self.missing == "em" and self.min_cell_count > 1:
             raise ValueError("min_cell_count: EM adds up fractions of rows")
-        if not 0 <= self.n_bootstrap <= MAX_BOOTSTRAP:
-            raise ValueError(f"n_bootstrap: from 0 to {MAX_BOOTSTRAP}")
-        if self.n_bootstrap and self.min_cell_count > 1:
-            raise ValueError(
-                "min_cell_count: how bootstrap samples vary tells of small cells that "
-                "a site hides, leave out n_bootstrap"
-            )
         if not 0 <= self.alpha < np.inf:
             raise ValueError("alpha: a number of at least 0")
 
@@ -113,24 +100,14 @@ class RowTablesTerms(Terms):
         return self.continuous
 
     def shows_small_cells(self):
-        """Tell whether EM adds up fractions of rows, or a bootstrap multiples."""
-        several = self.missing == "em" or self.n_bootstrap > 0
-        return several and self.min_cell_count <= 1
-
-    def shows_rows(self):
-        """Tell whether there are samples: who is alone in a cell can be read off them.
-
-        How often somebody counts in each of many samples is then known, and which
-        cells of other tables vary with it.
-        """
-        return self.n_bootstrap > 0
+        """Tell whether EM adds up fractions of rows."""
+        return self.missing == "em" and self.min_cell_count <= 1
 
     def memory(self, n_features):
         """Return a code and an indicator per label, and the tables of a round."""
         n_labels = sum(len(labels or [0] * MAX_STATES) for labels in self.states)
         n_products = n_moments(len(self.continuous))
-        per_row = n_features + n_labels + n_products + 1 + self.n_bootstrap
-        return per_row, 2 * ROUND_CELLS
+        return n_features + n_labels + n_products + 1, 2 * ROUND_CELLS
 
 
 class RowTablesParty(Party):
@@ -143,11 +120,6 @@ class RowTablesParty(Party):
         self.X = np.asarray(self.block["X"])
         if self.X.ndim != 2 or self.X.shape[1] != len(self.terms.names):
             raise PartyRefusal("invalid-data")
-        n_rows, n_bootstrap = len(self.X), self.terms.n_bootstrap
-        # as many sums as rows, of the same tables, could be solved for the rows
-        if n_bootstrap and n_rows <= n_bootstrap:
-            raise PartyRefusal("too-few-rows")
-        self.weights = draw_weights(n_bootstrap, n_rows) if n_bootstrap else None
         self.codes, self.answered = None, set()
 
     def schedule(self):
@@ -184,7 +156,7 @@ class RowTablesParty(Party):
 
     @operation(
         tells="its number of rows; numbers, sums and absolute sums of values of "
-        "continuous columns; sizes of bootstrap samples if there are any",
+        "continuous columns",
         hears="labels of all columns",
         exact=True,
     )
@@ -214,8 +186,7 @@ class RowTablesParty(Party):
                 self.check_table(1, n_values)
         self.n_states = [len(labels[name]) for name in names]
         self.indicators = one_hot(self.codes, self.n_states)
-        sizes = [] if self.weights is None else self.weights[1:].sum(axis=1)
-        return self.hide(np.append(Scale.sums(self.values), sizes))
+        return self.hide(Scale.sums(self.values))
 
     @operation(
         hears="the number of all rows; numbers, sums and absolute sums of values of "
@@ -229,20 +200,17 @@ class RowTablesParty(Party):
             self.values = Scale.from_sums(sums, self.values.shape[1]).apply(self.values)
 
     @operation(
-        tells="contingency tables of its rows, and of bootstrap samples if there are "
-        "any",
+        tells="contingency tables of its rows",
         hears="which columns to count together",
         exact=True,
     )
     def tables(self, asked):
         """Count tables that were not asked for before."""
         parts = [
-            count_extended(
-                self.codes, self.n_states, base, found, self.indicators, self.weights
-            )
+            count_extended(self.codes, self.n_states, base, found, self.indicators)
             for base, found in self._check_asked(asked)
         ]
-        counts = np.concatenate(parts, axis=-1)
+        counts = np.concatenate(parts)
         return self.hide(in_steps(counts, self.terms.min_cell_count))
 
     @operation(
@@ -255,16 +223,14 @@ class RowTablesParty(Party):
         """Sum up continuous columns by configurations not asked for before."""
         parts = []
         for given in self._check_given(asked):
-            part = configuration_moments(
-                self.codes, self.values, self.n_states, given, self.weights
-            )
+            part = configuration_moments(self.codes, self.values, self.n_states, given)
             few = part[..., 0] < self.terms.min_cell_count
             # sums of these rows are what sums of all others lack
             if self.min_cell_count > 1 and np.any(few & (part[..., 0] > 0)):
                 raise PartyRefusal("too-detailed")
             part[few] = 0.0
-            parts.append(part.reshape(len(part), -1))
-        return self.hide(np.concatenate(parts, axis=1))
+            parts.append(part.ravel())
+        return self.hide(np.concatenate(parts))
 
     def _check_given(self, asked):
         """Return sets of discrete columns; refuse what would show single rows."""
@@ -293,7 +259,7 @@ class RowTablesParty(Party):
             self.answered.add(key)
             found.append(given)
             n_numbers += size
-        if n_numbers * (1 + self.terms.n_bootstrap) > 2 * ROUND_CELLS:
+        if n_numbers > 2 * ROUND_CELLS:
             raise PartyRefusal("refused")
         return found
 
@@ -398,7 +364,7 @@ class RowTablesParty(Party):
             self.answered.add(key)
             families.append(family)
             n_cells += size
-        if n_cells * (1 + self.terms.n_bootstrap) > 2 * ROUND_CELLS:
+        if n_cells > 2 * ROUND_CELLS:
             raise PartyRefusal("refused")
         return _by_base(families)
 
@@ -427,8 +393,6 @@ def agree_on_states(federation):
     n_samples : int
     scale : Scale
         Of the continuous columns.
-    sizes : ndarray of int
-        Rows of each bootstrap sample.
     """
     terms, told = federation.terms, []
     if None in terms.states:
@@ -448,8 +412,7 @@ def agree_on_states(federation):
     total = federation.secure_sum("size", {"states": states})
     federation.call("accept", {"total": total})
     n_continuous = len(terms.continuous)
-    sizes = np.rint(total[1 + 3 * n_continuous :]).astype(np.int64)
-    return states, int(round(total[0])), Scale.from_sums(total, n_continuous), sizes
+    return states, int(round(total[0])), Scale.from_sums(total, n_continuous)
 
 
 def sum_tables(federation, progress=NO_PROGRESS):
@@ -524,23 +487,14 @@ def list_tables(ledger, terms, tables, moments):
         sizes = sorted(Counter(map(len, tables.asked)).items())
         what = ", ".join(f"{n} of {size} columns" for size, n in sizes)
         what += ", listed in tables_"
-    samples = ""
-    if terms.n_bootstrap:
-        samples = f", and of {terms.n_bootstrap} bootstrap samples"
-        ledger.note(
-            "weights of bootstrap samples stay with the parties; how tables of samples "
-            "vary together tells roughly of tables of more columns, and whole records "
-            "of persons who are alone in a cell can be read from many samples"
-        )
     if asked:
-        ledger.learns(COORDINATOR, f"contingency tables of all rows{samples}: {what}")
+        ledger.learns(COORDINATOR, f"contingency tables of all rows: {what}")
     if moments is not None:
         given = [" x ".join(terms.names[v] for v in key) for key in moments.asked]
         ledger.learns(
             COORDINATOR,
             "count, sums and products of continuous columns for every "
-            f"configuration{samples} of: "
-            + "; ".join(found or "all rows" for found in given),
+            "configuration of: " + "; ".join(found or "all rows" for found in given),
         )
     if terms.min_cell_count > 1:
         ledger.note(

@@ -1,11 +1,10 @@
 """Scores of families of discrete variables, from tables that are asked for."""
 
-from itertools import chain
-
 import numpy as np
 
 from skprivbn.bayesian_network._local_scores import LocalScores
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS, score_terms
+from skprivbn.structure.rows._bootstrap import ResampledTables
 
 #: beyond, tables of all counts would take more memory than they save time
 _MAX_LOOKUP = 1 << 18
@@ -33,10 +32,14 @@ class TableScores(LocalScores):
         self.n_variables = len(tables.n_states)
         self._known = {}
 
-    def sample(self, number, n_samples):
-        """Return the scores of one bootstrap sample of so many rows."""
-        tables = self.tables.sample(number)
-        return TableScores(tables, n_samples, self.criterion, self.sample_size)
+    def resampled(self, rng):
+        """Return the scores of one bootstrap sample."""
+        return TableScores(
+            ResampledTables(self.tables, rng),
+            self.n_samples,
+            self.criterion,
+            self.sample_size,
+        )
 
     def fits(self, child, parents):
         """Tell which further parents leave a table that is not too large."""
@@ -44,10 +47,7 @@ class TableScores(LocalScores):
 
     def fetch(self, asked):
         """Ask for all tables that scores need, in as few rounds as they take."""
-        requests = [([child, *parents], found) for child, parents, found in asked]
-        if not self.tables.consistent:
-            requests = chain(requests, ((parents, [v]) for v, parents, _ in asked))
-        self.tables.fetch(requests)
+        self.tables.fetch_families(asked)
 
     def score(self, child, parents, within=None):
         """Return the score of a node with some parents."""

@@ -1,10 +1,8 @@
 """Contingency tables that a search asks for: many at a time, and none of them twice."""
 
-from copy import copy
 from math import prod
 
 import numpy as np
-from scipy.sparse import csr_array
 
 #: cells of one table
 MAX_CELLS = 1 << 16
@@ -27,23 +25,17 @@ class AskedTables:
         Number of states of every variable.
     count : callable
         Takes a list of ``(base, candidates)`` and returns one flat array: for each
-        candidate in turn, the table of the variables in `base` and the candidate. With
-        bootstrap samples an array of one row for all rows and one for each sample.
+        candidate in turn, the table of the variables in `base` and the candidate.
     consistent : bool, default=True
         Whether tables agree on the variables that they have in common. Then those that
         follow from a larger one by summation are not asked for.
     max_cells : int, default=65536
         Cells of the largest table.
-    n_bootstrap : int, default=0
-        Bootstrap samples whose tables are counted, too.
     """
 
-    def __init__(
-        self, n_states, count, consistent=True, max_cells=MAX_CELLS, n_bootstrap=0
-    ):
+    def __init__(self, n_states, count, consistent=True, max_cells=MAX_CELLS):
         self.n_states, self.consistent = list(n_states), consistent
-        self.n_weightings, self._place = 1 + n_bootstrap, 0
-        self.max_cells = min(max_cells, MAX_CELLS, ROUND_CELLS // self.n_weightings)
+        self.max_cells = min(max_cells, MAX_CELLS)
         self._count, self._kept, self._larger = count, {}, {}
 
     @classmethod
@@ -57,12 +49,6 @@ class AskedTables:
             )
 
         return cls(n_states, count)
-
-    def sample(self, number):
-        """Return the tables of one bootstrap sample, counted together with these."""
-        other = copy(self)
-        other._place = 1 + number
-        return other
 
     @property
     def asked(self):
@@ -89,7 +75,7 @@ class AskedTables:
         batch, n_numbers, coming = [], 0, set()
         for base, candidates in requests:
             base = tuple(base)
-            size = prod(self.n_states[v] for v in base) * self.n_weightings
+            size = prod(self.n_states[v] for v in base)
             for v in candidates:
                 key = tuple(sorted((*base, v)))
                 if key in self._kept or key in coming:
@@ -106,8 +92,21 @@ class AskedTables:
         if batch:
             self._receive(batch)
 
+    def fetch_families(self, asked):
+        """Count what tells how much candidates gain as one more parent.
+
+        Parameters
+        ----------
+        asked : list of (int, sequence of int, sequence of int)
+            Nodes, their parents, and candidates.
+        """
+        requests = [([child, *parents], found) for child, parents, found in asked]
+        if not self.consistent:
+            requests += [(parents, [child]) for child, parents, _ in asked]
+        self.fetch(requests)
+
     def _receive(self, batch):
-        counts = self._count(batch).reshape(self.n_weightings, -1)
+        counts = self._count(batch)
         if counts.dtype.kind == "i":
             # what grows with the number of tables
             counts = counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
@@ -117,12 +116,11 @@ class AskedTables:
             for v in candidates:
                 axes = (*base, v)
                 size = prod(shape) * self.n_states[v]
-                table = counts[:, place : place + size]
-                table = table.reshape(-1, *shape, self.n_states[v])
+                table = counts[place : place + size]
+                table = table.reshape(*shape, self.n_states[v])
                 place += size
                 key = tuple(sorted(axes))
-                order = [1 + axes.index(u) for u in key]
-                self._kept[key] = table.transpose([0, *order])
+                self._kept[key] = table.transpose([axes.index(u) for u in key])
                 if base:
                     self._larger.setdefault(tuple(sorted(base)), key)
 
@@ -147,13 +145,13 @@ class AskedTables:
         """
         key = tuple(sorted(variables))
         if key in self._kept:
-            return self._kept[key][self._place]
+            return self._kept[key]
         larger = self._larger.get(key)
         if larger is None and within is not None:
             larger = tuple(sorted(within))
         if larger is None or not self.consistent:
             self.fetch([(key[:-1], key[-1:])])
-            return self._kept[key][self._place]
+            return self._kept[key]
         summed = tuple(i for i, v in enumerate(larger) if v not in key)
         return self(larger).sum(axis=summed, dtype=np.int64)
 
@@ -183,7 +181,7 @@ def one_hot(codes, n_states):
     return indicators, starts
 
 
-def count_extended(codes, n_states, base, candidates, indicators=None, weights=None):
+def count_extended(codes, n_states, base, candidates, indicators=None):
     """Count the tables of some variables with each of several others.
 
     Parameters
@@ -196,21 +194,18 @@ def count_extended(codes, n_states, base, candidates, indicators=None, weights=N
     candidates : sequence of int
     indicators : tuple, default=None
         From :func:`one_hot`, which makes many small tables fast.
-    weights : ndarray of int of shape (n_weightings, n_rows), default=None
-        How often each row counts; several times over.
 
     Returns
     -------
-    counts : ndarray of int64 of shape (n_cells,) or (n_weightings, n_cells)
+    counts : ndarray of int64 of shape (n_cells,)
         The tables one after another, variables of the base before the candidate.
     """
     size = prod(n_states[v] for v in base)
-    if indicators is not None and size <= _SMALL and weights is None:
+    if indicators is not None and size <= _SMALL:
         return _multiply(codes, n_states, base, candidates, size, *indicators)
     widths = np.array([n_states[v] for v in candidates])
     starts = np.concatenate([[0], np.cumsum(size * widths)])
-    shape = starts[-1:] if weights is None else (len(weights), starts[-1])
-    counts = np.zeros(shape, dtype=np.int64)
+    counts = np.zeros(starts[-1], dtype=np.int64)
     step = max(1, _CHUNK // len(widths))
     for start in range(0, len(codes), step):
         rows = codes[start : start + step]
@@ -219,14 +214,7 @@ def count_extended(codes, n_states, base, candidates, indicators=None, weights=N
         places = cells[:, None] * widths + chosen + starts[:-1]
         counted = (chosen >= 0) & known[:, None]
         places = places.ravel() if counted.all() else places[counted]
-        if weights is None:
-            counts += np.bincount(places, minlength=len(counts))
-        else:
-            ends = np.concatenate([[0], np.cumsum(counted.sum(axis=1))])
-            ones = np.ones(len(places), dtype=np.int64)
-            shape = len(rows), starts[-1]
-            cells_of_rows = csr_array((ones, places, ends), shape=shape)
-            counts += weights[:, start : start + step].astype(np.int64) @ cells_of_rows
+        counts += np.bincount(places, minlength=len(counts))
     return counts
 
 
