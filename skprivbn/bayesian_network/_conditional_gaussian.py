@@ -328,7 +328,7 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
         probabilities : ndarray
             Of the states; of a continuous node its mean and variance.
         """
-        evidence = dict(evidence or {})
+        evidence = {} if evidence is None else dict(evidence)
         self._indices([node, *evidence])
         if node in evidence:
             raise ValueError(f"node {node!r} is both asked for and observed")

@@ -173,7 +173,7 @@ class DiscreteQueries(BaseNetwork):
         keep = self._indices(names)
         if len(set(keep)) != len(keep):
             raise ValueError(f"a node is asked for twice in {names}")
-        observed = self._encode_evidence(evidence or {}, names)
+        observed = self._encode_evidence(evidence, names)
         if len(keep) == 1:
             shared = self._shared_posteriors(observed)
             if keep[0] in shared:
@@ -222,7 +222,7 @@ class DiscreteQueries(BaseNetwork):
 
     def _encode_evidence(self, evidence, asked):
         codes = {}
-        for node, label in evidence.items():
+        for node, label in ({} if evidence is None else dict(evidence)).items():
             (i,) = self._indices([node])
             if node in asked:
                 raise ValueError(f"node {node!r} is both asked for and observed")
@@ -235,7 +235,11 @@ class DiscreteQueries(BaseNetwork):
         return codes
 
     def sample(
-        self, n_samples: int = 1, random_state: RandomStateLike = None
+        self,
+        n_samples: int = 1,
+        random_state: RandomStateLike = None,
+        *,
+        evidence: Mapping[str, Any] | None = None,
     ) -> np.ndarray:
         """Draw rows, parents before children.
 
@@ -247,12 +251,18 @@ class DiscreteQueries(BaseNetwork):
         random_state : int, RandomState instance or None, default=None
             Pass an int for reproducible rows.
 
+        evidence : mapping of str to label, default=None
+            Values that all rows have: the others are drawn given these.
+
         Returns
         -------
         X : ndarray of shape (n_samples, n_nodes)
             Labels.
         """
         rng = check_random_state(random_state)
+        observed = self._encode_evidence(evidence, ())
+        if observed:
+            return self.decode(self._draw_given(rng, n_samples, observed))
         codes = np.zeros((n_samples, len(self.nodes)), dtype=np.intp)
         for i in self.topological_order:
             cumulated = self._tables[i].cumsum(axis=-1)
@@ -263,3 +273,16 @@ class DiscreteQueries(BaseNetwork):
             uniform = rng.uniform(size=(n_samples, 1))
             codes[:, i] = (uniform >= rows).sum(axis=1)
         return self.decode(codes)
+
+    def _draw_given(self, rng, n_samples, observed):
+        """Draw the codes of rows with some nodes observed, one node after the other."""
+        codes = np.full((n_samples, len(self.nodes)), MISSING, dtype=np.intp)
+        codes[:, list(observed)] = list(observed.values())
+        for i in self.topological_order:
+            if i not in observed:
+                # rows that are alike so far have the same distribution
+                distinct, kind = np.unique(codes, axis=0, return_inverse=True)
+                shares = self._posteriors(distinct)[i].cumsum(axis=1)[kind.ravel()]
+                uniform = rng.uniform(size=(n_samples, 1)) * shares[:, -1:]
+                codes[:, i] = (uniform >= shares).sum(axis=1)
+        return codes

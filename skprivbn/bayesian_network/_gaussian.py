@@ -220,7 +220,7 @@ class GaussianBayesianNetwork(BaseNetwork):
         covariance : ndarray of shape (n_asked, n_asked)
         """
         names = [nodes] if isinstance(nodes, str) else list(nodes)
-        evidence = dict(evidence or {})
+        evidence = {} if evidence is None else dict(evidence)
         asked, seen = self._indices(names), self._indices(evidence)
         if len({*asked, *seen}) != len(asked) + len(seen):
             raise ValueError(

@@ -178,6 +178,34 @@ def test_impossible_evidence():
         asia.predict([[None] * 8, row])
 
 
+def test_sample_given_evidence_has_the_distribution_of_queries():
+    asia = load_asia()
+    evidence = {"dysp": "yes", "smoke": "no"}
+    X = asia.sample(4000, random_state=0, evidence=evidence)
+    place = list(asia.nodes).index
+    assert set(X[:, place("dysp")]) == {"yes"} and set(X[:, place("smoke")]) == {"no"}
+    pair = ["bronc", "either"]
+    expected = asia.query(pair, evidence)
+    drawn = X[:, [place(node) for node in pair]]
+    labels = itertools.product(*(asia.states[node] for node in pair))
+    found = [np.mean((drawn == label).all(axis=1)) for label in labels]
+    assert_allclose(found, expected.ravel(), atol=0.03)
+    again = asia.sample(4000, random_state=0, evidence=pd.Series(evidence))
+    assert_array_equal(again, X)
+    whole = dict(zip(asia.nodes, X[0]))
+    assert (asia.sample(2, evidence=whole) == X[0]).all()
+    with pytest.raises(ValueError, match="cannot be 'maybe'"):
+        asia.sample(evidence={"smoke": "maybe"})
+    with pytest.raises(ValueError, match="probability zero"):
+        asia.sample(evidence={"tub": "yes", "either": "no"})
+
+
+def test_evidence_may_be_a_series():
+    asia, evidence = load_asia(), {"smoke": "yes", "xray": "no"}
+    found = asia.query("lung", pd.Series(evidence))
+    assert_allclose(found, asia.query("lung", evidence))
+
+
 def test_sample_has_the_right_distribution():
     network = random_network(2, zeros=0.3)
     joint = joint_table(network)
