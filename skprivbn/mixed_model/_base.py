@@ -1,5 +1,7 @@
 """What classifier and regressor have in common: the fit over parties."""
 
+import re
+from inspect import cleandoc
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -8,46 +10,132 @@ from numpy.typing import ArrayLike
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import column_or_1d
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.crypto import resolve_backend
-from skprivbn.exceptions import PartitionError
+from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.mixed_model._checks import (
     check_clusters,
+    check_determined,
+    check_target_varies,
     check_weights,
+    finite_per_row,
     name_columns,
+    note_what_opens,
+    pool_small,
     random_terms,
+    refuse_names,
+    require_y,
     some,
     split_clusters,
-    warn_of_holders,
 )
-from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._estimates import estimate, estimate_linear
 from skprivbn.mixed_model._linear_protocol import LinearParty, run_linear
 from skprivbn.mixed_model._model import FittedGLMMMixin
-from skprivbn.mixed_model._protocol import GLMMParty, collect, run_em
-from skprivbn.mixed_model._survey import OTHER, cluster_keys, take_survey
+from skprivbn.mixed_model._protocol import GLMMParty, run_em
+from skprivbn.mixed_model._survey import cluster_keys, take_survey
 from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.partition import is_held
 from skprivbn.protocols import ModelParty
-from skprivbn.utils import column_names, warn_leak, warn_user
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import Interval, Options, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
+# What party errors are likely to mean here; the parties' own words stay with them.
+_HINTS = {
+    "invalid-data": "its X, y, cluster, offset or sample_weight has gaps, or y is not "
+    "what the family needs: classes, counts, or proportions of sample_weight trials",
+    "out-of-range": "look at the units of X, y, offset and sample_weight",
+}
 # Error of the log-likelihood that is worth a warning, and nodes that have less of it.
 _TOO_MUCH, _MANY_NODES = 0.01, 75
 
 
 class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
-    """Parameters, checks and the fit; subclasses say what the target is."""
+    """Parameters, checks and the fit; subclasses say what the target is.
 
-    #: as in the terms: classes, numbers, counts or proportions
-    _target: Any
+    Parameters
+    ----------
+    slopes : list, dict of str to list, or None, default=None
+        Features, by name or number, whose coefficients vary with the clusters. With
+        several columns of cluster labels, a list for each: ``{"ward": ["age"]}``.
+    random_intercept : bool, default=True
+        Whether intercepts vary, too, where there are slopes.
+    correlated : bool, default=True
+        Whether random effects of the same clusters are correlated.
+    arrangement : {"nested", "crossed"}, default="nested"
+        How several columns of cluster labels go together: labels of one column are
+        read within those of the columns before it, or on their own (linear
+        models only).
+    fit_intercept : bool, default=True
+        Whether there is a fixed intercept.
+    clusters : array-like of labels, default=None
+        All clusters there may be, as a public fact. If None, every party tells which
+        clusters it holds.
+    min_parties : int, default=2
+        Fewest holders of a cluster whose rows are spread over parties.
+    min_rows : int, default=5
+        Fewest rows of such a cluster.
+    small_clusters : {"refuse", "pool"}, default="refuse"
+        What to do with clusters below these limits: end the fit, or give all of them
+        one random effect together, under the label "(other)".
+    release_effects : {"all", "shared"}, default="all"
+        Which clusters' random effects become known: all, or only those whose rows
+        are spread over parties. The effect of a cluster held by one party tells about
+        the rows of that party alone.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden: "masking", "ckks", "paillier" or "plaintext".
+
+    Attributes
+    ----------
+    covariance_ : ndarray of shape (n_fixed, n_fixed)
+        Sampling covariance of the intercept, if there is one, and coefficients.
+    factors_ : list of str
+        Names of the columns of cluster labels.
+    clusters_ : ndarray of shape (n_clusters,), or dict of such
+        Labels of the clusters; empty without random effects. By factor, as the
+        following, if there are several.
+    effect_names_ : dict of str to list of str
+        What varies with each factor: "(Intercept)" and slopes.
+    random_effects_ : ndarray of shape (n_clusters,) or (n_clusters, n_effects)
+        Effects of each cluster given the estimates: posterior means by
+        quadrature, else modes; NaN if withheld.
+    random_effects_std_ : ndarray, shaped like `random_effects_`
+        Their standard deviations.
+    random_effect_scale_ : float or ndarray of shape (n_effects,)
+        Standard deviations of the random effects; 0 without.
+    random_effect_covariance_ : dict of str to ndarray of shape (n_effects, n_effects)
+        Covariance of the random effects of each factor.
+    log_likelihood_ : float
+        Marginal log-likelihood at the estimates, restricted in linear models with
+        `reml`.
+    converged_ : bool
+        Whether the search ended by itself.
+    singular_ : bool
+        Whether a variance is zero, or a correlation one, up to rounding.
+    n_samples_ : int
+        Rows of all parties.
+    n_iter_ : int
+        Number of iterations.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+    """
 
     #: what parties run
     protocols: tuple = (GLMMParty, ModelParty)
+    #: as in the terms: classes, numbers, counts or proportions
+    _target: Any
+    # what only one of classifier and regressor can choose
+    method = "quadrature"
+    reml = False
+    n_draws, n_burn_in, batch_size = 2, 0, 1
 
     __metadata_request__fit = {
         "cluster": True,
@@ -112,15 +200,21 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         self : object
             Fitted estimator.
         """
-        if is_held(X) and isinstance(cluster, list) and cluster:
-            clusters, names = name_columns(cluster), cluster
+        if is_held(X):
+            clusters, names = name_columns(cluster), None
+            if isinstance(cluster, list):
+                names = cluster
         else:
-            clusters, names = split_clusters(cluster)
-        if not is_held(X):
+            beside = {"offset": offset, "sample_weight": sample_weight}
+            refuse_names(y=y, cluster=cluster, **beside)
+            require_y(self, y)
+            y = column_or_1d(y, warn=True)
+            sample_weight = check_weights(sample_weight, len(y))
+            offset = finite_per_row("offset", offset, len(y))
             y = self._check_target(y, sample_weight)
+            clusters, names = split_clusters(cluster)
             if cluster is not None:
                 check_clusters(clusters, self.clusters)
-        check_weights(sample_weight)
         beside = {"y": y, **clusters, "offset": offset, "sample_weight": sample_weight}
         partition = self._check_rows(X, party, **beside)
         if "y" not in partition.aligned:
@@ -137,94 +231,70 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
 
     @property
     def _max_iter(self):
-        return self.max_iter or _MAX_ITER[getattr(self, "method", "quadrature")]
+        return self.max_iter or _MAX_ITER[self.method]
 
     def _learn(self, partition, factors, progress):
         if not factors:
             warn_user(
                 "no cluster was given: this is a plain regression; pass cluster= to "
-                "say which rows share a random effect"
+                "say which rows share a random effect (beside the rows there are "
+                f"{list(partition.aligned)})"
             )
-        terms = self._make_terms(factors)
-        linear = terms.family == "gaussian"
+        terms = self._make_terms(factors, "offset" in partition.aligned)
+        linear = terms.target == "numbers"
         party_class = LinearParty if linear else GLMMParty
-        with self._federate(partition, party_class, terms) as federation:
-            survey = take_survey(federation, self.n_features_in_)
-            self._check_classes(survey)
-            survey = self._check_survey(survey, federation, linear)
-            if linear:
-                release = run_linear(federation, survey, progress)
-            else:
-                total = run_em(federation, survey, progress)
-                release = collect(federation, survey, total)
-        mixed = bool(factors)
-        if linear:
-            estimates = estimate_linear(release, survey, mixed=mixed, reml=terms.reml)
-        else:
-            estimates = estimate(release, survey, mixed=mixed, refine=not terms.drawn)
-        collinear = not linear and release.collinear
-        self._warn_of_estimates(estimates, survey, collinear, terms.drawn)
-        if not linear and release.error > _TOO_MUCH:
-            warn_user(
-                f"the log-likelihood may be off by {release.error:.1g}, as "
-                f"effects are wide and clusters have few rows: n_quadrature="
-                f"{terms.n_quadrature} nodes are too few, try {_MANY_NODES}"
-            )
+        try:
+            with self._federate(partition, party_class, terms) as federation:
+                survey = take_survey(federation, self.n_features_in_)
+                survey = self._check_survey(survey, federation, factors)
+                run = run_linear if linear else run_em
+                release = run(federation, survey, progress)
+        except PartyError as error:
+            if error.code in _HINTS:
+                error.add_note(_HINTS[error.code])
+            raise
+        translate = estimate_linear if linear else estimate
+        estimates = translate(release, survey, terms)
+        self._warn_of_estimates(estimates, survey, terms)
         self._keep(estimates, survey, factors, federation.ledger)
 
-    def _make_terms(self, factors):
-        family, terms = self._family, []
-        if factors:
-            terms = random_terms(
-                self.slopes,
-                self.random_intercept,
-                self.correlated,
-                len(factors),
-                factors,
-                column_names(self),
-            )
-        method = getattr(self, "method", "quadrature")
-        n_effects = sum(len(columns) for _, columns in terms)
+    def _make_terms(self, factors, has_offset=False):
+        family, effects = self._family, random_terms(self, factors)
+        n_effects = sum(len(columns) for _, columns in effects)
         n_quadrature = self.n_quadrature
         if n_quadrature is None:
             n_quadrature = _DEFAULT_NODES if n_effects <= 1 else 1
-        self._check_terms(factors, family, n_effects, n_quadrature, method)
-        clusters = None
+        self._check_terms(factors, family, n_effects, n_quadrature)
+        clusters, seed = None, 0
         if not factors:
             clusters = []
         elif self.clusters is not None:
             clusters = [np.unique(self.clusters).tolist()]
-        seed = 0
-        if method == "metropolis":
+        if self.method == "metropolis":
             numbers = check_random_state(self.random_state)
             seed = int(numbers.randint(np.iinfo(np.int32).max))
+        # what terms call by the same name
+        shared = "fit_intercept method reml batch_size n_burn_in n_draws tol".split()
+        shared += "min_parties min_rows release_effects".split()
         return MixedTerms(
             target=self._target,
             family=family.name,
             link=family.link,
-            reml=getattr(self, "reml", False),
+            has_offset=has_offset,
             n_factors=len(factors),
             nested=self.arrangement == "nested",
-            term_factors=[factor for factor, _ in terms],
-            term_columns=[list(columns) for _, columns in terms],
-            fit_intercept=self.fit_intercept,
-            method=method,
+            term_factors=[factor for factor, _ in effects],
+            term_columns=[list(columns) for _, columns in effects],
             clusters=clusters,
             n_quadrature=n_quadrature,
-            batch_size=getattr(self, "batch_size", 1),
-            n_burn_in=getattr(self, "n_burn_in", 0),
-            n_draws=getattr(self, "n_draws", 2),
             seed=seed,
             max_iter=self._max_iter,
-            tol=self.tol,
-            min_parties=self.min_parties,
-            min_rows=self.min_rows,
             pool=self.small_clusters == "pool",
-            release_effects=self.release_effects,
             max_sum=resolve_backend(self.backend).max_sum(),
+            **{name: getattr(self, name) for name in shared},
         )
 
-    def _check_terms(self, factors, family, n_effects, n_quadrature, method):
+    def _check_terms(self, factors, family, n_effects, n_quadrature):
         if len(factors) > 1 and self.clusters is not None:
             raise ValueError("clusters= goes with one column of cluster labels only")
         if family.name == "gaussian":
@@ -239,88 +309,64 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 f"n_quadrature={n_quadrature} goes with one random effect per row; "
                 f"with {n_effects}, use n_quadrature=1 (Laplace's approximation)"
             )
-        if method == "metropolis" and (n_effects > 1 or n_quadrature == 1):
+        if self.method == "metropolis" and (n_effects > 1 or n_quadrature == 1):
             raise ValueError(
                 "method='metropolis' draws one random effect per cluster, and needs "
                 "n_quadrature for its standard errors"
             )
 
-    def _check_classes(self, survey):
-        """Raise if there are other than two classes, where there are classes."""
-
-    def _check_survey(self, survey, federation, linear):
-        """Warn or raise about small clusters; return the survey with these pooled."""
-        if linear and survey.n_samples < 2:
-            raise ValueError("n_samples=1: a linear model needs more rows")
+    def _check_survey(self, survey, federation, factors):
+        """Warn or raise about rows; return the survey with small clusters pooled."""
         # sites may have raised the limits
-        terms, census = federation.terms, survey.census
-        if not terms.mixed or len(federation.roster) == 1:
+        terms = federation.terms
+        check_target_varies(survey, terms)
+        if not terms.mixed:
             return survey
-        limits = terms.min_parties, terms.min_rows, terms.crossed
-        if terms.pool:
-            survey = survey.pooled(*limits)
-            for factor, mask in enumerate(census.too_small(*limits)):
-                if np.any(mask):
-                    federation.ledger.note(
-                        f"small clusters {some(census.names(factor), mask)} are pooled "
-                        "into one: their rows share one random effect"
-                    )
-            census = survey.census
-        for factor, mask in enumerate(census.too_small(*limits)):
-            if np.any(mask):
-                raise ValueError(
-                    f"clusters {some(census.names(factor), mask)} have fewer than "
-                    f"min_parties={limits[0]} holders or min_rows={limits[1]} rows: "
-                    "sums over so few would tell what the rows are; "
-                    "small_clusters='pool' gives them one random effect together, or "
-                    "lower the limits knowingly"
-                )
-        self._note_what_opens(federation.ledger, census, linear, terms.crossed)
-        warn_of_holders(census, federation.ledger, self.release_effects)
+        if len(federation.roster) > 1:
+            survey = pool_small(survey, terms, federation.ledger)
+            note_what_opens(survey.census, terms, federation.ledger)
+        check_determined(survey, terms, factors, column_names(self))
         return survey
 
-    def _note_what_opens(self, ledger, census, linear, crossed):
-        if not linear:
-            ledger.note(
-                "log-likelihoods of a cluster at many trial effects can determine the "
-                "predictors of its rows if these are few: see min_rows"
-            )
-            return
-        ledger.note(
-            "sums of the features and the target are known of every cluster that "
-            "several parties hold: more than in other families, where these are "
-            "weighted by the model"
-        )
-        if crossed:
-            message = (
-                "crossed effects open the number of rows of every pair of clusters, "
-                "and sums of each cluster also where one party holds it alone"
-            )
-            ledger.note(message)
-            warn_leak(message)
-
-    def _warn_of_estimates(self, estimates, survey, collinear, drawn):
+    def _warn_of_estimates(self, estimates, survey, terms):
         if np.any(survey.constant):
             names = column_names(self)
             warn_user(
                 f"features {some(names, survey.constant)} do not vary: their "
                 "coefficients are set to 0"
             )
-        linear = estimates.sigma is not None
-        if not estimates.determined and (collinear or linear):
+        if estimates.error > _TOO_MUCH:
+            warn_user(
+                f"the log-likelihood may be off by {estimates.error:.1g}, as "
+                f"effects are wide and clusters have few rows: n_quadrature="
+                f"{terms.n_quadrature} nodes are too few, try {_MANY_NODES}"
+            )
+        if estimates.collinear and not estimates.determined:
             problem = (
                 "features are collinear: the rows do not determine all coefficients, "
                 "which have no standard errors; leave some of the features out"
             )
-        elif not estimates.determined:
+        elif estimates.stuck:
+            problem = (
+                "the log-likelihood is flat where the search started, which found no "
+                "way: predictors are far from zero; look at the units of offset, or "
+                "set fit_intercept=True"
+            )
+        elif not estimates.determined and terms.target == "classes":
             problem = (
                 "features separate the classes: some coefficients grow without limit "
                 "and have no standard errors; leave out or merge the features that "
                 "tell the classes apart without error"
             )
+        elif not estimates.determined:
+            problem = (
+                "y has no events, or nothing but events, in all rows or where a "
+                "feature says so: some coefficients grow without limit and have no "
+                "standard errors; leave out or merge such features"
+            )
         elif not estimates.maximum:
             problem = "the log-likelihood has no maximum where the search stopped"
-        elif not estimates.converged and not drawn:
+        elif not estimates.converged and not terms.drawn:
             problem = (
                 f"the search did not converge: increase max_iter, or tol={self.tol}"
             )
@@ -328,87 +374,27 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             return
         warn_user(problem, ConvergenceWarning)
 
-    def _keep(self, estimates, survey, factors, ledger):
-        design, census = survey.design, survey.census
-        errors = np.sqrt(np.diag(estimates.covariance))
-        fixed = estimates.fixed
-        if not design.fit_intercept:
-            fixed, errors = np.append(0.0, fixed), np.append(np.nan, errors)
-        self._keep_fixed(fixed, errors)
-        self.covariance_ = estimates.covariance
-        self.log_likelihood_ = estimates.log_likelihood
-        self.converged_ = bool(estimates.converged)
-        self.singular_ = estimates.singular
-        self.n_samples_ = survey.n_samples
-        self.n_iter_ = estimates.n_iter
-        self.ledger_ = ledger
-        self.random_effect_covariance_ = {}
-        names = column_names(self)
-        self.effect_names_, clusters, effects, spread = {}, {}, {}, {}
-        start = 0
-        for number, factor in enumerate(factors):
-            members = np.flatnonzero(design.random.factors == number)
-            columns = design.random.columns[members]
-            self.effect_names_[factor] = [
-                "(Intercept)" if c == INTERCEPT else names[c] for c in columns
-            ]
-            block = np.ix_(members, members)
-            self.random_effect_covariance_[factor] = estimates.random_covariance[block]
-            clusters[factor] = _labels(census.names(number))
-            n_levels = len(clusters[factor])
-            part = slice(start, start + n_levels * len(members))
-            shape, start = (n_levels, len(members)), part.stop
-            each = estimates.effect_covariances[part]
-            each = each[np.arange(len(each)), np.tile(members, n_levels)]
-            effects[factor], spread[factor] = self._known_effects(
-                estimates.effects[part].reshape(shape),
-                np.sqrt(np.maximum(each, 0)).reshape(shape),
-                census,
-                number,
-                np.sqrt(np.diag(self.random_effect_covariance_[factor])),
-            )
-        self.factors_ = list(factors)
-        self.clusters_ = _only(clusters, np.array([]))
-        self.random_effects_ = _only(effects, np.zeros(0))
-        self.random_effects_std_ = _only(spread, np.zeros(0))
-        scales = {
-            factor: np.sqrt(np.diag(matrix))
-            for factor, matrix in self.random_effect_covariance_.items()
-        }
-        self.random_effect_scale_ = _only(
-            {k: float(v[0]) if len(v) == 1 else v for k, v in scales.items()}, 0.0
-        )
-        if estimates.sigma is not None:
-            self.residual_scale_ = estimates.sigma
 
-    def _known_effects(self, effects, spread, census, factor, scales):
-        """Withhold what is not told; what nothing is known of has its prior spread."""
-        top = census.tops[factor]
-        withheld = np.zeros(len(effects), dtype=bool)
-        if self.release_effects == "shared" and len(self.ledger_.parties) > 1:
-            withheld = census.n_holders[0][top] == 1
-        unseen = census.n_rows[factor] == 0
-        spread = np.where(unseen[:, None], scales, spread)
-        effects, spread = (
-            np.where(withheld[:, None], np.nan, values) for values in (effects, spread)
-        )
-        if effects.shape[1] == 1:
-            return effects[:, 0], spread[:, 0]
-        return effects, spread
+def share_entries(estimator: type) -> type:
+    """Write what the base class says of parameters where a docstring names them.
 
-    def _keep_fixed(self, fixed: np.ndarray, errors: np.ndarray) -> Any:
-        """Keep intercept and coefficients with their standard errors."""
-        raise NotImplementedError
+    Parameters
+    ----------
+    estimator : type
+        ``<slopes ... backend>`` in its docstring stands for these and those between.
 
+    Returns
+    -------
+    estimator : type
+    """
 
-def _labels(names):
-    """Return labels as an array; numbers stay numbers beside pooled ones."""
-    mixed = OTHER in names and len({type(name) for name in names}) > 1
-    return np.array(names, dtype=object) if mixed else np.asarray(names)
+    def entries(named):
+        first, last = named.groups()
+        pattern = rf"^{first} : .*?^{last} : .*?\n(?=\S|\n|\Z)"
+        found = re.search(pattern, cleandoc(BaseGLMM.__doc__) + "\n", re.M | re.S)
+        return found[0]
 
-
-def _only(values, default):
-    """Return the value of the only factor, or all of them by name."""
-    if not values:
-        return default
-    return next(iter(values.values())) if len(values) == 1 else values
+    if estimator.__doc__ is not None:
+        text = cleandoc(estimator.__doc__) + "\n"
+        estimator.__doc__ = re.sub(r"<(\w+) \.\.\. (\w+)>\n", entries, text)
+    return estimator

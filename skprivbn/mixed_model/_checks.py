@@ -1,23 +1,38 @@
-"""Checks of what users pass, and what they are warned of."""
+"""Checks of what users pass and of what the survey finds; what they are warned of."""
+
+from numbers import Integral
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import column_or_1d
 
 from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._survey import cluster_keys
 from skprivbn.partition._base import check_labels
-from skprivbn.utils import warn_leak
+from skprivbn.partition._horizontal import one_per_row
+from skprivbn.utils import column_names, warn_leak, warn_user
 
 
-def check_classes(estimator, y):
-    """Return `y` as labels of two classes, or say what is wrong."""
+def require_y(estimator, y):
+    """Refuse to go on without a target."""
     if y is None:
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is "
             "None"
         )
-    y = column_or_1d(y, warn=True)
+
+
+def refuse_names(**values):
+    """Refuse names of columns where values are needed."""
+    for name, value in values.items():
+        if isinstance(value, str):
+            raise ValueError(
+                f"{name}={value!r} is a name, which goes with remote rows only: give "
+                f"one value per row, as in {name}=frame[{value!r}]"
+            )
+
+
+def check_classes(y):
+    """Return `y` as labels of two classes, or say what is wrong."""
     check_classification_targets(y)
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind != "binary":
@@ -28,14 +43,8 @@ def check_classes(estimator, y):
     return y
 
 
-def check_numbers(estimator, y, family, sample_weight):
+def check_numbers(y, family, trials):
     """Return `y` as numbers that the family allows, or say what is wrong."""
-    if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None"
-        )
-    y = column_or_1d(y, warn=True)
     try:
         y = np.asarray(y, dtype=float)
     except ValueError:
@@ -45,8 +54,7 @@ def check_numbers(estimator, y, family, sample_weight):
     if family == "poisson" and (np.any(y < 0) or np.any(y != np.rint(y))):
         raise ValueError("y must be counts (0, 1, 2, ...) for family='poisson'")
     if family == "binomial":
-        trials = 1.0 if sample_weight is None else np.asarray(sample_weight)
-        events = y * trials
+        events = y if trials is None else y * trials
         if np.any((y < 0) | (y > 1)) or np.any(np.abs(events - np.rint(events)) > 1e-6):
             raise ValueError(
                 "y must be proportions of trials for family='binomial', and "
@@ -55,13 +63,26 @@ def check_numbers(estimator, y, family, sample_weight):
     return y
 
 
-def check_weights(sample_weight):
-    """Refuse weights that are negative or all zero; names of columns are let pass."""
-    if sample_weight is None or isinstance(sample_weight, str):
-        return
-    weights = np.asarray(sample_weight, dtype=float)
-    if not np.all(weights >= 0) or not np.any(weights > 0):
+def finite_per_row(name, values, n_rows):
+    """Return numbers that go with the rows, if any, or say what is wrong."""
+    if values is None:
+        return None
+    values = one_per_row(name, values, n_rows)
+    try:
+        values = values.astype(float)
+    except ValueError:
+        raise ValueError(f"{name} must be numbers, one per row") from None
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{name} has NaN or infinity: give every row a finite number")
+    return values
+
+
+def check_weights(sample_weight, n_rows):
+    """Return weights, if any; refuse those that are negative, or all zero."""
+    weights = finite_per_row("sample_weight", sample_weight, n_rows)
+    if weights is not None and (np.any(weights < 0) or not np.any(weights > 0)):
         raise ValueError("sample_weight must not be negative, and not all of it zero")
+    return weights
 
 
 def split_clusters(cluster):
@@ -69,8 +90,7 @@ def split_clusters(cluster):
 
     Parameters
     ----------
-    cluster : array-like of shape (n_samples,) or (n_samples, n_factors), str, \
-            list of str or None
+    cluster : array-like of shape (n_samples,) or (n_samples, n_factors), or None
 
     Returns
     -------
@@ -78,10 +98,12 @@ def split_clusters(cluster):
     names : list of str or None
         Of the columns of a frame.
     """
-    if cluster is None or isinstance(cluster, str):
-        return {"cluster": cluster}, None
+    if cluster is None:
+        return {"cluster": None}, None
     if hasattr(cluster, "columns"):
         names = [str(name) for name in cluster.columns]
+        if len(set(names)) < len(names):
+            raise ValueError(f"cluster has two columns of one name: {names}")
         columns = [np.asarray(cluster[name]) for name in cluster.columns]
     else:
         values = cluster if hasattr(cluster, "shape") else np.asarray(cluster)
@@ -119,31 +141,32 @@ def check_clusters(aligned, known):
                 )
 
 
-def random_terms(slopes, random_intercept, correlated, n_factors, factors, columns):
+def random_terms(estimator, factors):
     """Return which columns have random effects of which factor.
 
     Parameters
     ----------
-    slopes : list, dict of str to list, or None
-        Names or numbers of columns; by factor if there are several.
-    random_intercept, correlated : bool
-    n_factors : int
+    estimator : estimator
+        With `slopes`, `random_intercept` and `correlated`.
     factors : list of str
-        Names of the factors.
-    columns : list of str
-        Names of the features.
+        Names of the columns of cluster labels.
 
     Returns
     -------
     terms : list of (int, list of int)
     """
+    slopes, columns = estimator.slopes, column_names(estimator)
     if not isinstance(slopes, dict):
-        if slopes is not None and len(slopes) and n_factors > 1:
+        if slopes is None or not len(slopes):
+            slopes = {}
+        elif len(factors) == 1:
+            slopes = {factors[0]: slopes}
+        else:
+            known = factors[0] if factors else "cluster"
             raise ValueError(
-                "slopes must say which factor they vary with, as in "
-                f"slopes={{{factors[0]!r}: {list(slopes)!r}}}"
+                "slopes must say which column of cluster they vary with, as in "
+                f"slopes={{{known!r}: {list(slopes)!r}}}, and cluster be given"
             )
-        slopes = {factors[0]: slopes or []} if n_factors else {}
     unknown = set(slopes) - set(factors)
     if unknown:
         raise ValueError(
@@ -152,9 +175,11 @@ def random_terms(slopes, random_intercept, correlated, n_factors, factors, colum
     terms = []
     for number, factor in enumerate(factors):
         members = [_position(name, columns) for name in slopes.get(factor, [])]
-        if random_intercept or not members:
+        if len(set(members)) < len(members):
+            raise ValueError(f"slopes names a column twice: {list(slopes[factor])}")
+        if estimator.random_intercept or not members:
             members = [INTERCEPT, *members]
-        if correlated:
+        if estimator.correlated:
             terms.append((number, members))
         else:
             terms.extend((number, [member]) for member in members)
@@ -164,21 +189,22 @@ def random_terms(slopes, random_intercept, correlated, n_factors, factors, colum
 def _position(name, columns):
     if isinstance(name, str) and name in columns:
         return columns.index(name)
-    if not isinstance(name, str) and 0 <= name < len(columns):
+    is_number = isinstance(name, Integral) and not isinstance(name, bool)
+    if is_number and 0 <= name < len(columns):
         return int(name)
     raise ValueError(f"slopes names {name!r}, which is no column of X: {columns[:10]}")
 
 
-def check_same_kind(labels, known):
+def check_same_kind(name, labels, known):
     """Refuse labels that differ from those of the fit by their type only.
 
-    They would be taken for new ones, and be predicted without an effect.
+    They would be taken for new ones: clusters without an effect, classes missed.
     """
     as_text = {str(label): label for label in known}
     for label in set(labels) - set(known):
         if str(label) in as_text:
             raise ValueError(
-                f"cluster has the label {label!r}, the fit had "
+                f"{name} has the label {label!r}, the fit had "
                 f"{as_text[str(label)]!r}: give both as text or as numbers"
             )
 
@@ -190,11 +216,106 @@ def some(labels, mask, most=5):
     return f"[{text}, ... {len(chosen)} in all]" if len(chosen) > most else f"[{text}]"
 
 
-def warn_of_holders(census, ledger, release_effects):
-    """Say which clusters' sums are one party's, or can be told apart by two."""
+def check_target_varies(survey, terms):
+    """Refuse other than two classes, and numbers of which there is but one."""
+    n_classes = len(survey.classes)
+    if terms.target == "classes" and n_classes != 2:
+        raise ValueError(
+            f"y has {n_classes} class{'es' if n_classes != 1 else ''}, "
+            f"{survey.classes[:5]}: two are needed"
+        )
+    if terms.target != "numbers":
+        return
+    if survey.n_samples < 2:
+        raise ValueError("n_samples=1: a linear model needs more rows")
+    if not survey.varies[-1] and (terms.fit_intercept or not survey.moments.mean[-1]):
+        raise ValueError("y is the same in all rows (less offset): nothing to explain")
+
+
+def check_determined(survey, terms, factors, features):
+    """Refuse random effects that no rows can tell, as lme4 does.
+
+    Parameters
+    ----------
+    survey : Survey
+    terms : MixedTerms
+    factors, features : list of str
+        Names of the columns of cluster labels, and of X.
+    """
+    for number, factor in enumerate(factors):
+        rows = survey.census.n_rows[number]
+        named = f"cluster ({factor})" if len(factors) > 1 else "cluster"
+        if np.count_nonzero(rows) < 2:
+            raise ValueError(
+                f"{named} has the same label in all rows, after pooling if that was "
+                "asked for: a variance of random effects needs several; leave it out"
+            )
+        if rows.max() == 1:
+            message = (
+                f"{named} has another label in every row: random effects are not told "
+                "from the rows' own scatter; did you pass the right column?"
+            )
+            if terms.target == "numbers":
+                raise ValueError(message)
+            if terms.target == "classes":
+                warn_user(message)
+        columns = terms.random.columns[terms.random.factors == number]
+        still = [c for c in columns if c != INTERCEPT and not survey.varies[c]]
+        if still and INTERCEPT in columns:
+            raise ValueError(
+                f"slopes names {features[still[0]]!r}, which does not vary: its random "
+                "effects are those of the intercept; leave it out"
+            )
+
+
+def pool_small(survey, terms, ledger):
+    """Return the survey with small clusters pooled, or raise if there are any."""
+    limits = terms.min_parties, terms.min_rows, terms.crossed
+    census = survey.census
+    if terms.pool:
+        for factor, mask in enumerate(census.too_small(*limits)):
+            if np.any(mask):
+                ledger.note(
+                    f"small clusters {some(census.names(factor), mask)} are pooled "
+                    "into one: their rows share one random effect"
+                )
+        survey = survey.pooled(*limits)
+        census = survey.census
+    for factor, mask in enumerate(census.too_small(*limits)):
+        if np.any(mask):
+            raise ValueError(
+                f"clusters {some(census.names(factor), mask)} have fewer than "
+                f"min_parties={limits[0]} holders or min_rows={limits[1]} rows: "
+                "sums over so few would tell what the rows are; "
+                "small_clusters='pool' gives them one random effect together, or "
+                "lower the limits knowingly"
+            )
+    return survey
+
+
+def note_what_opens(census, terms, ledger):
+    """Say what sums tell of clusters, and which of these are one party's or two's."""
+    if terms.target == "numbers":
+        ledger.note(
+            "sums of the features and the target are known of every cluster that "
+            "several parties hold: more than in other families, where these are "
+            "weighted by the model"
+        )
+    else:
+        ledger.note(
+            "log-likelihoods of a cluster at many trial effects can determine the "
+            "predictors of its rows if these are few: see min_rows"
+        )
+    if terms.crossed:
+        message = (
+            "crossed effects open the number of rows of every pair of clusters, "
+            "and sums of each cluster also where one party holds it alone"
+        )
+        ledger.note(message)
+        warn_leak(message)
     names, holders = census.names(0), census.n_holders[0]
     alone, two = holders == 1, holders == 2
-    if np.any(alone) and release_effects == "all":
+    if np.any(alone) and terms.release_effects == "all":
         message = (
             f"clusters {some(names, alone)} are held by one party each: "
             "their random effects tell about that party's rows alone; "

@@ -8,16 +8,15 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.mixed_model._base import BaseGLMM
-from skprivbn.mixed_model._checks import check_classes, name_columns
-from skprivbn.mixed_model._docs import share_paragraphs
+from skprivbn.mixed_model._base import BaseGLMM, share_entries
+from skprivbn.mixed_model._checks import check_classes, check_same_kind
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.partition import RemoteResults, is_held
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
 
-@share_paragraphs
+@share_entries
 class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
     """Logistic mixed model for rows that several parties hold.
 
@@ -36,7 +35,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         with proposals from N(0, scale^2), as in [1]_.
     link : {"logit", "probit", "cloglog"}, default="logit"
         How probabilities depend on the predictor.
-    <random effects>
+    <slopes ... fit_intercept>
     n_quadrature : int, default=None
         Number of nodes: 1 is Laplace's approximation, 5 and more are for one random
         effect per cluster. None means 25 for one random effect and 1 for several.
@@ -54,7 +53,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         Quadrature stops when the next step promises a smaller gain in
         log-likelihood, which is taken unseen; a last step of Newton's method
         follows.
-    <clusters>
+    <clusters ... backend>
     random_state : int, RandomState instance or None, default=None
         Proposals and acceptance of Metropolis-Hastings.
     verbose : int, default=0
@@ -72,7 +71,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         Standard errors, from the observed information.
     intercept_std_ : ndarray of shape (1,)
         Standard error of the intercept.
-    <fitted>
+    <covariance_ ... feature_names_in_>
 
     See Also
     --------
@@ -187,15 +186,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
     _target = "classes"
 
     def _check_target(self, y, sample_weight):
-        return check_classes(self, y)
-
-    def _check_classes(self, survey):
-        n_classes = len(survey.classes)
-        if n_classes != 2:
-            raise ValueError(
-                f"y has {n_classes} class{'es' if n_classes != 1 else ''}, "
-                f"{survey.classes[:5]}: {type(self).__name__} needs two"
-            )
+        return check_classes(y)
 
     def _keep(self, estimates, survey, *others):
         self.classes_ = np.asarray(survey.classes)
@@ -341,10 +332,9 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         -------
         score : float
         """
-        clusters = {"cluster": cluster}
-        if is_held(X):
-            self._check_held_target(X, y)
-            clusters = name_columns(cluster)
+        y, sample_weight, clusters = self._check_scored(X, y, sample_weight, cluster)
+        if not is_held(X):
+            check_same_kind("y", y.tolist(), self.classes_.tolist())
         return self._mean_score(X, sample_weight, y=y, offset=offset, **clusters)
 
     def _row_scores(self, X, y, cluster=None, offset=None):

@@ -10,6 +10,8 @@ from skprivbn.mixed_model._updates import solve_information
 NO_SCALE = 1e-3
 # Smallest eigenvalue of the information per row at which estimates are determined.
 _DETERMINED = 1e-7
+# Slope of the log-likelihood per row at which a search cannot have been at its end.
+_STEEP = 1e-3
 #: log-likelihood of classes that are told apart as good as without error
 PERFECT = -0.01
 
@@ -31,10 +33,13 @@ class Estimates:
     sigma : float or None
         Standard deviation of the rows, in linear models.
     log_likelihood : float
-    determined, maximum, singular, converged : bool
-        Whether the rows determine all coefficients of features that vary; whether the
-        log-likelihood has its maximum there; whether a variance is zero, or a
-        correlation one; whether the search ended by itself.
+    error : float
+        By how much it may be off.
+    determined, collinear, stuck, maximum, singular, converged : bool
+        Whether the rows determine all coefficients of features that vary; if not,
+        whether features are collinear, or the log-likelihood was flat from the start;
+        whether it has its maximum there; whether a variance is zero, or a correlation
+        one; whether the search ended by itself.
     n_iter : int
     """
 
@@ -45,25 +50,27 @@ class Estimates:
     effect_covariances: np.ndarray
     sigma: float | None
     log_likelihood: float
+    error: float
     determined: bool
+    collinear: bool
+    stuck: bool
     maximum: bool
     singular: bool
     converged: bool
     n_iter: int
 
 
-def estimate(release, survey, *, mixed, refine):
+def estimate(release, survey, terms):
     """Compute the estimates of a generalised model.
 
-    Standard errors are from the observed information.
+    Standard errors are from the observed information. Unless effects were drawn, a
+    last Newton step undoes the rounding of the parameters.
 
     Parameters
     ----------
     release : Release
     survey : Survey
-    mixed : bool
-    refine : bool
-        Take a last Newton step, which undoes the rounding of the parameters.
+    terms : MixedTerms
 
     Returns
     -------
@@ -76,10 +83,13 @@ def estimate(release, survey, *, mixed, refine):
     information = release.complete[:n_fixed, :n_fixed][np.ix_(varies, varies)]
     lowest = np.linalg.eigvalsh(information)[0] if len(information) else np.inf
     determined = lowest > _DETERMINED * survey.n_samples
+    # where there is no curvature there should be no slope either
+    steepest = np.abs(release.gradient[:n_fixed]).max(initial=0.0)
+    stuck = not determined and steepest > _STEEP * survey.n_samples
     determined &= not (survey.classes and release.log_likelihood > PERFECT)
     theta = parameters[n_fixed:]
     # A scale at its bound is no free parameter.
-    free = np.append(varies, np.abs(theta) > NO_SCALE if mixed else [False])
+    free = np.append(varies, np.abs(theta) > NO_SCALE if terms.mixed else [False])
     if len(theta) > 1:
         free[n_fixed:] = _columns_that_vary(theta, random)
     observed = observed[np.ix_(free, free)]
@@ -88,7 +98,7 @@ def estimate(release, survey, *, mixed, refine):
     log_likelihood = release.log_likelihood
     covariance = np.full((len(parameters), len(parameters)), np.nan)
     if maximum:
-        if refine:
+        if not terms.drawn:
             step = solve_information(observed, release.gradient[free])
             parameters[free] += step
             log_likelihood += release.gradient[free] @ step / 2
@@ -99,17 +109,23 @@ def estimate(release, survey, *, mixed, refine):
     covariance = covariance[:n_fixed, :n_fixed][np.ix_(varies, varies)]
     covariance = back @ covariance @ back.T
     covariance[~varies, :] = covariance[:, ~varies] = np.nan
-    matrix = random.matrix(parameters[n_fixed:]) if mixed else np.zeros((0, 0))
+    matrix = random.matrix(parameters[n_fixed:]) if terms.mixed else np.zeros((0, 0))
+    fixed = back @ parameters[:n_fixed][varies]
+    if terms.centres_offset:
+        fixed[0] -= survey.moments.mean[-1]
     return Estimates(
-        fixed=back @ parameters[:n_fixed][varies],
+        fixed=fixed,
         covariance=covariance,
         log_likelihood=float(log_likelihood),
         sigma=None,
         determined=bool(determined),
         maximum=maximum,
+        collinear=release.collinear,
+        stuck=bool(stuck),
+        error=release.error,
         converged=release.converged,
         n_iter=release.n_iter,
-        **_translate(matrix, release, survey, mixed, 1.0),
+        **_translate(matrix, release, survey, terms.mixed, 1.0),
     )
 
 
@@ -120,14 +136,14 @@ def _columns_that_vary(theta, random):
     return (matrix.max(axis=0) > NO_SCALE)[columns]
 
 
-def estimate_linear(release, survey, *, mixed, reml):
+def estimate_linear(release, survey, terms):
     """Compute the estimates of a linear model.
 
     Parameters
     ----------
     release : LinearRelease
     survey : Survey
-    mixed, reml : bool
+    terms : MixedTerms
 
     Returns
     -------
@@ -143,7 +159,7 @@ def estimate_linear(release, survey, *, mixed, reml):
     covariance[~varies, :] = covariance[:, ~varies] = np.nan
     n_known = int(np.count_nonzero(varies))
     log_likelihood = release.log_likelihood - release.n_rows * np.log(unit)
-    if reml:
+    if terms.reml:
         # the restricted likelihood depends on the units of the features
         log_likelihood += n_known * np.log(unit)
         log_likelihood += np.log(np.diag(back)[varies]).sum()
@@ -158,9 +174,12 @@ def estimate_linear(release, survey, *, mixed, reml):
         sigma=float(unit * release.sigma),
         determined=determined,
         maximum=True,
+        collinear=True,
+        stuck=False,
+        error=0.0,
         converged=release.converged,
         n_iter=release.n_steps,
-        **_translate(unit * matrix, release, survey, mixed, unit),
+        **_translate(unit * matrix, release, survey, terms.mixed, unit),
     )
 
 

@@ -7,7 +7,7 @@ Everything is about `k` events in `m` trials (binomial) or over an exposure of `
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, gammaln, log_ndtr
+from scipy.special import expit, gammaln, log_ndtr, xlogy
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,10 @@ class Family:
         """Return the expected value of one trial, or per unit of exposure."""
         raise NotImplementedError
 
+    def saturated(self, k, m):
+        """Return the log-likelihood of each row where it is greatest."""
+        raise NotImplementedError
+
     def intercept(self, gradient, information):
         """Return the intercept that fits the mean, from derivatives at zero.
 
@@ -61,6 +65,9 @@ class Family:
 
 class _Binomial(Family):
     name = "binomial"
+
+    def saturated(self, k, m):
+        return xlogy(k, k) + xlogy(m - k, m - k) - xlogy(m, m)
 
     def constant(self, k, m):
         """Return the sum of what the log-likelihoods leave out."""
@@ -74,9 +81,9 @@ class _Logit(_Binomial):
         return k * eta - m * np.logaddexp(0, eta)
 
     def derivatives(self, k, m, eta):
-        p = expit(eta)
-        weight = m * p * (1 - p)
-        return Derivatives(k - m * p, weight, weight * (1 - 2 * p))
+        p, q = expit(eta), expit(-eta)
+        weight = m * p * q
+        return Derivatives(k - m * p, weight, weight * (q - p))
 
     def mean(self, eta):
         return expit(eta)
@@ -147,6 +154,9 @@ class _Poisson(Family):
         if not information:
             return 0.0
         return float(np.log(max(1 + gradient / information, 1e-6)))
+
+    def saturated(self, k, m):
+        return xlogy(k, k) - xlogy(k, m) - k
 
     def constant(self, k, m):
         """Return the sum of what the log-likelihoods leave out."""

@@ -144,7 +144,7 @@ def expand(rows, shape, parameters, u):
     i, j = np.triu_indices(q)
     a, b, c = _triples(q)
     columns = [
-        rows.family.log_likelihood(rows.events, rows.trials, eta)[:, None],
+        rows.log_likelihood(eta[:, None]),
         by_eta.first[:, None] * Z,
         by_eta.weight[:, None] * Z[:, i] * Z[:, j],
         by_eta.slope[:, None] * Z[:, a] * Z[:, b] * Z[:, c],
@@ -208,60 +208,38 @@ def solve_modes(expansion, shape, parameters, u):
     third = np.einsum(
         "cxyz,xi,yj,zk->cijk", expansion.third, matrix, matrix, matrix, optimize=True
     )
-    rows, columns = numbers[:, :, None], numbers[:, None, :]
-    step = np.zeros_like(u)
-    decrement = 0.0
-    systems = blocks.gather([(rows, columns, hessian)])
-    for members, system in zip(blocks.members, systems):
-        system += np.eye(members.shape[1])
-        step[members] = np.linalg.solve(system, gradient[members][..., None])[..., 0]
-        gains = np.einsum("bi,bi->b", gradient[members], step[members])
-        decrement = max(decrement, float(gains.max(initial=0.0)))
+    systems = _systems(shape, hessian)
+    step = blocks.solve(systems, gradient)
+    decrement = float(blocks.sums(gradient * step).max(initial=0.0))
     # far from the modes a parabola may promise too much
-    far = np.zeros_like(u)
+    far, cubic = np.zeros((2, len(u)))
     np.maximum.at(far, numbers, np.abs(step[numbers] @ matrix.T).max(1)[:, None])
     for members in blocks.members:
         step[members] *= np.minimum(1, _FAR / far[members].max(1).clip(_FAR))[:, None]
     moved = step[numbers]
     change = np.einsum("cijk,ck->cij", third, moved)
-    cubic = np.zeros_like(u)
     np.add.at(cubic, numbers[:, 0], np.einsum("cij,ci,cj->c", change, moved, moved))
-    at_end = blocks.gather([(rows, columns, hessian + change)])
-    gain, pull, every_inverse = np.zeros_like(u), np.zeros_like(u), []
-    inverse = np.zeros(hessian.shape)
-    group, block, position = blocks.places()
-    for g, (members, before, after) in enumerate(zip(blocks.members, systems, at_end)):
-        d = step[members]
-        after += np.eye(members.shape[1])
+    gain = blocks.sums(gradient * step - cubic / 6 - u**2 / 2)
+    inverses, at_end = [], _systems(shape, hessian + change)
+    for members, before, after in zip(blocks.members, systems, at_end):
         sign, log_determinant = np.linalg.slogdet(after)
         if np.any(sign <= 0):
-            after = before
-            log_determinant = np.linalg.slogdet(before)[1]
-        quadratic = np.einsum("bi,bij,bj->b", d, before, d)
-        linear = np.einsum("bi,bi->b", gradient[members], d)
-        prior = np.einsum("bi,bi->b", u[members], u[members])
-        gain[members[:, 0]] = (
-            linear
-            - quadratic / 2
-            - cubic[members].sum(axis=1) / 6
-            - prior / 2
-            - log_determinant / 2
-        )
-        inverses = np.linalg.inv(after)
-        every_inverse.append(inverses)
-        mine = group[numbers[:, 0]] == g
-        cell = numbers[mine]
-        inverse[mine] = inverses[
-            block[cell][:, :1, None],
-            position[cell][:, :, None],
-            position[cell][:, None, :],
-        ]
-        force = np.zeros_like(u)
-        np.add.at(
-            force, cell, -np.einsum("cijk,cjk->ci", third[mine], inverse[mine]) / 2
-        )
-        pull[members] = np.einsum("bij,bj->bi", inverses, force[members])
-    return Modes(u + step, decrement, gain, inverse, pull, every_inverse)
+            after, log_determinant = before, np.linalg.slogdet(before)[1]
+        quadratic = np.einsum("bi,bij,bj->b", step[members], before, step[members])
+        gain[members[:, 0]] -= (quadratic + log_determinant) / 2
+        inverses.append(np.linalg.inv(after))
+    inverse = blocks.pick(inverses, numbers)
+    force, pull = np.zeros((2, len(u)))
+    np.add.at(force, numbers, -np.einsum("cijk,cjk->ci", third, inverse) / 2)
+    for members, every in zip(blocks.members, inverses):
+        pull[members] = np.einsum("bij,bj->bi", every, force[members])
+    return Modes(u + step, decrement, gain, inverse, pull, inverses)
+
+
+def _systems(shape, hessian):
+    """Return I and the Hessians of the cells added up, block by block."""
+    systems = shape.blocks.gather([(*shape.pairs, hessian)])
+    return [system + np.eye(system.shape[1]) for system in systems]
 
 
 def slope_at(rows, shape, parameters, modes):
@@ -321,7 +299,7 @@ def predict_modes(shape, before, expansion, u, after):
     inverse : ndarray of shape (n_cells, q, q)
         As in :class:`Modes`.
     """
-    numbers, blocks = shape.numbers, shape.blocks
+    numbers = shape.numbers
     _, new = shape.split(after)
     pull, effects = _pull(shape, before, expansion, u, after)
     modes, _, systems = _parabola(shape, new, pull, expansion.hessian)
@@ -332,8 +310,11 @@ def predict_modes(shape, before, expansion, u, after):
         modes[numbers] = (effects + moved) @ np.linalg.pinv(new).T
     moved += expansion.shares @ (shape.split(after)[0] - shape.split(before)[0])
     hessian = expansion.hessian + np.einsum("cijk,ck->cij", expansion.third, moved)
-    ahead = blocks.gather([(*shape.pairs, new.T @ hessian @ new)])
-    return modes, _cell_inverses(shape, systems, ahead)
+    inverses = []
+    for system, ahead in zip(systems, _systems(shape, new.T @ hessian @ new)):
+        makes_sense = np.linalg.eigvalsh(ahead)[:, :1, None] > 0.5
+        inverses.append(np.linalg.inv(np.where(makes_sense, ahead, system)))
+    return modes, shape.blocks.pick(inverses, numbers)
 
 
 def _pull(shape, before, expansion, u, after):
@@ -364,35 +345,14 @@ def _parabola(shape, matrix, pull, hessian):
         Logarithms of the integrals, at the first effect of each block.
     systems : list of ndarray of shape (n_blocks, size, size)
     """
-    blocks = shape.blocks
-    u, gain, turned = np.zeros((3, len(blocks.column)))
+    blocks, turned = shape.blocks, np.zeros(len(shape.blocks.column))
     np.add.at(turned, shape.numbers, pull @ matrix)
-    systems = blocks.gather([(*shape.pairs, matrix.T @ hessian @ matrix)])
+    systems = _systems(shape, matrix.T @ hessian @ matrix)
+    u = blocks.solve(systems, turned)
+    gain = blocks.sums(turned * u) / 2
     for members, system in zip(blocks.members, systems):
-        system += np.eye(members.shape[1])
-        u[members] = np.linalg.solve(system, turned[members][..., None])[..., 0]
-        up = np.einsum("bi,bi->b", turned[members], u[members])
-        gain[members[:, 0]] = (up - np.linalg.slogdet(system)[1]) / 2
+        gain[members[:, 0]] -= np.linalg.slogdet(system)[1] / 2
     return u, gain, systems
-
-
-def _cell_inverses(shape, systems, ahead):
-    """Return parts of inverses, of systems `ahead` where these make sense."""
-    blocks, numbers = shape.blocks, shape.numbers
-    group, block, position = blocks.places()
-    inverse = np.zeros((*numbers.shape, numbers.shape[1]))
-    for g, (system, better) in enumerate(zip(systems, ahead)):
-        better += np.eye(better.shape[1])
-        positive = np.linalg.eigvalsh(better)[:, 0] > 0.5
-        inverses = np.linalg.inv(np.where(positive[:, None, None], better, system))
-        mine = group[numbers[:, 0]] == g
-        cell = numbers[mine]
-        inverse[mine] = inverses[
-            block[cell][:, :1, None],
-            position[cell][:, :, None],
-            position[cell][:, None, :],
-        ]
-    return inverse
 
 
 def beta_correction(expansion, shape, parameters, modes, u, inverse):
@@ -539,13 +499,12 @@ def missing_beta(shape, parameters, modes, products):
     return missing
 
 
-def theta_information(shape, parameters, modes, hessian):
-    """Return the information on theta of the linear model with the same weights.
+def theta_information(shape, modes, hessian):
+    """Return the information on theta if the effects were seen.
 
     Parameters
     ----------
     shape : Shape
-    parameters : ndarray of shape (n_fixed + n_theta,)
     modes : Modes
     hessian : ndarray of shape (n_cells, n_effects, n_effects)
 
@@ -553,18 +512,8 @@ def theta_information(shape, parameters, modes, hessian):
     -------
     information : ndarray of shape (n_theta, n_theta)
     """
-    blocks, numbers = shape.blocks, shape.numbers
-    _, matrix = shape.split(parameters)
-    weights = blocks.gather([(numbers[:, :, None], numbers[:, None, :], hessian)])
-    units = [shape.random.matrix(e) for e in np.eye(len(shape.random.start))]
-    changes = [blocks.spread(e @ matrix.T + matrix @ e.T) for e in units]
-    factor = blocks.spread(matrix)
-    information = np.zeros((len(units), len(units)))
-    for g, (weight, inverse) in enumerate(zip(weights, modes.inverses)):
-        turned = weight @ factor[g]
-        seen = weight - turned @ inverse @ np.swapaxes(turned, 1, 2)
-        parts = [seen @ change[g] for change in changes]
-        for a, left in enumerate(parts):
-            for b, right in enumerate(parts):
-                information[a, b] += np.einsum("bij,bji->", left, right) / 2
-    return information
+    u = modes.u[shape.numbers]
+    squares = u[:, :, None] * u[:, None, :] + modes.inverse
+    every = np.einsum("cij,ckl->ikjl", hessian, squares)
+    rows, columns = shape.random.positions
+    return every[rows[:, None], columns[:, None], rows, columns]

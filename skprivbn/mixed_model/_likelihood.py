@@ -88,10 +88,13 @@ class Rows:
         return fixed[:, None] + parameters[-1] * self.Z[:, :1] * nodes[self.category]
 
     def log_likelihood(self, eta):
-        """Return the log-likelihood of each row at its predictors."""
-        return self.family.log_likelihood(
-            self.events[:, None], self.trials[:, None], eta
-        )
+        """Return the log-likelihood of each row at its predictors.
+
+        Less the greatest that it can be: of large counts little else is left over.
+        """
+        events, trials = self.events[:, None], self.trials[:, None]
+        best = self.family.saturated(events, trials)
+        return self.family.log_likelihood(events, trials, eta) - best
 
     def derivatives(self, eta):
         """Return derivatives of each row's log-likelihood by its predictors."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import PartyRefusal, operation
-from skprivbn.mixed_model._blocks import Layout
+from skprivbn.mixed_model._design import Layout
 from skprivbn.mixed_model._linear import (
     Columns,
     ThetaSearch,

@@ -7,6 +7,7 @@ be evaluated in one round trip, and the chains then walk through the batch.
 import numpy as np
 
 from skprivbn.mixed_model._likelihood import Posterior
+from skprivbn.mixed_model._updates import solve_information
 
 
 class Chains:
@@ -94,3 +95,29 @@ class Chains:
 def n_batches(n_steps, batch_size):
     """Return how many batches of proposals `n_steps` steps need."""
     return -(-n_steps // batch_size)
+
+
+def expanded_step(parameters, gradient, information, first, second):
+    """Take one step of parameter-expanded EM (Liu, Rubin and Wu 1998).
+
+    A Newton step for the fixed effects given the draws; then mean and variance of the
+    draws go into intercept and sigma. Plain EM, which keeps the mean at zero, has the
+    same solution and needs many more iterations.
+
+    Parameters
+    ----------
+    parameters : ndarray of shape (n_parameters,)
+    gradient : ndarray of shape (n_parameters,)
+    information : ndarray of shape (n_parameters, n_parameters)
+    first, second : float
+        Means over categories and draws of u and its square.
+
+    Returns
+    -------
+    parameters : ndarray of shape (n_parameters,)
+    """
+    parameters = parameters + solve_information(information, gradient)
+    sigma = parameters[-1]
+    parameters[0] += sigma * first
+    parameters[-1] = abs(sigma) * np.sqrt(max(second - first**2, 0.0))
+    return parameters

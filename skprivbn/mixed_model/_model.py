@@ -1,4 +1,4 @@
-"""What a fitted mixed model answers, whatever its target is."""
+"""What a fitted mixed model keeps and answers, whatever its target is."""
 
 from typing import Any
 
@@ -10,13 +10,18 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger, check_received
 from skprivbn.mixed_model._checks import (
     check_same_kind,
+    check_weights,
+    finite_per_row,
     name_columns,
+    refuse_names,
+    require_y,
     split_clusters,
 )
 from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
-from skprivbn.mixed_model._survey import cluster_keys
+from skprivbn.mixed_model._survey import OTHER, cluster_keys
+from skprivbn.partition import is_held
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.protocols._applied import predict_at_sites
 from skprivbn.utils import column_names
@@ -40,6 +45,7 @@ class FittedGLMMMixin(RowsMixin):
     n_samples_: int
     random_effect_covariance_: dict
     random_effects_: Any
+    release_effects: str
     singular_: bool
 
     _row_checks = {"dtype": [np.float64, np.float32]}
@@ -50,17 +56,99 @@ class FittedGLMMMixin(RowsMixin):
     def _family(self) -> Family:
         raise NotImplementedError
 
+    def _keep_fixed(self, fixed: np.ndarray, errors: np.ndarray) -> Any:
+        """Keep intercept and coefficients with their standard errors."""
+        raise NotImplementedError
+
+    def _keep(self, estimates, survey, factors, ledger):
+        design, census = survey.design, survey.census
+        errors = np.sqrt(np.diag(estimates.covariance))
+        fixed = estimates.fixed
+        if not design.fit_intercept:
+            fixed, errors = np.append(0.0, fixed), np.append(np.nan, errors)
+        self._keep_fixed(fixed, errors)
+        self.covariance_ = estimates.covariance
+        self.log_likelihood_ = estimates.log_likelihood
+        self.converged_ = bool(estimates.converged)
+        self.singular_ = estimates.singular
+        self.n_samples_ = survey.n_samples
+        self.n_iter_ = estimates.n_iter
+        self.ledger_ = ledger
+        self.random_effect_covariance_ = {}
+        names = column_names(self)
+        self.effect_names_, clusters, effects, spread = {}, {}, {}, {}
+        start = 0
+        for number, factor in enumerate(factors):
+            members = np.flatnonzero(design.random.factors == number)
+            columns = design.random.columns[members]
+            self.effect_names_[factor] = [
+                "(Intercept)" if c == INTERCEPT else names[c] for c in columns
+            ]
+            block = np.ix_(members, members)
+            self.random_effect_covariance_[factor] = estimates.random_covariance[block]
+            clusters[factor] = _labels(census.names(number))
+            n_levels = len(clusters[factor])
+            part = slice(start, start + n_levels * len(members))
+            shape, start = (n_levels, len(members)), part.stop
+            each = estimates.effect_covariances[part]
+            each = each[np.arange(len(each)), np.tile(members, n_levels)]
+            effects[factor], spread[factor] = self._known_effects(
+                estimates.effects[part].reshape(shape),
+                np.sqrt(np.maximum(each, 0)).reshape(shape),
+                census,
+                number,
+                np.sqrt(np.diag(self.random_effect_covariance_[factor])),
+            )
+        self.factors_ = list(factors)
+        self.clusters_ = _only(clusters, np.array([]))
+        self.random_effects_ = _only(effects, np.zeros(0))
+        self.random_effects_std_ = _only(spread, np.zeros(0))
+        scales = {
+            factor: np.sqrt(np.diag(matrix))
+            for factor, matrix in self.random_effect_covariance_.items()
+        }
+        self.random_effect_scale_ = _only(
+            {k: float(v[0]) if len(v) == 1 else v for k, v in scales.items()}, 0.0
+        )
+        if estimates.sigma is not None:
+            self.residual_scale_ = estimates.sigma
+
+    def _known_effects(self, effects, spread, census, factor, scales):
+        """Withhold what is not told; what nothing is known of has its prior spread."""
+        top = census.tops[factor]
+        withheld = np.zeros(len(effects), dtype=bool)
+        if self.release_effects == "shared" and len(self.ledger_.parties) > 1:
+            withheld = census.n_holders[0][top] == 1
+        unseen = census.n_rows[factor] == 0
+        spread = np.where(unseen[:, None], scales, spread)
+        effects, spread = (
+            np.where(withheld[:, None], np.nan, values) for values in (effects, spread)
+        )
+        if effects.shape[1] == 1:
+            return effects[:, 0], spread[:, 0]
+        return effects, spread
+
     def _predictor(self, X, cluster, offset):
         """Return intercept + X coef + offset + what the clusters add."""
         check_is_fitted(self)
         X = validate_table(self, X, reset=False, **self._row_checks)
         eta = X @ np.ravel(self.coef_) + np.ravel(self.intercept_)[0]
         if offset is not None:
-            eta = eta + one_per_row("offset", offset, len(X)).astype(float)
+            eta = eta + finite_per_row("offset", offset, len(X))
         if cluster is None or not self.factors_:
             return eta
-        columns = list(split_clusters(cluster)[0].values())
-        columns = [one_per_row("cluster", labels, len(X)) for labels in columns]
+        refuse_names(cluster=cluster)
+        aligned, names = split_clusters(cluster)
+        columns = [
+            one_per_row("cluster", labels, len(X)) for labels in aligned.values()
+        ]
+        if names and self.factors_ != cluster_keys(len(self.factors_)):
+            if set(names) != set(self.factors_):
+                raise ValueError(
+                    f"cluster has the columns {names}, the model was fitted to "
+                    f"{self.factors_}"
+                )
+            columns = [columns[names.index(factor)] for factor in self.factors_]
         if len(columns) != len(self.factors_):
             raise ValueError(
                 f"cluster has {len(columns)} columns of labels, the model was fitted "
@@ -69,7 +157,7 @@ class FittedGLMMMixin(RowsMixin):
         for factor, labels in zip(self.factors_, self._paths(columns)):
             clusters, effects = self._of_factor(factor)
             known = {label: i for i, label in enumerate(clusters.tolist())}
-            check_same_kind(labels, known)
+            check_same_kind("cluster", labels, known)
             place = np.array([known.get(label, len(clusters)) for label in labels])
             effects = np.concatenate([effects, np.zeros((1, effects.shape[1]))])
             eta = eta + np.einsum("ij,ij->i", self._varying(X, factor), effects[place])
@@ -109,10 +197,16 @@ class FittedGLMMMixin(RowsMixin):
         aligned = {**name_columns(cluster), "offset": offset}
         return predict_at_sites(self, X, method, aligned=aligned)
 
-    @staticmethod
-    def _check_held_target(X, y):
-        if y is None and "y" not in X.aligned:
-            raise PartitionError("the partition has no y to compare with")
+    def _check_scored(self, X, y, sample_weight, cluster):
+        """Return what goes beside rows that are scored, with the clusters by key."""
+        check_is_fitted(self)
+        if is_held(X):
+            if y is None and "y" not in X.aligned:
+                raise PartitionError("the partition has no y to compare with")
+            return y, sample_weight, name_columns(cluster)
+        require_y(self, y)
+        weights = check_weights(sample_weight, len(X))
+        return one_per_row("y", y, len(X)), weights, {"cluster": cluster}
 
     def _public_effects(self):
         names, columns, clusters, effects = column_names(self), [], [], []
@@ -165,9 +259,6 @@ class FittedGLMMMixin(RowsMixin):
         rest = {key: value for key, value in block.items() if key not in keys}
         columns = [np.asarray(block[key], dtype=object) for key in keys]
         return {**rest, "cluster": np.column_stack(columns)}
-
-    def _keep_fixed(self, fixed: np.ndarray, errors: np.ndarray) -> Any:
-        raise NotImplementedError
 
     def variance_components(self) -> VarianceComponents:
         """Return variances and correlations of the random effects.
@@ -224,3 +315,16 @@ class FittedGLMMMixin(RowsMixin):
             return f"{name} regression"
         restricted = family.name == "gaussian" and getattr(self, "reml", False)
         return f"{name} mixed model{' (REML)' if restricted else ''}"
+
+
+def _labels(names):
+    """Return labels as an array; numbers stay numbers beside pooled ones."""
+    mixed = OTHER in names and len({type(name) for name in names}) > 1
+    return np.array(names, dtype=object) if mixed else np.asarray(names)
+
+
+def _only(values, default):
+    """Return the value of the only factor, or all of them by name."""
+    if not values:
+        return default
+    return next(iter(values.values())) if len(values) == 1 else values

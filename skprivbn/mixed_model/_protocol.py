@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from skprivbn.federation import operation
-from skprivbn.mixed_model._blocks import Layout
+from skprivbn.mixed_model._design import Layout
 from skprivbn.mixed_model._estimates import NO_SCALE, PERFECT
-from skprivbn.mixed_model._expansions import LaplaceIntegral
 from skprivbn.mixed_model._families import family_of
-from skprivbn.mixed_model._integrals import QuadratureIntegral
+from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral
 from skprivbn.mixed_model._laplace import Shape
 from skprivbn.mixed_model._likelihood import (
     Posterior,
@@ -27,13 +26,12 @@ from skprivbn.mixed_model._likelihood import (
     derivatives,
     log_likelihood_table,
 )
-from skprivbn.mixed_model._metropolis import Chains
+from skprivbn.mixed_model._metropolis import Chains, expanded_step
 from skprivbn.mixed_model._quadrature import Grid
 from skprivbn.mixed_model._survey import SurveyParty, sum_unit
 from skprivbn.mixed_model._terms import MAX_REGRESSIONS, MixedTerms
 from skprivbn.mixed_model._updates import (
     QuasiNewton,
-    expanded_step,
     guess_information,
     is_singular,
 )
@@ -103,8 +101,9 @@ class GLMMParty(SurveyParty):
         self.leader = self.name == roster[0]
         self.unit = sum_unit(terms.max_sum, len(roster), self.known.n_rows[0].sum())
         cells = len(self.known.n_rows[-1])
-        X = design.fixed(self.rows)
-        Z = design.mixed(self.rows) if self.mixed else np.zeros((len(X), 1))
+        rows = self.rows[:, : len(design.mean)]
+        X = design.fixed(rows)
+        Z = design.mixed(rows) if self.mixed else np.zeros((len(X), 1))
         family = family_of(terms.family, terms.link)
         self.data = Rows(
             family,
@@ -128,7 +127,7 @@ class GLMMParty(SurveyParty):
         self.without, self.optimiser = QuasiNewton(start, _ROUGH), None
         self.regressing, self.collinear, self.n_regressions = True, False, 0
         self.converged, self.iterating, self.n_iter, self.path = False, True, 0, []
-        self.lost = False
+        self.off = np.inf
         self.chains = Chains(cells, **terms.chains)
 
     def _make_integral(self):
@@ -303,16 +302,16 @@ class GLMMParty(SurveyParty):
 
     def _climb(self, values):
         here, promised = self.parameters, self.optimiser.promised
-        slope, settled = self.integral.read(values, here, promised)
+        slope, off = self.integral.read(values, here, promised)
         if self.converged:
             return
         best = self.optimiser.best
-        if not settled and not self.lost:
+        if off > 1 and (best is None or off < self.off / 2):
             # look again, with the nodes where they should be
-            self.lost = best is not None
+            self.off = off
             self.integral.follow(here)
             return
-        self.lost = False
+        self.off = np.inf
         information = guess_information(slope.complete, slope.missing)
         if self.terms.laplace:
             # towards a scale of zero the log-likelihood bends more than that
@@ -320,8 +319,8 @@ class GLMMParty(SurveyParty):
             down = -slope.gradient[scales] / np.where(
                 here[scales] == 0, np.inf, here[scales]
             )
-            information[scales, scales] += np.maximum(down, 0)
-        value = slope.value if settled else -np.inf
+            information[scales, scales] += 2 * np.maximum(down, 0)
+        value = slope.value if off <= 1 else -np.inf
         go_on = self.optimiser.step(value, slope.gradient, information, slope.error)
         self.converged = not go_on
         if not self.terms.laplace and abs(self.parameters[-1]) < NO_SCALE:
@@ -394,38 +393,8 @@ class GLMMParty(SurveyParty):
         """What log-likelihoods left out; nothing for classes."""
         if self.terms.target == "classes":
             return 0.0
-        return self.data.family.constant(self.data.events, self.data.trials)
-
-
-def run_em(federation, survey, progress):
-    """Fit the model without effects, then iterate until the parties say to stop.
-
-    Parameters
-    ----------
-    federation : Federation
-    survey : Survey
-    progress : Progress
-
-    Returns
-    -------
-    total : OpenSum or dict
-        Of the last tables.
-    """
-    terms, total = federation.terms, survey.total
-    for _ in range(terms.n_regressions):
-        total = federation.secure_sum("regress", {"total": total})
-    if terms.drawn:
-        for _ in range(terms.max_iter):
-            with progress.step():
-                for _ in range(terms.n_batches):
-                    total = federation.secure_sum("propose", {"total": total})
-                total = federation.secure_sum("derivatives", {"total": total})
-        progress = None
-    go_on = True
-    while go_on:
-        with progress.step() if progress else nullcontext():
-            total, go_on = federation.sum_and_agree("step", {"total": total})
-    return total
+        family, seen = self.data.family, (self.data.events, self.data.trials)
+        return family.constant(*seen) + family.saturated(*seen).sum()
 
 
 @dataclass(frozen=True)
@@ -463,29 +432,43 @@ class Release:
     effect_covariances: np.ndarray
 
 
-def collect(federation, survey, total):
-    """Collect the result.
+def run_em(federation, survey, progress):
+    """Fit the model without effects, then iterate until the parties say to stop.
 
     Parameters
     ----------
     federation : Federation
     survey : Survey
-    total : OpenSum or dict
-        Of the last tables.
+    progress : Progress
 
     Returns
     -------
     release : Release
     """
-    terms, random = federation.terms, survey.design.random
-    mixed = terms.mixed
-    values = federation.secure_sum("release", {"total": total})
-    size = len(survey.design.back_fixed) + (len(random.start) if mixed else 1)
+    terms, total = federation.terms, survey.total
+    for _ in range(terms.n_regressions):
+        total = federation.secure_sum("regress", {"total": total})
+    if terms.drawn:
+        for _ in range(terms.max_iter):
+            with progress.step():
+                for _ in range(terms.n_batches):
+                    total = federation.secure_sum("propose", {"total": total})
+                total = federation.secure_sum("derivatives", {"total": total})
+        progress = None
+    go_on = True
+    while go_on:
+        with progress.step() if progress else nullcontext():
+            total, go_on = federation.sum_and_agree("step", {"total": total})
+    return _read_release(federation.secure_sum("release", {"total": total}), survey)
+
+
+def _read_release(values, survey):
+    random, n_rows = survey.design.random, survey.census.n_rows
+    # without random effects there is one of scale zero, of all rows
+    n_effects, n_theta = random.n_effects or 1, len(random.start) or 1
+    n_numbers = sum(len(n_rows[f]) for f in random.factors) or len(n_rows[0])
+    size = len(survey.design.back_fixed) + n_theta
     triangle = size * (size + 1) // 2
-    n_effects = random.n_effects if mixed else 1
-    n_numbers = len(survey.census.n_rows[0])
-    if mixed:
-        n_numbers = sum(len(survey.census.n_rows[f]) for f in random.factors)
     lengths = [size, 5, size, triangle, triangle, n_numbers, n_numbers * n_effects]
     parameters, scalars, gradient, *rest = np.split(values, np.cumsum(lengths)[:-1])
     collinear, converged, n_iter, value, error = scalars

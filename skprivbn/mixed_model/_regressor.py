@@ -6,13 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
 from sklearn.base import RegressorMixin
-from sklearn.utils import column_or_1d
-from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.mixed_model._base import BaseGLMM
-from skprivbn.mixed_model._checks import check_numbers, name_columns
-from skprivbn.mixed_model._docs import share_paragraphs
+from skprivbn.mixed_model._base import BaseGLMM, share_entries
+from skprivbn.mixed_model._checks import check_numbers, finite_per_row
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._linear_protocol import LinearParty
 from skprivbn.mixed_model._protocol import GLMMParty
@@ -24,7 +21,7 @@ from skprivbn.utils._typing import TableLike, WeightsLike
 _TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
 
 
-@share_paragraphs
+@share_entries
 class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     """Linear, Poisson or binomial mixed model for rows that several parties hold.
 
@@ -43,7 +40,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     link : str, default=None
         How the mean depends on the predictor: "identity" (gaussian), "log" (poisson),
         "logit", "probit" or "cloglog" (binomial). None takes the first of these.
-    <random effects>
+    <slopes ... fit_intercept>
     reml : bool, default=True
         Whether variances of a linear model are estimated by restricted maximum
         likelihood. Other families ignore it.
@@ -57,7 +54,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         The search stops when the next step promises a smaller gain in
         log-likelihood, which is taken unseen; a last step of Newton's method
         follows.
-    <clusters>
+    <clusters ... backend>
     verbose : int, default=0
         1 prints every tenth iteration, 2 every one.
 
@@ -73,7 +70,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         Standard error of the intercept.
     residual_scale_ : float
         Standard deviation of the rows about their predictors, in linear models.
-    <fitted>
+    <covariance_ ... feature_names_in_>
 
     See Also
     --------
@@ -168,7 +165,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         return _TARGETS[self.family]
 
     def _check_target(self, y, sample_weight):
-        return check_numbers(self, y, self.family, sample_weight)
+        return check_numbers(y, self.family, sample_weight)
 
     def _keep_fixed(self, fixed, errors):
         self.intercept_, self.coef_ = float(fixed[0]), fixed[1:]
@@ -233,18 +230,15 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         -------
         score : float
         """
-        check_is_fitted(self)
+        y, weights, clusters = self._check_scored(X, y, sample_weight, cluster)
         if is_held(X):
-            self._check_held_target(X, y)
-            beside = {**name_columns(cluster), "y": y, "offset": offset}
-            beside = {
-                name: value for name, value in beside.items() if value is not None
-            }
-            totals, n_rows = self._add_scores(X, sample_weight, **beside)
+            beside = {**clusters, "y": y, "offset": offset}
+            beside = {key: value for key, value in beside.items() if value is not None}
+            totals, n_rows = self._add_scores(X, weights, **beside)
         else:
-            y = column_or_1d(y).astype(float)
+            y = finite_per_row("y", y, len(y))
             scores = self._row_scores(X, y, cluster, offset)
-            weights = np.ones(len(y)) if sample_weight is None else sample_weight
+            weights = np.ones(len(y)) if weights is None else weights
             totals, n_rows = weights @ scores, np.sum(weights)
         unexplained, sum_of_y, spread = totals
         mean = sum_of_y / n_rows

@@ -198,6 +198,8 @@ class SurveyParty(MomentsParty):
         self.mixed = self.terms.mixed
         n_rows = len(self.rows)
         self.offset = self._numbers("offset", np.zeros(n_rows))
+        if self.terms.has_offset != ("offset" in self.block):
+            raise PartyRefusal("invalid-data")
         self.weights = self._numbers("sample_weight", np.ones(n_rows))
         if np.any(self.weights < 0):
             raise PartyRefusal("invalid-data")
@@ -206,6 +208,8 @@ class SurveyParty(MomentsParty):
         if self.terms.target == "numbers":
             # the target is standardised like a feature
             self.rows = np.column_stack([self.rows, self.y])
+        if self.terms.centres_offset:
+            self.rows = np.column_stack([self.rows, self.offset])
 
     def _numbers(self, key, default):
         if key not in self.block:
@@ -232,7 +236,7 @@ class SurveyParty(MomentsParty):
 
     @operation(
         tells="which classes and, unless all are given, clusters it holds; its number "
-        "of rows, sums and absolute sums of each feature",
+        "of rows, sums and absolute sums of each feature, and of the offset",
         answers={"classes": list, "clusters": list, "vector": dict},
         exact=True,
     )
@@ -267,6 +271,8 @@ class SurveyParty(MomentsParty):
     )
     def census(self, total, classes, clusters):
         squares = self.sum_squares(total)
+        if self.terms.centres_offset:
+            self.offset = self.offset - self.first.mean[-1]
         if self.terms.target == "classes":
             # more than two would count some rows more than once
             if len(classes) > 2 or len(set(classes)) < len(classes):
@@ -431,7 +437,7 @@ class Survey:
     census : Census
         One level without random effects.
     moments : Moments
-        Of the features, and of the target where that is a number.
+        Of the features, and of the target where that is a number, or the offset.
     scale : ndarray of shape (n_features,)
         What features are divided by; 1 if they do not vary.
     design : Design
@@ -456,9 +462,19 @@ class Survey:
         return int(self.census.n_rows[0].sum())
 
     @property
+    def varies(self):
+        """Mask of the columns of `moments` that vary."""
+        return _varies(self.moments)
+
+    @property
     def constant(self):
-        """Mask of the features that do not vary."""
-        return ~_varies(self.moments)[: len(self.design.mean)]
+        """Mask of the features that say nothing, as an intercept says the same.
+
+        Without an intercept, only those that are zero.
+        """
+        mean = self.design.mean
+        constant = ~self.varies[: len(mean)]
+        return constant if self.design.fit_intercept else constant & (mean == 0)
 
 
 def take_survey(federation, n_features):

@@ -28,6 +28,8 @@ class MixedTerms(MomentsTerms):
     family, link : str
     reml : bool
         Restricted likelihood of a linear model.
+    has_offset : bool
+        Whether part of the predictor is known.
     n_factors : int
         Columns of cluster labels; 0 fits a plain regression.
     nested : bool
@@ -60,6 +62,7 @@ class MixedTerms(MomentsTerms):
     family: Literal["binomial", "poisson", "gaussian"] = "binomial"
     link: str = "logit"
     reml: bool = False
+    has_offset: bool = False
     n_factors: int = 0
     nested: bool = True
     term_factors: list[int] = field(default_factory=list)
@@ -106,6 +109,11 @@ class MixedTerms(MomentsTerms):
     def mixed(self) -> bool:
         """Whether there are random effects."""
         return self.n_factors > 0
+
+    @property
+    def centres_offset(self) -> bool:
+        """Whether the mean of the offset goes into the intercept while searching."""
+        return self.has_offset and self.fit_intercept and self.target != "numbers"
 
     @property
     def crossed(self) -> bool:

@@ -8,7 +8,7 @@ _GOOD = 0.8, 1.25
 # A past gradient may lower the information in a direction to this part of it.
 _DAMPING = 0.2
 # Least and most of the complete information that a guess leaves.
-_LEAST, _MOST = 1e-6, 20.0
+_LEAST, _MOST = 1e-10, 20.0
 # Longest step of a parameter near zero; features are standardised.
 _LONGEST = 3.0
 # Log-likelihoods that differ by less, relatively, count as equal.
@@ -161,12 +161,14 @@ class QuasiNewton:
         self.best = self.parameters, log_likelihood, gradient
         self.noise = _NOISE * (1 + abs(log_likelihood)) + _CHANGE * error
         step = solve_information(self._corrected(information), gradient)
-        self.promised = float(gradient @ step / 2)
+        before, self.promised = self.promised, float(gradient @ step / 2)
         # not farther than all the way so far
         longest = max(_LONGEST, np.abs(self.parameters).max(initial=0.0))
         length = np.abs(step).max(initial=0.0)
         self.parameters = self.parameters + step * min(1.0, longest / max(length, 1e-9))
-        return self.promised > self.tol
+        # what is promised falls, unless rounding is all that is left
+        stalled = before <= self.promised < self.noise
+        return self.promised > self.tol and not stalled
 
     def _remember(self, moved, change):
         if np.linalg.norm(moved) > 1e-8:
@@ -194,29 +196,3 @@ def _part(promised, gain):
     if not np.isfinite(gain):
         return 0.1
     return np.clip(promised / (2 * (promised - gain)), 0.1, 0.5)
-
-
-def expanded_step(parameters, gradient, information, first, second):
-    """Take one step of parameter-expanded EM (Liu, Rubin and Wu 1998).
-
-    A Newton step for the fixed effects given the draws; then mean and variance of the
-    draws go into intercept and sigma. Plain EM, which keeps the mean at zero, has the
-    same solution and needs many more iterations.
-
-    Parameters
-    ----------
-    parameters : ndarray of shape (n_parameters,)
-    gradient : ndarray of shape (n_parameters,)
-    information : ndarray of shape (n_parameters, n_parameters)
-    first, second : float
-        Means over categories and draws of u and its square.
-
-    Returns
-    -------
-    parameters : ndarray of shape (n_parameters,)
-    """
-    parameters = parameters + solve_information(information, gradient)
-    sigma = parameters[-1]
-    parameters[0] += sigma * first
-    parameters[-1] = abs(sigma) * np.sqrt(max(second - first**2, 0.0))
-    return parameters

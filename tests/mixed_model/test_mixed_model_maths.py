@@ -8,7 +8,6 @@ from scipy.optimize import approx_fprime
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
 
-from skprivbn.mixed_model._curves import Curves
 from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._likelihood import (
     Posterior,
@@ -19,11 +18,10 @@ from skprivbn.mixed_model._likelihood import (
     missing_information,
     score_table,
 )
-from skprivbn.mixed_model._metropolis import Chains
-from skprivbn.mixed_model._quadrature import Grid, find_modes
+from skprivbn.mixed_model._metropolis import Chains, expanded_step
+from skprivbn.mixed_model._quadrature import Curves, Grid, find_modes
 from skprivbn.mixed_model._updates import (
     QuasiNewton,
-    expanded_step,
     is_singular,
     solve_information,
 )

@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.stats import norm, poisson
 
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import (
+    PrivateGLMM,
+    PrivateGLMMClassifier,
+    PrivateGLMMRegressor,
+)
+from tests.mixed_model import studies
 from tests.mixed_model.pooled import log_likelihood
 
 
@@ -87,3 +93,54 @@ def test_clusters_that_do_not_differ_at_all(n_clusters):
 def test_zero_variance(n_rows, n_clusters):
     for seed in range(4):
         assert_at_the_top(*no_variance(n_rows, n_clusters, seed))
+
+
+def poisson_likelihood(parameters, X, y, cluster):
+    """Return the log-likelihood on pooled rows: sums over fine grids around modes."""
+    *fixed, scale = parameters
+    mean, total = np.exp(fixed[0] + X @ fixed[1:]), 0.0
+    for label in np.unique(cluster):
+        mine = cluster == label
+        rest, prior = y[mine].sum(), 1 / scale**2
+        effect = np.log(rest / mean[mine].sum())
+        for _ in range(50):
+            expected = np.exp(effect) * mean[mine].sum()
+            effect += (rest - expected - prior * effect) / (expected + prior)
+        width = 1 / np.sqrt(np.exp(effect) * mean[mine].sum() + prior)
+        grid = effect + width * np.linspace(-10, 10, 401)
+        heights = poisson.logpmf(y[mine], np.exp(grid)[:, None] * mean[mine]).sum(1)
+        heights += norm.logpdf(grid, scale=scale)
+        top = heights.max()
+        total += top + np.log(np.exp(heights - top).sum() * (grid[1] - grid[0]))
+    return total
+
+
+@pytest.mark.parametrize("size, most", [(1e5, 20), (1e7, 30)])
+@pytest.mark.parametrize("coefficients", [(0.1, -0.05), (1.0, 0.5)])
+def test_large_counts(size, most, coefficients):
+    rng = np.random.default_rng(0)
+    X, cluster = rng.normal(size=(1000, 2)), rng.integers(20, size=1000)
+    effects = rng.normal(size=20)[cluster]
+    y = rng.poisson(size * np.exp(X @ coefficients + effects))
+    model = PrivateGLMMRegressor("poisson")
+    model.fit(X, y, cluster=cluster, party=rng.integers(3, size=1000))
+    assert model.converged_ and model.n_iter_ <= most
+    top = np.hstack([model.intercept_, model.coef_, model.random_effect_scale_])
+    best = poisson_likelihood(top, X, y, cluster)
+    # one part in 1e9 of what large counts have of log-likelihood
+    assert model.log_likelihood_ == pytest.approx(best, abs=1e-4)
+    for i, step in enumerate([0.05, *model.coef_std_, 0.05]):
+        for sign in (1, -1):
+            other = top + sign * step * np.eye(4)[i]
+            assert best > poisson_likelihood(other, X, y, cluster)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+@pytest.mark.parametrize("seed, most", [(28, 12), (16, 20)])
+def test_laplace_does_not_creep_towards_no_variance(seed, most):
+    X, y, cluster, party = studies.draw(seed)
+    model = PrivateGLMMClassifier(slopes=[0], min_rows=1)
+    model.fit(X, y, cluster=cluster, party=party)
+    # 78 and 20 steps, while information vanished with the variance
+    assert model.converged_ and model.n_iter_ <= most
+    assert model.log_likelihood_ > studies.without_effects(X, y) - 1e-4

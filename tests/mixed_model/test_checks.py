@@ -1,0 +1,198 @@
+"""Awkward input: what is wrong is said, by the name of the argument."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.mixed_model import PrivateGLMMClassifier, PrivateGLMMRegressor
+from skprivbn.partition import HorizontalPartition
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::skprivbn.exceptions.PrivacyLeakWarning"
+)
+N = 200
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows, clusters, holders, and targets of every kind."""
+    rng = np.random.default_rng(3)
+    X, cluster = rng.normal(size=(N, 2)), rng.integers(6, size=N)
+    eta = X @ [1.0, -0.5] + rng.normal(size=6)[cluster]
+    return {
+        "X": X,
+        "cluster": cluster,
+        "party": rng.integers(3, size=N),
+        "classes": (rng.random(N) < 1 / (1 + np.exp(-eta))).astype(int),
+        "numbers": eta + rng.normal(size=N),
+        "counts": rng.poisson(np.exp(eta / 2)),
+        "beds": rng.integers(3, size=N),
+    }
+
+
+def fit(model, rows, target, **changes):
+    """Fit with some of the arguments changed."""
+    arguments = {"cluster": rows["cluster"], "party": rows["party"], **changes}
+    X, y = arguments.pop("X", rows["X"]), arguments.pop("y", rows[target])
+    return model.fit(X, y, **arguments)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"cluster": "ward"}, r"cluster='ward' is a name.*cluster=frame\['ward'\]"),
+        ({"offset": "exposure"}, "offset='exposure' is a name"),
+        ({"sample_weight": "w"}, "sample_weight='w' is a name"),
+        ({"cluster": np.zeros(N)}, "cluster has the same label in all rows"),
+        ({"offset": np.full(N, np.nan)}, "offset has NaN or infinity"),
+        ({"offset": np.full(N, np.inf)}, "offset has NaN or infinity"),
+        ({"offset": np.full(N, "a")}, "offset must be numbers"),
+        ({"offset": np.ones(N - 1)}, "offset has 199 values for 200 rows"),
+        ({"sample_weight": np.full(N, np.nan)}, "sample_weight has NaN or infinity"),
+        ({"sample_weight": np.full(N, "a")}, "sample_weight must be numbers"),
+        ({"sample_weight": np.ones(3)}, "sample_weight has 3 values for 200 rows"),
+        ({"y": np.zeros(N)}, "y has 1 class.*two are needed"),
+    ],
+)
+def test_values_beside_rows(rows, changes, message):
+    with pytest.raises(ValueError, match=message):
+        fit(PrivateGLMMClassifier(), rows, "classes", **changes)
+
+
+@pytest.mark.parametrize(
+    "options, changes, message",
+    [
+        ({}, {"y": np.ones(N)}, "y is the same in all rows"),
+        ({}, {"cluster": np.arange(N)}, "cluster has another label in every row"),
+        ({"slopes": [1, 1]}, {}, "slopes names a column twice"),
+        ({"slopes": [True]}, {}, "slopes names True, which is no column"),
+        ({"slopes": [0]}, {"cluster": None}, "and cluster be given"),
+        (
+            {"slopes": [2]},
+            {"X": np.column_stack([np.eye(N, 2), np.ones(N)])},
+            "slopes names 'x2', which does not vary",
+        ),
+        (
+            {"family": "binomial"},
+            {"y": np.zeros(N), "sample_weight": np.ones(N - 1)},
+            "sample_weight has 199 values for 200 rows",
+        ),
+        (
+            {},
+            {"cluster": pd.DataFrame(np.ones((N, 2)), columns=["a", "a"])},
+            "cluster has two columns of one name",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:no cluster was given")
+def test_models_that_rows_cannot_tell(rows, options, changes, message):
+    with pytest.raises(ValueError, match=message):
+        fit(PrivateGLMMRegressor(**options), rows, "numbers", **changes)
+
+
+def test_classes_of_clusters_with_one_row_are_warned_of(rows):
+    changes = {"cluster": np.arange(N), "party": None}
+    with pytest.warns(UserWarning, match="cluster has another label in every row"):
+        fit(PrivateGLMMClassifier(max_iter=1), rows, "classes", **changes)
+
+
+def test_a_column_of_ones_can_be_the_intercept(rows):
+    usual = fit(PrivateGLMMRegressor(), rows, "numbers")
+    ones = np.column_stack([np.ones(N), rows["X"]])
+    model = PrivateGLMMRegressor(fit_intercept=False)
+    other = fit(model, rows, "numbers", X=ones)
+    fixed = np.append(usual.intercept_, usual.coef_)
+    np.testing.assert_allclose(other.coef_, fixed, rtol=1e-6)
+    np.testing.assert_allclose(other.coef_std_[1:], usual.coef_std_, rtol=1e-6)
+    assert other.log_likelihood_ == pytest.approx(usual.log_likelihood_, rel=1e-9)
+
+
+def test_what_a_party_may_mean_is_said(rows):
+    index = {name: rows["party"] == i for i, name in enumerate("abc")}
+    blocks = {name: rows["X"][mine] for name, mine in index.items()}
+    beside = {
+        key: {name: rows[of][mine] for name, mine in index.items()}
+        for key, of in (("y", "classes"), ("cluster", "cluster"))
+    }
+    gaps = {name: np.full(mine.sum(), np.nan) for name, mine in index.items()}
+    model = PrivateGLMMClassifier()
+    with pytest.raises(PartyError) as caught:
+        model.fit(HorizontalPartition(blocks, **beside, offset=gaps))
+    assert "offset or sample_weight has gaps" in caught.value.__notes__[0]
+    with pytest.raises(PartitionError, match="offset lacks the values of party 'b'"):
+        HorizontalPartition(blocks, **beside, offset={"a": gaps["a"]})
+    beside["ward"] = beside.pop("cluster")
+    with pytest.warns(UserWarning, match="no cluster was given.*ward"):
+        model.fit(HorizontalPartition(blocks, **beside))
+
+
+def test_columns_of_cluster_are_found_by_name(rows):
+    frame = pd.DataFrame({"ward": rows["cluster"], "bed": rows["beds"]})
+    model = PrivateGLMMRegressor(min_rows=1)
+    model = fit(model, rows, "numbers", cluster=frame)
+    expected = model.predict(rows["X"], cluster=frame)
+    swapped = model.predict(rows["X"], cluster=frame[["bed", "ward"]])
+    np.testing.assert_array_equal(swapped, expected)
+    np.testing.assert_array_equal(
+        model.predict(rows["X"], cluster=frame.to_numpy()), expected
+    )
+    with pytest.raises(ValueError, match=r"\['a', 'b'\], the model was fitted to"):
+        model.predict(rows["X"], cluster=frame.set_axis(["a", "b"], axis=1))
+
+
+def test_what_is_scored_goes_with_the_rows(rows):
+    model = fit(PrivateGLMMClassifier(), rows, "classes")
+    regressor = fit(PrivateGLMMRegressor("poisson"), rows, "counts")
+    X, y = rows["X"], rows["classes"]
+    for wrong, message in (
+        ({"y": None}, "requires y"),
+        ({"y": y[:3]}, "y has 3 values for 200 rows"),
+        ({"sample_weight": np.ones(3)}, "sample_weight has 3 values"),
+        ({"offset": np.full(N, np.nan)}, "offset has NaN"),
+        ({"cluster": "ward"}, "cluster='ward' is a name"),
+    ):
+        for fitted in (model, regressor):
+            with pytest.raises(ValueError, match=message):
+                fitted.score(X, **{"y": y, **wrong})
+    with pytest.raises(ValueError, match="y has the label '[01]', the fit had"):
+        model.score(X, y.astype(str))
+
+
+def test_counts_of_nothing_are_not_called_classes(rows):
+    model = PrivateGLMMRegressor("poisson")
+    with pytest.warns(ConvergenceWarning, match="y has no events"):
+        fit(model, rows, "counts", y=np.zeros(N))
+
+
+def test_a_flat_start_is_said(rows):
+    model = PrivateGLMMClassifier(fit_intercept=False, max_iter=3)
+    with pytest.warns(ConvergenceWarning, match="flat where the search started"):
+        fit(model, rows, "classes", offset=np.full(N, 50.0))
+
+
+@pytest.mark.parametrize(
+    "model, target",
+    [
+        (PrivateGLMMClassifier(), "classes"),
+        (PrivateGLMMClassifier(link="probit"), "classes"),
+        (PrivateGLMMClassifier(link="cloglog"), "classes"),
+        (PrivateGLMMRegressor("poisson", slopes=[0]), "counts"),
+    ],
+)
+@pytest.mark.parametrize("shift", [50.0, -50.0])
+def test_a_large_offset_goes_into_the_intercept(rows, model, target, shift):
+    offset = np.linspace(-1, 1, N)
+    usual = fit(model, rows, target, offset=offset)
+    expected = {
+        "intercept_": usual.intercept_ - shift,
+        "coef_": usual.coef_,
+        "coef_std_": usual.coef_std_,
+        "random_effects_": usual.random_effects_,
+        "log_likelihood_": usual.log_likelihood_,
+    }
+    moved = fit(model, rows, target, offset=offset + shift)
+    for name, value in expected.items():
+        np.testing.assert_allclose(getattr(moved, name), value, rtol=1e-6, atol=1e-6)
+    assert moved.converged_
