@@ -297,6 +297,25 @@ class Blocks:
             ]
         return solved
 
+    def within_levels(self, matrices, n_effects):
+        """Return the entries of every effect with those of its own level.
+
+        Parameters
+        ----------
+        matrices : list of ndarray of shape (n_blocks, size, size)
+        n_effects : int
+
+        Returns
+        -------
+        entries : ndarray of shape (n_numbers, n_effects)
+        """
+        entries = np.zeros((len(self.column), n_effects))
+        for members, matrix in zip(self.members, matrices):
+            level, column = self.level[members], self.column[members]
+            b, i, j = np.nonzero(level[:, :, None] == level[:, None, :])
+            entries[members[b, i], column[b, j]] = matrix[b, i, j]
+        return entries
+
     def sums(self, values):
         """Add the values of each block's effects up, at the first of them."""
         sums = np.zeros_like(values)

@@ -109,7 +109,7 @@ def estimate(release, survey, terms):
     covariance = covariance[:n_fixed, :n_fixed][np.ix_(varies, varies)]
     covariance = back @ covariance @ back.T
     covariance[~varies, :] = covariance[:, ~varies] = np.nan
-    matrix = random.matrix(parameters[n_fixed:]) if terms.mixed else np.zeros((0, 0))
+    matrix = random.matrix(parameters[n_fixed:][: len(random.start)])
     fixed = back @ parameters[:n_fixed][varies]
     if terms.centres_offset:
         fixed[0] -= survey.moments.mean[-1]
@@ -125,7 +125,7 @@ def estimate(release, survey, terms):
         error=release.error,
         converged=release.converged,
         n_iter=release.n_iter,
-        **_translate(matrix, release, survey, terms.mixed, 1.0),
+        **_translate(matrix, release, survey, 1.0),
     )
 
 
@@ -179,7 +179,7 @@ def estimate_linear(release, survey, terms):
         error=0.0,
         converged=release.converged,
         n_iter=release.n_steps,
-        **_translate(unit * matrix, release, survey, terms.mixed, unit),
+        **_translate(unit * matrix, release, survey, unit),
     )
 
 
@@ -188,16 +188,8 @@ def _varies(survey):
     return np.append(True, varies) if survey.design.fit_intercept else varies
 
 
-def _translate(matrix, release, survey, mixed, unit):
+def _translate(matrix, release, survey, unit):
     """Return what is known of random effects, in the units of the columns."""
-    if not mixed:
-        empty = np.zeros((0, 0))
-        return {
-            "random_covariance": empty,
-            "effects": np.zeros(0),
-            "effect_covariances": empty,
-            "singular": False,
-        }
     back = survey.design.back_random
     values = np.linalg.svd(matrix, compute_uv=False)
     effects, covariances = _turn(release, survey, back)
@@ -215,7 +207,7 @@ def _turn(release, survey, back):
     effects = release.effects.copy()
     covariances = release.effect_covariances.copy()
     start = 0
-    for factor in range(max(random.factors) + 1):
+    for factor in np.unique(random.factors):
         columns = np.flatnonzero(random.factors == factor)
         n_levels, width = len(census.n_rows[factor]), len(columns)
         part = slice(start, start + n_levels * width)

@@ -15,7 +15,6 @@ import numpy as np
 
 from skprivbn.mixed_model._laplace import (
     Expansion,
-    Modes,
     beta_correction,
     expand,
     missing_beta,
@@ -373,13 +372,11 @@ class LaplaceIntegral:
         """Return the expansion of opened cells around expected modes, and a Slope."""
         self.expansion, self.u, modes = self._expand(parameters, self.u)
         value = self.expansion.value.sum() + modes.gain[self.is_own].sum()
-        expected = Modes(
-            self.u,
-            0.0,
-            modes.gain,
-            np.where(self.own[:, None, None], modes.inverse, self.inverse),
-            np.where(self.is_own, modes.pull, 0.0),
-            modes.inverses,
+        expected = replace(
+            modes,
+            u=self.u,
+            inverse=np.where(self.own[:, None, None], modes.inverse, self.inverse),
+            pull=np.where(self.is_own, modes.pull, 0.0),
         )
         gradient, by_beta, inner = slope_at(self.data, self.shape, parameters, expected)
         by_theta = self.data.Z[self.is_own_row].T @ inner[self.is_own_row]
@@ -426,11 +423,8 @@ class LaplaceIntegral:
         """Take everybody's expansion; see :meth:`QuadratureIntegral.read`."""
         size, length = len(parameters), Slope.length(len(parameters))
         slope = Slope.from_flat(total[-length:], size)
-        everybody, shape, opened = (
-            self._everybody(total[:-length]),
-            self.shape,
-            self.opened,
-        )
+        shape, opened = self.shape, self.opened
+        everybody = self._everybody(total[:-length])
         self.known = parameters, everybody, self.u
         if not np.any(opened):
             return slope, 0.0
@@ -444,12 +438,12 @@ class LaplaceIntegral:
         self.u = np.where(self.is_opened, modes.u, self.u)
         # the more a step promised, the less exactly it needs to be judged
         tolerance = np.clip(0.01 * promised, 1e-6, 0.1)
-        slope = Slope(
-            slope.value + modes.gain[self.is_opened].sum(),
-            0.0,
-            slope.gradient + gradient,
-            slope.complete + complete,
-            slope.missing + missing,
+        slope = replace(
+            slope,
+            value=slope.value + modes.gain[self.is_opened].sum(),
+            gradient=slope.gradient + gradient,
+            complete=slope.complete + complete,
+            missing=slope.missing + missing,
         )
         return slope, np.sqrt(modes.decrement / tolerance)
 
@@ -492,21 +486,15 @@ class LaplaceIntegral:
 
     def effects(self, parameters, told):
         """Return modes of the effects and their covariances, where they are told."""
-        shape, blocks = self.shape, self.shape.blocks
-        _, matrix = shape.split(parameters)
+        blocks, (_, matrix) = self.shape.blocks, self.shape.split(parameters)
         chosen = (self.is_opened & self.leads) | (self.is_own & told)
-        means = np.zeros(len(blocks.column))
-        covariances = np.zeros((len(means), self.n_effects))
-        factors = blocks.spread(matrix)
+        means, covariances = np.zeros(len(blocks.column)), []
         for members, factor, inverse in zip(
-            blocks.members, factors, self.modes.inverses
+            blocks.members, blocks.spread(matrix), self.modes.inverses
         ):
-            u = self.modes.u[members][..., None]
-            means[members] = (factor @ u)[..., 0]
-            covariance = factor @ inverse @ np.swapaxes(factor, 1, 2)
-            level, column = blocks.level[members], blocks.column[members]
-            b, i, j = np.nonzero(level[:, :, None] == level[:, None, :])
-            covariances[members[b, i], column[b, j]] = covariance[b, i, j]
+            means[members] = (factor @ self.modes.u[members][..., None])[..., 0]
+            covariances.append(factor @ inverse @ np.swapaxes(factor, 1, 2))
+        covariances = blocks.within_levels(covariances, self.n_effects)
         return np.where(chosen, means, 0.0), np.where(chosen[:, None], covariances, 0.0)
 
 

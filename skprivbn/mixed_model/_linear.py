@@ -304,21 +304,13 @@ def predict_effects(products, matrix, fit):
         With the effects of the same level; standard deviations are the roots of
         ``covariances[i, column[i]]``.
     """
-    blocks = products.blocks
-    contrast = np.append(-fit.beta, 1.0)
+    blocks, covariances = products.blocks, []
+    contrast = np.append(-fit.beta, 1.0)[:, None]
     effects = np.zeros(len(blocks.column))
-    covariances = np.zeros((len(blocks.column), len(matrix)))
     spread = blocks.spread(matrix)
     for (numbers, root, half), factor in zip(_solve(products, matrix), spread):
-        turned = np.swapaxes(root, 1, 2)
-        effects[numbers] = np.einsum(
-            "bij,bj->bi",
-            factor,
-            np.linalg.solve(turned, half @ contrast[:, None])[..., 0],
-        )
+        u = np.linalg.solve(np.swapaxes(root, 1, 2), half @ contrast)
+        effects[numbers] = (factor @ u)[..., 0]
         thin = np.linalg.solve(root, np.swapaxes(factor, 1, 2))
-        covariance = fit.sigma**2 * np.swapaxes(thin, 1, 2) @ thin
-        column, level = blocks.column[numbers], blocks.level[numbers]
-        b, i, j = np.nonzero(level[:, :, None] == level[:, None, :])
-        covariances[numbers[b, i], column[b, j]] = covariance[b, i, j]
-    return effects, covariances
+        covariances.append(fit.sigma**2 * np.swapaxes(thin, 1, 2) @ thin)
+    return effects, blocks.within_levels(covariances, len(matrix))

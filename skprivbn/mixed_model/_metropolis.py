@@ -36,11 +36,6 @@ class Chains:
         self.restart()
 
     @property
-    def n_batches(self):
-        """Number of round trips for one E-step."""
-        return n_batches(self.n_burn_in + self.n_draws, self.batch_size)
-
-    @property
     def is_complete(self):
         """Whether all draws of an E-step have been made."""
         return len(self.path) >= self.n_burn_in + self.n_draws
@@ -90,11 +85,6 @@ class Chains:
         """Return the draws kept, with equal weights."""
         draws = np.array(self.path[self.n_burn_in : self.n_burn_in + self.n_draws]).T
         return Posterior(draws, np.full(draws.shape, 1 / self.n_draws))
-
-
-def n_batches(n_steps, batch_size):
-    """Return how many batches of proposals `n_steps` steps need."""
-    return -(-n_steps // batch_size)
 
 
 def expanded_step(parameters, gradient, information, first, second):

@@ -54,7 +54,7 @@ class GLMMParty(SurveyParty):
             yield "regress"
         if self.terms.drawn:
             for _ in range(self.terms.max_iter):
-                for _ in range(self.chains.n_batches):
+                for _ in range(self.terms.n_batches):
                     yield "propose"
                 yield "derivatives"
         yield "step"
@@ -128,7 +128,9 @@ class GLMMParty(SurveyParty):
         self.regressing, self.collinear, self.n_regressions = True, False, 0
         self.converged, self.iterating, self.n_iter, self.path = False, True, 0, []
         self.off = np.inf
-        self.chains = Chains(cells, **terms.chains)
+        self.chains = Chains(
+            cells, terms.batch_size, terms.n_burn_in, terms.n_draws, terms.seed
+        )
 
     def _make_integral(self):
         known, random = self.known, self.random

@@ -11,6 +11,7 @@ from skprivbn.mixed_model._design import Design
 from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.protocols import Moments, MomentsParty
 from skprivbn.protocols._moments import FirstMoments
+from skprivbn.utils._validation import is_missing
 
 #: numbers that are held of all clusters together
 MAX_NUMBERS = 1 << 24
@@ -397,10 +398,7 @@ class SurveyParty(MomentsParty):
 def _has_missing(block, key):
     if key not in block:
         return True
-    labels = np.asarray(block[key])
-    if labels.dtype == object:
-        return any(label is None or label != label for label in labels)
-    return bool(np.any(labels != labels))
+    return any(map(is_missing, np.asarray(block[key]).tolist()))
 
 
 def _unique(labels):

@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 from skprivbn.mixed_model._design import INTERCEPT, RandomTerms
 from skprivbn.mixed_model._families import FAMILIES
-from skprivbn.mixed_model._metropolis import n_batches
 from skprivbn.protocols import MomentsTerms
 
 #: iterations of the model without effects, and steps of theta of a linear model
@@ -142,19 +141,9 @@ class MixedTerms(MomentsTerms):
         return RandomTerms(tuple(zip(self.term_factors, self.term_columns)))
 
     @property
-    def chains(self) -> dict:
-        """Parameters of the Metropolis chains."""
-        return {
-            "batch_size": self.batch_size,
-            "n_burn_in": self.n_burn_in,
-            "n_draws": self.n_draws,
-            "seed": self.seed,
-        }
-
-    @property
     def n_batches(self) -> int:
         """Round trips of the chains in one iteration."""
-        return n_batches(self.n_burn_in + self.n_draws, self.batch_size)
+        return -(-(self.n_burn_in + self.n_draws) // self.batch_size)
 
     @property
     def n_regressions(self) -> int:

@@ -193,7 +193,7 @@ def test_the_error_of_too_few_nodes_is_known():
 
 def run_chains(rows, n_draws, sign=1):
     chains = Chains(rows.n_categories, 50, 100, n_draws, seed=0)
-    for _ in range(chains.n_batches):
+    while not chains.is_complete:
         chains.walk(sign * log_likelihood_table(rows, PARAMETERS, chains.propose()))
     return chains.posterior()
 
