@@ -4,8 +4,12 @@ Every question may be the attacker's: it asks for as many tables and distances a
 can, all of which the person changes by as much as it can. It knows all other rows.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import beta, norm
 
 from skprivbn.graphical_model._adaptive import AdaptiveBudget, measure_adaptively
 from skprivbn.graphical_model._counting import Contribution
@@ -126,6 +130,64 @@ def test_persons_that_are_paid_for_as_rows_are_caught():
     budget = AdaptiveBudget(EPSILON, 0.0, N_COLUMNS)
     seen = attack_one_holder(budget, contribution, budget.noise)
     assert suspect_epsilon(*seen) > EPSILON
+
+
+def claimed_separation(epsilon, delta):
+    """Distance of two unit normals that are told apart as well as the claim allows."""
+
+    def excess(mu):
+        above, below = norm.cdf(-epsilon / mu + np.array([mu, -mu]) / 2)
+        return above - np.exp(epsilon) * below - delta
+
+    return brentq(excess, 1e-3, 20)
+
+
+def prove_separation(one, other):
+    """Lower bound on that distance, of guesses by the sign of the log-ratio.
+
+    Few guesses prove hardly any epsilon of Gaussian noise, which is a matter of its
+    tails; that two normals are further apart than the claim shows in their middles. A
+    sound mechanism is blamed once in a billion.
+    """
+    right = [np.sum(np.asarray(one) > 0), np.sum(np.asarray(other) <= 0)]
+    wrong = len(one) - right[0], len(other) - right[1]
+    return sum(
+        norm.ppf(beta.ppf(5e-10, hits, misses + 1))
+        for hits, misses in zip(right, wrong)
+    )
+
+
+SEPARATION = claimed_separation(EPSILON, 1e-3)
+
+
+@pytest.mark.parametrize("part", [1, 3])
+@pytest.mark.parametrize(
+    "name",
+    ["record", *(pytest.param(n, marks=pytest.mark.slow) for n in list(PERSONS)[1:])],
+)
+def test_a_third_of_the_gaussian_noise_is_caught(name, part):
+    contribution = PERSONS[name]
+    budget = AdaptiveBudget(EPSILON, 1e-3, N_COLUMNS, contribution.per_clique)
+    noise = replace(budget.noise, scale=budget.noise.scale / part)
+    seen = attack_one_holder(budget, contribution, noise)
+    assert (prove_separation(*seen) > SEPARATION) == (part == 3)
+
+
+def test_persons_that_are_paid_for_as_rows_are_caught_under_gaussian_noise():
+    contribution = Contribution("clip", max_records=8)
+    budget = AdaptiveBudget(EPSILON, 1e-3, N_COLUMNS)
+    seen = attack_one_holder(budget, contribution, budget.noise)
+    assert prove_separation(*seen) > SEPARATION
+
+
+@pytest.mark.parametrize("n_trusted", [1, 8])
+def test_seven_of_eight_holders_collude_under_gaussian_noise(n_trusted):
+    """If one was trusted, the claim holds; if all were, that is caught."""
+    budget = AdaptiveBudget(EPSILON, 1e-3, N_COLUMNS)
+    noise = distribute(budget.noise, n_parties=8, min_honest=n_trusted)
+    one, other = exact_answers(budget, Contribution())
+    seen = list(attack(one, other, noise, shares_of(noise, 1)))
+    assert (prove_separation(*seen) > SEPARATION) == (n_trusted == 8)
 
 
 @pytest.mark.slow
