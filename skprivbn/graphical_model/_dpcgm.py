@@ -12,31 +12,27 @@ from sklearn.callback import CallbackSupportMixin
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.graphical_model._counting import Contribution, resolve_cliques
+from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import layout_for
 from skprivbn.graphical_model._learning import (
+    describe,
     estimate_potentials,
-    expected_error,
     make_field,
     read_tables,
-    tabulate,
     warn_of_misfit,
 )
 from skprivbn.graphical_model._plans import (
     Released,
-    SpendingMixin,
+    ask_holder,
+    ask_parties,
+    charge_fit,
     check_combinations,
     plan_release,
+    rows_of,
 )
-from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
+from skprivbn.graphical_model._psgd import private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._release import (
-    OneHolder,
-    TablesParty,
-    check_rows,
-    gap_rule,
-    single_holder_ledger,
-)
+from skprivbn.graphical_model._release import TablesParty, single_holder_ledger
 from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
 from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.graphical_model._states import (
@@ -49,7 +45,7 @@ from skprivbn.graphical_model._states import (
 )
 from skprivbn.partition import is_held
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin
 from skprivbn.protocols import ModelParty
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
@@ -60,7 +56,7 @@ from skprivbn.utils._validation import column_types
 class DPCGMLearner(
     CallbackSupportMixin,
     RandomFieldQueries,
-    SpendingMixin,
+    UncountedFitsMixin,
     FederatedEstimator,
 ):
     """Markov random field learnt from contingency tables with private noise.
@@ -414,9 +410,6 @@ class DPCGMLearner(
         return self
 
     def _learn(self, partition, states, several, progress):
-        if self.method == "psgd":
-            self._fit_gradients(partition, states, progress)
-            return
         n_parties = partition.n_parties if several else None
         plan = plan_release(self, self._contribution(), n_parties)
         if several:
@@ -425,12 +418,15 @@ class DPCGMLearner(
         # spent, nothing looks at the values of the rows.
         if states is not None:
             self._check_states(states, plan.check)
-        spent = self._charge(plan, states)
+        spent = charge_fit(self, plan.what, states, plan.noise, plan.rho)
         if states is None:
             states = self._read_states(partition, plan.check)
-        ask = self._ask_parties if several else self._ask_holder
-        released, ledger = ask(plan, partition, states)
-        self._keep(released, states, progress)
+        if self.method == "psgd":
+            ledger = self._descend(plan, partition, states, progress)
+        else:
+            ask = ask_parties if several else ask_holder
+            released, ledger = ask(self, plan, partition, states)
+            self._keep(released, states, progress)
         self.noise_, self.privacy_spent_, self.ledger_ = plan.noise, spent, ledger
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -506,61 +502,16 @@ class DPCGMLearner(
         self._check_states(states, check)
         return states
 
-    def _rows_of(self, partition, states):
-        (block,) = partition._blocks.values()
-        contribution = self._contribution(states)
-        options = contribution, gap_rule(self), self._checked_bins()
-        strict = self.epsilon is None
-        return check_rows(block, self._nodes(), states, *options, strict=strict)
-
-    def _ask_holder(self, plan, partition, states):
-        holder = OneHolder(
-            self._rows_of(partition, states),
-            [len(labels) for labels in states.values()],
-            self._contribution(states),
-            plan.noise,
-            plan.units,
-        )
-        ledger = single_holder_ledger(self, partition.names, plan)
-        return plan.from_one(holder), ledger
-
-    def _ask_parties(self, plan, partition, states):
-        common = {
-            "nodes": list(self._nodes()),
-            "states": [list(labels) for labels in states.values()],
-            "bins": {node: list(edges) for node, edges in self._checked_bins().items()},
-            "contribution": self._contribution(states),
-            "missing": gap_rule(self),
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "min_honest": self.min_honest,
-        }
-        terms = plan.terms(common)
-        with self._federate(partition, plan.party_class, terms) as federation:
-            released = plan.from_several(federation)
-        return released, federation.ledger
-
-    def _fit_gradients(self, partition, states, progress):
+    def _descend(self, plan, partition, states, progress):
         """Learn by noisy gradients, without tables."""
-        options = PSGDOptions.from_dict(self.psgd_params or {})
-        cliques = resolve_cliques(self.cliques, self._nodes())
-
-        def check(sizes, make_layout):
-            make_layout(cliques)
-
-        if states is not None:
-            self._check_states(states, check)
-        spent = self._spend(None, "gradients", states)
-        if states is None:
-            states = self._read_states(partition, check)
-        codes, persons, _ = self._rows_of(partition, states)
-        layout = layout_for(self, states, cliques)
+        codes, persons, _ = rows_of(self, partition, states)
+        layout, options = plan.layout, plan.options
         theta = private_gradient_descent(
             codes, layout, self.epsilon, self.delta, options, progress, persons
         )
         self._set_model(layout, theta, states)
-        self.n_iter_, self.noise_, self.privacy_spent_ = options.n_steps, None, spent
-        self.ledger_ = single_holder_ledger(self, partition.names)
+        self.n_iter_ = options.n_steps
+        return single_holder_ledger(self, partition.names)
 
     def _keep(self, released, states, progress):
         """Learn a field from released tables, and keep both."""
@@ -570,7 +521,7 @@ class DPCGMLearner(
             tables = tables.rescaled()
         theta, self.n_iter_ = estimate_potentials(tables, self, progress)
         self._set_model(layout, theta, states)
-        self.noisy_marginals_, self.marginal_std_ = tabulate(
+        self.noisy_marginals_, self.marginal_std_, expected = describe(
             tables, self.network_, self.n_samples_
         )
         warn_of_misfit(self.network_, self.noisy_marginals_, self.marginal_std_)
@@ -583,9 +534,7 @@ class DPCGMLearner(
         self.table_unit_ = released.units[0].item() if alike else units
         self.table_std_ = dict(zip(names, released.tables.std.tolist()))
         nodes = self._nodes()
-        self.expected_error_ = expected_error(
-            tables, self.network_, self.n_samples_
-        ) | {
+        self.expected_error_ = expected | {
             tuple(nodes[i] for i in clique): share
             for clique, share in released.missed.items()
         }

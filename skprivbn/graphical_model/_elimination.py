@@ -110,6 +110,22 @@ class _Group:
 
 
 @dataclass(frozen=True)
+class _Fold:
+    """Axes of a table in three groups, which make it a stack of matrices, and back."""
+
+    to: tuple
+    back: tuple
+    folded: tuple
+    unfolded: tuple
+
+    def fold(self, table):
+        return table.transpose(self.to).reshape(len(table), *self.folded)
+
+    def unfold(self, stack):
+        return stack.reshape(len(stack), *self.unfolded).transpose(self.back)
+
+
+@dataclass(frozen=True)
 class _Contraction:
     """Two groups contracted over the bucket's variable, as stacked matrix products.
 
@@ -117,46 +133,21 @@ class _Contraction:
     own variables); the result has axes (shared, left's own, right's own).
     """
 
-    to_left: tuple
-    to_right: tuple
-    to_message: tuple
-    from_left: tuple
-    from_right: tuple
-    from_message: tuple
-    n_shared: int
-    n_states: int
-    n_left: int
-    n_right: int
-    left_shape: tuple
-    right_shape: tuple
-    message_shape: tuple
-
-    def matrices(self, left, right):
-        a = left.transpose(self.to_left)
-        b = right.transpose(self.to_right)
-        return (
-            a.reshape(len(a), self.n_shared, self.n_states, self.n_left),
-            b.reshape(len(b), self.n_shared, self.n_states, self.n_right),
-        )
+    left: _Fold
+    right: _Fold
+    message: _Fold
 
     def multiply(self, left, right):
-        a, b = self.matrices(left, right)
-        message = np.matmul(a.swapaxes(2, 3), b)
-        message = message.reshape(len(message), *self.message_shape)
-        return message.transpose(self.to_message)
+        a, b = self.left.fold(left), self.right.fold(right)
+        return self.message.unfold(np.matmul(a.swapaxes(2, 3), b))
 
     def masses(self, left, right, adjoint):
         """Left and right products times their adjoints, axes as in the products."""
-        a, b = self.matrices(left, right)
-        g = adjoint.transpose(self.from_message)
-        g = g.reshape(len(g), self.n_shared, self.n_left, self.n_right)
-        on_left = a * np.matmul(b, g.swapaxes(2, 3))
-        on_right = b * np.matmul(a, g)
+        a, b = self.left.fold(left), self.right.fold(right)
+        g = self.message.fold(adjoint)
         return (
-            on_left.reshape(len(on_left), *self.left_shape).transpose(self.from_left),
-            on_right.reshape(len(on_right), *self.right_shape).transpose(
-                self.from_right
-            ),
+            self.left.unfold(a * np.matmul(b, g.swapaxes(2, 3))),
+            self.right.unfold(b * np.matmul(a, g)),
         )
 
 
@@ -296,34 +287,27 @@ class EliminationPlan:
         both = [i for i in left.scope[1:] if i in right.scope]
         only_left = [i for i in left.scope[1:] if i not in both]
         only_right = [i for i in right.scope[1:] if i not in both]
-        on_left, on_right = (
-            (*both, variable, *only_left),
-            (*both, variable, *only_right),
-        )
-        result = (*both, *only_left, *only_right)
         contraction = _Contraction(
-            to_left=_axes(left.scope, on_left),
-            to_right=_axes(right.scope, on_right),
-            to_message=_axes(result, scope),
-            from_left=_axes(on_left, left.scope),
-            from_right=_axes(on_right, right.scope),
-            from_message=_axes(scope, result),
-            n_shared=self._cells(both),
-            n_states=self.sizes[variable],
-            n_left=self._cells(only_left),
-            n_right=self._cells(only_right),
-            left_shape=tuple(self.sizes[i] for i in on_left),
-            right_shape=tuple(self.sizes[i] for i in on_right),
-            message_shape=tuple(self.sizes[i] for i in result),
+            self._fold(left.scope, both, [variable], only_left),
+            self._fold(right.scope, both, [variable], only_right),
+            self._fold(scope, both, only_left, only_right),
         )
         return _Step(left, right, contraction, message, scope)
+
+    def _fold(self, scope, *groups):
+        order = [i for group in groups for i in group]
+        return _Fold(
+            _axes(scope, order),
+            _axes(order, scope),
+            tuple(map(self._cells, groups)),
+            tuple(self.sizes[i] for i in order),
+        )
 
     def _split(self, variable, members, scopes):
         """Which tables go to the left and right of the matrix product."""
         everything = {i for m in members for i in scopes[m]}
         best = (_COST_CELL * self._cells(everything) * (len(members) + 1), members, [])
-        candidates = self._sides(members, scopes)
-        for right in candidates:
+        for right in self._sides(members, scopes):
             left = [m for m in members if m not in right]
             on_left = {i for m in left for i in scopes[m]}
             on_right = {i for m in right for i in scopes[m]}
@@ -341,30 +325,17 @@ class EliminationPlan:
     def _sides(self, members, scopes):
         """Candidates for the right side of the matrix product.
 
-        A table whose variables another one has, too, goes where that one goes. If
-        few are left after this, all ways to halve them are listed; otherwise the
-        right side grows by the table that adds the fewest cells to it.
+        All ways to halve few tables; of many, the right side grows by the table that
+        adds the fewest cells to it.
         """
-        followers = {}
-        for m in sorted(members, key=lambda m: -len(scopes[m])):
-            leader = next((k for k in followers if set(scopes[m]) <= set(scopes[k])), m)
-            followers.setdefault(leader, []).append(m)
-        leaders = list(followers)
-        if len(leaders) <= _MAX_HALVED:
-            sides = [
-                side
-                for size in range(1, len(leaders) // 2 + 1)
-                for side in combinations(leaders, size)
-            ]
-        else:
-            sides = [
-                side for first in leaders for side in self._grow(first, leaders, scopes)
-            ]
-        return [[m for k in side for m in followers[k]] for side in sides]
+        if len(members) <= _MAX_HALVED:
+            halves = range(1, len(members) // 2 + 1)
+            return [side for size in halves for side in combinations(members, size)]
+        return [side for m in members for side in self._grow(m, members, scopes)]
 
-    def _grow(self, first, leaders, scopes):
+    def _grow(self, first, members, scopes):
         """Right sides of one table, two tables, ... up to all but one."""
-        side, rest = [first], [m for m in leaders if m != first]
+        side, rest = [first], [m for m in members if m != first]
         while rest:
             yield tuple(side)
             covered = {i for m in side for i in scopes[m]}

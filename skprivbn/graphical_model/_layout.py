@@ -83,11 +83,6 @@ class TableLayout:
         tables = self.split(linear)
         return [tables[g][None] for g in self.ties], peak[self.ties].sum()
 
-    def log_partition(self, theta):
-        """Log-partition function."""
-        tables, scale = self.potentials(theta)
-        return float(self.inference.forward(tables)[0][0] + scale)
-
     def marginals(self, theta):
         """Log-partition function and its gradient.
 
@@ -271,10 +266,14 @@ class NoisyTables:
         return self.layout.spread(self.std**2)
 
     @property
+    def absolute_noise_ratio(self):
+        """Mean absolute noise as a share of its standard deviation."""
+        return np.sqrt(0.5) if self.kind == "laplace" else np.sqrt(2 / np.pi)
+
+    @property
     def mean_absolute_noise(self):
         """Mean absolute noise on every cell: the scale, for Laplace noise."""
-        ratio = np.sqrt(0.5) if self.kind == "laplace" else np.sqrt(2 / np.pi)
-        return self.layout.spread(self.std * ratio)
+        return self.layout.spread(self.std * self.absolute_noise_ratio)
 
     @property
     def fourth_moment_excess(self):

@@ -83,8 +83,12 @@ def make_field(layout, theta, nodes, states):
     return MarkovRandomField(nodes, states, potentials, "exact" if exact else "loopy")
 
 
-def tabulate(tables, field, n_records):
-    """Marginals as released, and their standard errors.
+def describe(tables, field, n_records):
+    """What was released of each clique, and how far off it may be.
+
+    Total variation to expect between the field's marginals and the rows' tables is half
+    the mean absolute noise of each cell; but a cell in which noise drowns what is there
+    is estimated close to zero, and so wrong by no more than that.
 
     Parameters
     ----------
@@ -98,42 +102,19 @@ def tabulate(tables, field, n_records):
     Returns
     -------
     released, std : dict of tuple of str to ndarray
+        Marginals as released, and their standard errors.
+    errors : dict of tuple of str to float
+        Total variation to expect.
     """
-    layout, released, std = tables.layout, {}, {}
-    values, fitted = layout.split(tables.values), field.marginals()
-    for clique, table in zip(field.cliques, layout.ties):
+    layout, (released, std, errors) = tables.layout, ({}, {}, {})
+    values, ratio = layout.split(tables.values), tables.absolute_noise_ratio
+    for (clique, fitted), table in zip(field.marginals().items(), layout.ties):
         total = layout.multiplicity[table] * n_records
-        p, noise = np.clip(fitted[clique], 0, 1), tables.std[table] / total
+        p, noise = np.clip(fitted, 0, 1), tables.std[table] / total
         released[clique] = values[table] / total
         std[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)
-    return released, std
-
-
-def expected_error(tables, field, n_records):
-    """Total variation to expect between the field's marginals and the rows' tables.
-
-    Half the mean absolute noise of each cell; but a cell in which noise drowns what is
-    there is estimated close to zero, and so wrong by no more than that.
-
-    Parameters
-    ----------
-    tables : NoisyTables
-        What was released.
-    field : MarkovRandomField
-        Fitted to it.
-    n_records : float
-        Number of records.
-
-    Returns
-    -------
-    errors : dict of tuple of str to float
-    """
-    layout, fitted, errors = tables.layout, field.marginals(), {}
-    ratio = np.sqrt(0.5) if tables.kind == "laplace" else np.sqrt(2 / np.pi)
-    for clique, table in zip(field.cliques, layout.ties):
-        noise = ratio * tables.std[table] / (layout.multiplicity[table] * n_records)
-        errors[clique] = float(np.minimum(noise, fitted[clique]).sum() / 2)
-    return errors
+        errors[clique] = float(np.minimum(ratio * noise, fitted).sum() / 2)
+    return released, std, errors
 
 
 def warn_of_misfit(field, released, std):

@@ -1,4 +1,7 @@
-"""Which tables a fit releases, and what that costs: decided before a row is read."""
+"""Which tables a fit releases, what that costs, and asking the holders for them.
+
+All but the asking is decided before a row is read.
+"""
 
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -12,7 +15,16 @@ from skprivbn.graphical_model._counting import (
     sensitivities,
 )
 from skprivbn.graphical_model._layout import NoisyTables, check_table_sizes
-from skprivbn.graphical_model._release import TablesParty, TablesTerms, release_tables
+from skprivbn.graphical_model._psgd import PSGDOptions
+from skprivbn.graphical_model._release import (
+    OneHolder,
+    TablesParty,
+    TablesTerms,
+    check_rows,
+    gap_rule,
+    release_tables,
+    single_holder_ledger,
+)
 from skprivbn.graphical_model._selection import TreeBudget, measure_tree
 from skprivbn.graphical_model._shared_adaptive import (
     AdaptiveParty,
@@ -26,7 +38,7 @@ from skprivbn.graphical_model._shared_tree import (
     release_tree,
 )
 from skprivbn.privacy import CountMechanism, PrivacyCost, distribute
-from skprivbn.privacy._options import UncountedFitsMixin, charge, charge_exact
+from skprivbn.privacy._options import charge, charge_exact
 from skprivbn.utils import warn_leak
 
 
@@ -80,14 +92,28 @@ def plan_release(learner, contribution, n_parties=None):
         told; ``from_one(holder)`` and ``from_several(federation)`` return what was
         :class:`Released`.
     """
-    kinds = {"aim": AdaptiveTables, "mst": PrivateTree}
-    if isinstance(learner.cliques, str) and learner.cliques in kinds:
-        kind = kinds[learner.cliques]
-        if kind is PrivateTree and n_parties is not None:
-            kind = SharedTree
+    if learner.method == "psgd":
+        kind = Gradients
+    elif learner.cliques == "aim":
+        kind = AdaptiveTables
+    elif learner.cliques == "mst":
+        kind = PrivateTree if n_parties is None else SharedTree
     else:
         kind = FixedTables
     return kind(learner, contribution, n_parties)
+
+
+class Gradients:
+    """Noisy gradients for given cliques, and no tables."""
+
+    what, noise, rho = "gradients", None, None
+
+    def __init__(self, learner, contribution, n_parties):
+        self.cliques = resolve_cliques(learner.cliques, learner._nodes())
+        self.options = PSGDOptions.from_dict(learner.psgd_params or {})
+
+    def check(self, sizes, make_layout):
+        self.layout = make_layout(self.cliques)
 
 
 class FixedTables:
@@ -101,15 +127,11 @@ class FixedTables:
             resolve_cliques(learner.cliques, learner._nodes()), learner.tied
         )
         sensitivity = sensitivities(self.ties, contribution)
-        self.noise = _noise(
-            learner, lambda *budget: CountMechanism.for_budget(*budget, *sensitivity)
+        self.noise, self.rho = _noise(
+            learner,
+            lambda *budget: CountMechanism.for_budget(*budget, *sensitivity),
+            n_parties,
         )
-        if n_parties is not None:
-            self.noise = distribute(self.noise, n_parties, learner.min_honest)
-
-    @property
-    def rho(self):
-        return None if self.noise is None else self.noise.rho
 
     def check(self, sizes, make_layout):
         self.layout = make_layout(self.cliques, self.ties)
@@ -171,12 +193,9 @@ class SharedTree:
             contribution.per_clique,
             contribution.unit,
         )
-        self.noise = distribute(self.budget.noise, n_parties, learner.min_honest)
-        self.rho = self.noise.rho
+        self.noise, self.rho = _noise(learner, lambda *_: self.budget.noise, n_parties)
 
-    def check(self, sizes, make_layout):
-        self.sizes, self.make_layout = sizes, make_layout
-        check_table_sizes(combinations(range(len(sizes)), 2), sizes, self.max_cells)
+    check = PrivateTree.check
 
     def terms(self, common):
         return TreeTerms(**common)
@@ -206,13 +225,7 @@ class AdaptiveTables:
             learner.epsilon, learner.delta, len(nodes), contribution.per_clique
         )
         self.units = self.budget.units
-        self.noise = _noise(learner, lambda *_: self.budget.noise)
-        if n_parties is not None:
-            self.noise = distribute(self.noise, n_parties, learner.min_honest)
-
-    @property
-    def rho(self):
-        return None if self.noise is None else self.noise.rho
+        self.noise, self.rho = _noise(learner, lambda *_: self.budget.noise, n_parties)
 
     def check(self, sizes, make_layout):
         self.sizes, self.make_layout = sizes, make_layout
@@ -245,11 +258,14 @@ class AdaptiveTables:
         return self.from_one(SeveralHolders(federation, self.noise))
 
 
-def _noise(learner, make):
-    """Noise of one curator; none for exact tables."""
+def _noise(learner, make, n_parties):
+    """Noise, of one curator or of parties together, and its rho; none if exact."""
     if learner.epsilon is None:
-        return None
-    return make(learner.epsilon, learner.delta)
+        return None, None
+    noise = make(learner.epsilon, learner.delta)
+    if n_parties is not None:
+        noise = distribute(noise, n_parties, learner.min_honest)
+    return noise, noise.rho
 
 
 def _resolve_workload(workload, nodes):
@@ -333,23 +349,78 @@ def check_combinations(learner, several, aligned, states):
         )
 
 
-class SpendingMixin(UncountedFitsMixin):
-    """Charges fits of estimators with `epsilon`, `delta` and `accountant`."""
+def charge_fit(learner, what, states, noise=None, rho=None):
+    """Charge a fit to the accountant, before the rows are looked at.
 
-    def _spend(self, rho, what, states, noise=None):
-        """Charge this fit to the accountant, before the rows are looked at.
+    Without public states it tells exactly which values occur.
 
-        Without public states it tells exactly which values occur.
-        """
-        if states is None:
-            charge_exact(self, "states of the columns, which states= would declare")
-        spent = charge(self, what, noise, rho=rho)
-        return spent if states is not None else PrivacyCost(np.inf, 0.0)
-
-    def _charge(self, plan, states):
-        """Charge what a plan releases."""
-        if plan.noise is not None:
-            return self._spend(plan.rho, plan.what, states, plan.noise)
+    Returns
+    -------
+    spent : PrivacyCost
+    """
+    if learner.epsilon is None:
         warn_leak("epsilon=None learns from exact tables, without any privacy")
-        charge(self, "contingency tables")
-        return PrivacyCost(np.inf, 0.0)
+    elif states is None:
+        charge_exact(learner, "states of the columns, which states= would declare")
+    spent = charge(learner, what, noise, rho=rho)
+    exact = learner.epsilon is None or states is None
+    return PrivacyCost(np.inf, 0.0) if exact else spent
+
+
+def rows_of(learner, partition, states):
+    """Return codes, persons and weights of the rows of one holder."""
+    (block,) = partition._blocks.values()
+    return check_rows(
+        block,
+        learner._nodes(),
+        states,
+        learner._contribution(states),
+        gap_rule(learner),
+        learner._checked_bins(),
+        strict=learner.epsilon is None,
+    )
+
+
+def ask_holder(learner, plan, partition, states):
+    """Ask one holder of all rows for what a plan releases.
+
+    Returns
+    -------
+    released : Released
+    ledger : Ledger
+    """
+    holder = OneHolder(
+        rows_of(learner, partition, states),
+        [len(labels) for labels in states.values()],
+        learner._contribution(states),
+        plan.noise,
+        plan.units,
+    )
+    ledger = single_holder_ledger(learner, partition.names, plan)
+    return plan.from_one(holder), ledger
+
+
+def ask_parties(learner, plan, partition, states):
+    """Ask several holders, each of which tells noisy counts of its own rows.
+
+    Returns
+    -------
+    released : Released
+    ledger : Ledger
+    """
+    bins = learner._checked_bins()
+    terms = plan.terms(
+        {
+            "nodes": list(learner._nodes()),
+            "states": [list(labels) for labels in states.values()],
+            "bins": {node: list(edges) for node, edges in bins.items()},
+            "contribution": learner._contribution(states),
+            "missing": gap_rule(learner),
+            "epsilon": learner.epsilon,
+            "delta": learner.delta,
+            "min_honest": learner.min_honest,
+        }
+    )
+    with learner._federate(partition, plan.party_class, terms) as federation:
+        released = plan.from_several(federation)
+    return released, federation.ledger

@@ -119,9 +119,8 @@ class AdaptiveParty(CountingParty):
         cliques = [tuple(i for i in clique if i >= 0) for clique in cliques.tolist()]
         sizes = self.terms.sizes
         for clique in cliques:
-            if not clique or sorted(set(clique)) != list(clique):
-                raise PartyRefusal("refused")
-            if clique[-1] >= len(sizes):
+            known = clique and clique[-1] < len(sizes)
+            if not known or sorted(set(clique)) != list(clique):
                 raise PartyRefusal("refused")
         if len(cliques) > most:
             raise PartyRefusal("refused")
