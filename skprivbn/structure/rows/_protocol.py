@@ -208,7 +208,7 @@ class RowTablesParty(Party):
         """Count tables that were not asked for before."""
         parts = [
             count_extended(self.codes, self.n_states, base, found, self.indicators)
-            for base, found in self._check_asked(asked)
+            for base, found in _by_base(self._check_families(asked))
         ]
         counts = np.concatenate(parts)
         return self.hide(in_steps(counts, self.terms.min_cell_count))
@@ -232,36 +232,55 @@ class RowTablesParty(Party):
             parts.append(part.ravel())
         return self.hide(np.concatenate(parts))
 
-    def _check_given(self, asked):
-        """Return sets of discrete columns; refuse what would show single rows."""
-        n_columns, per_cell = len(self.n_states), n_moments(len(self.terms.continuous))
+    def _check_sets(self, asked, what, most, n_rows, per_cell=1):
+        """Return sets of columns; refuse what would show single rows."""
         if (
             not isinstance(asked, np.ndarray)
             or asked.ndim != 2
             or asked.dtype.kind != "i"
-            or asked.shape[1] > self.terms.max_parents
+            or asked.shape[1] > most
             or not len(asked)
-            or (asked.size and (asked.min() < -1 or asked.max() >= n_columns))
+            or (asked.size and (asked.min() < -1 or asked.max() >= len(self.n_states)))
         ):
             raise PartyRefusal("refused")
-        found, n_numbers = [], 0
-        n_rows = int((~np.isnan(self.values).any(axis=1)).sum())
+        sets, n_numbers = [], 0
         for row in asked.tolist():
-            given = [v for v in row if v >= 0]
-            size = per_cell * prod(self.n_states[v] for v in given)
-            key = "moments", frozenset(given)
-            if len(set(given)) < len(given) or set(given) & set(self.terms.continuous):
-                raise PartyRefusal("refused")
-            if size > MAX_CELLS or key in self.answered:
+            columns = [v for v in row if v >= 0]
+            size = per_cell * prod(self.n_states[v] for v in columns)
+            if len(set(columns)) < len(columns) or size > MAX_CELLS:
                 raise PartyRefusal("refused")
             self.check_table(size, n_rows)
-            self._check_left_out(given)
+            key = what, frozenset(columns)
+            # the same with other cells hidden would tell more
+            if key in self.answered:
+                raise PartyRefusal("refused")
             self.answered.add(key)
-            found.append(given)
+            sets.append(columns)
             n_numbers += size
         if n_numbers > 2 * ROUND_CELLS:
             raise PartyRefusal("refused")
-        return found
+        return sets
+
+    def _check_families(self, asked):
+        """Return the columns of tables."""
+        most, n_rows = self.terms.max_parents + 1, len(self.codes)
+        families = self._check_sets(asked, "tables", most, n_rows)
+        if not all(families):
+            raise PartyRefusal("refused")
+        return families
+
+    def _check_given(self, asked):
+        """Return the discrete columns that moments are given."""
+        numbers = self.terms.continuous
+        n_rows = int((~np.isnan(self.values).any(axis=1)).sum())
+        sets = self._check_sets(
+            asked, "moments", self.terms.max_parents, n_rows, n_moments(len(numbers))
+        )
+        for given in sets:
+            if set(given) & set(numbers):
+                raise PartyRefusal("refused")
+            self._check_left_out(given)
+        return sets
 
     def _check_left_out(self, given):
         """Refuse if few rows lack an entry: sums with and without them differ by these.
@@ -337,36 +356,6 @@ class RowTablesParty(Party):
                 raise PartyRefusal("refused")
             self.check_table(n_cells, len(self.codes))
         return [list(found) for found in parents]
-
-    def _check_asked(self, asked):
-        """Return bases and candidates; refuse what would show single rows."""
-        n_columns = len(self.n_states)
-        if (
-            not isinstance(asked, np.ndarray)
-            or asked.ndim != 2
-            or asked.dtype.kind != "i"
-            or not 1 <= asked.shape[1] <= self.terms.max_parents + 1
-            or not len(asked)
-            or asked.min() < -1
-            or asked.max() >= n_columns
-        ):
-            raise PartyRefusal("refused")
-        families, n_cells = [], 0
-        for row in asked.tolist():
-            family = [v for v in row if v >= 0]
-            key, size = frozenset(family), prod(self.n_states[v] for v in family)
-            if not family or len(key) < len(family) or size > MAX_CELLS:
-                raise PartyRefusal("refused")
-            self.check_table(size, len(self.codes))
-            # the same table with other cells hidden, or other noise, would tell more
-            if key in self.answered:
-                raise PartyRefusal("refused")
-            self.answered.add(key)
-            families.append(family)
-            n_cells += size
-        if n_cells > 2 * ROUND_CELLS:
-            raise PartyRefusal("refused")
-        return _by_base(families)
 
 
 def _known(column):
