@@ -19,6 +19,7 @@ from skprivbn.mixture._gaps import (
     log_density_of_seen,
     rows_as_expected,
 )
+from skprivbn.utils._computed_once import computed_once
 from skprivbn.utils._triangles import symmetric, upper
 
 #: the grid of a public frame, in parts of a unit
@@ -99,6 +100,7 @@ class Mixture:
         return replace(self, means=self.means + by)
 
 
+@computed_once
 def _precision_factors(covariances, covariance_type):
     """Return factors P of the precisions, P P^T, as scikit-learn keeps them."""
     if covariance_type in ("diag", "spherical"):
@@ -325,6 +327,7 @@ def _unpack(vector, frame):
     return counts, first.reshape(n_components, n_features), second
 
 
+@computed_once
 def maximise(vector, frame, reg_covar):
     """Do the M-step from sums over all rows.
 

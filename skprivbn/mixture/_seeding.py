@@ -13,6 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.mixture import GaussianMixture
 
+from skprivbn.utils._computed_once import computed_once
+
 
 def one_hot(labels, n_components):
     """Return responsibilities of one for each row's label."""
@@ -89,6 +91,7 @@ def local_components(X, n_components, random_state, **parameters):
     return mixture.means_, counts, mixture.predict_proba
 
 
+@computed_once
 def merge_centroids(centroids, sizes, n_clusters, seed):
     """Cluster the centroids of all parties, weighted by the rows they stand for.
 
