@@ -15,6 +15,7 @@ import os
 import secrets
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ _DIGIT = np.dtype("<u2")
 # So many values at a time stay in the processor's cache. Products of 16-bit digits add
 # up to 16 + 16 + 13 bits, which a double holds exactly.
 _CHUNK = 2**13
+# Of so few values, Python's integers are faster than arrays.
+_SHORT = 32
 
 
 class GroupKey:
@@ -247,6 +250,8 @@ class TagRing:
             Modulo the modulus.
         """
         n_limbs, length = integers.shape
+        if length <= _SHORT and digits.shape[1] % 4 == 0:
+            return self._short_product(digits, integers)
         last = (1 << self.coefficient_bits - 16 * (digits.shape[1] - 1)) - 1
         n_digits, n_words = digits.shape[1], 4 * n_limbs
         product = 0
@@ -255,16 +260,30 @@ class TagRing:
             left = digits[chunk].astype(np.float64)
             if last != 0xFFFF:
                 left[:, -1] = digits[chunk, -1] & last
-            words = np.ascontiguousarray(integers[:, chunk].T, dtype="<u8")
-            right = words.view(_DIGIT).astype(np.float64)
+            words = np.ascontiguousarray(integers[:, chunk], dtype="<u8")
+            right = words.view(_DIGIT).reshape(n_limbs, -1, 4).astype(np.float64)
             # in two's complement, the highest digit has the sign
-            right[:, -1] = words.view("<i2")[:, -1]
+            right[-1, :, -1] = words.view("<i2")[-1, 3::4]
             sums = np.zeros((n_digits, n_words + n_digits))
-            np.matmul(left.T, right, out=sums[:, :n_words])
+            products = np.matmul(left.T, right).transpose(1, 0, 2)
+            sums[:, :n_words] = products.reshape(n_digits, n_words)
             # each row, one digit further to the right than the one above
             skewed = sums.reshape(-1)[:-n_digits].reshape(n_digits, -1)
             totals = np.add.reduce(skewed).tolist()
             product += sum(int(total) << 16 * i for i, total in enumerate(totals))
+        return product % self.modulus
+
+    def _short_product(self, digits, integers):
+        """Multiply few integers, for which arrays take longer to be made than used."""
+        last, *others = digits.view("<u8").T[::-1].tolist()
+        most = (1 << self.coefficient_bits - 64 * len(others)) - 1
+        factors = [word & most for word in last]
+        for words in others:
+            factors = [factor << 64 | word for factor, word in zip(factors, words)]
+        # in two's complement, the highest limb has the sign
+        product = sum(map(mul, factors, integers[-1].view(np.int64).tolist()))
+        if len(integers) == 2:
+            product = (product << 64) + sum(map(mul, factors, integers[0].tolist()))
         return product % self.modulus
 
     def split(self, tag: int, n_limbs: int) -> np.ndarray:

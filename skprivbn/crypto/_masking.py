@@ -34,6 +34,8 @@ from skprivbn.utils._sklearn import Interval
 _SIGNED_WORDS = "; every party adds the signed vectors of all by itself"
 # Masks are added in batches that stay in the processor's cache.
 _BATCH_BYTES = 2**19
+# Of so few, each is a batch.
+_FEW = 4
 # On the wire, integers are as long as their sums may be: see FixedPoint.
 _FLOAT_BYTES, _INTEGER_BYTES = 14, 8
 
@@ -378,6 +380,10 @@ class PartyMaskingSession(MaskingSession):
 def sum_of_masks(streams, number, name, n_values):
     """Add the masks of one sum from several streams; yields totals of batches."""
     n_bytes = 16 * n_values
+    if len(streams) <= _FEW:
+        for stream in streams:
+            yield limbs_from_bytes(stream.piece(number, name, n_bytes))
+        return
     batch = max(1, _BATCH_BYTES // n_bytes)
     for start in range(0, len(streams), batch):
         chosen = streams[start : start + batch]

@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 
-# Up to so many vectors, or from so many integers on, they are added one by one.
-_FEW, _LONG = 4, 1024
+# Vectors of more integers than these are added one by one.
+_LONG = 1024
 
 
 class RangeError(OverflowError):
@@ -160,13 +160,13 @@ def encode_fixed_point(vector, fraction_bits):
         )
         limbs[1] = (vector >> min(64 - fraction_bits, 63)).view(np.uint64)
         return limbs
-    # All steps are exact but the rounding: scaling by a power of two moves the exponent
-    # only, and a float has 53 bits.
-    magnitude = np.rint(np.abs(vector) * 2.0**fraction_bits)
-    high = np.floor(magnitude * 2.0**-64)
-    limbs[0] = magnitude - high * 2.0**64
-    limbs[1] = high
-    _negate_where(limbs, vector < 0)
+    # All steps are exact but the rounding: a float has 53 bits, so that a large one is
+    # an integer of 64 bits, moved to the left. NumPy shifts by 64 bits as by fewer.
+    scaled = np.rint(vector * 2.0**fraction_bits)
+    shift = np.maximum(np.frexp(scaled)[1] - 63, 0)
+    integers = np.ldexp(scaled, -shift).astype(np.int64)
+    limbs[0] = (integers << shift).view(np.uint64)
+    limbs[1] = (integers >> 64 - shift).view(np.uint64)
     return limbs
 
 
@@ -178,12 +178,13 @@ def decode_fixed_point(limbs, dtype, fraction_bits):
             return limbs[fraction_bits // 64].view(np.int64).copy()
         shift = np.uint64(fraction_bits)
         return (high << np.uint64(64) - shift | low >> shift).view(np.int64)
-    negative = high >= np.uint64(2**63)
-    limbs = limbs.copy()
-    _negate_where(limbs, negative)
-    values = limbs[1] * 2.0 ** (64 - fraction_bits) + limbs[0] * 2.0**-fraction_bits
-    np.negative(values, out=values, where=negative)
-    return values
+    # of a negative number, flip all bits and add one
+    sign = high.view(np.int64) >> 63
+    flip = sign.view(np.uint64)
+    low_size = (low ^ flip) - flip
+    high_size = (high ^ flip) - flip * (low == 0)
+    values = high_size * 2.0 ** (64 - fraction_bits) + low_size * 2.0**-fraction_bits
+    return np.copysign(values, sign)
 
 
 def add_limbs(total, limbs):
@@ -213,9 +214,6 @@ def subtract_limbs(total: np.ndarray, limbs: np.ndarray) -> None:
 def sum_limbs(vectors: Sequence[bytes], n_bytes: int = 16) -> np.ndarray:
     """Add many vectors, given as bytes, modulo a power of two.
 
-    Digits of 32 bits or less add up in 64 bits without loss, so that carries are due
-    once.
-
     Parameters
     ----------
     vectors : sequence of bytes
@@ -228,52 +226,26 @@ def sum_limbs(vectors: Sequence[bytes], n_bytes: int = 16) -> np.ndarray:
     limbs : ndarray of uint64 of shape (2, n_integers)
         Low and high halves of integers of 128 bits, of which so many bytes count.
     """
-    if len(vectors) <= _FEW or len(vectors[0]) > n_bytes * _LONG:
+    is_long = len(vectors[0]) > n_bytes * _LONG
+    if len(vectors) == 1 or is_long or n_bytes < 8:
         limbs, *others = (_read_limbs(vector, n_bytes) for vector in vectors)
         for other in others:
             add_limbs(limbs, other)
         return limbs
-    if n_bytes == 16:
-        return _sum_short(vectors)
     rows = np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1)
     n_integers = rows.shape[1] // n_bytes
-    limbs = np.zeros((2, n_integers), dtype=np.uint64)
-    carry = np.zeros(n_integers, dtype=np.uint64)
-    for start, size in _blocks(n_bytes):
-        width = min(size, 4)
-        part = rows[:, start * n_integers : (start + size) * n_integers]
-        digits = part.view(f"<u{width}").sum(axis=0, dtype=np.uint64)
-        for i, digit in enumerate(digits.reshape(n_integers, size // width).T):
-            digit = digit + carry
-            carry = digit >> np.uint64(8 * width)
-            digit &= np.uint64(2 ** (8 * width) - 1)
-            limbs[start // 8] |= digit << np.uint64((start + i * width) % 8 * 8)
+    low, *higher = (
+        rows[:, start * n_integers : (start + size) * n_integers].view(f"<u{size}")
+        for start, size in _blocks(n_bytes)
+    )
+    sums = np.add.accumulate(low, dtype=np.uint64)
+    limbs = np.empty((2, n_integers), dtype=np.uint64)
+    limbs[0] = sums[-1]
+    # a sum that is smaller than what was added last has wrapped around
+    np.add.reduce(sums[1:] < low[1:], dtype=np.uint64, out=limbs[1])
+    for (start, _), part in zip(_blocks(n_bytes)[1:], higher):
+        limbs[1] += np.add.reduce(part, dtype=np.uint64) << (start - 8) * 8
     return limbs
-
-
-def _sum_short(vectors):
-    """Add vectors of whole limbs."""
-    digits = np.frombuffer(b"".join(vectors), dtype="<u4").reshape(len(vectors), -1)
-    digits = digits.sum(axis=0, dtype=np.uint64).reshape(2, -1, 2)
-    low, middle = digits[0].T
-    middle = middle + (low >> 32)
-    limbs = np.empty(digits.shape[:2], dtype=np.uint64)
-    limbs[0] = (low & 0xFFFFFFFF) | (middle << 32)
-    limbs[1] = digits[1, :, 0] + (digits[1, :, 1] << 32) + (middle >> 32)
-    return limbs
-
-
-def _negate_where(limbs, where):
-    """Change the sign of some of the numbers, in place: flip all bits and add one."""
-    if not where.any():
-        return
-    low, high = limbs
-    one = where.astype(np.uint64)
-    flip = np.uint64(0) - one
-    low ^= flip
-    high ^= flip
-    low += one
-    high += where & (low == 0)
 
 
 def limbs_to_bytes(limbs: np.ndarray) -> bytes:

@@ -9,17 +9,16 @@ that the identities were pinned beforehand.
 from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
 )
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
 
+from skprivbn.crypto._derive import expand, extract
 from skprivbn.exceptions import ProtocolError
 
 __all__ = ["EphemeralKey", "Identity", "PairSecret", "SealedChannel", "check_signature"]
@@ -110,18 +109,13 @@ class PairSecret:
     """
 
     def __init__(self, shared, session, roster_hash, mine, theirs):
-        self._shared = shared
+        self._key = extract(shared)
         ends = sorted([mine, theirs])
         self._info = _framed(session, roster_hash, *ends[0], *ends[1])
 
     def key(self, purpose):
         """Derive 32 bytes for a purpose; the same on both sides."""
-        return HKDF(
-            algorithm=hashes.SHA256(),
-            length=32,
-            salt=None,
-            info=_framed(b"skprivbn", purpose, self._info),
-        ).derive(self._shared)
+        return expand(self._key, _framed(b"skprivbn", purpose, self._info))
 
     def __reduce__(self):
         raise TypeError("a PairSecret cannot be pickled")

@@ -107,7 +107,12 @@ def _write(value, parts, depth):
     if depth > MAX_DEPTH:
         raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")
     kind = type(value)
-    if kind is str:
+    if kind is dict:
+        _write_mapping(value, parts, depth)
+    elif kind is bytes:
+        # apart from its length: to join them would copy what may be long
+        parts += (b"b" + _LENGTH.pack(len(value)), value)
+    elif kind is str:
         parts.append(b"s" + _sized(value.encode()))
     elif kind is int:
         if not -(2**63) <= value < 2**63:
@@ -119,11 +124,6 @@ def _write(value, parts, depth):
         parts.append(b"N")
     elif kind is bool:
         parts.append(b"T" if value else b"F")
-    elif kind is dict:
-        _write_mapping(value, parts, depth)
-    elif kind is bytes:
-        # apart from its length: to join them would copy what may be long
-        parts += [b"b" + _LENGTH.pack(len(value)), value]
     elif kind is list or kind is tuple:
         if len(value) > MAX_VALUES:
             raise ProtocolError(f"a list of {len(value)} values is too long to be sent")
@@ -151,7 +151,7 @@ def _plain(value):
 def _write_mapping(mapping, parts, depth):
     parts.append(b"d" + _LENGTH.pack(len(mapping)))
     for key, item in mapping.items():
-        if not isinstance(key, str):
+        if type(key) is not str and not isinstance(key, str):
             raise ProtocolError(f"keys must be text, got {type(key).__name__}")
         parts.append(_write_key(key))
         _write(item, parts, depth + 1)
@@ -231,10 +231,12 @@ class _Reader:
     def value(self, depth):
         tag = self.data[self.position]
         self.position += 1
-        if tag == _TAG_INT:
-            return self.number(_INT)
         if tag == _TAG_BYTES:
             return self.sized()
+        if tag == _TAG_DICT and depth < MAX_DEPTH:
+            return self.mapping(depth)
+        if tag == _TAG_INT:
+            return self.number(_INT)
         if tag == _TAG_TEXT:
             return self.text()
         if tag == _TAG_ARRAY:
@@ -250,14 +252,22 @@ class _Reader:
             return [] if tag == _TAG_LIST else {}
         if tag == _TAG_LIST:
             return [self.value(depth + 1) for _ in range(self.count(1))]
-        if tag == _TAG_DICT:
-            return self.mapping(depth)
         raise ProtocolError("unknown type of value")
 
     def mapping(self, depth):
         result = {}
+        data, end, unpack = self.data, self.end, _LENGTH.unpack_from
         for _ in range(self.count(_LENGTH.size + 1)):
-            key = self.text()
+            # `text`, in place: half of all that is read are keys
+            start = self.position + _LENGTH.size
+            (n_bytes,) = unpack(data, self.position)
+            if n_bytes > end - start:
+                raise ProtocolError("message ends in the middle of a value")
+            self.position = start + n_bytes
+            try:
+                key = str(data[start : self.position], "utf-8")
+            except UnicodeDecodeError:
+                raise ProtocolError("text is not valid UTF-8") from None
             if key in result:
                 raise ProtocolError("a key appears twice")
             result[key] = self.value(depth + 1)

@@ -73,8 +73,10 @@ def random_integers(rng, n, bits):
     ]
 
 
+@pytest.mark.parametrize("short", [0, 64])
 @pytest.mark.parametrize("name", RINGS)
-def test_inner_product_is_that_of_python_integers(name, monkeypatch):
+def test_inner_product_is_that_of_python_integers(name, short, monkeypatch):
+    monkeypatch.setattr(_authentication, "_SHORT", short)
     ring, n_limbs, bits = RINGS[name]
     rng = np.random.default_rng(0)
     for length, chunk in [(0, 8), (1, 8), (7, 8), (8, 8), (61, 8), (300, 2**13)]:
