@@ -1,13 +1,83 @@
 """What users give, checked before anybody is asked anything."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_found, check_parents, per_node
+from skprivbn.bayesian_network._checks import (
+    check_found,
+    check_parents,
+    known_states,
+    per_node,
+)
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import encode, is_missing
 from skprivbn.bayesian_network._local_scores import EdgeRules
+from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition
 from skprivbn.utils._validation import to_numbers
+
+
+def check_options(estimator):
+    """Raise if some options do not go together."""
+    if estimator.epsilon is not None:
+        for name, plain in (
+            ("min_cell_count", estimator.min_cell_count <= 1),
+            ("continuous", estimator.continuous is None),
+            ("n_bootstrap", estimator.n_bootstrap == 0),
+            ("missing='em'", estimator.missing != "em"),
+            ("missing='error'", estimator.missing != "error"),
+        ):
+            if not plain:
+                raise ValueError(f"{name} is not available with epsilon")
+    inconsistent = (
+        estimator.epsilon is not None
+        or gap_rule(estimator) != "error"
+        or estimator.min_cell_count > 1
+        or estimator.n_bootstrap > 0
+    )
+    if inconsistent and (estimator.tabu_length or estimator.n_restarts):
+        raise ValueError(
+            "tabu_length and n_restarts compare whole graphs, which tables of "
+            "different rows, or with noise, do not allow: leave them out with "
+            "missing=, min_cell_count=, n_bootstrap= or epsilon="
+        )
+    if estimator.n_bootstrap and estimator.structure is not None:
+        raise ValueError("structure= has all edges: leave out n_bootstrap=")
+    if estimator.missing == "em" and estimator.min_cell_count > 1:
+        raise ValueError(
+            "min_cell_count is about counts of rows, and missing='em' adds up "
+            "fractions of rows: choose one"
+        )
+
+
+def continuous_columns(estimator, names):
+    """Return the positions of continuous columns."""
+    found = [] if estimator.continuous is None else list(estimator.continuous)
+    places = sorted({position(v, names, "continuous") for v in found})
+    if places and estimator.criterion != "bic":
+        raise ValueError(
+            f"continuous columns need criterion='bic', got {estimator.criterion!r}"
+        )
+    if places and estimator.method == "ges":
+        raise ValueError(
+            "method='ges' takes graphs for equal that differ in directions, which "
+            "continuous columns limit: use 'hill_climbing' or 'k2'"
+        )
+    return places
+
+
+def declared_states(estimator, partition, names, continuous):
+    """Return the labels that are known before the data, of every column."""
+    states = estimator.states
+    if continuous and states is not None:
+        if not isinstance(states, Mapping):
+            states = dict(zip(names, states))
+        states = {name: states.get(name) for name in names}
+        states |= {names[v]: None for v in continuous}
+    declared = known_states(states, names, partition.categories)
+    declared = declared or [None] * len(names)
+    return [[0] if v in continuous else d for v, d in enumerate(declared)]
 
 
 def known_parents(estimator, names, continuous):

@@ -15,10 +15,7 @@ from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
 )
-from skprivbn.bayesian_network._checks import (
-    check_ordering,
-    known_states,
-)
+from skprivbn.bayesian_network._checks import check_ordering
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.graphical_model._release import TablesParty, gap_rule
@@ -30,10 +27,12 @@ from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
 from skprivbn.structure.rows._bootstrap import edge_confidence
 from skprivbn.structure.rows._checks import (
+    check_options,
     check_values,
+    continuous_columns,
+    declared_states,
     edge_rules,
     known_parents,
-    position,
 )
 from skprivbn.structure.rows._em import FamiliesEM, run_em
 from skprivbn.structure.rows._mixed import AskedMoments, MixedScores
@@ -321,11 +320,11 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         return {"ensure_all_finite": finite}
 
     def _learn(self, partition, progress):
-        self._check_options()
+        check_options(self)
         for name in ("edge_confidence_", "privacy_spent_"):  # those of a fit before
             vars(self).pop(name, None)
         names = column_names(self)
-        continuous = self._continuous_columns(names)
+        continuous = continuous_columns(self, names)
         known = known_parents(self, names, continuous)
         options = {
             "known": known,
@@ -342,7 +341,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         known = options["known"]
         terms = RowTablesTerms(
             names=names,
-            states=self._declared_states(partition, names, continuous),
+            states=declared_states(self, partition, names, continuous),
             continuous=continuous,
             max_parents=max(map(len, known.values())) if known else self.max_parents,
             min_cell_count=self.min_cell_count,
@@ -490,64 +489,6 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         found = enumerate(zip(em.continuous, em.beside, lines))
         lines = {v: scale.restore(j, others, *line) for j, (v, others, line) in found}
         return dict(zip(em.discrete, cpts)), lines
-
-    def _check_options(self):
-        if self.epsilon is not None:
-            for name, plain in (
-                ("min_cell_count", self.min_cell_count <= 1),
-                ("continuous", self.continuous is None),
-                ("n_bootstrap", self.n_bootstrap == 0),
-                ("missing='em'", self.missing != "em"),
-                ("missing='error'", self.missing != "error"),
-            ):
-                if not plain:
-                    raise ValueError(f"{name} is not available with epsilon")
-        inconsistent = (
-            self.epsilon is not None
-            or gap_rule(self) != "error"
-            or self.min_cell_count > 1
-            or self.n_bootstrap > 0
-        )
-        if inconsistent and (self.tabu_length or self.n_restarts):
-            raise ValueError(
-                "tabu_length and n_restarts compare whole graphs, which tables of "
-                "different rows, or with noise, do not allow: leave them out with "
-                "missing=, min_cell_count=, n_bootstrap= or epsilon="
-            )
-        if self.n_bootstrap and self.structure is not None:
-            raise ValueError("structure= has all edges: leave out n_bootstrap=")
-        if self.missing == "em" and self.min_cell_count > 1:
-            raise ValueError(
-                "min_cell_count is about counts of rows, and missing='em' adds up "
-                "fractions of rows: choose one"
-            )
-
-    def _continuous_columns(self, names):
-        """Return the positions of continuous columns."""
-        found = [] if self.continuous is None else list(self.continuous)
-        places = sorted({position(v, names, "continuous") for v in found})
-        if places and self.criterion != "bic":
-            raise ValueError(
-                f"continuous columns need criterion='bic', got {self.criterion!r}"
-            )
-        if places and self.method == "ges":
-            raise ValueError(
-                "method='ges' takes graphs for equal that differ in directions, which "
-                "continuous columns limit: use 'hill_climbing' or 'k2'"
-            )
-        return places
-
-    def _declared_states(self, partition, names, continuous):
-        """Return the labels that are known before the data, of every column."""
-        states = self.states
-        if continuous and states is not None:
-            if not isinstance(states, Mapping):
-                states = dict(zip(names, states))
-            states = {name: states.get(name) for name in names}
-            states |= {names[v]: None for v in continuous}
-        declared = known_states(states, names, partition.categories)
-        declared = declared or [None] * len(names)
-        return [[0] if v in continuous else d for v, d in enumerate(declared)]
 
     def _rules(self, names, continuous):
         discrete = [v for v in range(len(names)) if v not in continuous]
