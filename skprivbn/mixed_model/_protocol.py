@@ -310,8 +310,13 @@ class GLMMParty(SurveyParty):
         best = self.optimiser.best
         if off > 1 and (best is None or off < self.off / 2):
             # look again, with the nodes where they should be
-            self.off = off
-            self.integral.follow(here)
+            if off < self.off:
+                self.off = off
+            else:
+                # which they do not find: effects that are half as large are easier
+                self.optimiser.parameters[self.n_fixed :] /= 2
+                self.off = np.inf
+            self.integral.follow(self.parameters)
             return
         self.off = np.inf
         information = guess_information(slope.complete, slope.missing)

@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.mixed_model import PrivateGLMMClassifier, PrivateGLMMRegressor
 from skprivbn.partition import HorizontalPartition
+from tests.mixed_model.studies import SCALES, marginal
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
@@ -196,3 +197,17 @@ def test_a_large_offset_goes_into_the_intercept(rows, model, target, shift):
     for name, value in expected.items():
         np.testing.assert_allclose(getattr(moved, name), value, rtol=1e-6, atol=1e-6)
     assert moved.converged_
+
+
+def test_offsets_that_have_nothing_to_do_with_the_classes(rows):
+    offset = 10 * np.random.default_rng(0).normal(size=N)
+    model = fit(PrivateGLMMClassifier(), rows, "classes", offset=offset)
+    assert model.converged_
+    seen = rows["classes"], rows["cluster"]
+    predictor = model.intercept_ + rows["X"] @ model.coef_[0] + offset
+    scale = model.random_effect_scale_
+    here = marginal(scale, predictor, *seen)
+    # adaptive quadrature on pooled rows
+    assert model.log_likelihood_ == pytest.approx(here, abs=0.01)
+    for other in SCALES:
+        assert marginal(other, predictor, *seen) < here + 1e-4
