@@ -232,6 +232,8 @@ def sum_limbs(vectors: Sequence[bytes], n_bytes: int = 16) -> np.ndarray:
         for other in others:
             add_limbs(limbs, other)
         return limbs
+    if n_bytes == 16:
+        return _sum_short(vectors)
     rows = np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1)
     n_integers = rows.shape[1] // n_bytes
     low, *higher = (
@@ -245,6 +247,18 @@ def sum_limbs(vectors: Sequence[bytes], n_bytes: int = 16) -> np.ndarray:
     np.add.reduce(sums[1:] < low[1:], dtype=np.uint64, out=limbs[1])
     for (start, _), part in zip(_blocks(n_bytes)[1:], higher):
         limbs[1] += np.add.reduce(part, dtype=np.uint64) << (start - 8) * 8
+    return limbs
+
+
+def _sum_short(vectors):
+    """Add vectors of whole limbs, by digits of 32 bits: their sums have 64."""
+    digits = np.frombuffer(b"".join(vectors), dtype="<u4").reshape(len(vectors), -1)
+    digits = digits.sum(axis=0, dtype=np.uint64).reshape(2, -1, 2)
+    low, middle = digits[0].T
+    middle = middle + (low >> 32)
+    limbs = np.empty(digits.shape[:2], dtype=np.uint64)
+    limbs[0] = (low & 0xFFFFFFFF) | (middle << 32)
+    limbs[1] = digits[1, :, 0] + (digits[1, :, 1] << 32) + (middle >> 32)
     return limbs
 
 
