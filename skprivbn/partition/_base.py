@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
@@ -182,7 +183,7 @@ def refuse_tables(X: Any, partition: str) -> None:
             f"X is {str(X)!r} in the place of a table: read it, as in "
             "pandas.read_csv(...)"
         )
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not issparse(X):  # one kind of which is a dict
         raise PartitionError(
             f"X is a {type(X).__name__}: give {partition}(X) if it has the tables of "
             "parties, by name, and pandas.DataFrame(X) if it has columns"
