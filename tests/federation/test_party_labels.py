@@ -8,8 +8,7 @@ import pytest
 from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import Party
-from skprivbn.mixed_model import PrivateGLMMRegressor
-from skprivbn.mixed_model._survey import SurveyParty
+from skprivbn.mixed_model import PrivateGLMMRegressor, _survey
 from skprivbn.structure import PrivateK2StructureLearner
 from skprivbn.structure.k2 import _private
 from skprivbn.structure.rows._protocol import RowTablesParty, RowTablesTerms
@@ -101,16 +100,15 @@ def test_attack_incomes_as_labels_of_columns(tmp_path, monkeypatch):
 
 def count_rows_in_clusters(rows, cluster):
     """Return what the coordinator, like all parties, is told of clusters."""
-    overheard, read = [], SurveyParty.read_census
+    overheard, read = [], _survey._read_census
 
-    def overhear(self, total):
-        rest = read(self, total)
-        overheard.append(self.known)
-        return rest
+    def overhear(*told):
+        overheard.append(read(*told))
+        return overheard[-1]
 
-    # that no effects follow from clusters of one row is said when they are told
+    # it has heard by the time that the fit refuses clusters of one row
     with pytest.MonkeyPatch.context() as patched, suppress(ValueError):
-        patched.setattr(SurveyParty, "read_census", overhear)
+        patched.setattr(_survey, "_read_census", overhear)
         model = PrivateGLMMRegressor(release_effects="shared")
         model.fit(rows, y="stay", cluster=cluster)
     return overheard[0]
