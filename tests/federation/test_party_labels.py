@@ -170,5 +170,5 @@ def test_attack_effects_of_doctors_with_one_patient(tmp_path, monkeypatch):
     assert np.isnan(stays_by_effects(rows, known, release_effects="shared")).all()
     # the twin: stays are read off effects
     few = property(lambda self: 1, lambda self, value: None)
-    monkeypatch.setattr(SurveyParty, "min_rows", few)
+    monkeypatch.setattr(_survey.SurveyParty, "min_rows", few)
     np.testing.assert_allclose(stays_by_effects(rows, known), true, atol=1e-4)
