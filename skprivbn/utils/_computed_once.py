@@ -65,13 +65,13 @@ def computed_once(
 
 def _exact(value):
     """Return what is equal for values that are the same, to the last bit."""
-    if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise TypeError("an array of objects has no bytes to be told apart by")
-        return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, float):
         # tells zeros of either sign apart
         return value.hex()
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.hasobject:
+            raise TypeError("an array of objects has no bytes to be told apart by")
+        return value.dtype.str, value.shape, value.tobytes()
     if value is None or isinstance(value, int | str):
         return type(value), value
     if isinstance(value, tuple):

@@ -64,6 +64,8 @@ ROW = np.arange(6.0)
         (ROW, ROW.astype(np.float32)),
         (ROW, ROW.view(np.int64)),
         (ROW, ROW[::-1]),
+        (np.float32(1), np.int32(1)),
+        (np.int64(1), np.int64(2)),
         (Point(ROW), Point(ROW, "there")),
         (Point(ROW), Point(ROW + 1e-12)),
         (Point(ROW), OtherPoint(ROW)),
@@ -179,6 +181,15 @@ def test_admm_solves_the_servers_problem_once_for_all_parties(monkeypatch):
     np.testing.assert_array_equal(estimator.fit(ROWS, party=PARTY).weights_, once)
     # each of the five measures its start, too, and the coordinator the result
     assert len(n_calls) - 6 == 5 * (n_once - 6) > 0
+
+
+@pytest.mark.filterwarnings("ignore:the sums of 2 rounds", "ignore:no consensus")
+@pytest.mark.parametrize("number", [np.float32, np.int64])
+def test_parameters_may_be_numbers_of_numpy(number):
+    estimator = FederatedNotearsADMM(lambda1=1, max_iter=2, backend="masking")
+    weights = estimator.fit(ROWS, party=PARTY).weights_.copy()
+    estimator.set_params(lambda1=number(1))
+    np.testing.assert_array_equal(estimator.fit(ROWS, party=PARTY).weights_, weights)
 
 
 def test_fitted_attributes_can_be_changed_without_harm():
