@@ -2,7 +2,8 @@
 
 Run with ``python benchmarks/bench_tables.py`` (some minutes). ``--data adult8 adult15
 msnbc alarm`` names tables, ``--epsilon`` budgets (delta is 1e-6), ``--holders`` also
-shares the rows of adult8. ``--peer aim`` or ``--peer mst`` runs OpenDP's mechanism
+shares the rows of adult8. ``--max-states 10485760`` lets tables of ours be as large as
+AIM's, which has 80 MB. ``--peer aim`` or ``--peer mst`` runs OpenDP's mechanism
 instead, which needs ``pip install "opendp[mbi]"`` (best in an environment of its own)
 and, for AIM, a quarter of an hour and more for each release. The record keeps means:
 every release adds to that of its case. Remove ``results/tables.json`` to start again.
@@ -83,11 +84,11 @@ def errors(train, sizes, marginal):
     return dict(zip(("2-way error", "3-way error"), found))
 
 
-def ours(train, test, sizes, epsilon, cliques, party=None):
+def ours(train, test, sizes, epsilon, cliques, party=None, **options):
     """One fit of `DPCGMLearner`."""
-    accountant = PrivacyAccountant(epsilon=np.inf, delta=0.5)
+    options["accountant"] = PrivacyAccountant(epsilon=np.inf, delta=0.5)
     learner = DPCGMLearner(
-        cliques, epsilon=epsilon, delta=DELTA, states=sizes, accountant=accountant
+        cliques, epsilon=epsilon, delta=DELTA, states=sizes, **options
     )
     start = time.process_time()
     learner.fit(train, party=party)
@@ -189,6 +190,7 @@ def main():
     parser.add_argument("--releases", type=int, default=5)
     parser.add_argument("--holders", type=int, default=0)
     parser.add_argument("--cliques", nargs="+", default=["aim"])
+    parser.add_argument("--max-states", type=int, help="cells of a table, of ours")
     parser.add_argument("--peer", nargs="+", choices=["aim", "mst"], default=[])
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--max-size", type=float, default=80.0)
@@ -207,8 +209,12 @@ def main():
                 found = peer(train, test, sizes, epsilon, kind, **how)
                 keep({**row, "method": f"OpenDP {kind.upper()}", **how, **found})
             for cliques in () if arguments.peer else arguments.cliques:
-                found = ours(train, test, sizes, epsilon, cliques, party)
-                method = f'DPCGMLearner("{cliques}"){together}'
+                options, said = {}, f'"{cliques}"'
+                if arguments.max_states is not None:
+                    options["max_states"] = arguments.max_states
+                    said += f", max_states={arguments.max_states}"
+                found = ours(train, test, sizes, epsilon, cliques, party, **options)
+                method = f"DPCGMLearner({said}){together}"
                 keep({**row, "method": method, **found})
 
 

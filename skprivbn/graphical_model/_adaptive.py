@@ -36,7 +36,8 @@ from skprivbn.privacy import CountMechanism
 # benchmark reports, and were settled on samples of the networks child and insurance and
 # on other columns of Adult (with `income`, which both have).
 
-N_ROUNDS = 3
+#: rounds with a small budget, which many releases would leave nothing of, and otherwise
+FEW_ROUNDS, MANY_ROUNDS = 3, 5
 #: shares of the budget for one-way tables and for distances; other tables get the rest
 ONE_WAY_SHARE, DISTANCE_SHARE = 0.1, 0.15
 #: a table's distance competes after this share of the noise it would bring is taken off
@@ -71,7 +72,10 @@ class AdaptiveBudget:
     @property
     def n_rounds(self):
         """Rounds after the one-way tables."""
-        return N_ROUNDS if self.n_columns > 1 else 0
+        if self.n_columns == 1:
+            return 0
+        exact = self.epsilon is None
+        return MANY_ROUNDS if exact or self.epsilon >= 1 and self.delta else FEW_ROUNDS
 
     @property
     def n_tables(self):
