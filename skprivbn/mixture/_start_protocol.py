@@ -201,7 +201,8 @@ class StartParty(SurveyParty):
         return {"status": GO_ON}
 
     @operation(
-        tells="sizes of its clusters; whether the centres still move",
+        tells="sizes of its clusters and, at sites, how many rows each has in common "
+        "with those of earlier rounds; whether the centres still move",
         hears="the sums of the round before",
         answers=SUMS_AND_STATUS,
         parties_only=True,
