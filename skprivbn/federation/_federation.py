@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from inspect import isgeneratorfunction, unwrap
 from typing import Any
 
@@ -573,7 +574,7 @@ class InProcessFederation(Federation):
                 block,
                 lambda path: party_class,
                 lambda name: clone(self.backend),
-                policy,
+                replace(policy, is_simulated=True),
                 debug=debug,
             )
             for name, block in blocks.items()

@@ -64,8 +64,8 @@ class HostPolicy:
     max_cells_per_row : float
         Most cells of an exact table, for each row that it is made of.
     is_simulated : bool
-        Whether nobody is there to hide from: a party may then draw weights of its rows
-        by a seed that others know, so that a fit can be repeated.
+        Whether nobody is there to hide from, as in one process: a party may then draw
+        weights of its rows by a seed that others know, so that a fit can be repeated.
     """
 
     min_parties: int = 1
@@ -74,7 +74,7 @@ class HostPolicy:
     max_rounds: int | None = None
     min_cell_count: int = 0
     max_cells_per_row: float = math.inf
-    is_simulated: bool = True
+    is_simulated: bool = False
 
 
 class PartyHost:

@@ -230,7 +230,7 @@ class Party:
     min_rows: int = 1
     min_cell_count: int = 0
     max_cells_per_row: float = inf
-    is_simulated: bool = True
+    is_simulated: bool = False
     coordinator_reads: bool = False
 
     def __init__(

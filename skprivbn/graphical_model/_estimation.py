@@ -244,7 +244,6 @@ def _weighted_least_squares(
     # Curvature if cells were independent; without this scaling convergence is slow.
     curvature = (n_records * start) ** 2 / variance + 1 / prior_variance
     scale = 1 / np.sqrt(curvature)
-    misfits = {}
 
     def objective(scaled):
         theta = scaled * scale
@@ -257,7 +256,6 @@ def _weighted_least_squares(
         shifted = layout.marginals(theta + step * weighted)[1]
         gradient = theta / prior_variance - n_records * (shifted - marginals) / step
         value = 0.5 * (misfit + theta @ theta / prior_variance)
-        misfits[value] = misfit
         return value, scale * gradient
 
     result = minimize(
@@ -267,4 +265,5 @@ def _weighted_least_squares(
         method="L-BFGS-B",
         options={"maxiter": n_steps, "maxcor": 20, "ftol": tol, "gtol": 1e-8},
     )
-    return result.x * scale, misfits[result.fun]
+    found = result.x * scale
+    return found, 2 * result.fun - found @ found / prior_variance

@@ -228,7 +228,6 @@ class SiteHost(PartyHost):
             dataset.max_rounds,
             dataset.min_cell_count,
             max_cells_per_row=MAX_CELLS_PER_ROW,
-            is_simulated=False,
         )
 
     def _find_account(self, question, is_dry=False):
