@@ -90,10 +90,10 @@ draw(axes, "d", figure=1)
 # Figures 5 and 2: 256 rows, and 10, 20 or 50 variables. The more parties, the fewer
 # rows each has. Votes fall apart; one sum is the same for any number of parties.
 
-for figure, d in ((5, 10), (5, 20), (2, 50)):
-    fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
-    draw(axes, "K", figure=figure, d=d)
-    fig.suptitle(f"{d} variables")
+fig = plt.figure(figsize=(10, 10.5), layout="constrained")
+for part, (figure, d) in zip(fig.subfigures(3), ((5, 10), (5, 20), (2, 50))):
+    draw(part.subplots(1, 3), "K", figure=figure, d=d)
+    part.suptitle(f"{d} variables")
 
 # %%
 # Networks as mechanisms
