@@ -126,14 +126,17 @@ def fit_mixtures(federation, X, party, n_rows):
 
 
 def fit_k2(federation, codes, owned, order):
-    """Learn Asia from two sites' columns."""
+    """Learn Asia from three sites' columns."""
     names = [f"v{column}" for columns in owned.values() for column in columns]
     options = {"ordering": order, "max_parents": 2}
     remote, seconds = timed(
         lambda: PrivateK2StructureLearner(**options).fit(federation.columns(names))
     )
     table = codes[:, [int(name[1:]) for name in names]]
-    parties = {"north": [0, 1, 2, 3], "south": [4, 5, 6, 7]}
+    parties = {
+        site: [names.index(f"v{column}") for column in columns]
+        for site, columns in owned.items()
+    }
     options["ordering"] = [names.index(name) for name in order]
     local, reference = timed(
         lambda: PrivateK2StructureLearner(parties=parties, **options).fit(table)
@@ -152,7 +155,8 @@ def main():
     party = np.array(SITES)[np.unique(party, return_inverse=True)[1]]
     asia = load_asia()
     codes = asia.encode(asia.sample(options.rows, random_state=0))
-    owned = {"north": [0, 1, 2, 7], "south": [3, 4, 5, 6]}
+    # sites answer exact questions of one group about the same data: all three
+    owned = {"north": [0, 1, 7], "south": [2, 3, 4], "west": [5, 6]}
     order = [f"v{column}" for column in asia.topological_order]
     rows = []
 
