@@ -18,7 +18,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
 .PHONY: help demo demo-federation test test-slow test-browser fuzz soak lint audit format
-.PHONY: doc bench check-package clean
+.PHONY: doc bench studies check-package clean
 
 help:
 	@echo "Times are those of two idle cores, after a minute or two of installing on first use."
@@ -30,7 +30,8 @@ help:
 	@echo "make fuzz       random inputs, for minutes; make test has seconds of it"
 	@echo "make soak       hundreds of fits with failing parties: does anything pile up?"
 	@echo "make doc        user guide, gallery and API reference, in doc/_build/html (three minutes)"
-	@echo "make bench      compare with peers and write benchmarks/REPORT.md"
+	@echo "make bench      compare time with peers, write benchmarks/REPORT.md (an hour or two)"
+	@echo "make studies    simulations behind the guide and the gallery (hours)"
 	@echo "make lint       check style, types and known weaknesses; make format repairs style"
 	@echo "make audit      known vulnerabilities of installed packages; needs the internet"
 	@echo "make check-package  build, install and test what would be published"
@@ -86,8 +87,10 @@ soak: $(VENV)/test/installed
 doc: $(VENV)/doc/installed
 	$(call BIN,doc)/python -m sphinx -E -W --keep-going -b html doc doc/_build/html
 
-bench: $(VENV)/bench/installed
-	for script in benchmarks/bench_*.py; do $(call BIN,bench)/python $$script || exit 1; done
+# A benchmark measures time or bytes beside a peer; a study, which way finds the truth.
+bench studies: $(VENV)/bench/installed
+	for script in benchmarks/$(if $(filter bench,$@),bench,study)_*.py; do \
+		echo "$$script"; $(call BIN,bench)/python $$script || exit 1; done
 	$(call BIN,bench)/python benchmarks/report.py
 
 check-package: $(VENV)/package/installed demo-federation

@@ -5,10 +5,9 @@ hour, nearly all of it in torch). Both sides run in one process with the coordin
 reading sums in the clear, so that what is compared is the optimisation; the cost of
 masking is a column of its own. One thread. ``results/notears.json`` keeps every graph.
 
-``--ours`` measures our side again and keeps torch's. ``--growth`` times growing
-problems and counts bytes, ``--simulation`` keeps mean distances over fresh graphs,
-``--backends`` those in the clear and under masks. Distances behind the paper's figures
-are in ``bench_notears_figures.py``.
+``--ours`` measures our side again and keeps torch's. ``--growth`` only times growing
+problems and counts bytes. Distances over many graphs are in ``study_notears.py``, those
+behind the paper's figures in ``study_notears_figures.py``.
 """
 
 import argparse
@@ -20,17 +19,13 @@ from _record import read, record
 
 from skprivbn.datasets import make_linear_sem
 from skprivbn.metrics import (
-    false_discovery_rate,
     structural_hamming_distance,
-    true_positive_rate,
 )
 from skprivbn.structure import FederatedGaussianBayesianNetwork, FederatedNotearsADMM
 from skprivbn.structure._acyclicity import acyclic_weights
 
 warnings.simplefilter("ignore")
 
-SIMULATION = [(10, 10, 30), (20, 10, 60), (20, 64, 256), (50, 10, 150), (50, 16, 256)]
-SIMULATION += [(100, 10, 300)]
 #: penalties of the authors' runs
 AUTHORS = {"lambda1": 0.01, "rho1": 1e-3, "rho2": 1e-3, "gamma2": 1.25}
 AUTHORS |= {"loss_scale": 1.0, "acyclicity": "expm"}
@@ -135,38 +130,6 @@ def our_side(X, truth, party):
     return row
 
 
-def simulation(n_graphs):
-    """Distances on the paper's settings, over fresh graphs."""
-    rows = []
-    for d, n_parties, n in SIMULATION:
-        results = {"authors": [], "rounds": [], "one sum": []}
-        share = 1 if d < 50 else 2 if d < 100 else 4
-        for seed in range(-(-n_graphs // share)):
-            X, truth, party = problem(d, n_parties, n, 20_000 + seed)
-            models = {
-                "authors": FederatedNotearsADMM(backend="plaintext", **AUTHORS),
-                "rounds": FederatedNotearsADMM(backend="plaintext"),
-                "one sum": FederatedGaussianBayesianNetwork(backend="plaintext"),
-            }
-            for name, model in models.items():
-                found = model.fit(X, party=party).adjacency_matrix_
-                results[name].append(
-                    (
-                        structural_hamming_distance(truth, found),
-                        true_positive_rate(truth, found),
-                        false_discovery_rate(truth, found),
-                    )
-                )
-        for name, values in results.items():
-            shd, tpr, fdr = np.mean(values, axis=0)
-            error = np.std(values, axis=0)[0] / np.sqrt(len(values))
-            row = {"d": d, "K": n_parties, "n": n, "method": name}
-            row |= {"graphs": len(values), "SHD": shd, "SHD error": error}
-            rows.append(row | {"TPR": tpr, "FDR": fdr})
-            print(rows[-1], flush=True)
-            record("notears_simulation", rows)
-
-
 def growth():
     """Masked fits with few rounds: what a round costs does not depend on how many.
 
@@ -204,45 +167,12 @@ def bytes_of_a_round(ledger):
     return sent, got
 
 
-def backends(n_graphs):
-    """Masks change the last digits of sums, and with them single graphs at most."""
-    print("(10, 10, 30): distances in the clear and under masks")
-    distances = []
-    for seed in range(n_graphs):
-        X, truth, party = problem(10, 10, 30, 30_000 + seed)
-        distances.append(
-            [
-                structural_hamming_distance(
-                    truth,
-                    FederatedNotearsADMM(backend=backend)
-                    .fit(X, party=party)
-                    .adjacency_matrix_,
-                )
-                for backend in ("plaintext", "masking")
-            ]
-        )
-    distances = np.array(distances)
-    differ = np.mean(distances[:, 0] != distances[:, 1])
-    print(
-        "mean {:.2f} and {:.2f} over {} graphs; {:.0%} of them differ".format(
-            *distances.mean(axis=0), n_graphs, differ
-        )
-    )
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", type=int, default=3, help="for torch")
-    parser.add_argument("--simulation", type=int, metavar="GRAPHS", default=0)
-    parser.add_argument("--growth", action="store_true")
-    parser.add_argument("--backends", type=int, metavar="GRAPHS", default=0)
     parser.add_argument("--ours", action="store_true")
+    parser.add_argument("--growth", action="store_true", help="only that")
     arguments = parser.parse_args()
-    if arguments.simulation:
-        simulation(arguments.simulation)
-    elif arguments.growth:
-        growth()
-    elif arguments.backends:
-        backends(arguments.backends)
-    else:
+    growth()
+    if not arguments.growth:
         against_torch(arguments.graphs, arguments.ours)

@@ -51,7 +51,7 @@ def tables(results):
         f"log-likelihood of a held-out person {score('auto', 1.0):.2f}, "
         f"{score('non-private'):.2f} without noise, {score('uniform'):.2f} knowing "
         "nothing",
-        "bench_holdout_likelihood.py",
+        "study_holdout_likelihood.py",
     )
 
 
@@ -84,7 +84,7 @@ def collective(results):
         f"{none['wrong links']:.1f} wrong links on average, as when all rows are sent "
         f"({rows['random', 1.0]['wrong links']:.1f}), by counts on secret shares; "
         f"{tenth['wrong links']:.1f} from a tenth of the rows",
-        "bench_collective_asia.py",
+        "study_collective_asia.py",
     )
 
 

@@ -75,7 +75,7 @@ SECTIONS = {
     "audits": Section(
         "Audits of differential privacy",
         "What attackers prove of every path with epsilon, and of its twin without a "
-        "defence. `bench_audits.py` says what the columns are.",
+        "defence. `study_audits.py` says what the columns are.",
     ),
     "collective": Section(
         "Known structure, columns at several sites: `CollectiveBayesianNetwork`"

@@ -65,7 +65,7 @@ axes[-1].legend(frameon=False)
 # --------------------
 # Mean log-likelihood of holdout rows against epsilon, for the same tree and several
 # ways of learning, on the census and on MSNBC, which of 17 kinds of pages some 97,000
-# visitors of a news site saw. ``benchmarks/bench_holdout_likelihood.py`` made these
+# visitors of a news site saw. ``benchmarks/study_holdout_likelihood.py`` made these
 # numbers, which takes minutes; here they are only drawn. "auto", "cgm" and "naive"
 # learn from the same noisy tables.
 #

@@ -5,7 +5,7 @@ How far private random fields are off
 
 Figures 1 and 2 of Bernstein et al. (2017), with the methods of this package. Ten
 variables of ten states, Dirichlet potentials, third-order chains and connected
-Erdos-Renyi graphs; ``benchmarks/bench_graphical_model_figures.py`` made the numbers,
+Erdos-Renyi graphs; ``benchmarks/study_graphical_model_figures.py`` made the numbers,
 which takes minutes, and here they are only drawn. (Figure 3 is in
 :ref:`sphx_glr_auto_examples_graphical_model_plot_noisy_marginals.py` and
 :ref:`sphx_glr_auto_examples_graphical_model_plot_wifi.py`.)

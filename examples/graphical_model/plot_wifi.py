@@ -113,7 +113,7 @@ fig.colorbar(image, ax=axes, label="probability", shrink=0.9)
 # chain, so that this is about hours in which people are never unconnected for two time
 # steps in a row, with nothing-to-nothing as a structural zero. 60,000 simulated
 # people-days and twenty access points (the paper: 124,399 real ones);
-# ``benchmarks/bench_holdout_likelihood.py`` made the numbers. Where epsilon is small
+# ``benchmarks/study_holdout_likelihood.py`` made the numbers. Where epsilon is small
 # "auto" is ahead and "cgm" a little better than "naive"; from 0.3 on all are alike.
 
 import json

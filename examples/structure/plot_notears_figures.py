@@ -5,7 +5,7 @@ How far graphs of many parties are off
 
 Figures 1, 2, 4 and 5 of Ng and Zhang (2022), with the methods of this package: networks
 with as many edges as variables, rows spread evenly over parties.
-``benchmarks/bench_notears_figures.py`` made the numbers, here they are only drawn.
+``benchmarks/study_notears_figures.py`` made the numbers, here they are only drawn.
 (Figure 3 is in :ref:`sphx_glr_auto_examples_structure_plot_notears_sachs.py`.)
 """
 

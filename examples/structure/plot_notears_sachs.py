@@ -17,7 +17,7 @@ while learners that add something up do not notice.
 # :class:`~skprivbn.structure.VotingStructureLearner` adds up votes. Figure 3 of Ng and
 # Zhang (2022) compares distances to the accepted graph: edges that are missing,
 # superfluous or reversed. It has 17 edges, so that a graph with no edges has distance
-# 17. ``benchmarks/bench_notears_figures.py`` made the numbers; here they are drawn.
+# 17. ``benchmarks/study_notears_figures.py`` made the numbers; here they are drawn.
 
 import json
 import warnings

@@ -1,7 +1,7 @@
 """Three hundred simulated studies: nothing diverges, and nothing better is missed.
 
 The result is compared with the model without effects and with a dense grid over the
-scale. Here are some of the three hundred; ``benchmarks/bench_glmm_studies.py`` runs all
+scale. Here are some of the three hundred; ``benchmarks/study_glmm.py`` runs all
 of them, and stored lme4's answers to thirty.
 """
 

@@ -1,7 +1,7 @@
 """Attacks on every path with epsilon, each with neighbours that it hides worst.
 
 Every path has a twin without one of its defences, in which the attack works. Audits
-that need many fits are slow tests, and ``benchmarks/bench_audits.py`` keeps their
+that need many fits are slow tests, and ``benchmarks/study_audits.py`` keeps their
 results.
 """
 

@@ -1,6 +1,6 @@
 """Attacks on every path with epsilon, and on its twin without a defence.
 
-``benchmarks/bench_audits.py`` runs the same attacks, and keeps what was proved.
+``benchmarks/study_audits.py`` runs the same attacks, and keeps what was proved.
 """
 
 import numpy as np

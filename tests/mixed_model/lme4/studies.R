@@ -1,6 +1,6 @@
 # lme4's answers to simulated studies: Rscript studies.R FOLDER
 # FOLDER has SEED.csv with columns y, x0, x1, cluster; prints SEED, log-likelihood,
-# scale and whether lme4 calls the fit singular. benchmarks/bench_glmm_studies.py runs it.
+# scale and whether lme4 calls the fit singular. benchmarks/study_glmm.py runs it.
 suppressMessages(library(lme4))
 for (path in list.files(commandArgs(TRUE)[1], "csv$", full.names = TRUE)) {
   rows <- read.csv(path)

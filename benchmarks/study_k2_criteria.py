@@ -1,6 +1,6 @@
 """Wrong edges of K2 on Asia by its score: exact, Stirling's, and the paper's own.
 
-Run with ``python benchmarks/bench_k2_criteria.py`` (seconds). Private K2 learns what
+Run with ``python benchmarks/study_k2_criteria.py`` (seconds). Private K2 learns what
 :class:`~skprivbn.structure.K2StructureLearner` learns from the joined table, which is
 what is fitted here; the ordering is the true one.
 """

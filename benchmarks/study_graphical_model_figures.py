@@ -1,6 +1,6 @@
 """Figures 1 and 2 of the paper on private learning of random fields.
 
-Run with ``python benchmarks/bench_graphical_model_figures.py`` (some minutes of CPU
+Run with ``python benchmarks/study_graphical_model_figures.py`` (some minutes of CPU
 time). The results go to ``benchmarks/results/random_field_figures.json``; the gallery
 plots them. Third-order chains and connected Erdos-Renyi graphs with twenty edges, ten
 variables of ten states, Dirichlet(1) edge potentials.
@@ -15,7 +15,7 @@ variables of ten states, Dirichlet(1) edge potentials.
   delta = 1 / N, is not tuned.
 
 Figure 3a is drawn by ``examples/graphical_model/plot_noisy_marginals.py``, and 3b by
-``plot_wifi.py`` there, from ``bench_holdout_likelihood.py``.
+``plot_wifi.py`` there, from ``study_holdout_likelihood.py``.
 """
 
 import argparse

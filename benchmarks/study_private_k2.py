@@ -1,6 +1,6 @@
 """K2 with differential privacy on Asia and ALARM: edges and likelihood for an epsilon.
 
-Run with ``python benchmarks/bench_private_k2.py`` (some minutes). Learners get the true
+Run with ``python benchmarks/study_private_k2.py`` (some minutes). Learners get the true
 order of the columns and find at most two parents of each:
 
 - K2 with "total_variation", with and without a delta of 1e-6, and with the K2 score;

@@ -1,6 +1,6 @@
 """Where structure learners of linear data go wrong: scaled columns, curved effects.
 
-Run with ``python benchmarks/bench_structure_assumptions.py`` (two minutes). Mean
+Run with ``python benchmarks/study_structure_assumptions.py`` (two minutes). Mean
 structural Hamming distances over random graphs, 8 parties, sums in the clear:
 
 - data as simulated (20 variables, 256 rows), and the same with standardised columns,

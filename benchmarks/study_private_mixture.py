@@ -1,6 +1,6 @@
 """How many rows a private mixture needs: log-likelihood against the number of rows.
 
-Run with ``python benchmarks/bench_private_mixture.py`` (a minute). Three blobs in the
+Run with ``python benchmarks/study_private_mixture.py`` (a minute). Three blobs in the
 plane, rows of three parties, epsilon 1 and delta 1e-6, five iterations. The score is
 the mean log-likelihood of a row; "private" is the median over fits, each with new
 noise. Without noise: the same mixture, and a single Gaussian.

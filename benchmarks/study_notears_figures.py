@@ -1,6 +1,6 @@
 """Distances behind figures 1 to 5 of the NOTEARS-ADMM paper, and one sum beside them.
 
-Run with ``python benchmarks/bench_notears_figures.py [--figure 3] [--graphs 10]
+Run with ``python benchmarks/study_notears_figures.py [--figure 3] [--graphs 10]
 [--parties 4] [--skip authors]``. The means of all graphs so far are stored after every
 graph, so that a run can be stopped, in the place of earlier ones of the same method and
 setting; the gallery draws them. CPU time grows with the votes: every party of every

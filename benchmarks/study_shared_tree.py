@@ -1,6 +1,6 @@
 """A private tree over census data of one holder, and of several who trust nobody.
 
-Run with ``python benchmarks/bench_shared_tree.py`` (a minute). ``cliques="mst"`` on
+Run with ``python benchmarks/study_shared_tree.py`` (a minute). ``cliques="mst"`` on
 Adult with epsilon 1, Laplace noise and Gaussian noise (delta 1e-6). The score is the
 mean log-likelihood of a row of the test set, the median over releases.
 """

@@ -1,14 +1,14 @@
 """Three hundred simulated studies by the logistic mixed model: does anything go wrong?
 
-Run with ``python benchmarks/bench_glmm_studies.py --state FILE`` (some minutes of CPU);
-FILE keeps what was done, one study a line, so that a run can be cut off and taken up
-again: ``--most N`` does N more. Sizes are 200 to 100,000 rows, prevalences 0.5 to 50 %,
-scales of the effects 0 to 3, 2 to 500 clusters, mixed over parties, one party's each,
-or unevenly spread. A study goes wrong if a coefficient is beyond 20 and nothing warns,
-or if the log-likelihood is below that of the logistic regression, of any scale on a
-dense grid, or of lme4 by more than 1e-4, or if it is not what adaptive quadrature on
-pooled rows gives at the same parameters. lme4 is asked about thirty (``--lme4``, with
-R and lme4 installed); its answers are stored for the tests.
+Run with ``python benchmarks/study_glmm.py`` (some minutes of CPU). With ``--state
+FILE``, FILE keeps what was done, one study a line, so that a run can be cut off and
+taken up again: ``--most N`` does N more. Sizes are 200 to 100,000 rows, prevalences 0.5
+to 50 %, scales of the effects 0 to 3, 2 to 500 clusters, mixed over parties, one
+party's each, or unevenly spread. A study goes wrong if a coefficient is beyond 20 and
+nothing warns, or if the log-likelihood is below that of the logistic regression, of any
+scale on a dense grid, or of lme4 by more than 1e-4, or if it is not what adaptive
+quadrature on pooled rows gives at the same parameters. lme4 is asked about thirty
+(``--lme4``, with R and lme4 installed); its answers are stored for the tests.
 """
 
 import argparse
@@ -141,14 +141,14 @@ def summarise(studies):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--state", type=Path)
     parser.add_argument("--most", type=int, default=N_STUDIES)
     parser.add_argument("--lme4", action="store_true")
     arguments = parser.parse_args()
     if arguments.lme4:
         ask_lme4()
     studies = []
-    if arguments.state.exists():
+    if arguments.state and arguments.state.exists():
         studies = [
             json.loads(line) for line in arguments.state.read_text().splitlines()
         ]
@@ -156,8 +156,9 @@ def main():
     missing = [seed for seed in range(N_STUDIES) if seed not in done]
     for seed in missing[: arguments.most]:
         studies.append(look_at(seed))
-        with arguments.state.open("a") as file:
-            file.write(json.dumps(studies[-1]) + "\n")
+        if arguments.state:
+            with arguments.state.open("a") as file:
+                file.write(json.dumps(studies[-1]) + "\n")
     if len(studies) == N_STUDIES:
         record("glmm_studies", summarise(studies))
 

@@ -1,6 +1,6 @@
 """Audits of every path with epsilon: what attackers prove, of it and of broken twins.
 
-Run with ``python benchmarks/bench_audits.py`` (about ten minutes of one core), or with
+Run with ``python benchmarks/study_audits.py`` (about ten minutes of one core), or with
 names of paths, which replaces their rows. Neighbours and attackers stand with the
 tests. Columns:
 

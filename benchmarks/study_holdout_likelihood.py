@@ -1,6 +1,6 @@
 """What privacy costs on tables of people: likelihood of holdout data against epsilon.
 
-Run with ``python benchmarks/bench_holdout_likelihood.py`` (some minutes of CPU time).
+Run with ``python benchmarks/study_holdout_likelihood.py`` (some minutes of CPU time).
 The results go to ``benchmarks/results/holdout_likelihood.json``; the gallery has plots.
 
 - Adult: fifteen discrete columns, its own training and test rows. MSNBC: which of
