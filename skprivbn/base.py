@@ -264,7 +264,7 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
             checks.pop("ensure_min_samples", None)
         if getattr(self, "epsilon", None) is not None:
             # an error would tell that there is such a row, which no noise hides
-            checks |= {"ensure_all_finite": False, "ensure_min_samples": 1}
+            checks |= {"ensure_all_finite": False, "ensure_min_samples": 0}
         return check_horizontal(self, X, party, aligned=beside, **checks)
 
     @abstractmethod

@@ -165,7 +165,9 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         if labels is not None:
             feature_names = names_of(labels)
         declared, given = declared_categories(X), aligned
-        X = check_array(keep_types(X), dtype=None, ensure_all_finite=False)
+        X = check_array(
+            keep_types(X), dtype=None, ensure_all_finite=False, ensure_min_samples=0
+        )
         rows = _rows_of_parties(party, len(X))
         aligned = {
             key: one_per_row(key, values, len(X))

@@ -43,11 +43,10 @@ def private_splits(cv, X, y, persons, **split_params):
     """
     rows = np.arange(len(persons))
     if isinstance(cv, Integral):
-        folds = range(cv)
-        fold = _draw(persons, lambda coins: coins % np.uint64(cv), folds)
-        return [(rows[fold != k], rows[fold == k]) for k in folds]
+        fold = _coins(persons) % np.uint64(cv)
+        return [(rows[fold != k], rows[fold == k]) for k in range(cv)]
     if isinstance(cv, Real):
-        held_out = _draw(persons, lambda coins: coins < np.uint64(cv * 2**64), [True])
+        held_out = _coins(persons) < np.uint64(cv * 2**64)
         return [(rows[~held_out], rows[held_out])]
     splitter = check_cv(cv, y)
     if not isinstance(splitter, _ROW_BY_ROW):
@@ -70,15 +69,12 @@ def private_splits(cv, X, y, persons, **split_params):
     ]
 
 
-def _draw(persons, fold_of, tested):
-    """Draw a fold for each person, and again if nobody is left to learn from.
+def _coins(persons):
+    """Draw a number for each person, whoever else is there.
 
-    That there are two persons is taken to be public. The chance of drawing again falls
-    as the power of their number.
+    Nobody may be left to learn from: fits with noise take no rows, too. To draw again
+    would put a person where others are not.
     """
     numbers = np.unique(persons, return_inverse=True)[1]
     n_persons = int(numbers.max(initial=-1)) + 1
-    while True:
-        fold = fold_of(np.frombuffer(os.urandom(8 * n_persons), dtype="<u8"))
-        if n_persons < 2 or not any(np.all(fold == k) for k in tested):
-            return fold[numbers]
+    return np.frombuffer(os.urandom(8 * n_persons), dtype="<u8")[numbers]

@@ -57,6 +57,7 @@ from skprivbn.utils._sklearn import (
     _safe_indexing,
 )
 from skprivbn.utils._typing import WeightsLike
+from skprivbn.utils._validation import keep_types
 
 
 def _best_has(name):
@@ -118,7 +119,7 @@ class PrivateSearchCV(
         at random by itself, and rows of one `individual` together. A splitter must
         test each row at most once, and should place each row without regard to
         others, as :class:`sklearn.model_selection.LeaveOneGroupOut` does. A fit that
-        fails ends the search.
+        fails ends the search. By chance one may have no rows, which noise takes too.
     max_weight : int, default=1
         Public bound of the weight of a row in the scores, or of all rows of one
         `individual` together: those of individuals with more count less.
@@ -261,6 +262,8 @@ class PrivateSearchCV(
         """
         candidates = list(ParameterGrid(self.param_grid))
         choice = self._make_choice(len(candidates))
+        if isinstance(X, list | tuple):  # no rows of it would have no columns
+            X = np.asarray(keep_types(X))
         X, y = indexable(X, y)
         n_rows = _num_samples(X)
         self._check_rows(n_rows, y)

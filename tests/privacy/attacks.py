@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from skprivbn.graphical_model import DPCGMLearner, _dpcgm, _psgd, _release
+from skprivbn.graphical_model import DPCGMLearner, _plans, _psgd, _release
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import (
@@ -293,7 +293,7 @@ def failing_fits():
     patches = ExitStack()
     for owner, name, broken in (
         (_search, "_fit_and_sum", lowest_if_it_fails),
-        (_dpcgm, "check_rows", check_strictly),
+        (_plans, "check_rows", check_strictly),
     ):
         patches.enter_context(mock.patch.object(owner, name, broken))
     return patches

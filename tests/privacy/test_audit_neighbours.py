@@ -133,6 +133,7 @@ ROWS = np.random.default_rng(0).uniform(-1, 1, (12, 2))
 #: others may be all alike, or have nothing in a column
 OTHERS = {
     "many": ROWS,
+    "nobody": ROWS[:0],
     "one": ROWS[:1],
     "alike": np.zeros((12, 2)),
     "empty column": np.column_stack([ROWS[:, 0], np.full(12, np.nan)]),
@@ -152,7 +153,8 @@ STRANGE = {
     "others",
     [
         "many",
-        "one",
+        "nobody",
+        pytest.param("one", marks=pytest.mark.slow),
         "empty column",
         pytest.param("alike", marks=pytest.mark.slow),
         pytest.param("infinite", marks=pytest.mark.slow),
@@ -310,6 +312,12 @@ def test_rows_of_labels(name, table):
     assert_alike(LABELS[name], (table(CASES), {}), *more)
 
 
+@pytest.mark.parametrize("name", LABELS)
+def test_the_only_row_of_all_with_labels(name):
+    more = [(frame([row]), {}) for row in ODD[:4]]
+    assert_alike(LABELS[name], (frame(CASES)[:0], {}), *more)
+
+
 @pytest.mark.parametrize("name", [name for name in LABELS if "psgd" not in name])
 def test_the_only_row_of_a_party_with_labels(name):
     roster = ["a", "b", "c"]
@@ -409,6 +417,18 @@ def test_searches(method, fold):
         for who in ("new", None)
     ]
     assert_alike(estimator, (rows, first), *more, epsilon=1.5)
+
+
+@pytest.mark.parametrize("table", [np.array, list], ids=["array", "list"])
+def test_a_search_with_nobody_to_learn_from(table, monkeypatch):
+    """Two are held out by chance, and the fit on nobody is one with the same noise."""
+    monkeypatch.setattr(
+        "skprivbn.privacy._folds._coins",
+        lambda persons: np.where(persons < 2, 0, 2**64 - 1).astype(np.uint64),
+    )
+    estimator = search(field(epsilon=0.25), scoring=None, cv=0.5)
+    worlds = [(table([[0]] * 2 + more), {}) for more in ([], [[1]], [[7]])]
+    assert_alike(estimator, *worlds, epsilon=1.5)
 
 
 def cost_of_plain_search(cvs, accountant):
