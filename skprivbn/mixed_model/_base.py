@@ -49,6 +49,11 @@ _HINTS = {
     "invalid-data": "its X, y, cluster, offset or sample_weight has gaps, or y is not "
     "what the family needs: classes, counts, or proportions of sample_weight trials",
     "out-of-range": "look at the units of X, y, offset and sample_weight",
+    "too-detailed": "if few of its rows are in a cluster, small_clusters='pool' merges "
+    "such clusters before they are named; if few rows share labels of two columns of "
+    "clusters, leave one of these out",
+    "too-few-rows": "if few of its rows are in a cluster that it holds alone, "
+    "release_effects='shared' does not tell the effect",
 }
 # Error of the log-likelihood that is worth a warning, and nodes that have less of it.
 _TOO_MUCH, _MANY_NODES = 0.01, 75
@@ -81,7 +86,9 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         Fewest rows of such a cluster.
     small_clusters : {"refuse", "pool"}, default="refuse"
         What to do with clusters below these limits: end the fit, or give all of them
-        one random effect together, under the label "(other)".
+        one random effect together, under the label "(other)". Sites then also merge
+        clusters of which they have fewer than ``min_cell_count`` rows of their own,
+        before these are named, as "(other at north)".
     release_effects : {"all", "shared"}, default="all"
         Which clusters' random effects become known: all, or only those whose rows
         are spread over parties. The effect of a cluster held by one party tells about

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from skprivbn.mixed_model._design import INTERCEPT
-from skprivbn.mixed_model._survey import cluster_keys
+from skprivbn.mixed_model._survey import cluster_keys, merged_label
 from skprivbn.partition._base import check_labels
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.utils import column_names, warn_leak, warn_user
@@ -273,6 +273,7 @@ def pool_small(survey, terms, ledger):
     limits = terms.min_parties, terms.min_rows, terms.crossed
     census = survey.census
     if terms.pool:
+        _note_merged(census, ledger)
         for factor, mask in enumerate(census.too_small(*limits)):
             if np.any(mask):
                 ledger.note(
@@ -291,6 +292,22 @@ def pool_small(survey, terms, ledger):
                 "lower the limits knowingly"
             )
     return survey
+
+
+def _note_merged(census, ledger):
+    """Say which sites named clusters of few rows as one."""
+    names = [str(name) for i in range(census.n_factors) for name in census.names(i)]
+    merged = [
+        party
+        for party in ledger.parties
+        if any(merged_label(party) in name for name in names)
+    ]
+    if merged:
+        ledger.note(
+            f"{', '.join(merged)} did not name clusters of which they have few rows: "
+            f"these are one at each, such as {merged_label(merged[0])!r}, and share "
+            "one random effect"
+        )
 
 
 def note_what_opens(census, terms, ledger):

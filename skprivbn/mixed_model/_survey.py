@@ -1,6 +1,8 @@
 """The survey before a fit: labels, moments of the features, sizes of the clusters."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import combinations, starmap
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,42 @@ _HEADROOM = 64
 def cluster_keys(n_factors):
     """Return under which names a party keeps the labels of each factor."""
     return ["cluster", *(f"cluster_{i}" for i in range(1, n_factors))][:n_factors]
+
+
+def merged_label(site):
+    """Return the label of clusters of which a site has too few rows to name them."""
+    return f"(other at {site})"
+
+
+def merge_few(labels, min_count, other):
+    """Return labels with those that few rows have as one, which enough rows have.
+
+    The next larger ones join them until they are enough. Nothing but this column
+    decides which: clusters of two fits that have other columns beside it do not differ
+    by a few rows.
+
+    Parameters
+    ----------
+    labels : list
+        Of all rows.
+    min_count : int
+        How many rows are enough.
+    other : str
+        The label of those that are merged.
+
+    Examples
+    --------
+    >>> merge_few(["a", "b", "b", "c", "c", "d", "d", "d"], 2, "(other)")
+    ['(other)', '(other)', '(other)', 'c', 'c', 'd', 'd', 'd']
+    """
+    merged, n_rows = set(), 0
+    by_size = sorted(Counter(labels).items(), key=lambda item: (item[1], str(item[0])))
+    for label, count in by_size:
+        if count >= min_count and (not merged or n_rows >= min_count):
+            break
+        merged.add(label)
+        n_rows += count
+    return [other if label in merged else label for label in labels]
 
 
 def sum_unit(max_sum, n_parties, n_rows):
@@ -236,8 +274,9 @@ class SurveyParty(MomentsParty):
         yield "census"
 
     @operation(
-        tells="which classes and, unless all are given, clusters it holds; its number "
-        "of rows, sums and absolute sums of each feature, and of the offset",
+        tells="which classes and, unless all are given, clusters it holds (if small "
+        "ones are pooled, those of few rows of a site as one); its number of rows, "
+        "sums and absolute sums of each feature, and of the offset",
         answers={"classes": list, "clusters": list, "vector": dict},
         exact=True,
     )
@@ -251,6 +290,9 @@ class SurveyParty(MomentsParty):
         own, held = self._own_labels(), [[] for _ in self.keys]
         # also declared ones are counted, by the next sum
         self.check_labels(own)
+        if self.terms.crossed:
+            # and so are pairs, which share rows
+            self.check_labels(starmap(zip, combinations(own, 2)))
         if self.terms.clusters is None:
             held = [_unique(labels) for labels in own]
         return {"classes": classes, "clusters": held, **self.sums()}
@@ -258,6 +300,10 @@ class SurveyParty(MomentsParty):
     def _own_labels(self):
         """Labels of the rows, one list per factor; of nested ones, whole paths."""
         columns = [np.asarray(self.block[key]).tolist() for key in self.keys]
+        # names that are given have none for clusters that are merged
+        if self.terms.pool and self.terms.clusters is None:
+            enough, other = self.min_cell_count, merged_label(self.name)
+            columns = [merge_few(labels, enough, other) for labels in columns]
         if not self.terms.nested:
             return columns
         paths = [list(zip(*columns[: i + 1])) for i in range(1, len(columns))]

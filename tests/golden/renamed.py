@@ -4,6 +4,11 @@ _LABELS = (
     "which classes and, unless all are given, clusters it holds; its number of rows, "
     "sums and absolute sums of each feature"
 )
+_NEW_LABELS = (
+    "which classes and, unless all are given, clusters it holds (if small ones are "
+    "pooled, those of few rows of a site as one); its number of rows, sums and "
+    "absolute sums of each feature, and of the offset"
+)
 #: old name or text: new one, or None for what is gone. Names are those of estimators,
 #: of their parameters and attributes ("Estimator.name", or "name" wherever it occurs),
 #: and of operations; texts are whole cells, notes and warnings of a ledger
@@ -24,9 +29,8 @@ RENAMED: dict[str, str | None] = {
     "PrivacyLeakWarning: method='non_private' learns from exact tables, without any "
     "privacy": "PrivacyLeakWarning: epsilon=None learns from exact tables, without any "
     "privacy",
-    _LABELS: f"{_LABELS}, and of the offset",
-    f"sum over parties of: {_LABELS}": f"sum over parties of: {_LABELS}, and of the "
-    "offset",
+    _LABELS: _NEW_LABELS,
+    f"sum over parties of: {_LABELS}": f"sum over parties of: {_NEW_LABELS}",
 }
 
 #: operations, by today's name, whose messages were given another size on purpose
