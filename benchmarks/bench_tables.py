@@ -6,7 +6,7 @@ shares the rows of adult8. ``--max-states 10485760`` lets tables of ours be as l
 AIM's, which has 80 MB. ``--peer aim`` or ``--peer mst`` runs OpenDP's mechanism
 instead, which needs ``pip install "opendp[mbi]"`` (best in an environment of its own)
 and, for AIM, a quarter of an hour and more for each release, on many columns hours;
-with ``--quick`` its scores come by our inference, and its seconds are not its own (see
+with ``--quick`` it computes by our inference, and its seconds are not its own (see
 ``_quick_aim.py``). The record keeps means: every release adds to that of its case.
 Remove ``results/tables.json`` to start again.
 
@@ -24,8 +24,8 @@ from importlib import import_module
 from importlib.metadata import version
 from itertools import combinations
 
+import _quick_aim
 import numpy as np
-from _quick_aim import quick_choices
 from _record import machine, read, record
 
 from skprivbn.datasets import load_adult, load_alarm, load_msnbc
@@ -106,13 +106,15 @@ def ours(train, test, sizes, epsilon, cliques, party=None, **options):
 
 def peer(train, test, sizes, epsilon, kind, iterations, max_size=None, quick=False):
     """One release by OpenDP's AIM or MST, with the same zCDP budget as ours."""
+    import mbi.estimation
     import opendp.prelude as dp
-    from mbi.estimation import mirror_descent
 
     from skprivbn.graphical_model._selection import zcdp_budget
 
+    steps = (_quick_aim if quick else mbi.estimation).mirror_descent
+
     def estimator(domain, loss_fn, *, potentials=None):
-        return mirror_descent(domain, loss_fn, potentials=potentials, iters=iterations)
+        return steps(domain, loss_fn, potentials=potentials, iters=iterations)
 
     # it comes with opendp[mbi], and only there is it needed
     polars = import_optional("polars", "--peer")
@@ -138,7 +140,7 @@ def peer(train, test, sizes, epsilon, kind, iterations, max_size=None, quick=Fal
         privacy_loss=dp.loss_of(rho=rho),
     )
     keys = {name: list(range(size)) for name, size in zip(names, sizes)}
-    with quick_choices() if quick else nullcontext():
+    with _quick_aim.quick_choices() if quick else nullcontext():
         table = (
             context.query(rho=rho)
             .contingency_table(keys=keys, algorithm=mechanism)
@@ -199,7 +201,7 @@ def main():
     parser.add_argument("--peer", nargs="+", choices=["aim", "mst"], default=[])
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--max-size", type=float, default=80.0)
-    parser.add_argument("--quick", action="store_true", help="scores of AIM by us")
+    parser.add_argument("--quick", action="store_true", help="AIM by our inference")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in arguments.data:
@@ -214,7 +216,7 @@ def main():
                     how["max_size"] = arguments.max_size
                 quick = kind == "aim" and arguments.quick
                 found = peer(train, test, sizes, epsilon, kind, quick=quick, **how)
-                method = f"OpenDP {kind.upper()}" + ", scores by us" * quick
+                method = f"OpenDP {kind.upper()}" + ", by our inference" * quick
                 keep({**row, "method": method, **how, **found})
             for cliques in () if arguments.peer else arguments.cliques:
                 options, said = {}, f'"{cliques}"'
