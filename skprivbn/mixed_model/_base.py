@@ -86,9 +86,10 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         Fewest rows of such a cluster.
     small_clusters : {"refuse", "pool"}, default="refuse"
         What to do with clusters below these limits: end the fit, or give all of them
-        one random effect together, under the label "(other)". Sites then also merge
-        clusters of which they have fewer than ``min_cell_count`` rows of their own,
-        before these are named, as "(other at north)".
+        one random effect together, under the label "(other)"; if they are too small
+        together, the smallest of the others joins them. Sites then also merge clusters
+        of which they have fewer than ``min_cell_count`` rows of their own, before
+        these are named, as "(other at north)".
     release_effects : {"all", "shared"}, default="all"
         Which clusters' random effects become known: all, or only those whose rows
         are spread over parties. The effect of a cluster held by one party tells about

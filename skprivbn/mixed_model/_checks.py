@@ -274,13 +274,15 @@ def pool_small(survey, terms, ledger):
     census = survey.census
     if terms.pool:
         _note_merged(census, ledger)
-        for factor, mask in enumerate(census.too_small(*limits)):
-            if np.any(mask):
-                ledger.note(
-                    f"small clusters {some(census.names(factor), mask)} are pooled "
-                    "into one: their rows share one random effect"
-                )
         survey = survey.pooled(*limits)
+        for factor in range(census.n_factors):
+            names, left = census.names(factor), set(survey.census.names(factor))
+            pooled = [name not in left for name in names]
+            if any(pooled):
+                ledger.note(
+                    f"small clusters {some(names, pooled)} are pooled into one: their "
+                    "rows share one random effect"
+                )
         census = survey.census
     for factor, mask in enumerate(census.too_small(*limits)):
         if np.any(mask):

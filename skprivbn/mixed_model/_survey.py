@@ -159,7 +159,8 @@ class Census:
     def pooled(self, min_parties, min_rows, opened):
         """Return the census with small levels as one, factor by factor, and where.
 
-        Small levels of a nested factor become one within each outer level.
+        Small levels of a nested factor become one within each outer level. Otherwise,
+        if all of them are too small together, the smallest of the others joins them.
 
         Parameters
         ----------
@@ -177,9 +178,21 @@ class Census:
         for factor in range(self.n_factors):
             small = census.too_small(min_parties, min_rows, opened)[factor]
             if np.any(small):
+                small = census._with_next(factor, small, min_parties, min_rows)
                 census, moved = census._join(factor, small)
                 positions = [new[old] for new, old in zip(moved, positions)]
         return census, positions
+
+    def _with_next(self, factor, small, min_parties, min_rows):
+        """Return small levels with one more, if they are too few rows or holders."""
+        rows, holders = self.n_rows[factor], self.n_holders[factor]
+        # at least as many parties as hold any of them
+        few = 1 < holders[small].max() < min_parties or rows[small].sum() < min_rows
+        others = ~small & (rows >= min_rows) & (holders >= min_parties)
+        if not few or not others.any() or (self.nested and factor):
+            return small
+        smallest = np.argmin(np.where(others, rows, np.inf))
+        return small | (np.arange(len(rows)) == smallest)
 
     def _join(self, factor, small):
         """Return the census with small levels of one factor as one, and where."""

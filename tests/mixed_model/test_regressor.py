@@ -127,8 +127,15 @@ def test_small_shared_clusters_are_refused_or_pooled(family):
     merged = np.where(np.isin(cluster, ["tiny", "small"]), "zz", cluster)
     assert_same(pooled, fit(family, party, merged), atol=1e-6)
     assert any("pooled into one" in note for note in pooled.ledger_.notes)
+    # eight rows together are too few: the next larger cluster joins them
+    pooled = fit(family, party, cluster, small_clusters="pool", min_rows=20)
+    sizes = dict(zip(*np.unique(cluster, return_counts=True)))
+    joined = str(min(set(sizes) - {"tiny", "small"}, key=sizes.get))
+    merged = np.where(np.isin(cluster, ["tiny", "small", joined]), "zz", cluster)
+    assert_same(pooled, fit(family, party, merged, min_rows=20), atol=1e-6)
+    assert any(f"{joined!r}" in note for note in pooled.ledger_.notes)
     with pytest.raises(ValueError, match="fewer than"):
-        fit(family, party, cluster, small_clusters="pool", min_rows=20)
+        fit(family, party, cluster, small_clusters="pool", min_parties=4)
 
 
 def test_a_party_insists_on_the_limits_itself(monkeypatch):

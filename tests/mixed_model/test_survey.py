@@ -30,6 +30,28 @@ def test_a_small_cell_of_a_shared_cluster_is_refused_whoever_holds_it(
     assert cells.tolist() == refused
 
 
+@pytest.mark.parametrize(
+    "rows, holders, left",
+    [
+        # b and c are enough together
+        ([90, 12, 12, 30], [3, 3, 3, 3], ["a", "d", "(other)"]),
+        # too few rows, or two holders at least but perhaps no more: d joins, not a
+        ([90, 12, 2, 30], [3, 3, 3, 3], ["a", "(other)"]),
+        ([90, 32, 32, 30], [3, 2, 2, 3], ["a", "(other)"]),
+        # what one party holds alone stays closed
+        ([90, 12, 2, 30], [3, 3, 3, 1], ["d", "(other)"]),
+    ],
+)
+def test_small_clusters_are_pooled_with_the_next_if_they_are_too_few(
+    rows, holders, left
+):
+    census = Census([list("abcd")], [np.array(rows)], [np.array(holders)], True)
+    pooled, _ = census.pooled(3, 20, False)
+    assert pooled.labels == [left]
+    assert pooled.n_rows[0].sum() == sum(rows)
+    assert not pooled.too_small(3, 20, False)[0].any()
+
+
 def linear_sums(weights, monkeypatch):
     """Return all sums of products of a fit, and the row that weights pick."""
     rng = np.random.default_rng(0)

@@ -123,6 +123,25 @@ def test_sites_fit_what_is_fitted_to_rows_that_were_merged_by_hand(tmp_path, y):
     assert "those of few rows of a site as one" in said and "north-4" not in said
 
 
+def test_wards_that_lose_a_holder_are_pooled(tmp_path):
+    # at every site another ward of all three joins a small one
+    rng, rows = np.random.default_rng(0), {}
+    for name, joined in zip(NAMES, "ABC"):
+        sizes = {"A": 30, "B": 30, "C": 30, "D": 40, "E": 40, f"{name}-small": 2}
+        wards = [ward for ward, n in (sizes | {joined: 6}).items() for _ in range(n)]
+        numbers = rng.normal(size=(len(wards), 3)).round(2)
+        rows[name] = [
+            (ward, 0, age, int(sick > 0), stay)
+            for ward, (age, sick, stay) in zip(wards, numbers)
+        ]
+    model = PrivateGLMMRegressor(
+        small_clusters="pool", release_effects="shared", min_parties=3
+    )
+    model.fit(open_wards(tmp_path, rows), y="stay", cluster="ward")
+    alone = [merged_label(name) for name in NAMES]
+    assert model.clusters_.tolist() == [*alone, "E", "(other)"]
+
+
 def overhear(rows, cluster, **options):
     """Return all that the coordinator hears of clusters: names, rows and holders."""
     heard, read = [], _survey._read_census
