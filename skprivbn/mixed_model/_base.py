@@ -29,6 +29,7 @@ from skprivbn.mixed_model._checks import (
     require_y,
     some,
     split_clusters,
+    warn_of_same_clusters,
 )
 from skprivbn.mixed_model._estimates import estimate, estimate_linear
 from skprivbn.mixed_model._linear_protocol import LinearParty, run_linear
@@ -265,6 +266,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         estimates = translate(release, survey, terms)
         self._warn_of_estimates(estimates, survey, terms)
         self._keep(estimates, survey, factors, federation.ledger)
+        if not self.singular_:
+            warn_of_same_clusters(self, survey.census)
 
     def _make_terms(self, factors, has_offset=False):
         family, effects = self._family, random_terms(self, factors)

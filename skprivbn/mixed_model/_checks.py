@@ -1,5 +1,6 @@
 """Checks of what users pass and of what the survey finds; what they are warned of."""
 
+from itertools import combinations
 from numbers import Integral
 
 import numpy as np
@@ -266,6 +267,36 @@ def check_determined(survey, terms, factors, features):
                 f"slopes names {features[still[0]]!r}, which does not vary: its random "
                 "effects are those of the intercept; leave it out"
             )
+
+
+def warn_of_same_clusters(fitted, census):
+    """Warn of factors that group the rows alike, whose variances are not told apart.
+
+    Counts of pairs of clusters may be encrypted. But effects are their covariance times
+    slopes of the log-likelihood, which are the same for the same clusters.
+
+    Parameters
+    ----------
+    fitted : estimator
+        Not singular.
+    census : Census
+    """
+    slopes = {}
+    for factor, names in fitted.effect_names_.items():
+        effects = fitted._of_factor(factor)[1].T
+        solved = np.linalg.solve(fitted.random_effect_covariance_[factor], effects)
+        slopes[factor] = dict(zip(names, np.sort(solved)))
+    for (i, a), (j, b) in combinations(enumerate(slopes), 2):
+        if sorted(census.n_rows[i]) != sorted(census.n_rows[j]):
+            continue
+        for name in slopes[a].keys() & slopes[b].keys():
+            atol = 1e-3 * np.abs(slopes[a][name]).max()
+            if np.allclose(slopes[a][name], slopes[b][name], rtol=0, atol=atol):
+                warn_user(
+                    f"{a!r} and {b!r} group the rows alike: of the variances of "
+                    f"{name} with them only the sum is determined; leave one out"
+                )
+                return
 
 
 def pool_small(survey, terms, ledger):

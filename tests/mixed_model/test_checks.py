@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from skprivbn.exceptions import PartitionError, PartyError
@@ -97,6 +98,33 @@ def test_classes_of_clusters_with_one_row_are_warned_of(rows):
     changes = {"cluster": np.arange(N), "party": None}
     with pytest.warns(UserWarning, match="cluster has another label in every row"):
         fit(PrivateGLMMClassifier(max_iter=1), rows, "classes", **changes)
+
+
+@pytest.mark.parametrize(
+    "model, target",
+    [
+        (PrivateGLMMRegressor(arrangement="crossed"), "numbers"),
+        (PrivateGLMMRegressor(), "numbers"),
+        (PrivateGLMMRegressor(family="poisson"), "counts"),
+    ],
+)
+def test_factors_that_are_the_same_are_warned_of(rows, model, target):
+    """Their variances add up to that of one of them, however they are divided."""
+    same = pd.DataFrame({"ward": rows["cluster"], "nurse": -rows["cluster"]})
+    with pytest.warns(UserWarning, match="'ward' and 'nurse' group the rows alike"):
+        two = fit(model, rows, target, cluster=same).random_effect_covariance_
+    one = fit(clone(model), rows, target).random_effect_scale_
+    assert sum(two.values()) == pytest.approx(one**2, rel=1e-2)
+
+
+@pytest.mark.filterwarnings("error:.*group the rows alike")
+def test_factors_of_equal_sizes_are_not_the_same(rows):
+    """Two ways to halve the rows have the same numbers of rows in common."""
+    halves = np.arange(N) % 2, np.arange(N) // 2 % 2
+    y = rows["numbers"] + 3 * halves[0] + 5 * halves[1]
+    model = PrivateGLMMRegressor(arrangement="crossed")
+    fit(model, rows, "numbers", y=y, cluster=np.column_stack(halves))
+    assert not model.singular_
 
 
 def test_a_column_of_ones_can_be_the_intercept(rows):
