@@ -22,7 +22,7 @@ from skprivbn.structure._continuous import public_network, refuse_constant
 from skprivbn.structure.admm._notears import ADMMMixin
 from skprivbn.structure.admm._protocol import ADMMParty, lagged_rows
 from skprivbn.structure.admm._steps import ConsensusProblem
-from skprivbn.utils import column_names
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
@@ -199,6 +199,7 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         self : object
             Fitted estimator.
         """
+        _warn_of_unused(y, series)
         return self._learn_watched(X, y, self._check_rows(X, party, series=series))
 
     @property
@@ -329,6 +330,7 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         """
         if sample_weight is not None:
             raise ValueError("rows of a time series cannot be weighted")
+        _warn_of_unused(y, series)
         _refuse_turns(X)
         return self._mean_score(X, series=series)
 
@@ -405,6 +407,15 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         if len(network["nodes"]) != n_features or n_lags < 1:
             raise ValueError("the network is about other columns")
         return estimator
+
+
+def _warn_of_unused(y, series):
+    """Warn of what may be `series`, given by its place instead of its name."""
+    if y is not None and series is None:
+        warn_user(
+            "y is not used, and rows are taken to be one series (of each party): say "
+            "which rows are another by name, as in fit(X, series=series)"
+        )
 
 
 def _refuse_turns(partition):

@@ -51,6 +51,13 @@ def test_a_partition_made_of_blocks_is_taken_as_it_is():
     np.testing.assert_allclose(model.lagged_weights_, plain.lagged_weights_)
 
 
+def test_series_without_its_name_are_warned_of():
+    with pytest.warns(UserWarning, match=r"y is not used.*fit\(X, series=series\)"):
+        model = FederatedDynotears(max_iter=2).fit(X, SERIES)
+    with pytest.warns(UserWarning, match="y is not used"):
+        model.score(X, SERIES)
+
+
 def test_series_of_one_row_have_no_past():
     alone = np.arange(len(X))
     for party in (None, SERIES):
