@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
 import numpy as np
 
-from skprivbn.federation._terms import Terms
-from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.federation._terms import NoisyTerms
+from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._persons import PERSON_UNIT
 
 #: cells into which a range is divided
@@ -19,38 +18,25 @@ MAGNITUDES = np.concatenate(
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountTerms(Terms):
+class CountTerms(NoisyTerms):
     """Counts of the values of each column, with what noise.
 
     Parameters
     ----------
-    epsilon : float or None
-        Privacy budget.
-    delta : float
-    min_honest : int or None
-        How many parties are trusted to add their share of the noise; by default half
-        of them, rounded up.
-    protects : {"rows", "individuals"}
-        Whom the noise hides: rows, or persons, all of whose rows count as one.
     min_rows : int
         Nothing exact is told of fewer rows.
+    **noise
+        As of :class:`NoisyTerms`.
     """
 
-    epsilon: float | None = None
-    delta: float = 0.0
-    min_honest: int | None = None
-    protects: Literal["rows", "individuals"] = "rows"
     min_rows: int = 1
 
-    def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
-        """Return the noise of the one release."""
-        if self.epsilon is None:
-            return None
+    def mechanism(self, n_features):
+        """Return the noise that one curator would add."""
         n_cells = self.n_cells(n_features)
-        mechanism = CountMechanism.for_budget(
+        return CountMechanism.for_budget(
             self.epsilon, self.delta, self.unit * n_cells, self.unit * np.sqrt(n_cells)
         )
-        return distribute(mechanism, n_parties, self.min_honest)
 
     def n_cells(self, n_features: int) -> int:
         """Return in how many cells one row, or one person, is counted."""
@@ -60,10 +46,6 @@ class CountTerms(Terms):
     def unit(self) -> int:
         """Counts of one row, or of all rows of a person together."""
         return 1 if self.protects == "rows" else PERSON_UNIT
-
-    def survives_losses(self) -> bool:
-        """Tell whether there is one sum only."""
-        return self.epsilon is not None
 
 
 def is_small(counts, least):

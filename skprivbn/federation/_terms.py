@@ -21,7 +21,7 @@ from typing import (
 
 import numpy as np
 
-from skprivbn.privacy import DistributedNoise
+from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 
 
 @dataclass(frozen=True)
@@ -348,6 +348,42 @@ class Terms:
         name : str or None
             Such as ``"PPEMGaussianMixture.predict"``.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyTerms(Terms):
+    """Terms of integer sums that are released once with noise, or told as they are.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        Privacy budget of the release; None for exact sums.
+    delta : float
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise; by default half
+        of them, rounded up.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    min_honest: int | None = None
+    protects: Literal["rows", "individuals"] = "rows"
+
+    def mechanism(self, n_features: int) -> CountMechanism:
+        """Return the noise that one curator would add."""
+        raise NotImplementedError
+
+    def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
+        """Return the noise of the one release."""
+        if self.epsilon is None:
+            return None
+        return distribute(self.mechanism(n_features), n_parties, self.min_honest)
+
+    def survives_losses(self) -> bool:
+        """Tell whether there is one sum only."""
+        return self.epsilon is not None
 
 
 @cache

@@ -238,8 +238,6 @@ class CountingParty(Party):
     def prepare(self):
         """Read the public parameters; rows are looked at only when asked."""
         self.rows = None
-        n_parties = len(self.context.roster)
-        self.noise = self.terms.noise(len(self.terms.nodes), n_parties)
 
     def count(self, layout):
         """Count own rows; those that do not fit the public parameters are refused."""
@@ -271,10 +269,6 @@ class CountingParty(Party):
             return check_rows(block, terms.nodes, terms.labels, *options)
         except ValueError as error:
             raise PartyRefusal("invalid-data") from error
-
-    def hide_noisy(self, counts):
-        """Add a fresh share of the noise to integers and hide them."""
-        return self.hide(counts + self.noise.share(counts.shape))
 
     @operation(
         tells="the noisy sum of all tables, as integers",

@@ -12,7 +12,7 @@ from skprivbn.federation import Ledger
 from skprivbn.preprocessing._base import FederatedTransformer
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
-    CountingParty,
+    HistogramParty,
     HistogramTerms,
     find_quantiles,
 )
@@ -89,7 +89,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
     array([0., 0., 0., 1., 1., 1., 2., 2., 2., 2.])
     """
 
-    protocols = (CountingParty,)
+    protocols = (HistogramParty,)
     #: rows of a bin are alike afterwards; sites count them, as the cells of a table
     _groups_rows = True
 
@@ -187,7 +187,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         noise = noise_terms(self, partition, bounds=False)
         terms = HistogramTerms(len(levels), bounds, min_rows=self.min_rows, **noise)
         with self._open_charged(
-            partition, CountingParty, terms, "edges of bins"
+            partition, HistogramParty, terms, "edges of bins"
         ) as federation:
             if self.epsilon is None:
                 warn_leak(

@@ -63,11 +63,10 @@ class HistogramTerms(CountTerms):
         """Return how many values are counted below thresholds in one round."""
         return 0, n_features * (self.n_levels * (N_CELLS + 1) + 1)
 
-    def noise(self, n_features, n_parties):
-        """Return the noise of the one release, within the bounds."""
-        if self.epsilon is not None:
-            check_bounds(self.bounds, n_features)
-        return super().noise(n_features, n_parties)
+    def mechanism(self, n_features):
+        """Return the noise that one curator would add, within the bounds."""
+        check_bounds(self.bounds, n_features)
+        return super().mechanism(n_features)
 
 
 class QuantileSearch:
@@ -164,7 +163,7 @@ def _apart(ends, reached, few):
     return ends
 
 
-class CountingParty(Party):
+class HistogramParty(Party):
     """A holder of rows that counts its values below thresholds."""
 
     terms: Any = HistogramTerms
@@ -255,7 +254,7 @@ def find_quantiles(federation, levels):
     Parameters
     ----------
     federation : Federation
-        Opened with :class:`CountingParty`.
+        Opened with :class:`HistogramParty`.
     levels : ndarray of shape (n_levels,)
         Evenly from 0 to 1.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from skprivbn.federation import PartyRefusal
 from skprivbn.preprocessing._histogram import (
-    CountingParty,
+    HistogramParty,
     HistogramTerms,
     QuantileSearch,
     find_quantiles,
@@ -59,7 +59,7 @@ class MedianSearch(QuantileSearch):
         self.found = np.column_stack([ends.mean(axis=1), n > 0])
 
 
-class MedianParty(CountingParty):
+class MedianParty(HistogramParty):
     """A holder of rows with gaps that counts its values below thresholds."""
 
     terms: Any = MedianTerms

@@ -16,14 +16,14 @@ import numpy as np
 
 from skprivbn.federation import (
     Party,
-    Terms,
     map_rows,
     operation,
     row_blocks,
     sum_over_rows,
 )
 from skprivbn.federation._rows import unit_of_squares
-from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.federation._terms import NoisyTerms
+from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
 from skprivbn.privacy._persons import sum_by_person
@@ -55,7 +55,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class MomentsTerms(Terms):
+class MomentsTerms(NoisyTerms):
     """Which moments are summed, and with what noise.
 
     Parameters
@@ -64,22 +64,12 @@ class MomentsTerms(Terms):
         Which second moments to sum.
     bounds : ndarray of shape (2, n_features) or None
         Public lower and upper bounds to which rows are clipped, with noise only.
-    epsilon : float or None
-        Privacy budget of the release; None for exact sums.
-    delta : float
-    min_honest : int or None
-        How many parties are trusted to add their share of the noise; by default half
-        of them, rounded up.
-    protects : {"rows", "individuals"}
-        Whom the noise hides: rows, or persons, all of whose rows count as one.
+    epsilon, delta, min_honest, protects :
+        As of :class:`NoisyTerms`.
     """
 
     second: Literal["full", "diagonal", "none"] = "full"
     bounds: np.ndarray | None = None
-    epsilon: float | None = None
-    delta: float = 0.0
-    min_honest: int | None = None
-    protects: Literal["rows", "individuals"] = "rows"
 
     def rounds(self, n_parties: int) -> int:
         """Return two: sums, then squares."""
@@ -93,13 +83,10 @@ class MomentsTerms(Terms):
         """Return the length of the sums."""
         return self.n_values(n_features)
 
-    def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
-        """Return the noise of the one release."""
-        if self.epsilon is None:
-            return None
+    def mechanism(self, n_features: int) -> CountMechanism:
+        """Return the noise that one curator would add, within the bounds."""
         check_bounds(self.bounds, n_features)
-        mechanism, _ = _calibrate(self.epsilon, self.delta, self.n_values(n_features))
-        return distribute(mechanism, n_parties, self.min_honest)
+        return _calibrate(self.epsilon, self.delta, self.n_values(n_features))[0]
 
     def unit(self, n_features: int) -> int:
         """Return the integer that stands for half the width between the bounds."""
@@ -107,7 +94,7 @@ class MomentsTerms(Terms):
 
     def survives_losses(self) -> bool:
         """Tell whether there is one sum only."""
-        return self.epsilon is not None or self.second == "none"
+        return super().survives_losses() or self.second == "none"
 
     def n_values(self, n_features: int) -> int:
         """Return the length of the sums."""

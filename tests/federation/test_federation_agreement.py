@@ -21,7 +21,7 @@ from skprivbn.federation import InProcessFederation, decode, encode
 from skprivbn.federation._host import PartyHost
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition
-from skprivbn.preprocessing._histogram import CountingParty, HistogramTerms
+from skprivbn.preprocessing._histogram import HistogramParty, HistogramTerms
 from tests.crypto.test_signed import shift_with_a_fitting_tag
 from tests.federation.hostile import changed
 from tests.federation.protocol import MeanParty, MeanTerms
@@ -224,7 +224,7 @@ def quantiles_of(name, with_forgery):
     rng = np.random.default_rng(0)
     blocks = {name: {"X": rng.normal(size=(20, 1))} for name in "abc"}
     terms = HistogramTerms(3, bounds=np.array([[-4.0], [4.0]]))
-    with InProcessFederation(blocks, CountingParty, terms, "masking") as federation:
+    with InProcessFederation(blocks, HistogramParty, terms, "masking") as federation:
         total = federation.secure_sum("counts")
         total = federation.secure_sum("narrow", {"total": total})
         help_the_coordinator(federation)

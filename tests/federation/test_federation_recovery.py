@@ -153,7 +153,7 @@ def test_so_few_as_a_sum_may_be_over_are_enough_for_the_parties(min_parties, joi
 @pytest.mark.parametrize("lost", [[], ["b"]])
 def test_a_release_that_lost_too_much_noise_is_refused(lost):
     bounds = np.array([[-5.0] * 2, [5.0] * 2])
-    terms = MomentsTerms("none", bounds, 1.0, min_honest=len(BLOCKS))
+    terms = MomentsTerms("none", bounds, epsilon=1.0, min_honest=len(BLOCKS))
     with Losing({"noisy_moments": lost}, MomentsParty, terms) as federation:
         if lost:
             with pytest.raises(ValueError, match="only 6 of 7 parties added noise"):

@@ -34,7 +34,7 @@ from skprivbn.mixture._terms import Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.preprocessing._histogram import (
     MAX_LEVELS,
-    CountingParty,
+    HistogramParty,
     HistogramTerms,
     find_quantiles,
 )
@@ -133,19 +133,19 @@ def test_attack_a_cluster_that_only_seems_to_be_shared():
 def test_attack_thresholds_of_the_coordinators_choice():
     blocks = rows_of(np.random.default_rng(0))
     terms = HistogramTerms(2, bounds=np.array([[-5.0, -5.0], [5.0, 5.0]]))
-    federation = InProcessFederation(blocks, CountingParty, terms, "masking")
+    federation = InProcessFederation(blocks, HistogramParty, terms, "masking")
     with federation, pytest.raises(PartyError):
         federation.secure_sum("counts", {"thresholds": np.zeros((2, 515))})
     many = HostileTerms(terms, n_levels=MAX_LEVELS + 1)
     with pytest.raises(PartyError, match="refuses"):
-        InProcessFederation(blocks, CountingParty, many, "masking").__enter__()
+        InProcessFederation(blocks, HistogramParty, many, "masking").__enter__()
 
 
 @pytest.mark.parametrize("backend", ["masking", "plaintext"])
 def test_counts_below_thresholds_are_for_the_parties(backend):
     """Of cells that hold single rows, the coordinator is not told."""
     blocks = rows_of(np.random.default_rng(0))
-    federation = InProcessFederation(blocks, CountingParty, HistogramTerms(), backend)
+    federation = InProcessFederation(blocks, HistogramParty, HistogramTerms(), backend)
     with federation:
         total = federation.secure_sum("counts")
         seen = MaskingBackend().open(HiddenVector.from_payload(total))
@@ -158,7 +158,7 @@ def test_quantiles_have_rows_between_them(min_rows):
     rows = np.append(rng.normal(size=29), 1000.0)[:, None]
     blocks = {f"p{i}": {"X": rows[i::3]} for i in range(3)}
     terms = HistogramTerms(11, min_rows=min_rows)
-    with InProcessFederation(blocks, CountingParty, terms, "masking") as federation:
+    with InProcessFederation(blocks, HistogramParty, terms, "masking") as federation:
         (found,) = find_quantiles(federation, np.linspace(0, 1, 11))
     edges = np.unique(found)
     assert len(edges) > 2
@@ -173,7 +173,7 @@ def values_found(min_rows):
     rows = np.random.default_rng(0).normal(size=(30, 1))
     blocks = {f"p{i}": {"X": rows[i::3]} for i in range(3)}
     terms = HistogramTerms(MAX_LEVELS, min_rows=min_rows)
-    with InProcessFederation(blocks, CountingParty, terms, "masking") as federation:
+    with InProcessFederation(blocks, HistogramParty, terms, "masking") as federation:
         (found,) = find_quantiles(federation, np.linspace(0, 1, MAX_LEVELS))
     return sum(np.abs(found - value).min() < 1e-3 for value in rows.ravel())
 
@@ -197,7 +197,7 @@ def test_attack_one_party_makes_the_result_up(monkeypatch):
                 replies["p0"] = encode({"ok": True, "payload": made_up})
             return replies
 
-    with Lying(blocks, CountingParty, terms, "masking") as federation:
+    with Lying(blocks, HistogramParty, terms, "masking") as federation:
         with pytest.raises(ProtocolError, match="disagree"):
             find_quantiles(federation, np.linspace(0, 1, 2))
     # the twin: nobody compares
@@ -205,7 +205,7 @@ def test_attack_one_party_makes_the_result_up(monkeypatch):
         "skprivbn.federation._federation.check_same",
         lambda replies, operation, rtol: next(iter(replies.values())),
     )
-    with Lying(blocks, CountingParty, terms, "masking") as federation:
+    with Lying(blocks, HistogramParty, terms, "masking") as federation:
         found = find_quantiles(federation, np.linspace(0, 1, 2))
     lowest = np.vstack([block["X"] for block in blocks.values()]).min(axis=0)
     np.testing.assert_allclose(found[:, 0], lowest + 1, atol=1e-3)
@@ -328,7 +328,7 @@ def test_attack_bounds_without_a_width():
     release = {"bounds": NO_WIDTH, "epsilon": 1.0, "delta": 1e-6}
     told = {
         MomentsParty: MomentsTerms("full", **release),
-        CountingParty: HistogramTerms(2, **release),
+        HistogramParty: HistogramTerms(2, **release),
         PrivateEMParty: replace(EM, bounds=NO_WIDTH),
         GaussianMomentsParty: GaussianMomentsTerms(**release),
     }
@@ -387,7 +387,7 @@ def test_attack_bounds_for_every_row():
     bounds = np.zeros((2, 10, 1))
     bounds[:, 0, 0] = -9, 9
     with pytest.raises(PartyRefusal):
-        CountingParty({"X": np.ones((10, 1))}, HistogramTerms(bounds=bounds), None)
+        HistogramParty({"X": np.ones((10, 1))}, HistogramTerms(bounds=bounds), None)
 
 
 @pytest.mark.parametrize("holdout, fine", [(HOLDOUT, True), (1 / 12, False)])

@@ -8,17 +8,14 @@ import numpy as np
 from skprivbn.federation import (
     Party,
     PartyRefusal,
-    Terms,
     map_rows,
     operation,
     row_blocks,
     sum_over_rows,
 )
-from skprivbn.privacy import CountMechanism, distribute
-from skprivbn.privacy._options import (
-    clip_rows,
-    warn_of_noise,
-)
+from skprivbn.federation._terms import NoisyTerms
+from skprivbn.privacy import CountMechanism
+from skprivbn.privacy._options import clip_rows, warn_of_noise
 from skprivbn.privacy._persons import sum_by_person
 from skprivbn.structure._basis import expand
 from skprivbn.structure.gaussian._moments import (
@@ -33,7 +30,7 @@ HOLDOUT = 0.3
 
 
 @dataclass(frozen=True)
-class GaussianMomentsTerms(Terms):
+class GaussianMomentsTerms(NoisyTerms):
     """Which moments are summed: of which rows, about what, with what noise.
 
     Parameters
@@ -47,13 +44,8 @@ class GaussianMomentsTerms(Terms):
         Chooses them.
     bounds : ndarray of shape (2, n_features) or None
         Public bounds that rows are clipped to, with noise only.
-    epsilon : float or None
-        Privacy budget of the one release; None for exact sums.
-    delta : float
-    min_honest : int or None
-        How many parties are trusted to add their share of the noise.
-    protects : {"rows", "individuals"}
-        Whom the noise hides: rows, or persons, all of whose rows count as one.
+    **noise
+        As of :class:`NoisyTerms`.
     """
 
     centre: Literal["pooled", "party"] = "pooled"
@@ -61,10 +53,6 @@ class GaussianMomentsTerms(Terms):
     holdout: float = 0.0
     seed: int = 0
     bounds: np.ndarray | None = None
-    epsilon: float | None = None
-    delta: float = 0.0
-    min_honest: int | None = None
-    protects: Literal["rows", "individuals"] = "rows"
 
     def check(self):
         """Refuse to set any other part aside: it could be one row."""
@@ -84,16 +72,13 @@ class GaussianMomentsTerms(Terms):
         grid = RowGrid.from_bounds(self.bounds, n_features)
         return grid.coarsened(self.epsilon, self.delta)
 
-    def noise(self, n_features, n_parties):
-        """Return the noise of the one release."""
-        if self.epsilon is None:
-            return None
-        mechanism = calibrate(self.grid(n_features), self.epsilon, self.delta)
-        return distribute(mechanism, n_parties, self.min_honest)
+    def mechanism(self, n_features):
+        """Return the noise that one curator would add."""
+        return calibrate(self.grid(n_features), self.epsilon, self.delta)
 
     def survives_losses(self):
         """Tell whether there is one sum only."""
-        return self.epsilon is not None or self.basis is None
+        return super().survives_losses() or self.basis is None
 
 
 class GaussianMomentsParty(Party):

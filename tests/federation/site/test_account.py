@@ -18,7 +18,7 @@ from tests.federation.site.loopback import connect, make_sites
 
 BUDGET = "budget = {epsilon = 20.0, delta = 1e-5}"
 BOUNDS = np.array([[-5.0], [15.0]])
-TERMS = MomentsTerms("none", BOUNDS, 0.1, 1e-6)
+TERMS = MomentsTerms("none", BOUNDS, epsilon=0.1, delta=1e-6)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_forged_greeting_costs_nothing(hospitals, tmp_path):
 def test_what_others_have_reserved_is_not_there(hospitals, tmp_path, monkeypatch):
     rows = connect(hospitals, "icu").rows(["a"])
     dataset = hospitals["north"]._site_file.datasets["icu"]
-    noise = MomentsTerms("none", BOUNDS, 15.0, 1e-6).noise(1, 3)
+    noise = MomentsTerms("none", BOUNDS, epsilon=15.0, delta=1e-6).noise(1, 3)
     Account(dataset, noise, bytes(16), "somebody else's").reserve()
     account = PrivacyAccountant(epsilon=99.0, delta=1e-3)
     model = FederatedStandardScaler(

@@ -369,7 +369,9 @@ def test_noisy_tables_are_charged(tmp_path, data):
 def test_noise_that_is_worth_less_than_it_claims_is_refused(open_federation, change):
     rows = open_federation(budget=BUDGET).rows(["a", "b"])
     bounds = np.array([[-5.0, -5.0], [15.0, 15.0]])
-    terms = HostileTerms(MomentsTerms("none", bounds, 0.5, 1e-6), **change)
+    terms = HostileTerms(
+        MomentsTerms("none", bounds, epsilon=0.5, delta=1e-6), **change
+    )
     with pytest.raises(PartyError) as caught:
         rows.federate(MomentsParty, terms, "masking").__enter__()
     assert caught.value.operation == "session.join"
@@ -379,7 +381,7 @@ def test_a_subclass_does_not_inherit_a_cheap_cost(tmp_path, data):
     write_tables(tmp_path, *data)
     files = site_files(max_exact_fits=0, budget=BUDGET)
     rows = connect(make_sites(tmp_path, files), "icu").rows(["a"])
-    terms = MomentsTerms("none", np.array([[-5.0], [15.0]]), 0.5, 1e-6)
+    terms = MomentsTerms("none", np.array([[-5.0], [15.0]]), epsilon=0.5, delta=1e-6)
     with rows.federate(MomentsParty, terms, "masking") as federation:
         federation.secure_sum("noisy_moments")
 
@@ -456,7 +458,7 @@ def test_a_site_may_want_persons_protected_not_rows(tmp_path, data):
             refused.fit(rows)
     # a coordinator names the column where the protocol ignores it
     named = rows.checked({"individual": "person"}, as_float=True, finite=True)
-    terms = MomentsTerms("none", np.array([[0.0], [1.0]]), 0.1, 1e-6)
+    terms = MomentsTerms("none", np.array([[0.0], [1.0]]), epsilon=0.1, delta=1e-6)
     with pytest.raises(PartyError, match="does not allow"):
         named.federate(MomentsParty, terms, "masking").__enter__()
     terms = replace(terms, protects="individuals")
