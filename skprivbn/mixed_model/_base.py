@@ -244,10 +244,11 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
 
     def _learn(self, partition, factors, progress):
         if not factors:
+            others = [name for name in partition.aligned if name != "y"]
             warn_user(
                 "no cluster was given: this is a plain regression; pass cluster= to "
-                "say which rows share a random effect (beside the rows there are "
-                f"{list(partition.aligned)})"
+                "say which rows share a random effect"
+                + (f" (what was given with the rows: {others})" if others else "")
             )
         terms = self._make_terms(factors, "offset" in partition.aligned)
         linear = terms.target == "numbers"
@@ -355,7 +356,9 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         if estimates.collinear and not estimates.determined:
             problem = (
                 "features are collinear: the rows do not determine all coefficients, "
-                "which have no standard errors; leave some of the features out"
+                "which have no standard errors; leave some of the features out, such "
+                "as one of each set of columns of zeros and ones, "
+                "FederatedOneHotEncoder(drop='first')"
             )
         elif estimates.stuck:
             problem = (

@@ -51,7 +51,9 @@ def check_numbers(y, family, trials):
     except ValueError:
         raise ValueError(f"y must be numbers for family={family!r}") from None
     if not np.all(np.isfinite(y)):
-        raise ValueError("Input y contains NaN or infinity")
+        raise ValueError(
+            "y contains NaN or infinity: whoever holds these rows has to drop them"
+        )
     if family == "poisson" and (np.any(y < 0) or np.any(y != np.rint(y))):
         raise ValueError("y must be counts (0, 1, 2, ...) for family='poisson'")
     if family == "binomial":

@@ -111,6 +111,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
     >>> model = PrivateGLMMClassifier().fit(X, y, cluster=centre, party=hospital)
     >>> print(model.summary())
     Logistic mixed model, 600 rows of 3 parties
+    y: True against False
     ...
     >>> model.predict_proba(X[:3], cluster=centre[:3]).shape
     (3, 2)

@@ -35,6 +35,7 @@ class FittedGLMMMixin(RowsMixin):
     clusters_: Any
     coef_: np.ndarray
     coef_std_: np.ndarray
+    converged_: bool
     effect_names_: dict
     factors_: list
     fit_intercept: bool
@@ -42,6 +43,7 @@ class FittedGLMMMixin(RowsMixin):
     intercept_std_: Any
     ledger_: Ledger
     log_likelihood_: float
+    method: str
     n_samples_: int
     random_effect_covariance_: dict
     random_effects_: Any
@@ -291,13 +293,16 @@ class FittedGLMMMixin(RowsMixin):
         skip = 0 if self.fit_intercept else 1
         clusters = self.clusters_
         if not isinstance(clusters, dict):
-            clusters = {"cluster": clusters}
+            clusters = dict.fromkeys(self.factors_, clusters)
         return GLMMSummary(
             kind=self._kind(),
+            classes=np.asarray(getattr(self, "classes_", [])).tolist() or None,
             names=names[skip:],
             estimates=estimates[skip:],
             standard_errors=errors[skip:],
             components=self.variance_components() if self.factors_ else None,
+            # draws go on as long as they are told to
+            converged=self.converged_ or self.method == "metropolis",
             singular=self.singular_,
             log_likelihood=self.log_likelihood_,
             n_rows=self.n_samples_,

@@ -110,11 +110,15 @@ class GLMMSummary:
     ----------
     kind : str
         What the model is called.
+    classes : list or None
+        The two classes; the model is of the second.
     names : list of str
         Of the fixed effects, the intercept first.
     estimates, standard_errors : ndarray of shape (n_fixed,)
     components : VarianceComponents or None
         Of the random effects; None without.
+    converged : bool
+        Whether the search ended by itself.
     singular : bool
         Whether a variance is zero, or a correlation one.
     log_likelihood : float
@@ -123,10 +127,12 @@ class GLMMSummary:
     """
 
     kind: str
+    classes: list | None
     names: list
     estimates: np.ndarray
     standard_errors: np.ndarray
     components: VarianceComponents | None
+    converged: bool
     singular: bool
     log_likelihood: float
     n_rows: int
@@ -195,6 +201,8 @@ class GLMMSummary:
 
     def _lines(self):
         yield f"{self.kind}, {self.n_rows} rows of {self.n_parties} parties"
+        if self.classes is not None:
+            yield "y: {1!r} against {0!r}".format(*self.classes)
         yield (
             f"log-likelihood {self.log_likelihood:.2f}, AIC {self.aic:.1f}, "
             f"BIC {self.bic:.1f}"
@@ -207,6 +215,8 @@ class GLMMSummary:
                     "boundary (singular) fit: a variance is zero, or effects are "
                     "perfectly correlated"
                 )
+        if not self.converged:
+            yield "the search did not converge: do not rely on these numbers"
 
     def _tables(self):
         tables = [] if self.components is None else [self.components._table()]

@@ -252,10 +252,14 @@ class FederatedOneHotEncoder(CategoryEncoder):
         The labels of each column: nothing is then asked of the parties. By default what
         dataframes or sites declare, else parties tell the labels that they have, at
         most 256 of a column, and a warning says so.
+    drop : {"first"} or None, default=None
+        "first" makes no column of the first label of each column, to which the others
+        are then compared: in front of regressions with an intercept, such as mixed
+        models, which could not tell a column for every label from the intercept.
     handle_unknown : {"error", "ignore"}, default="error"
         What to do with other labels and missing ones: raise, or make all columns of
-        the feature zero. In front of a private estimator an error would tell that there
-        is such a row.
+        the feature zero, which with `drop` is what the first label is. In front of a
+        private estimator an error would tell that there is such a row.
     accountant : PrivacyAccountant, default=None
         Refuses, if it has a limit, that categories are read off the data.
 
@@ -285,10 +289,14 @@ class FederatedOneHotEncoder(CategoryEncoder):
     array([[1., 0.],
            [0., 1.],
            [1., 0.]])
+    >>> encoder = FederatedOneHotEncoder(categories=[["low", "high"]], drop="first")
+    >>> encoder.fit(X, party=["a", "b", "c"]).get_feature_names_out()
+    array(['x0_high'], dtype=object)
     """
 
     _parameter_constraints = {
         "categories": [StrOptions({"auto"}), list],
+        "drop": [StrOptions({"first"}), None],
         "handle_unknown": [StrOptions({"error", "ignore"})],
         "accountant": [PrivacyAccountant, None],
     }
@@ -297,20 +305,40 @@ class FederatedOneHotEncoder(CategoryEncoder):
         self,
         *,
         categories: str | list = "auto",
+        drop: str | None = None,
         handle_unknown: str = "error",
         accountant: PrivacyAccountant | None = None,
     ) -> None:
         self.categories = categories
+        self.drop = drop
         self.handle_unknown = handle_unknown
         self.accountant = accountant
+
+    @property
+    def _n_dropped(self):
+        return int(self.drop == "first")
 
     def _of_codes(self, codes):
         return np.hstack(
             [
-                codes[:, [j]] == np.arange(len(labels))
+                codes[:, [j]] == np.arange(self._n_dropped, len(labels))
                 for j, labels in enumerate(self.categories_)
             ]
         ).astype(np.float64)
+
+    def _sets_apart(self, X):
+        """Mark rows of zeros: those without a known label, and with the dropped one."""
+        return np.minimum(self._codes(X, strict=False), self._n_dropped)
+
+    def _public_model(self):
+        return super()._public_model() | {"drop": self.drop}
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        estimator = super()._from_public_model(model, n_features)
+        if model["drop"] not in (None, "first"):
+            raise ValueError("drop must be None or 'first'")
+        return estimator.set_params(drop=model["drop"])
 
     def get_feature_names_out(
         self, input_features: ArrayLike | None = None
@@ -331,7 +359,7 @@ class FederatedOneHotEncoder(CategoryEncoder):
         made = [
             f"{name}_{label}"
             for name, labels in zip(names, self.categories_)
-            for label in labels.tolist()
+            for label in labels.tolist()[self._n_dropped :]
         ]
         return np.array(made, dtype=object)
 
@@ -345,12 +373,16 @@ class FederatedOneHotEncoder(CategoryEncoder):
         Returns
         -------
         X_original : ndarray of object of shape (n_samples, n_features)
-            None where all columns of a feature are zero.
+            Where all columns of a feature are zero, the label that `drop` left out,
+            or None.
         """
         check_is_fitted(self)
-        ends = np.cumsum([len(labels) for labels in self.categories_])[:-1]
+        first = self._n_dropped
+        ends = np.cumsum([len(labels) - first for labels in self.categories_])[:-1]
         parts = np.split(np.asarray(X, dtype=np.float64), ends, axis=1)
-        codes = [np.where(p.any(axis=1), p.argmax(axis=1), np.nan) for p in parts]
+        # the label of a row of zeros comes before all others
+        zeros = [~p.any(axis=1, keepdims=True) for p in parts]
+        codes = [np.hstack(z).argmax(axis=1) - 1 + first for z in zip(zeros, parts)]
         return _labels_of(np.column_stack(codes), self.categories_)
 
 

@@ -406,7 +406,11 @@ def public_models():
     )
     models.extend(
         describe_model(quietly(encoder.fit, CODES))
-        for encoder in (FederatedOrdinalEncoder(), FederatedOneHotEncoder())
+        for encoder in (
+            FederatedOrdinalEncoder(),
+            FederatedOneHotEncoder(),
+            FederatedOneHotEncoder(drop="first"),
+        )
     )
     labels = DPCGMLearner(epsilon=5.0, cliques=[(0, 1)], states=[(0, 1), (0, 1)])
     models.append(describe_model(fitted(labels, CODES)))

@@ -16,7 +16,7 @@ from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._likelihood import Rows, log_likelihood_table
 from skprivbn.partition import HorizontalPartition
-from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.preprocessing import FederatedOneHotEncoder, FederatedStandardScaler
 from tests.mixed_model.pooled import fit, posterior_moments, simulate
 
 STUDY = simulate()
@@ -338,6 +338,27 @@ def test_names_of_features_are_in_the_summary():
     frame = pd.DataFrame(STUDY.X, columns=["dose", "sex", "weight"])
     model = PrivateGLMM().fit(frame, STUDY.y, **STUDY.arguments)
     assert "weight" in str(model.summary())
+
+
+def test_summary_names_classes_and_clusters_and_says_if_the_search_did_not_end():
+    answers = np.where(STUDY.y == STUDY.y.max(), "yes", "no")
+    arguments = STUDY.arguments | {"cluster": pd.DataFrame({"ward": STUDY.cluster})}
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
+        hasty = PrivateGLMM(max_iter=1).fit(STUDY.X, answers, **arguments)
+    text = str(hasty.summary())
+    assert "y: 'yes' against 'no'" in text and "clusters: ward 15" in text
+    assert "did not converge" in text
+
+
+def test_columns_of_all_labels_are_collinear_and_the_encoder_can_drop_one():
+    labels = np.array(["low", "high"])[(STUDY.X[:, :1] > 0).astype(int)]
+    encoder = FederatedOneHotEncoder(categories=[["low", "high"]])
+    encoder.fit(labels, party=STUDY.party)
+    with pytest.warns(ConvergenceWarning, match="drop='first'"):
+        PrivateGLMM().fit(encoder.transform(labels), STUDY.y, **STUDY.arguments)
+    rows = encoder.set_params(drop="first").transform(labels)
+    model = PrivateGLMM().fit(rows, STUDY.y, **STUDY.arguments)
+    assert np.all(np.isfinite(standard_errors(model)))
 
 
 def partition(*keys):

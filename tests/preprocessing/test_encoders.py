@@ -31,7 +31,8 @@ PARTY = list("abcabc")
 DECLARED = [["red", "green", "blue"], [1, 2, 7]]
 PAIRS = [
     (FederatedOrdinalEncoder, OrdinalEncoder, {}),
-    (FederatedOneHotEncoder, OneHotEncoder, {"sparse_output": False}),
+    (FederatedOneHotEncoder, OneHotEncoder, {}),
+    (FederatedOneHotEncoder, OneHotEncoder, {"drop": "first"}),
 ]
 
 
@@ -39,8 +40,9 @@ PAIRS = [
 @pytest.mark.parametrize("categories", ["auto", DECLARED])
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
 def test_encodes_as_scikit_learn_does(ours, theirs, options, categories):
-    ours = ours(categories=categories).fit(X, party=PARTY)
-    theirs = theirs(categories=categories, **options).fit(X)
+    ours = ours(categories=categories, **options).fit(X, party=PARTY)
+    dense = {"sparse_output": False} if theirs is OneHotEncoder else {}
+    theirs = theirs(categories=categories, **options, **dense).fit(X)
     for mine, other in zip(ours.categories_, theirs.categories_):
         assert mine.tolist() == other.tolist()
     np.testing.assert_array_equal(ours.transform(X), theirs.transform(X))
@@ -81,6 +83,14 @@ def test_unknown_labels():
     one_hot = FederatedOneHotEncoder(categories=DECLARED, handle_unknown="ignore")
     made = one_hot.fit(X, party=PARTY).transform(rows)
     np.testing.assert_array_equal(made, [[0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0]])
+
+
+def test_a_column_of_one_label_is_dropped_whole():
+    encoder = FederatedOneHotEncoder(categories=[["a"], ["b", "c"]], drop="first")
+    rows = np.array([["a", "b"], ["a", "c"]])
+    made = encoder.fit(rows, party=["north", "south"]).transform(rows)
+    np.testing.assert_array_equal(made, [[0], [1]])
+    assert encoder.inverse_transform(made).tolist() == rows.tolist()
 
 
 def test_categories_that_a_dataframe_declares_keep_their_order():

@@ -11,6 +11,7 @@ from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._terms import EMTerms
 from skprivbn.preprocessing import (
     FederatedOneHotEncoder,
+    FederatedOrdinalEncoder,
     FederatedPCA,
     FederatedSimpleImputer,
     FederatedStandardScaler,
@@ -183,12 +184,14 @@ def test_gaps_of_many_rows_are_filled(open_rows):
     np.testing.assert_allclose(found.mean_, filled.mean(axis=(0, 1)))
 
 
-def count_the_rest(rows):
+def count_the_rest(rows, dropped=()):
     """Encode frequent ages only, and count those who have another."""
+    labels = [*dropped, 68, 69, 70, 71]
     model = {
-        "labels": [68, 69, 70, 71],
-        "sizes": np.array([4]),
+        "labels": labels,
+        "sizes": np.array([len(labels)]),
         "handle_unknown": "ignore",
+        "drop": "first" if dropped else None,
     }
     encoder = public_model(FederatedOneHotEncoder, model, 1)
     return len(NAMES) * N_ROWS * (1 - second_moments(encoder.transform(rows))[1].sum())
@@ -203,6 +206,18 @@ def test_attack_a_label_that_is_left_out(open_rows, monkeypatch):
     # the twin: there is one
     monkeypatch.setattr(_block, "_check_apart", lambda *arguments: None)
     assert count_the_rest(rows) == pytest.approx(1)
+
+
+@pytest.mark.filterwarnings("ignore:the columns of X have names")
+def test_attack_a_label_that_is_dropped(open_rows, monkeypatch):
+    tables = np.tile(68 + np.arange(N_ROWS) % 4, (len(NAMES), 1))[:, :, None]
+    tables[0, 17] = 97
+    rows = open_rows(tables, age='"int"')
+    assert code_of(count_the_rest, rows, [97]) == "too-detailed"
+    # the twin: only labels that are none of the categories are marked
+    marks = FederatedOrdinalEncoder._sets_apart
+    monkeypatch.setattr(FederatedOneHotEncoder, "_sets_apart", marks)
+    assert count_the_rest(rows, [97]) == pytest.approx(1)
 
 
 def deaths_of_the_sick(rows):
