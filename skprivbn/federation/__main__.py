@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from skprivbn.crypto.certificates import name_of
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.flare._policy import (
     SITE_FILE,
@@ -11,10 +12,15 @@ from skprivbn.federation.flare._policy import (
     kit_kind,
     write_policy,
 )
-from skprivbn.federation.flare._status import approvals_of, describe_kit, list_jobs
+from skprivbn.federation.flare._status import (
+    approvals_of,
+    describe_kit,
+    describe_validity,
+    list_jobs,
+)
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._audit_words import format_record
-from skprivbn.federation.site._check import check_data, check_peers
+from skprivbn.federation.site._check import check_data, check_peers, check_state
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import server_names
 
@@ -106,6 +112,10 @@ def _answer(kit, question, status):
 def _audit(path, n_last):
     if path.is_dir():
         path = SiteFile.load(path / "local" / SITE_FILE).audit_log
+    if not path.exists():
+        raise PartitionError(
+            f"there is no {path}: nobody has asked anything yet, or it was taken away"
+        )
     records, problems, last = read_audit(path)
     for record in records[-n_last:] if n_last else records:
         print(format_record(record))
@@ -123,6 +133,11 @@ def _site_policy(kit, check_only):
         for path in write_policy(kit):
             print(f"wrote {path}")
     problems = check_kit(kit)
+    is_valid, words = describe_validity(kit / "startup")
+    if is_valid:
+        print(words)
+    else:
+        problems.append(words)
     if kind == "client":
         problems += _check_site_file(kit)
     for problem in problems:
@@ -134,14 +149,13 @@ def _site_policy(kit, check_only):
 
 def _check_site_file(kit):
     """Say what is wrong with a site file and the data that it names, locally."""
-    path = kit / "local" / SITE_FILE
-    if not path.exists():
-        return [f"there is no {path}: it names the data that may be used"]
+    startup, contents = kit / "startup", {}
     try:
-        site_file = SiteFile.load(path)
+        site_file = SiteFile.load(kit / "local" / SITE_FILE)
     except PartitionError as error:
         return [str(error)]
-    problems, contents = check_peers(site_file, server_names(kit / "startup")), {}
+    name = name_of((startup / "client.crt").read_bytes())
+    problems = check_peers(site_file, name, server_names(startup))
     for name, dataset in site_file.datasets.items():
         print(
             f"dataset {name}: {len(dataset.columns)} columns of {dataset.source}, "
@@ -153,6 +167,7 @@ def _check_site_file(kit):
             )
         )
         found, notes = check_data(dataset)
+        found = found or check_state(dataset)
         for note in notes:
             print(f"note: {note}")
         problems += found

@@ -2,7 +2,7 @@
 
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def describe_kit(kit):
     startup = kit / "startup"
     if not startup.is_dir():
         raise PartitionError(f"{kit} is not a startup kit: it has no folder startup")
-    lines = [f"skprivbn {version('skprivbn')}", _certificate(startup)]
+    lines = [f"skprivbn {version('skprivbn')}", describe_validity(startup)[1]]
     if (startup / "fed_admin.json").exists():
         return lines + _ask_server(kit)
     lines.append(_process(kit))
@@ -47,11 +47,28 @@ def describe_kit(kit):
     return lines
 
 
-def _certificate(startup):
-    (path, *_) = sorted(startup.glob("*.crt"))
-    left = (valid_until(path.read_bytes()) - datetime.now(UTC)).days
-    advice = "" if left > SOON else ": have it renewed"
-    return f"certificate {path.name} is valid for {left} more days{advice}"
+def describe_validity(startup):
+    """Tell whether the certificate of a kit is valid, and say for how long.
+
+    Parameters
+    ----------
+    startup : Path
+
+    Returns
+    -------
+    is_valid : bool
+    words : str
+    """
+    path = next(iter(sorted(startup.glob("*.crt"))), None)
+    if path is None:
+        return False, f"{startup} has no certificate: have one issued"
+    end = valid_until(path.read_bytes())
+    left = end - datetime.now(UTC)
+    if left < timedelta(0):
+        words = f"has expired on {end:%Y-%m-%d}: have it renewed"
+        return False, f"certificate {path.name} {words}"
+    advice = "" if left.days > SOON else ": have it renewed"
+    return True, f"certificate {path.name} is valid for {left.days} more days{advice}"
 
 
 def _process(kit):

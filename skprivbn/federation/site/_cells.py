@@ -56,11 +56,23 @@ def parse_cells(
         except OverflowError:
             raise CellError(f"{where(i)}: {cell!r} is too large") from None
         except (ArithmeticError, KeyError, TypeError, ValueError):
-            hint = ""
-            if isinstance(cell, str) and cell.strip().lower() in _OFTEN_MISSING:
-                hint = f'; if it stands for nothing, say missing = ["{cell}"]'
-            raise CellError(f"{where(i)}: {cell!r} is not {word}{hint}") from None
+            raise CellError(
+                f"{where(i)}: {cell!r} is not {word}{_hint(cell, kind)}"
+            ) from None
     raise CellError(f"{where(0)}: numbers are too large")
+
+
+def _hint(cell, kind):
+    """Return what to do about a cell that is often found."""
+    if not isinstance(cell, str):
+        return ""
+    if cell.strip().lower() in _OFTEN_MISSING:
+        return f'; if it stands for nothing, say missing = ["{cell}"]'
+    if kind == "float" and cell.count(",") == 1:
+        return '; if decimals follow a comma, say csv = {decimal = ","}'
+    if isinstance(kind, list) and cell.strip().lower() in map(str.lower, kind):
+        return " (spaces and capital letters count)"
+    return ""
 
 
 def _reader(kind):

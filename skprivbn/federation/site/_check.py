@@ -1,16 +1,23 @@
 """What the people at a site want to know before anybody fits: peers, and the data."""
 
+import os
+from collections import Counter
+
 import numpy as np
 
+from skprivbn.federation.site._account import spent_so_far
 from skprivbn.federation.site._cells import CellError
+from skprivbn.federation.site._small_cells import FEW_VALUES
 
 
-def check_peers(site_file, servers):
+def check_peers(site_file, name, servers):
     """Say what is wrong with the sites that a site file names as peers.
 
     Parameters
     ----------
     site_file : SiteFile
+    name : str
+        Of the site.
     servers : set of str
         Names of the servers that the startup kit knows.
 
@@ -19,18 +26,42 @@ def check_peers(site_file, servers):
     problems : list of str
     """
     problems = [
-        f"peers names {name!r}, which is the server: as a site it could make "
+        f"peers names {server!r}, which is the server: as a site it could make "
         "everybody's key and read what it relays. Sessions with it are refused; take "
         "it out"
-        for name in sorted(servers & set(site_file.peers))
+        for server in sorted(servers & set(site_file.peers))
     ]
-    n_sites = len(set(site_file.peers) - servers)
-    if n_sites + 1 < site_file.min_parties:
+    others = sorted(set(site_file.peers) - servers - {name})
+    if len(others) + 1 < site_file.min_parties:
         problems.append(
-            f"min_parties is {site_file.min_parties}, and peers names {n_sites} "
-            "sites: no session has so many"
+            f"min_parties is {site_file.min_parties}, and peers names {others} beside "
+            f"{name}: no session has so many sites"
         )
     return problems
+
+
+def check_state(dataset):
+    """Say what keeps a site from writing down what it is asked.
+
+    Parameters
+    ----------
+    dataset : Dataset
+
+    Returns
+    -------
+    problems : list of str
+    """
+    folder = dataset.state_file.parent
+    if not os.access(folder, os.W_OK):
+        return [
+            f"dataset {dataset.name}: what is asked and spent is kept in {folder}, "
+            "where this user may not write: every question would be refused"
+        ]
+    try:
+        spent_so_far(dataset)
+    except (OSError, ValueError) as error:
+        return [f"dataset {dataset.name}: {error}"]
+    return []
 
 
 def check_data(dataset):
@@ -46,15 +77,13 @@ def check_data(dataset):
         What keeps the site from taking part: the data cannot be read, rows are too few,
         cells do not hold what their column is declared to hold (the first of each).
     notes : list of str
-        Missing and infinite values, which most exact fits refuse, and categories of so
-        few rows that exact sums of them are refused.
+        Missing and infinite values, which most exact fits refuse, and categories, or
+        one of two or three numbers, of so few rows that exact sums of them are refused.
     """
     table, columns = dataset.source, list(dataset.columns)
     bad, gaps, n_rows = {}, {name: _Gaps() for name in columns}, 0
-    labels = {
-        name: kind for name, kind in dataset.columns.items() if type(kind) is list
-    }
-    counts = {name: np.zeros(len(states), int) for name, states in labels.items()}
+    kinds = {name: kind for name, kind in dataset.columns.items() if kind != "key"}
+    counts = {name: Counter() for name in kinds}
     try:
         for numbers, cells in table.cells(columns):
             n_rows += len(numbers)
@@ -65,15 +94,18 @@ def check_data(dataset):
                     bad.setdefault(name, str(error))
                 else:
                     gaps[name].add(values, numbers)
-                    if name in labels:
-                        known = values[np.isfinite(values)].astype(int)
-                        counts[name] += np.bincount(known, minlength=len(labels[name]))
+                    if name in counts:
+                        counts[name].update(values[np.isfinite(values)].tolist())
+                        is_grouped = type(kinds[name]) is list
+                        if not is_grouped and len(counts[name]) > FEW_VALUES:
+                            del counts[name]
     except (EOFError, ImportError, OSError, ValueError) as error:
         return [f"dataset {dataset.name} cannot be read: {error}"], []
     problems = [f"dataset {dataset.name}: {text}" for text in bad.values()]
     if n_rows < dataset.min_rows:
         problems.append(
-            f"dataset {dataset.name} has {n_rows} rows, fewer than min_rows"
+            f"dataset {dataset.name} has {n_rows} rows, fewer than min_rows = "
+            f"{dataset.min_rows}"
         )
     notes = [
         f"dataset {dataset.name}, column {name!r}: {found.n} of {n_rows} values are "
@@ -84,9 +116,15 @@ def check_data(dataset):
         for name, found in gaps.items()
         if found.n
     ]
-    for name, states in labels.items():
-        found = zip(states, counts[name].tolist())
-        rare = [state for state, n in found if 0 < n < dataset.min_cell_count]
+    if not dataset.max_exact_fits and dataset.budget is None:
+        notes.append(
+            f"dataset {dataset.name}: nothing may be asked, as max_exact_fits is 0 and "
+            "there is no budget"
+        )
+    for name, found in counts.items():
+        rare = [value for value, n in found.items() if n < dataset.min_cell_count]
+        if type(kinds[name]) is list:
+            rare = [kinds[name][int(code)] for code in sorted(rare)]
         if rare:
             notes.append(
                 f"dataset {dataset.name}, column {name!r}: fewer than "

@@ -1,6 +1,7 @@
 """Entries of a site file: what they may be, and errors that say what to write."""
 
 import re
+from difflib import get_close_matches
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import OURS, announced
@@ -111,6 +112,20 @@ DATASET_RULES = {
     "allow_rows": (False, lambda value: type(value) is bool, "true or false"),
 }
 
+#: entries of a budget
+BUDGET_RULES = {
+    "epsilon": (
+        None,
+        lambda value: is_number(value) and value > 0,
+        "a number above 0",
+    ),
+    "delta": (
+        0.0,
+        lambda value: is_number(value) and 0 <= value < 1,
+        "a number from 0 to below 1",
+    ),
+}
+
 
 def find_announced(names, group, what, where):
     """Return what a site file names, if it is installed here as the file says."""
@@ -143,13 +158,12 @@ def find_announced(names, group, what, where):
 def check_keys(table, known, needed, where):
     """Refuse a table with entries that nobody knows, or without those needed."""
     if not isinstance(table, dict):
-        raise PartitionError(f"{where}: expected a table, got {table!r}")
+        entries = sorted(known)
+        raise PartitionError(f"{where}: expected a table of {entries}, got {table!r}")
     unknown, missing = sorted(set(table) - known), sorted(needed - set(table))
-    if unknown or missing:
-        raise PartitionError(
-            f"{where}: "
-            + "; ".join(
-                [f"unknown entries {unknown}"] * bool(unknown)
-                + [f"missing entries {missing}"] * bool(missing)
-            )
-        )
+    meant = [name for word in unknown for name in get_close_matches(word, known, n=1)]
+    said = [f"unknown entries {unknown}"] * bool(unknown)
+    said += [f"is it {', '.join(meant)}?"] * bool(meant)
+    said += [f"missing entries {missing}"] * bool(missing)
+    if said:
+        raise PartitionError(f"{where}: {'; '.join(said)}")

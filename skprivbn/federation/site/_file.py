@@ -30,12 +30,12 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import BACKENDS, PROTOCOLS
 from skprivbn.federation._rows import RowSource
 from skprivbn.federation.site._entries import (
+    BUDGET_RULES,
     DATASET_RULES,
     at_least,
     check_keys,
     find_announced,
     is_list_of_text,
-    is_number,
     read_entry,
     read_peers,
     read_presets,
@@ -252,11 +252,16 @@ class SiteFile:
             Relative paths in the file are relative to its folder.
         """
         path = Path(path)
-        with open(path, "rb") as handle:
-            try:
-                content = tomllib.load(handle)
-            except tomllib.TOMLDecodeError as error:
-                raise PartitionError(f"{path} is not valid TOML: {error}") from None
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        except FileNotFoundError:
+            raise PartitionError(
+                f"there is no {path}: it names the data that may be used"
+            ) from None
+        except UnicodeDecodeError:
+            raise PartitionError(f"{path} is not text in UTF-8: save it so") from None
+        except tomllib.TOMLDecodeError as error:
+            raise PartitionError(f"{path} is not valid TOML: {error}") from None
         check_keys(content, _SITE_KEYS, {"datasets", "peers"}, path)
         min_parties = read_entry(content, "min_parties", at_least(1, 3), path)
         datasets = content["datasets"]
@@ -290,7 +295,8 @@ def _dataset(name, entry, folder):
         if kind not in _KINDS and not are_labels:
             raise PartitionError(
                 f"{where}: column {column!r} must be one of {list(_KINDS)} or a list "
-                f"of different categories, got {kind!r}"
+                f'of different categories, as text such as ["0", "1"], got {kind!r} '
+                "(dates: bring them as numbers, such as days)"
             )
     estimators = find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
     chosen = entry.get("backends", _BACKENDS)
@@ -299,9 +305,9 @@ def _dataset(name, entry, folder):
         raise PartitionError(f"{where}: backends must hide sums, 'plaintext' does not")
     budget = entry.get("budget")
     if budget is not None:
-        inside, number = f"{where}: budget", (0.0, is_number, "a number")
-        check_keys(budget, {"epsilon", "delta"}, {"epsilon"}, inside)
-        numbers = [read_entry(budget, k, number, inside) for k in ("epsilon", "delta")]
+        inside = f"{where}: budget"
+        check_keys(budget, set(BUDGET_RULES), {"epsilon"}, inside)
+        numbers = [read_entry(budget, *rule, inside) for rule in BUDGET_RULES.items()]
         budget = tuple(map(float, numbers))
 
     def is_key(column):

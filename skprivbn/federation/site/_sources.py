@@ -26,6 +26,8 @@ from skprivbn.federation.site._entries import is_list_of_text, read_entry
 
 #: numbers up to which rows are kept in memory: 64 MB
 IN_MEMORY = 1 << 23
+#: what people also keep tables in
+_NO_TEXT = (".xlsx", ".xls", ".ods", ".sav", ".dta", ".sas7bdat", ".rds", ".feather")
 #: their cursors send all rows at once, unless they have a name
 _NAMED_CURSORS = ("psycopg", "psycopg2")
 
@@ -165,7 +167,10 @@ class Table(ABC):
         twice = [name for name in columns if header.count(name) > 1]
         if lacking or twice:
             what = f"no column {lacking[0]!r}" if lacking else f"two {twice[0]!r}"
-            raise ValueError(f"{self.name} has {what}; its columns are {header}")
+            raise ValueError(
+                f"{self.name} has {what}; its columns are {header} (spaces and capital "
+                "letters count)"
+            )
 
     def __str__(self):
         return self.name
@@ -220,6 +225,13 @@ class _FileTable(Table):
         self.path, self.name = path, str(path)
         self.state_file = path.resolve()
 
+    def _check_exists(self):
+        if not self.path.is_file():
+            raise ValueError(
+                f"there is no file {self.path.absolute()}; a path that does not begin "
+                "with / is one from the folder of the site file"
+            )
+
     def fingerprint(self):
         now = self.path.stat()
         # as long as nobody writes to the file, its hash need not be computed again
@@ -261,6 +273,7 @@ class CsvTable(_FileTable):
 
     def cells(self, columns):
         """Read lines; each must have as many cells as the header."""
+        self._check_exists()
         opener = gzip.open if self.path.suffix == ".gz" else open
         with opener(self.path, "rt", encoding=self.encoding, newline="") as handle:
             # a quote that is never closed would make one cell of all that follows
@@ -280,7 +293,7 @@ class CsvTable(_FileTable):
 
     def _blocks(self, reader, columns):
         header = next(reader, None)
-        if header is None:
+        if not header:
             raise ValueError(f"{self.name} is empty: it needs a line of names")
         self._check_columns(header, columns)
         places = [header.index(name) for name in columns]
@@ -318,7 +331,7 @@ class CsvTable(_FileTable):
         return cell.replace(self.decimal, ".")
 
     def _check_columns(self, header, columns):
-        other = next((mark for mark in ";\t|" if mark in "".join(header)), None)
+        other = next((mark for mark in ";\t|," if mark in "".join(header)), None)
         if len(header) == 1 < len(columns) and other:
             raise ValueError(
                 f"{self.name} has one column, {header[0]!r}: are cells separated by "
@@ -332,11 +345,13 @@ class ParquetTable(_FileTable):
 
     def n_rows(self):
         """Read the number of rows off the end of the file."""
+        self._check_exists()
         with open_parquet(self.path) as file:
             return file.metadata.num_rows
 
     def cells(self, columns):
         """Read some rows of some columns at a time."""
+        self._check_exists()
         with open_parquet(self.path) as file:
             self._check_columns(file.schema_arrow.names, columns)
             if not file.metadata.num_rows:
@@ -452,6 +467,10 @@ def find_table(entry: dict, kinds: dict, folder: Path, where: str) -> Table:
         return _find_query(entry["sql"], kinds, missing, folder, where)
     text = "", lambda value: isinstance(value, str), "text"
     path = folder / read_entry(entry, "path", text, where)
+    if path.suffix.lower() in _NO_TEXT:
+        raise PartitionError(
+            f"{where}: {path} is no CSV file: save it as one, in UTF-8"
+        )
     if path.suffix in (".parquet", ".pq"):
         if "csv" in entry:
             raise PartitionError(f"{where}: csv says how CSV files are written")

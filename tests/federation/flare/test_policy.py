@@ -9,6 +9,7 @@ from skprivbn.federation.__main__ import main
 from skprivbn.federation.flare import check_kit, write_policy
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR, SITE_FILE
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.site.loopback import Authority
 
 RESOURCES = {
     "class_list_enforcement_mode": "enforce",
@@ -38,7 +39,13 @@ def make_kit(folder, kind, resources):
     (folder / "local" / "resources.json.default").write_text(json.dumps(resources))
     path = folder / "local" / "authorization.json.default"
     path.write_text(json.dumps(AUTHORIZATION))
+    certify(folder, kind)
     return folder
+
+
+def certify(folder, kind, days=300):
+    certificate, _ = Authority().issue(folder.name, days)
+    (folder / "startup" / f"{kind}.crt").write_bytes(certificate)
 
 
 @pytest.fixture
@@ -128,6 +135,8 @@ def test_copies_of_a_file_are_noticed(kit, tmp_path, capsys):
     [
         ('["north", "south", "server.example.org"]', "which is the server"),
         ('["server.example.org"]', "no session has so many"),
+        # itself is no other site
+        ('["north"]', "peers names [] beside north"),
     ],
 )
 def test_peers_that_cannot_be_are_noticed(kit, tmp_path, capsys, peers, message):
@@ -140,6 +149,43 @@ def test_peers_that_cannot_be_are_noticed(kit, tmp_path, capsys, peers, message)
     )
     assert main(["site-policy", "--check", str(kit)]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", [300, 20, -2])
+def test_certificates_that_end_are_noticed(kit, tmp_path, capsys, days):
+    write_policy(kit)
+    write_tables(tmp_path / "data", *make_rows())
+    text = site_files(path=tmp_path / "data")["north"]
+    text = text[: text.index("[datasets.broken]")]
+    (kit / "local" / SITE_FILE).write_text(text)
+    certify(kit, "client", days)
+    assert main(["site-policy", "--check", str(kit)]) == int(days < 0)
+    said = capsys.readouterr()
+    assert ("have it renewed" in said.out + said.err) == (days < 30)
+    assert ("has expired on" in said.err) == (days < 0)
+    assert main(["status", str(kit)]) == 0
+    assert ("has expired on" in capsys.readouterr().out) == (days < 0)
+
+
+def test_a_budget_file_that_cannot_be_used_is_noticed(kit, tmp_path, capsys):
+    write_policy(kit)
+    write_tables(tmp_path / "data", *make_rows())
+    text = site_files(path=tmp_path / "data", budget="budget = {epsilon = 1.0}")
+    text = text["north"][: text["north"].index("[datasets.broken]")]
+    (kit / "local" / SITE_FILE).write_text(text)
+    (tmp_path / "data" / "north" / "stays.csv.budget.json").write_text("{}")
+    assert main(["site-policy", "--check", str(kit)]) == 1
+    assert "is not a readable budget file" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.access", lambda path, mode: False)
+        assert main(["site-policy", "--check", str(kit)]) == 1
+    assert "where this user may not write" in capsys.readouterr().err
+
+
+def test_an_audit_log_that_is_not_there_is_no_empty_one(kit, capsys):
+    (kit / "local" / SITE_FILE).write_text(site_files()["north"])
+    assert main(["audit", str(kit)]) == 2
+    assert "nobody has asked anything yet, or it was" in capsys.readouterr().err
 
 
 def test_not_a_kit(tmp_path):

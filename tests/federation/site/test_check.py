@@ -12,6 +12,7 @@ peers = ["south"]
 path = "stays.csv"
 min_rows = 2
 min_cell_count = 1
+max_exact_fits = 1
 estimators = ["FederatedStandardScaler"]
 missing = ["NA"]
 [datasets.icu.columns]
@@ -69,9 +70,14 @@ def test_missing_values_are_noted(tmp_path):
     ("table", "message"),
     [
         ("", "is empty"),
+        ("\n\n", "is empty"),
         ("age,ward,id\n", "has no rows"),
-        ("age,ward,id\n1,surgery,a\n", "1 rows, fewer than min_rows"),
+        ("age,ward,id\n1,surgery,a\n", "1 rows, fewer than min_rows = 2"),
         ("age,ward\n1,surgery\n", "no column 'id'"),
+        ("Age,ward,id\n1,surgery,a\n", "capital letters count"),
+        ("age;ward;id\n1;surgery;a\n", 'Say csv = {separator = ";"}'),
+        ('age,ward,id\n"1,5",surgery,a\n', 'say csv = {decimal = ","}'),
+        ("age,ward,id\n1,Surgery ,a\n", "'medicine'] (spaces and capital"),
         ("age,ward,id\n1,surgery\n", "line 2: 2 cells, and there are 3 columns"),
     ],
 )
@@ -81,7 +87,35 @@ def test_a_table_that_cannot_take_part_is_a_problem(tmp_path, table, message):
 
 def test_no_table_is_a_problem(tmp_path):
     (problem,), _ = check_data(load(tmp_path))
-    assert "cannot be read" in problem and "stays.csv" in problem
+    assert f"there is no file {tmp_path / 'stays.csv'}; a path that does" in problem
+
+
+def test_nothing_allowed_is_noted(tmp_path):
+    rows = "age,ward,id\n1.5,surgery,a\n2,medicine,b\n"
+    (tmp_path / "stays.csv").write_text(rows)
+    text = SITE_FILE.replace("max_exact_fits = 1", "")
+    assert "nothing may be asked" in check_data(load(tmp_path, text))[1][0]
+
+
+def test_numbers_of_which_few_rows_have_one_are_noted(tmp_path):
+    ages = [1] * 6 + [0] * 2
+    rows = [f"{age},surgery,a" for age in ages]
+    (tmp_path / "stays.csv").write_text("\n".join(["age,ward,id", *rows]) + "\n")
+    text = SITE_FILE.replace("min_cell_count = 1", "min_cell_count = 3")
+    (note,) = check_data(load(tmp_path, text))[1]
+    assert "column 'age': fewer than 3 rows (min_cell_count) are [0.0]" in note
+
+
+def test_files_as_windows_writes_them(tmp_path):
+    table = "age,ward,id\r\n1.5,surgery,a\r\n2,medicine,b\r\n\r\n"
+    (tmp_path / "stays.csv").write_bytes(b"\xef\xbb\xbf" + table.encode())
+    text = SITE_FILE.replace("\n", "\r\n").encode()
+    (tmp_path / "site.toml").write_bytes(b"\xef\xbb\xbf" + text)
+    dataset = SiteFile.load(tmp_path / "site.toml").datasets["icu"]
+    assert check_data(dataset) == ([], [])
+    (tmp_path / "site.toml").write_bytes(SITE_FILE.encode("utf-16"))
+    with pytest.raises(PartitionError, match="not text in UTF-8: save it so"):
+        SiteFile.load(tmp_path / "site.toml")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +129,12 @@ def test_no_table_is_a_problem(tmp_path):
         ("min_rows = 2", 'allow_rows = "yes"', "allow_rows must be true or false"),
         ("min_rows = 2", "budget = {epsilon = [1.0]}", "epsilon must be a number"),
         ("min_rows = 2", 'budget = {epsilon = "1.0"}', "epsilon must be a number"),
+        ("min_rows = 2", "budget = {epsilon = -1}", "epsilon must be a number above 0"),
+        ("min_rows = 2", "budget = {epsilon = 1, delta = 1}", "delta must be a number"),
+        ("min_rows = 2", "budget = 1.0", "expected a table of"),
+        ("min_rows = 2", "min_row = 2", "is it min_rows"),
+        ('["surgery", "medicine"]', "[0, 1]", r'text such as \["0", "1"\]'),
+        ("stays.csv", "stays.xlsx", "no CSV file: save it as one"),
     ],
 )
 def test_entries_of_another_type_are_refused(tmp_path, right, wrong, message):

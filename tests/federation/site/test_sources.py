@@ -377,6 +377,7 @@ def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "stays.parquet").touch()
     table = ParquetTable(tmp_path / "stays.parquet", KINDS)
     with pytest.raises(ImportError, match=r'pip install "skprivbn\[parquet\]"'):
         table.read(["age"])
