@@ -67,6 +67,8 @@ sphinx_gallery_conf = {
     "image_scrapers": ("thumbnails.scrape",),
     "show_memory": False,
     "show_signature": False,
+    # what a plot returns is no result
+    "ignore_repr_types": r"matplotlib|Display",
     "abort_on_example_error": True,
 }
 # A figure is shown by the gallery itself.

@@ -50,7 +50,7 @@ def series(selection, column):
 # that a variable elsewhere explains, unlikely rows do much worse: they were chosen
 # because something in them is unusual at both sites, and that looks like dependence.
 
-fig, ax = plt.subplots(figsize=(6.5, 4.6), layout="constrained")
+fig, ax = plt.subplots(figsize=(8.4, 4.6), layout="constrained")
 styles = {
     "low_likelihood": ("#D55E00", "s", "-", "unlikely rows, as in the paper"),
     "low_likelihood, ordered": (

@@ -75,7 +75,8 @@ def check_found(name, labels):
         if isinstance(label, float) and not label.is_integer():
             raise ValueError(
                 f"column {name!r} has the non-integer value {label!r}: discretise "
-                "continuous columns first, or declare its states"
+                "continuous columns first, as FederatedKBinsDiscretizer does, declare "
+                "its states, or take FederatedBayesianNetwork(continuous=[...])"
             )
     labels = [int(label) if isinstance(label, float) else label for label in labels]
     return list(check_states(name, labels))

@@ -244,6 +244,12 @@ def check_domain(states, bins, nodes):
     twice = [node for node in binned if node in given]
     if twice:
         raise ValueError(f"column {twice[0]!r} has states= and bins=: give one of them")
+    neither = [node for node in nodes if node not in given and node not in binned]
+    if neither:
+        raise ValueError(
+            f"column {neither[0]!r} has neither states= nor bins=: give its labels, or "
+            "edges of bins if it holds numbers"
+        )
     return check_column_states({**given, **binned}, nodes)
 
 

@@ -25,6 +25,9 @@ class RandomEffectsDisplay:
     name : str, default="effect"
         What varies.
 
+    factor : str, default="cluster"
+        What the clusters are called.
+
     Attributes
     ----------
     ax_ : matplotlib Axes
@@ -48,11 +51,13 @@ class RandomEffectsDisplay:
         deviations: ArrayLike,
         *,
         name: str = "effect",
+        factor: str = "cluster",
     ) -> None:
         self.labels = labels
         self.effects = effects
         self.deviations = deviations
         self.name = name
+        self.factor = factor
 
     @classmethod
     def from_estimator(
@@ -109,7 +114,8 @@ class RandomEffectsDisplay:
             np.reshape(values, (len(labels), -1))[:, place]
             for values in (effects, deviations)
         )
-        return cls(labels, effects, deviations, name=effect).plot(level=level, ax=ax)
+        display = cls(labels, effects, deviations, name=effect, factor=factor)
+        return display.plot(level=level, ax=ax)
 
     def plot(self, *, level: float = 0.95, ax: Any = None) -> Self:
         """Draw the effects, the smallest first.
@@ -140,7 +146,10 @@ class RandomEffectsDisplay:
         self.ax_.hlines(height, centre - half, centre + half, color=LINE_PALETTE[0])
         self.ax_.plot(centre, height, "o", color=LINE_PALETTE[0], ms=4)
         self.ax_.set_yticks(height, [str(np.asarray(self.labels)[i]) for i in order])
-        self.ax_.set(xlabel=f"random effect: {self.name}")
+        self.ax_.set(
+            xlabel=f"random effect: {self.name}, with {level:.0%} intervals",
+            ylabel=self.factor,
+        )
         self.ax_.spines[["top", "right", "left"]].set_visible(False)
         return self
 

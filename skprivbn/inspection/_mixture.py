@@ -85,12 +85,13 @@ class MixtureDisplay:
         estimator: Any,
         X: Any = None,
         *,
+        features: Sequence | None = None,
         party: ArrayLike | None = None,
         n_std: Sequence[float] = (1, 2),
         ax: Any = None,
         scatter_kw: dict | None = None,
     ) -> Self:
-        """Draw a fitted mixture of two features.
+        """Draw two features of a fitted mixture.
 
         Parameters
         ----------
@@ -99,8 +100,11 @@ class MixtureDisplay:
             :class:`~skprivbn.mixture.PPEMGaussianMixture` or scikit-learn's
             ``GaussianMixture``.
 
-        X : array-like of shape (n_samples, 2), default=None
+        X : array-like of shape (n_samples, n_features), default=None
             Rows to show.
+
+        features : pair of str or int, default=None
+            Names or numbers of the two features; needed if the mixture has others.
 
         party : array-like of shape (n_samples,), default=None
             Who holds each row.
@@ -119,22 +123,19 @@ class MixtureDisplay:
         display : MixtureDisplay
         """
         check_is_fitted(estimator, ["weights_", "means_", "covariances_"])
-        n_features = estimator.means_.shape[1]
-        if n_features != 2:
-            raise ValueError(
-                "MixtureDisplay draws mixtures of 2 features, the estimator has "
-                f"{n_features}: reduce them first, for instance with FederatedPCA"
-            )
         names = getattr(estimator, "feature_names_in_", None)
         if names is None and hasattr(X, "columns"):
-            names = list(X.columns)
+            names = X.columns
+        if names is None:
+            names = [f"x{i}" for i in range(estimator.means_.shape[1])]
+        pair = _places(features, list(names))
         display = cls(
             estimator.weights_,
-            estimator.means_,
-            _as_matrices(estimator),
-            X=X,
+            estimator.means_[:, pair],
+            _as_matrices(estimator)[:, pair][:, :, pair],
+            X=None if X is None else np.asarray(X)[:, pair],
             party=party,
-            feature_names=names,
+            feature_names=[names[i] for i in pair],
         )
         return display.plot(n_std=n_std, ax=ax, scatter_kw=scatter_kw)
 
@@ -211,6 +212,21 @@ class MixtureDisplay:
                 *rows.T, label=label, **{**style, **options}
             )
         return scatters
+
+
+def _places(features, names):
+    """Return the positions of two features, given by name or number."""
+    if features is None:
+        features = names
+        if len(names) != 2:
+            raise ValueError(
+                f"MixtureDisplay draws two features of {len(names)}: choose them with "
+                "features=, or reduce all first, for instance with FederatedPCA"
+            )
+    places = [names.index(f) if f in names else f for f in features]
+    if len(places) != 2 or any(i not in range(len(names)) for i in places):
+        raise ValueError(f"features={features!r} must be two of {names}")
+    return places
 
 
 def _as_matrices(estimator):

@@ -121,6 +121,8 @@ def test_states_and_bins_of_one_column_are_refused():
     states = {"work": ["no", "yes"], "age": 3}
     with pytest.raises(ValueError, match="give one of them"):
         learner(states=states, accountant=accountant).fit(frame())
+    with pytest.raises(ValueError, match="'age' has neither states= nor bins="):
+        learner(states={"work": 2}, bins=None, accountant=accountant).fit(frame())
     assert accountant.spent().epsilon == 0
 
 

@@ -32,6 +32,8 @@ def test_caterpillar_is_in_order_with_intervals(study):
     np.testing.assert_allclose(
         widths, 2 * 0.67449 * model.random_effects_std_[order, 1], rtol=1e-4
     )
+    assert display.ax_.get_xlabel() == "random effect: x1, with 50% intervals"
+    assert display.ax_.get_ylabel() == "cluster"
     with pytest.raises(ValueError, match="does not vary"):
         RandomEffectsDisplay.from_estimator(model, effect="x0")
 

@@ -1,5 +1,6 @@
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
@@ -60,9 +61,20 @@ def test_parties_have_colours_and_names(rows):
     assert texts == ["north", "south", "west"]
 
 
-def test_only_two_features_can_be_drawn(rows):
+def test_two_features_are_drawn_of_several(rows):
     with pytest.raises(NotFittedError):
         MixtureDisplay.from_estimator(GaussianMixture(2))
-    wide = np.hstack([rows, rows])
-    with pytest.raises(ValueError, match="2 features, the estimator has 4"):
-        MixtureDisplay.from_estimator(GaussianMixture(2).fit(wide))
+    wide = pd.DataFrame(np.hstack([rows, rows**2]), columns=list("abcd"))
+    mixture = GaussianMixture(2, random_state=0).fit(wide)
+    with pytest.raises(ValueError, match="two features of 4: choose"):
+        MixtureDisplay.from_estimator(mixture)
+    for wrong in (["a"], ["a", "z"], [0, 4]):
+        with pytest.raises(ValueError, match="must be two of"):
+            MixtureDisplay.from_estimator(mixture, features=wrong)
+    named = MixtureDisplay.from_estimator(mixture, wide, features=["d", "a"])
+    assert (named.ax_.get_xlabel(), named.ax_.get_ylabel()) == ("d", "a")
+    pair = np.ix_([3, 0], [3, 0])
+    np.testing.assert_array_equal(named.covariances[1], mixture.covariances_[1][pair])
+    np.testing.assert_array_equal(named.means, mixture.means_[:, [3, 0]])
+    numbered = MixtureDisplay.from_estimator(mixture, wide, features=[3, 0])
+    np.testing.assert_array_equal(numbered.X, named.X)
