@@ -228,8 +228,18 @@ def read_block(dataset, columns, data):
     for key, column in aligned.items():
         block[key] = values[column]
         labels = dataset.columns[column]
-        if isinstance(labels, list):
+        if key == "individual":
+            block[key] = _known_persons(values[column])
+        elif isinstance(labels, list):
             if block[key].dtype.kind == "f":
                 raise PartyRefusal("invalid-data")
             block[key] = np.array(labels)[block[key]]
     return block
+
+
+def _known_persons(keys):
+    """Return who is behind each row, None where the cell is empty.
+
+    Of rows of nobody known, taken for one person's, somebody's would move all others'.
+    """
+    return np.where(keys == "", None, keys) if keys.dtype.kind == "U" else keys
