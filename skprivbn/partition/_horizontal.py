@@ -33,10 +33,12 @@ from skprivbn.utils._validation import (
     declared_labels,
     keep_types,
     missing_entries,
+    numbers_or_gaps,
     other_ways,
     refuse_missing,
     refuse_text,
     validate_table,
+    wants_floats,
 )
 
 #: name of the only party when rows do not say who holds them
@@ -429,7 +431,7 @@ def check_horizontal(
     if isinstance(X, RemoteRows) and party is None:
         rows = X.checked(
             aligned,
-            as_float=_wants_floats(dtype),
+            as_float=wants_floats(dtype),
             finite=checks.get("ensure_all_finite", True) is True,
         )
         return check_features(estimator, rows, reset)
@@ -519,6 +521,8 @@ def _check_given(estimator, partition, reset, dtype, checks):
     names = partition._column_names
 
     def check(rows):
+        if finite is False and wants_floats(dtype):
+            rows = numbers_or_gaps(rows)
         with refuse_text(rows, names):
             return check_array(rows, dtype=dtype, ensure_all_finite=False, **checks)
 
@@ -582,12 +586,3 @@ def check_features(estimator, partition, reset):
     if list(given) == list(fitted):
         return partition
     return partition.reorder(list(fitted))
-
-
-def _wants_floats(dtype):
-    """Tell whether every type that an estimator accepts is a floating-point type."""
-    kinds = dtype if isinstance(dtype, list | tuple) else [dtype]
-    return all(
-        kind not in (None, "numeric") and np.issubdtype(kind, np.floating)
-        for kind in kinds
-    )

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils import column_or_1d
 
-from skprivbn.utils._validation import is_missing
+from skprivbn.utils._validation import is_missing, numbers_or_gaps
 
 #: rows whose single contributions are in memory at a time
 _CHUNK = 4096
@@ -127,7 +127,10 @@ def cut_weights(sample_weight, max_weight, strict=False):
     -------
     weights : ndarray of int of shape (n_samples,)
     """
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = np.asarray(sample_weight)
+    if not strict:
+        weights = numbers_or_gaps(weights)
+    weights = weights.astype(np.float64)
     cut = np.clip(np.nan_to_num(weights, nan=0.0), 0, max_weight).astype(np.int64)
     if strict and np.any(cut != weights):
         raise ValueError(

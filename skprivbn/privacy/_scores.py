@@ -1,6 +1,8 @@
 """Scores on private rows, released with noise: fixed point, clipped, counted."""
 
+import inspect
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
@@ -18,6 +21,8 @@ from skprivbn.utils._typing import WeightsLike
 
 #: integer steps between the two score bounds; a row's score is rounded to one
 STEPS = 2**16
+#: what a row may raise that cannot be scored
+_OF_ROWS = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def private_score(
@@ -107,15 +112,21 @@ def private_score(
 def row_scores(estimator, X, y=None, scoring=None):
     """Return one score per row, by default its log-likelihood.
 
-    Rows that cannot be scored get NaN: an error would tell that there is one.
+    Rows that cannot be scored get NaN, and nothing warns: either would tell that there
+    is such a row.
     """
     score = scoring or _default_scoring(estimator, y)
-    try:
-        scores = score(estimator, X, y)
-    except ValueError:
-        rows = range(_num_samples(X))
-        scores = [_score_of_row(score, estimator, X, y, [row]) for row in rows]
-    scores = np.asarray(scores, dtype=float)
+    _check_call(score, estimator, X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            scores = score(estimator, X, y)
+        except NotFittedError:
+            raise
+        except _OF_ROWS:
+            rows = range(_num_samples(X))
+            scores = [_score_of_row(score, estimator, X, y, [row]) for row in rows]
+        scores = np.asarray(scores, dtype=float)
     if scores.ndim != 1:
         raise ValueError(
             "a private score needs one number per row, so that each can be clipped; "
@@ -124,11 +135,23 @@ def row_scores(estimator, X, y=None, scoring=None):
     return scores
 
 
+def _check_call(score, estimator, X, y):
+    """Raise for mistakes that are no row's: all rows would look like bad ones."""
+    inspect.signature(score).bind(estimator, X, y)
+    expected = getattr(estimator, "n_features_in_", None)
+    shape = getattr(X, "shape", ())
+    if expected is not None and len(shape) == 2 and shape[1] != expected:
+        raise ValueError(
+            f"X has {shape[1]} features, but {type(estimator).__name__} is expecting "
+            f"{expected} features as input"
+        )
+
+
 def _score_of_row(score, estimator, X, y, row):
     y = None if y is None else _safe_indexing(y, row)
     try:
-        return score(estimator, _safe_indexing(X, row), y)[0]
-    except ValueError:
+        return float(score(estimator, _safe_indexing(X, row), y)[0])
+    except _OF_ROWS:
         return math.nan
 
 

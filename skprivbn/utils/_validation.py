@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from skprivbn.utils._sklearn import _check_feature_names_in
 
@@ -56,6 +56,7 @@ def validate_table(
     estimator : estimator
     X : array-like of shape (n_samples, n_features)
     ensure_all_finite : bool or "allow-nan", default=True
+        False takes every entry, also what is no number where floats are wanted.
     **options
         Of ``validate_data``.
 
@@ -63,8 +64,15 @@ def validate_table(
     -------
     X : ndarray
     """
-    if options.get("dtype", "numeric") is None:
+    dtype = options.get("dtype", "numeric")
+    if dtype is None:
         X = keep_types(X)
+    if ensure_all_finite is False and wants_floats(dtype):
+        numbers, reset = numbers_or_gaps(X), options.pop("reset", True)
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return check_array(
+            numbers, estimator=estimator, ensure_all_finite=False, **options
+        )
     with refuse_text(X, getattr(X, "columns", None)):
         X = validate_data(estimator, X, ensure_all_finite=False, **options)
     refuse_missing(
@@ -74,6 +82,58 @@ def validate_table(
         otherwise=other_ways(estimator),
     )
     return X
+
+
+def wants_floats(dtype: Any) -> bool:
+    """Tell whether every type that an estimator accepts is a floating-point type."""
+    kinds = dtype if isinstance(dtype, list | tuple) else [dtype]
+    return all(
+        kind not in (None, "numeric") and np.issubdtype(kind, np.floating)
+        for kind in kinds
+    )
+
+
+def numbers_or_gaps(X: Any) -> Any:
+    """Return a table of numbers, in which what is no number is missing.
+
+    For rows that noise is to hide: an error would tell that there is such an entry.
+    Dates, and categories none of which is a number, are declared; they stay, for others
+    to refuse.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+
+    Returns
+    -------
+    X : array-like of shape (n_samples, n_features)
+        Tables of numbers only as they are.
+    """
+    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        kinds = [_kind_of_numbers(dtype) for dtype in X.dtypes]
+        if None in kinds or set(kinds) <= set("biuf"):
+            return X
+    elif isinstance(X, list | tuple | np.ndarray):
+        dtype = np.asarray(X).dtype
+        is_declared = dtype.kind in "Mm" and isinstance(X, np.ndarray)
+        if is_declared or (dtype.kind in "biuf" and dtype.itemsize <= 8):
+            return X
+    else:
+        return X
+    table = np.array(X, dtype=object)
+    with np.errstate(all="ignore"):
+        return np.frompyfunc(float_or_nan, 1, 1)(table).astype(np.float64)
+
+
+def _kind_of_numbers(dtype):
+    """Return numpy's kind of a column, "O" if not known, None if it has no numbers."""
+    labels = declared_labels(dtype)
+    if labels and all(math.isnan(float_or_nan(label)) for label in labels):
+        return None
+    if hasattr(dtype, "is_numeric"):  # polars
+        return "f" if dtype.is_numeric() else "O"
+    kind = getattr(dtype, "kind", "O")
+    return None if kind in "Mm" else kind
 
 
 @contextmanager
@@ -196,8 +256,9 @@ def missing_entries(X: np.ndarray) -> np.ndarray:
 
 def float_or_nan(value: Any) -> float:
     """Return a value as a number, and NaN for what is none."""
-    if isinstance(value, complex):  # float() drops half of numpy's, and warns
-        return math.nan
+    if isinstance(value, complex | np.complexfloating):
+        # float() drops half of numpy's, and warns
+        return float(value.real) if value.imag == 0 else math.nan
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, PredefinedSplit
+from sklearn.pipeline import make_pipeline
 
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.federation import Ledger
@@ -33,6 +34,7 @@ from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
 )
+from skprivbn.utils import _validation
 from tests.privacy.attacks import BOUNDS, Description, field, search
 from tests.privacy.watching import Attack, cost_of
 
@@ -176,6 +178,43 @@ def test_the_only_row_of_a_party(name):
         (np.append(ROWS, [row], axis=0), {"party": party}) for row in STRANGE.values()
     ]
     assert_alike(NUMBERS[name], (ROWS, {"party": first}), *more, n_parties=3)
+
+
+#: entries of tables of numbers, which one of them makes tables of objects
+NO_NUMBERS = [pd.NA, "x", "", 10**400, 1j, np.complex64(1j), pd.Timestamp(2026, 1, 1)]
+
+
+def with_rows(value):
+    return pd.DataFrame({"x0": [*ROWS[:, 0], value], "x1": [*ROWS[:, 1], 0.5]})
+
+
+@pytest.mark.parametrize(
+    "name", ["scaler", "imputer, medians", "Gaussian network, bic", "mixture, full"]
+)
+def test_entries_that_are_no_numbers(name, monkeypatch):
+    first = pd.DataFrame(ROWS, columns=["x0", "x1"])
+    worlds = [(with_rows(value), {}) for value in [*NO_NUMBERS, "0.5"]]
+    assert_alike(NUMBERS[name], (first, {}), *worlds)
+    # the twin: a row is refused, which tells that it is there
+    monkeypatch.setattr(_validation, "numbers_or_gaps", lambda X: X)
+    for X, _ in worlds[:-1]:
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            clone(NUMBERS[name]).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_a_step_that_is_given_no_numbers():
+    """After a step with noise, such a row is missing, and the next one takes it."""
+    pipeline = make_pipeline(NUMBERS["scaler"], NUMBERS["imputer, means"])
+    pipeline.fit(pd.DataFrame(ROWS, columns=["x0", "x1"]))
+    for value in NO_NUMBERS:
+        assert np.all(np.isfinite(pipeline.transform(with_rows(value))))
+
+
+def test_columns_that_are_declared_not_to_be_numbers_are_refused():
+    for column in (pd.Categorical(["a"] * 3), pd.to_datetime(["2026-01-01"] * 3)):
+        with pytest.raises((TypeError, ValueError)):
+            NUMBERS["scaler"].fit(pd.DataFrame({"x0": column, "x1": [0.5, 1, None]}))
 
 
 #: who the person is: also nobody known, or the namesake of a number
@@ -388,7 +427,9 @@ def test_a_description_hides_a_person_with_many_rows():
             assert_alike(estimator, (rows, {}), (neighbour, {}))
 
 
-@pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf, -1, 2.5, 1e30])
+@pytest.mark.parametrize(
+    "weight", [np.nan, np.inf, -np.inf, -1, 2.5, 1e30, None, pd.NA, "x"]
+)
 def test_weights(weight):
     estimator = DPCGMLearner("chain", max_weight=3, max_iter=5, **STATES)
     more = np.append(np.ones(6), weight)

@@ -1,9 +1,12 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
+from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
 
 from skprivbn.exceptions import BudgetExceededError
@@ -143,6 +146,41 @@ def test_row_scores_need_one_number_per_row():
         row_scores(model, column(1, 2), scoring=lambda m, X, y: 3.0)
     scores = row_scores(model, column(1, 2), scoring=lambda m, X, y: m.predict(X))
     np.testing.assert_allclose(scores, [1, 2])
+
+
+#: rows that no mixture can score, or not without a warning
+UNSCORABLE = {
+    "missing": pd.NA,
+    "text": "x",
+    "beyond floats": 10**400,
+    "date": pd.Timestamp(2026, 1, 1),
+    "list": [1.0],
+    "huge": 1e308,
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", UNSCORABLE.values(), ids=UNSCORABLE)
+def test_a_row_that_cannot_be_scored_is_not_told(value):
+    model = GaussianMixture().fit(column(-1, 0, 1))
+    table = np.empty((3, 1), dtype=object)
+    table[:, 0] = 0.5, value, -0.5
+    scores = row_scores(model, table)
+    assert not np.isfinite(scores[1]) or scores[1] < -1e100
+    np.testing.assert_allclose(scores[[0, 2]], model.score_samples(column(0.5, -0.5)))
+    # the twin: whoever asks for scores learns of the row
+    with pytest.raises((Warning, ArithmeticError, TypeError, ValueError)):
+        model.score_samples(table)
+
+
+def test_mistakes_that_are_no_rows_are_told():
+    X = column(0, 1)
+    with pytest.raises(TypeError, match="positional"):
+        row_scores(Given(), X, scoring=lambda model, X: X[:, 0])
+    with pytest.raises(NotFittedError):
+        row_scores(GaussianMixture(), X)
+    with pytest.raises(ValueError, match="2 features, but GaussianMixture is expec"):
+        row_scores(GaussianMixture().fit(X), np.zeros((3, 2)))
 
 
 @pytest.mark.slow
