@@ -192,8 +192,11 @@ class EMParty(StartParty):
         if not self._counts_first:
             self._take_sums(total)
             return
-        small = self._too_small(self._read_sizes(total)) and self._shows_no_rows
+        sizes = self._read_sizes(total)
+        small = self._too_small(sizes) and self._shows_no_rows
         self.status = self._step_back() if small else GO_ON
+        if self.terms.init_params == "kmeans" and not self.running:
+            self._remember(sizes)
 
     def _go_on_with(self, compute):
         """Hide the next sums, or one zero if the fit does not go on."""

@@ -157,6 +157,27 @@ def move_centres(vector, centres, scale):
     return centres + step * scale
 
 
+def few_moved(both, least):
+    """Tell whether a cluster differs from an earlier one by few rows: sums tell them.
+
+    Parameters
+    ----------
+    both : ndarray of shape (n_tables, n_clusters, n_clusters)
+        Numbers of rows by their clusters before and now.
+    least : int
+        Fewest rows to tell of.
+
+    Returns
+    -------
+    few : bool
+    """
+    old, new = both.sum(axis=2, keepdims=True), both.sum(axis=1, keepdims=True)
+    # of small clusters nothing is told
+    told = (old >= least) & (new >= least)
+    few = [(rows - both > 0.5) & (rows - both < least) for rows in (old, new)]
+    return bool(np.any(told & np.logical_or(*few)))
+
+
 def stay_untold(sizes, least):
     """Mark clusters to be silent about, so that few rows do not follow from others.
 

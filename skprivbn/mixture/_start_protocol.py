@@ -22,13 +22,14 @@ from skprivbn.federation import (
     sum_over_rows,
 )
 from skprivbn.federation._rows import paired_blocks
-from skprivbn.mixture._gaps import entries_seen
+from skprivbn.mixture._gaps import entries_seen, fill_with_zeros
 from skprivbn.mixture._gaussian_steps import (
     IllDefinedCovarianceError,
     local_statistics,
 )
 from skprivbn.mixture._seeding import (
     cluster_sums,
+    few_moved,
     local_clusters,
     local_components,
     merge_centroids,
@@ -215,35 +216,43 @@ class StartParty(SurveyParty):
     def _moved(self):
         """Count own rows by their clusters now and in every round that was told.
 
-        Sums of two rounds differ by rows that are in one cluster and not in the other.
-        In a simulation nobody looks at them.
+        Sums of two rounds differ by rows that are in one cluster and not in the other;
+        with gaps those of a column do by such rows that have an entry there. In a
+        simulation nobody looks at them.
         """
         told = [] if self.is_simulated else self.told_centres
         n_clusters, self.n_compared = self.terms.n_components, len(told)
 
         def count(rows):
-            new = nearest(rows, self.centres)
-            pairs = [nearest(rows, centres) * n_clusters + new for centres in told]
-            return np.array([np.bincount(p, minlength=n_clusters**2) for p in pairs])
+            filled, counted = rows, [None]
+            if self.terms.has_gaps:
+                filled, counted = fill_with_zeros(rows), [None, *~np.isnan(rows.T)]
+            new = nearest(filled, self.centres)
+            pairs = [nearest(filled, old) * n_clusters + new for old in told]
+            return np.array(
+                [np.bincount(p, one, n_clusters**2) for p in pairs for one in counted]
+            )
 
-        return sum_over_rows(self.filled, count).ravel() if told else np.zeros(0)
+        return sum_over_rows(self.rows, count).ravel() if told else np.zeros(0)
 
     def _read_sizes(self, total):
         """Return sizes of clusters; go back to those told last if few rows moved."""
         n_clusters, least = self.terms.n_components, self.terms.min_rows
-        shape, self.n_compared = (self.n_compared, n_clusters, n_clusters), 0
+        n_counts, self.n_compared = self.n_compared * n_clusters**2, 0
+        if self.terms.has_gaps:
+            n_counts *= 1 + self.rows.shape[1]
         values = self.reveal(total)
-        sizes, moved = np.split(values, [len(values) - np.prod(shape)])
-        both = moved.reshape(shape)
-        old, new = both.sum(axis=2, keepdims=True), both.sum(axis=1, keepdims=True)
-        # of small clusters nothing is told
-        told = (old >= least) & (new >= least)
-        few = [(rows - both > 0.5) & (rows - both < least) for rows in (old, new)]
-        if np.any(told & np.logical_or(*few)):
+        sizes, moved = np.split(values, [len(values) - n_counts])
+        if few_moved(moved.reshape(-1, n_clusters, n_clusters), least):
             self.centres, self.n_moves = self.told_centres[-1], MAX_LLOYD_ROUNDS - 1
             self.assign()
             return self.told_sizes
         return sizes
+
+    def _remember(self, sizes):
+        """Remember clusters whose sums are told now, for :meth:`_moved`."""
+        self.told_centres.append(self.centres)
+        self.told_sizes = sizes
 
     def _sizes(self, responsibilities):
         """Return how many rows components have, with gaps also in each column."""
@@ -266,8 +275,7 @@ class StartParty(SurveyParty):
         sizes = None
         if self._counts_first:
             sizes = self._read_sizes(total)
-            self.told_centres.append(self.centres)
-            self.told_sizes = sizes
+            self._remember(sizes)
         else:
             self._take_cluster_sums(total)
         self.clusters_summed = self.status == GO_ON
