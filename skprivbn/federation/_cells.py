@@ -79,27 +79,65 @@ def equal_cells(low, high):
     return np.linspace(low, high, N_CELLS + 1, axis=-1)
 
 
-def _rank(counts, level):
-    """Return the rank of a quantile, each value being in the middle of its rank."""
-    return level * max(counts.sum() - 1, 0) + 0.5
+def _rank(counts, level, least):
+    """Return the rank of a quantile, each value being in the middle of its rank.
+
+    At least `least` values are at it or beyond, on both sides.
+    """
+    n = counts.sum()
+    few = max(min(least, (n + 1) // 2), 1)
+    return np.clip(level * max(n - 1, 0) + 0.5, few - 0.5, max(n - few, 0) + 0.5)
 
 
-def cell_of(edges, counts, level):
-    place = np.searchsorted(np.cumsum(counts), _rank(counts, level))
+def cell_of(edges, counts, level, least):
+    place = np.searchsorted(np.cumsum(counts), _rank(counts, level, least))
     place = min(place, len(counts) - 1)
     return edges[place], edges[place + 1]
 
 
 def read_quantile(edges, counts, fine_edges, fine_counts, level, least):
-    """Return a quantile, interpolated in cells that hold `least` rows together."""
-    rank = _rank(counts, level)
-    if fine_counts.sum() >= least:
-        rank -= counts[edges[1:] <= fine_edges[0]].sum()
-        edges, counts = fine_edges, fine_counts
+    """Return a quantile, interpolated in cells that hold `least` rows together.
+
+    Which cells go together does not depend on the quantile: cells around the one that
+    holds a row would tell where this row is. Of few rows, all quantiles are the median.
+    """
+    rank, n_fine = _rank(counts, level, least), fine_counts.sum()
+    before = counts[edges[1:] <= fine_edges[0]].sum()
+    beside = is_small([before, counts.sum() - before - n_fine], least)
+    if n_fine >= least and not beside.any():
+        rank, edges, counts = rank - before, fine_edges, fine_counts
     below = np.append(0, np.cumsum(counts))
-    low = min(np.searchsorted(below[1:], rank), len(counts) - 1)
-    high = low + 1
-    while below[high] - below[low] < least and (low, high) != (0, len(counts)):
-        low, high = max(low - 1, 0), min(high + 1, len(counts))
+    ends = _ends_of_groups(below, least) if least > 1 else [0, len(counts)]
+    if len(ends) > 2:
+        place = np.searchsorted(ends, _cell_at(below, rank), side="right")
+        low, high = ends[place - 1], ends[place]
+    else:
+        rank = below[-1] / 2 if least > 1 else rank
+        low = _cell_at(below, rank)
+        high = low + 1
+        while below[high] - below[low] < least and (low, high) != (0, len(counts)):
+            low, high = max(low - 1, 0), min(high + 1, len(counts))
     share = (rank - below[low]) / max(below[high] - below[low], 1)
     return edges[low] + share * (edges[high] - edges[low])
+
+
+def _cell_at(below, rank):
+    return min(np.searchsorted(below[1:], rank), len(below) - 2)
+
+
+def _ends_of_groups(below, least):
+    """Return between which edges at least so many rows are, from both ends on."""
+    last, first = len(below) - 1, _half_of_ends(below, least)
+    others = [last - end for end in _half_of_ends(below[-1] - below[::-1], least)]
+    # what is left in the middle goes with a group beside it
+    if 0 < below[others[-1]] - below[first[-1]] < least:
+        (first if len(first) > 1 else others).pop()
+    return sorted({*first, *others})
+
+
+def _half_of_ends(below, least):
+    ends = [0]
+    for end, n_rows in enumerate(below):
+        if n_rows - below[ends[-1]] >= least and 2 * n_rows <= below[-1]:
+            ends.append(end)
+    return ends

@@ -242,7 +242,7 @@ class DescriptionParty(Party):
         total = yield from self.add_among_peers(own)
         shapes = [(len(edges), edges.shape[1] - 1) for edges in self.edges]
         counts = split_tables(total, shapes)
-        levels = self.terms.levels
+        levels, least = self.terms.levels, self._least_rows
         if self.step == 0:
             self.edges = [
                 equal_cells(*filled_range(edges[0], found[0]))[None]
@@ -251,7 +251,12 @@ class DescriptionParty(Party):
         elif self.step == 1:
             self.coarse = list(zip(self.edges, counts))
             self.edges = [
-                np.stack([equal_cells(*cell_of(edges[0], found[0], q)) for q in levels])
+                np.stack(
+                    [
+                        equal_cells(*cell_of(edges[0], found[0], q, least))
+                        for q in levels
+                    ]
+                )
                 for edges, found in zip(self.edges, counts)
             ]
         else:
@@ -262,7 +267,6 @@ class DescriptionParty(Party):
                         for fine, found, q in zip(self.edges[i], counts[i], levels)
                     ]
                     for i, coarse in enumerate(self.coarse)
-                    for least in [self._least_rows]
                 ]
             )
 

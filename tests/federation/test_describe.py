@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
-from skprivbn.federation import InProcessFederation
+from skprivbn.federation import InProcessFederation, _description
+from skprivbn.federation._describe import QUANTILES
 from skprivbn.federation._description import DescriptionParty, DescriptionTerms
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.partition import HorizontalPartition, RowSource
@@ -143,6 +144,53 @@ def test_few_missing_values_are_not_told(frames):
     partition = HorizontalPartition(one)
     assert partition.describe()["age"].n_missing == 1
     assert partition.describe(min_cell_count=5)["age"].count is None
+
+
+def around_the_row(edges, counts, fine_edges, fine_counts, level, least):
+    """The twin: a quantile in the cells around the one that its row is in."""
+    below, rank = np.append(0, np.cumsum(counts)), level * (counts.sum() - 1) + 0.5
+    low = np.searchsorted(below[1:], rank)
+    high = low + 1
+    while below[high] - below[low] < least:
+        low, high = low - 1, high + 1
+    share = (rank - below[low]) / (below[high] - below[low])
+    return edges[low] + share * (edges[high] - edges[low])
+
+
+def test_attack_quantiles_next_to_the_largest_value(monkeypatch):
+    rng = np.random.default_rng(5)
+    values = np.append(rng.gamma(4, 9, 300), 75).round(3)
+    partition = HorizontalPartition(
+        {name: values[i::3, None] for i, name in enumerate(PARTIES)}, ["age"]
+    )
+
+    def middle_of_cells():
+        """Two quantiles are a line, from the first of these cells to the last."""
+        levels = [1 - 1e-3, 1 - 1e-4]
+        summary = partition.describe(quantiles=levels, min_rows=20)
+        found = list(summary["age"].quantiles.values())
+        ranks = np.array(levels) * (len(values) - 1) + 0.5
+        slope = np.diff(found)[0] / np.diff(ranks)[0]
+        return found[1] + slope * (len(values) - ranks[1] - 20 / 2)
+
+    assert middle_of_cells() < np.sort(values)[-15]
+    monkeypatch.setattr(_description, "read_quantile", around_the_row)
+    assert middle_of_cells() == pytest.approx(values.max(), abs=0.25)
+
+
+def test_quantiles_of_groups_of_rows_are_near():
+    rng = np.random.default_rng(0)
+    values = rng.gamma(4, 9, 3000)
+    X = {name: values[i::3, None] for i, name in enumerate(PARTIES)}
+    for n_rows, error in ((3000, 0.3), (300, 2), (30, 8)):
+        few = {name: rows[: n_rows // 3] for name, rows in X.items()}
+        summary = HorizontalPartition(few, ["x"]).describe(min_rows=20)
+        of_all = np.concatenate(list(few.values()))
+        # the ends of few rows are not told
+        inner = np.clip(QUANTILES, 20 / n_rows, max(1 - 20 / n_rows, 0.5))
+        inner = inner if n_rows > 40 else np.full_like(inner, 0.5)
+        found = list(summary["x"].quantiles.values())
+        np.testing.assert_allclose(found, np.quantile(of_all, inner), atol=error)
 
 
 def test_a_quantile_is_that_of_enough_rows():
