@@ -17,6 +17,8 @@ def _sigmoid(z):
     return [z, *(expit(3.0 * (z - centre)) for centre in _CENTRES)]
 
 
+#: of each column
+N_FUNCTIONS = 5
 BASES = {"polynomial": _polynomial, "sigmoid": _sigmoid}
 
 

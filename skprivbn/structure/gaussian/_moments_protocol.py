@@ -1,6 +1,8 @@
 """One secure sum of counts, sums and cross-products: both sides of the protocol."""
 
+import secrets
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -13,11 +15,13 @@ from skprivbn.federation import (
     row_blocks,
     sum_over_rows,
 )
+from skprivbn.federation._cells import is_small
 from skprivbn.federation._terms import NoisyTerms
+from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._options import clip_rows, warn_of_noise
 from skprivbn.privacy._persons import sum_by_person
-from skprivbn.structure._basis import expand
+from skprivbn.structure._basis import N_FUNCTIONS, expand
 from skprivbn.structure.gaussian._moments import (
     RowGrid,
     join_moments,
@@ -41,7 +45,7 @@ class GaussianMomentsTerms(NoisyTerms):
     holdout : float
         Part of the rows whose sums are kept apart: none, or :data:`HOLDOUT`.
     seed : int
-        Chooses them.
+        Chooses them, where nobody else is there; at sites it is the operating system.
     bounds : ndarray of shape (2, n_features) or None
         Public bounds that rows are clipped to, with noise only.
     **noise
@@ -64,8 +68,11 @@ class GaussianMomentsTerms(NoisyTerms):
         return 2
 
     def n_parameters(self, n_features):
-        """Return the moments."""
-        return 1 + n_features + n_features * (n_features + 1) // 2
+        """Return the moments: of rows, of those held out, of basis functions."""
+        sums = [n_features] * (2 if self.holdout > 0.0 else 1)
+        if self.basis is not None:
+            sums.append(N_FUNCTIONS * n_features)
+        return sum(1 + n + n * (n + 1) // 2 for n in sums)
 
     def grid(self, n_features):
         """Return the grid that rows are put on, as coarse as the noise needs it."""
@@ -114,6 +121,12 @@ class GaussianMomentsParty(Party):
             return self.hide(moment_sums(self.X, centre))
         held_out = self._held_out()
         parts = self.X[~held_out], self.X[held_out]
+        for part in parts:  # each is told apart: so many rows, and no small cells
+            self.check_table(1, len(part))
+            if self.min_cell_count > 1:
+                columns = range(part.shape[1])
+                few = np.zeros(len(columns), dtype=bool)
+                check_cells(part, columns, few, self.min_cell_count)
         return self.hide(np.concatenate([moment_sums(X, centre) for X in parts]))
 
     @operation(
@@ -124,6 +137,8 @@ class GaussianMomentsParty(Party):
     )
     def basis_moments(self, total):
         """Sums over the basis functions of own rows, standardised by verified sums."""
+        if self.min_cell_count > 1:
+            check_few_values(self.X, self.min_cell_count)
         parts = split_moments(self.reveal(total), self.terms)
         moments = join_moments(parts, self.terms.centre)
         mean, variances = moments.mean, np.diag(moments.covariance)
@@ -150,11 +165,36 @@ class GaussianMomentsParty(Party):
     def _held_out(self):
         n = len(self.X)
         held_out = np.zeros(n, dtype=bool)
-        n_held_out = int(self.terms.holdout * n)
-        # statistical, not secret: the seed is public
-        rng = np.random.default_rng(self.terms.seed)
-        held_out[rng.permutation(n)[:n_held_out]] = True
+        if self.is_simulated:
+            order = np.random.default_rng(self.terms.seed).permutation(n)
+        else:
+            # By seeds that others know, two fits could differ by one row.
+            order = np.argsort(np.frombuffer(secrets.token_bytes(8 * n), np.uint64))
+        held_out[order[: int(self.terms.holdout * n)]] = True
         return held_out
+
+
+def check_few_values(X, min_cell_count):
+    """Refuse small cells that follow from sums of powers, and of products of powers.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_columns) or RowSource
+    min_cell_count : int
+    """
+    # products of two functions of a column have powers up to twice the largest
+    most, most_of_pairs = 2 * N_FUNCTIONS + 1, N_FUNCTIONS + 1
+    codes = []
+    for column in range(X.shape[1]):
+        values = np.concatenate([block[:, column] for block in row_blocks(X)])
+        labels, places = np.unique(values, return_inverse=True)
+        if len(labels) <= most:
+            codes.append((len(labels), places))
+    tables = [np.bincount(places) for _, places in codes]
+    pairs = combinations([c for c in codes if c[0] <= most_of_pairs], 2)
+    tables += [np.bincount(one * n + other) for (_, one), (n, other) in pairs]
+    if any(is_small(table, min_cell_count).any() for table in tables):
+        raise PartyRefusal("too-detailed")
 
 
 def collect_moments(federation):
