@@ -21,6 +21,7 @@ from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.federation._cells import in_steps, is_small
 from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments
 from skprivbn.structure.rows._tables import (
@@ -280,6 +281,7 @@ class RowTablesParty(Party):
             if set(given) & set(numbers):
                 raise PartyRefusal("refused")
             self._check_left_out(given)
+            self._check_values(given)
         return sets
 
     def _check_left_out(self, given):
@@ -304,6 +306,21 @@ class RowTablesParty(Party):
             n_rows.append(np.unique(cells, axis=0, return_counts=True)[1])
         if is_small(np.concatenate(n_rows), least).any():
             raise PartyRefusal("too-detailed")
+
+    def _check_values(self, given):
+        """Refuse if few rows of a configuration share one of few values.
+
+        Sums of zeros and ones are counts, though their column is called continuous.
+        """
+        if self.min_cell_count <= 1 or not given:
+            return
+        there = (self.codes[:, given] >= 0).all(axis=1) & ~np.isnan(self.values).any(1)
+        values, columns = self.values[there], range(self.values.shape[1])
+        _, cells = np.unique(self.codes[there][:, given], axis=0, return_inverse=True)
+        is_grouped = np.zeros(len(columns), dtype=bool)
+        for cell in range(cells.max(initial=-1) + 1):
+            rows = values[np.ravel(cells) == cell]
+            check_cells(rows, columns, is_grouped, self.min_cell_count)
 
     @operation(
         tells="tables, or sums and products, of families, of those of its rows that "

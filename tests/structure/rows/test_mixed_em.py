@@ -18,7 +18,7 @@ from skprivbn.structure.rows._protocol import (
 )
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.site.loopback import connect, make_sites
+from tests.federation.site.loopback import connect, make_sites, open_sites
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
@@ -313,6 +313,30 @@ def test_attack_the_only_row_that_lacks_an_entry(tmp_path, monkeypatch, column):
     monkeypatch.setattr(RowTablesParty, "_check_left_out", lambda party, given: None)
     expected = row if column == "ward" else row[0]
     np.testing.assert_allclose(left_out(sites, column), expected, atol=1e-6)
+
+
+def deaths_by_ward(rows):
+    """Call a column of two values continuous: sums for each ward are counts."""
+    terms = RowTablesTerms(["ward", "died"], [[0, 1], [0]], [1], 1, 5, "error")
+    with rows.federate(RowTablesParty, terms, "masking") as session:
+        _, _, scale = agree_on_states(session)
+        n_rows, sums, _ = sum_moments(session)([(0,)]).reshape(2, -1).T
+    return sums * scale.unit + n_rows * scale.mean
+
+
+def test_attack_an_outcome_that_is_called_continuous(tmp_path, monkeypatch):
+    ward = np.repeat(["a", "b"], 40)
+    died = np.tile(np.arange(80) < 20, (3, 1)).astype(int)
+    died[0, 70] = 1
+    tables = {name: list(zip(ward, d)) for name, d in zip("nsw", died)}
+    columns = {"ward": '["a", "b"]', "died": '"int"'}
+    learner = ["FederatedBayesianNetwork"]
+    rows = open_sites(tmp_path, tables, columns, learner).rows()
+    with pytest.raises(PartyError, match="more cells"):
+        deaths_by_ward(rows)
+    # the twin: one died in the second ward
+    monkeypatch.setattr(RowTablesParty, "_check_values", lambda party, given: None)
+    np.testing.assert_allclose(deaths_by_ward(rows), [60, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize("column", ["ward", "b"])
