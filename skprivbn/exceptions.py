@@ -81,7 +81,8 @@ class PartyError(RuntimeError):
         "for this researcher",
         "pending": "a person there has to approve the question first, and has not yet",
         "denied": "a person there has denied the question",
-        "invalid-data": "its data do not fit what the estimator needs",
+        "invalid-data": "its data do not fit what the estimator needs, or cannot be "
+        "read (a site has the details in its own skprivbn_errors.log)",
         "too-few-rows": "it holds fewer rows than its minimum, or fewer values of a "
         "column with gaps, rows of a cluster or rows with a past, or fewer records "
         "that the others have, too (are keys written in the same way?)",

@@ -266,8 +266,10 @@ class PartyHost:
             raise PartyRefusal("refused")
 
     def _check_rows(self):
-        if _n_rows(self._block) < self._policy.min_rows:
-            raise PartyRefusal("too-few-rows")
+        n_rows, least = _n_rows(self._block), self._policy.min_rows
+        if n_rows < least:
+            why = f"there are {n_rows} rows, and {least} are needed"
+            raise PartyRefusal("too-few-rows", why)
 
     def _read_terms(self, agreement):
         """Return the protocol that a session asks for and its terms, checked."""
@@ -405,6 +407,9 @@ class PartyHost:
 
     def _coordinator_reads(self):
         return self._backend is not None and self._backend.sum_known_to != "parties"
+
+    def _coordinator_reads_sum_of(self, words):
+        return words.exact or (self._coordinator_reads() and not words.parties_only)
 
     def _sums_for(self, words):
         """Return the session for the sums of an operation."""

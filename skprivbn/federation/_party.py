@@ -34,13 +34,17 @@ class PartyRefusal(Exception):
     ----------
     code : str
         One of ``PartyError.REASONS``.
+    why : str, default=""
+        For the log of errors of the party, which nobody else reads.
     """
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, why: str = "") -> None:
         if code not in PartyError.REASONS:
             raise ValueError(f"{code!r} is not one of {list(PartyError.REASONS)}")
         self.code = code
         super().__init__(code)
+        if why:
+            self.add_note(why)
 
 
 @dataclass(frozen=True)
@@ -323,9 +327,11 @@ class Party:
         """
         # one row is no limit, and a table of none tells nothing
         if 1 < self.min_rows > n_rows:
-            raise PartyRefusal("too-few-rows")
+            why = f"a table of {n_rows} rows: fewer than min_rows"
+            raise PartyRefusal("too-few-rows", why)
         if n_cells > self.max_cells_per_row * n_rows:
-            raise PartyRefusal("too-detailed")
+            why = f"a table of {n_cells} cells, and there are {n_rows} rows"
+            raise PartyRefusal("too-detailed", why)
 
     def check_labels(self, columns: Iterable[Sequence]) -> None:
         """Refuse to tell labels that few of the own rows have.
@@ -338,8 +344,11 @@ class Party:
             Labels of all own rows. Missing ones are told as little as others.
         """
         for labels in columns if self.min_cell_count > 1 else ():
-            if min(Counter(labels).values(), default=inf) < self.min_cell_count:
-                raise PartyRefusal("too-detailed")
+            counts = Counter(labels)
+            rarest = min(counts, key=counts.__getitem__, default=None)
+            if counts and counts[rarest] < self.min_cell_count:
+                why = f"{counts[rarest]} rows are {rarest!r}: fewer than min_cell_count"
+                raise PartyRefusal("too-detailed", why)
 
     def hide(self, vector: ArrayLike) -> dict:
         """Hide a vector for a secure sum.

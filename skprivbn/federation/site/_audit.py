@@ -177,18 +177,21 @@ class QuestionLog:
         if self._open is not None:
             self._open["rows"] = int(n_rows)
 
-    def tells(self, words, payload):
+    def tells(self, words, payload, is_for_coordinator):
         """Remember what an answer carried, in the words of the ledger.
 
         Parameters
         ----------
         words : Operation
         payload : dict
+        is_for_coordinator : bool
+            Who reads the sum of all sites' answers, if it is one.
         """
         if self._open is None:
             return
         summed = isinstance(payload, dict) and "vector" in payload
-        kind = "secure sum" if summed else words.kind
+        reader = "the researcher and the server" if is_for_coordinator else "the sites"
+        kind = f"secure sum, read by {reader}" if summed else words.kind
         said = [(words.tells, kind), (words.peers, f"to peers, {words.peers_kind}")]
         for what, seen_as in said:
             if what:

@@ -16,13 +16,13 @@ def format_record(record):
     --------
     >>> from skprivbn.federation.site._audit_words import format_record
     >>> print(format_record({"time": "2026-11-17T01:00:00+00:00", "event": "ended",
-    ...     "question": "5f", "rows": 60, "left": {"its means (secure sum)": 1},
+    ...     "question": "5f", "rows": 60, "left": {"means (read by the sites)": 1},
     ...     "outcome": "done", "who": "ann@example.org"}))
-    2026-11-17 01:00:00  question 5f ended: done
+    2026-11-17 01:00:00 UTC  question 5f of ann@example.org ended: done
         rows          60
-        left          its means (secure sum), once
+        left          means (read by the sites), once
     """
-    time = record.get("time", "")[:19].replace("T", " ")
+    time = record.get("time", "").replace("T", " ").replace("+00:00", " UTC")
     lines = [f"{time}  {_headline(record)}"]
     lines += [f"    {name:<12}  {text}" for name, text in _details(record) if text]
     return "\n".join(map(_plain, lines))
@@ -43,7 +43,7 @@ def _headline(record):
     if event == "connected":
         return f"{who} connected, with sites {', '.join(record.get('roster', []))}"
     if event == "ended":
-        return f"question {asked} ended: {record.get('outcome')}"
+        return f"question {asked} of {who} ended: {record.get('outcome')}"
     if event == "refused":
         return f"{who} asked for {about}: refused, {record.get('outcome')}"
     if event in ("waiting", "considered"):
@@ -65,7 +65,8 @@ def _details(record):
         yield "hidden by", record.get("backend")
         yield "noise", _noise(record)
         yield "purpose", record.get("purpose") or ("exact" in record and "not said")
-        yield "terms", ", ".join(f"{k}={v}" for k, v in record.get("terms", {}).items())
+        terms = record.get("terms", {}).items()
+        yield "terms", ", ".join(f"{k}={v}" for k, v in terms if v is not None)
     if record.get("rows") is not None:
         yield "rows", record["rows"]
     for what, times in record.get("left", {}).items():

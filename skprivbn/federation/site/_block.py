@@ -78,45 +78,47 @@ def prepare_rows(question, block):
     X : ndarray or RowSource
     """
     X, steps = block["X"], question.steps
-    kinds = [question.dataset.columns[column] for column in question.columns]
+    names = question.columns
+    kinds = [question.dataset.columns[column] for column in names]
     is_grouped = np.array([isinstance(kind, list) for kind in kinds])
     summed, few = question.summed_columns, question.dataset.min_cell_count
     if question.is_exact and (steps or not question.agreement.data["finite"]):
         _check_filled(X, question)
     for step in steps:
         if summed:
-            check_cells(X, range(X.shape[1]), is_grouped, few)
+            check_cells(X, range(X.shape[1]), is_grouped, few, names)
         before, X = X, _transform(X, step, question.noise is not None)
         is_grouped = np.full(X.shape[1], getattr(step, "_groups_rows", False))
+        names = [f"{name} after steps" for name in step.get_feature_names_out()]
         if summed and hasattr(step, "_sets_apart"):
-            _check_apart(step._sets_apart, before, X, is_grouped, few)
+            _check_apart(step._sets_apart, before, X, is_grouped, few, names)
     if summed:
-        _check_summed(X, summed, is_grouped, block, few)
+        _check_summed(X, summed, is_grouped, block, few, names)
     if summed and question.terms.fills_gaps():
-        _check_apart(np.isnan, X, X, is_grouped, few)
+        _check_apart(np.isnan, X, X, is_grouped, few, names)
     if steps and question.agreement.data["finite"]:
         X = map_rows(X, _refuse_gaps)
     return X
 
 
-def _check_summed(X, columns, is_grouped, block, min_cell_count):
+def _check_summed(X, columns, is_grouped, block, min_cell_count, names):
     """Refuse if few rows share a value of a column, of what goes with it, or both."""
     roles = sorted(_SUMMED_ROLES & set(block))
     if roles:
         codes = [np.unique(block[role], return_inverse=True)[1] for role in roles]
-        _check_others(codes, min_cell_count)
+        _check_others(dict(zip(roles, codes)), min_cell_count)
         n_columns = X.shape[1]
         X = _side_by_side(X, np.column_stack(codes).astype(np.float64))
         columns = [*columns, *range(n_columns, X.shape[1])]
         is_grouped = np.append(is_grouped, np.zeros(len(roles), dtype=bool))
-    check_cells(X, columns, is_grouped, min_cell_count)
+    check_cells(X, columns, is_grouped, min_cell_count, [*names, *roles])
 
 
 def _check_others(codes, min_cell_count):
     """Refuse if all but few rows share a value: sums without it differ by these."""
-    for values in codes:
+    for role, values in codes.items():
         if 0 < len(values) - np.bincount(values).max(initial=0) < min_cell_count:
-            raise PartyRefusal("too-detailed")
+            raise PartyRefusal("too-detailed", f"{role} is the same in nearly all rows")
 
 
 def _check_filled(X, question):
@@ -125,10 +127,11 @@ def _check_filled(X, question):
     if not question.steps:
         n_filled = n_filled[question.terms.filled_columns(len(n_filled))]
     if np.any(n_filled < question.dataset.min_rows):
-        raise PartyRefusal("too-few-rows")
+        why = f"{n_filled.min()} rows have a value of a column: fewer than min_rows"
+        raise PartyRefusal("too-few-rows", why)
 
 
-def _check_apart(mark, before, after, is_grouped, min_cell_count):
+def _check_apart(mark, before, after, is_grouped, min_cell_count, names):
     """Refuse if few rows have an entry in the place of which a number is made up.
 
     Two sums, with different numbers in their place, differ by what is known of them.
@@ -136,7 +139,8 @@ def _check_apart(mark, before, after, is_grouped, min_cell_count):
     marks = map_rows(before, lambda rows: mark(np.asarray(rows)))
     is_grouped = np.append(is_grouped, np.full(before.shape[1], True))
     both = _side_by_side(after, marks)
-    check_cells(both, range(len(is_grouped)), is_grouped, min_cell_count)
+    names = [*names, *(f"gaps of column {i}" for i in range(before.shape[1]))]
+    check_cells(both, range(len(is_grouped)), is_grouped, min_cell_count, names)
 
 
 def _side_by_side(X, values):
@@ -152,7 +156,8 @@ def _side_by_side(X, values):
 
 def _refuse_gaps(rows):
     if not np.all(np.isfinite(rows)):
-        raise PartyRefusal("invalid-data")
+        why = "entries are missing or infinite: see site-policy --check"
+        raise PartyRefusal("invalid-data", why)
     return rows
 
 

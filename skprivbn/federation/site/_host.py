@@ -297,7 +297,7 @@ class SiteHost(PartyHost):
     def _operate(self, name, payload):
         words = self._party_class.operations().get(name)
         reply = super()._operate(name, payload)
-        self._log.tells(words, reply)
+        self._log.tells(words, reply, self._coordinator_reads_sum_of(words))
         label = self._terms.keeps_results()
         if label is not None:
             self._keep(self._party.kept, label)
@@ -328,15 +328,18 @@ class SiteHost(PartyHost):
         dataset = self._site_file.datasets.get(data["dataset"])
         columns = data["X"].get(self.name)
         if dataset is None or not dataset.is_for(self.researcher):
-            raise PartyRefusal("unknown-dataset")
+            why = f"there is no {data['dataset']!r} for {self.researcher!r}"
+            raise PartyRefusal("unknown-dataset", why)
         if not isinstance(columns, list) or not columns:
             raise PartyRefusal("unknown-dataset")
         # what goes beside the rows does not take their place
         if "X" in data["aligned"]:
             raise PartyRefusal("refused")
         named = [*columns, *data["aligned"].values()]
-        if not all(isinstance(c, str) and c in dataset.columns for c in named):
-            raise PartyRefusal("unknown-dataset")
+        known = [isinstance(c, str) and c in dataset.columns for c in named]
+        if not all(known):
+            why = f"the site file does not declare {named[known.index(False)]!r}"
+            raise PartyRefusal("unknown-dataset", why)
         # one column under many thresholds would be told value by value
         if len(set(columns)) < len(columns):
             raise PartyRefusal("refused")

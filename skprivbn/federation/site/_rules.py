@@ -215,7 +215,11 @@ def check_question(question):
     question : Question
     """
     for rule in RULES:
-        rule(question)
+        try:
+            rule(question)
+        except PartyRefusal as refusal:
+            refusal.add_note(f"the rule: {rule.__doc__}")
+            raise
 
 
 def check_rows(question, n_rows):
@@ -229,10 +233,12 @@ def check_rows(question, n_rows):
     """
     if question.is_exact:
         if n_rows < question.dataset.min_rows:
-            raise PartyRefusal("too-few-rows")
+            why = f"weights leave {n_rows:.3g} rows: fewer than min_rows"
+            raise PartyRefusal("too-few-rows", why)
         n_parameters = question.terms.n_parameters(question.n_features)
         if n_parameters > question.dataset.max_parameters_per_row * n_rows:
-            raise PartyRefusal("too-detailed")
+            why = f"a model of {n_parameters} parameters: see max_parameters_per_row"
+            raise PartyRefusal("too-detailed", why)
 
 
 def check_models(dataset, models, method=None):
@@ -248,7 +254,7 @@ def check_models(dataset, models, method=None):
     for model in models:
         name = model.get("estimator") if isinstance(model, dict) else None
         if not isinstance(name, str) or name not in dataset.estimators:
-            raise PartyRefusal("not-allowed")
+            raise PartyRefusal("not-allowed", f"the site file does not name {name!r}")
         if method and not hasattr(dataset.estimators[name].load(), method):
             raise PartyRefusal("not-allowed")
 

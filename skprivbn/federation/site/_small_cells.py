@@ -18,7 +18,7 @@ _FIRST = 100
 _MARKS = 1 << 22
 
 
-def check_cells(X, columns, is_grouped, min_cell_count):
+def check_cells(X, columns, is_grouped, min_cell_count, names):
     """Refuse rows if few of them share one of few values.
 
     Parameters
@@ -31,10 +31,12 @@ def check_cells(X, columns, is_grouped, min_cell_count):
         there are at most three.
     min_cell_count : int
         How many rows, or none, have to share a value, or two values of two columns.
+    names : list of str
+        Of the columns, for the log of the site.
     """
     counts = _count_values(X, columns, is_grouped)
-    for numbers in counts.values():
-        _check(np.array(list(numbers.values())), min_cell_count)
+    for column, numbers in counts.items():
+        _check(np.array(list(numbers.values())), min_cell_count, names[column])
     few = {
         column: list(numbers)
         for column, numbers in counts.items()
@@ -42,12 +44,13 @@ def check_cells(X, columns, is_grouped, min_cell_count):
         if len(numbers) <= FEW_VALUES and len(X) not in numbers.values()
     }
     if len(few) > 1:
-        _check_pairs(X, few, min_cell_count)
+        _check_pairs(X, few, min_cell_count, names)
 
 
-def _check(numbers, min_cell_count):
+def _check(numbers, min_cell_count, name):
     if np.any((numbers > 0) & (numbers < min_cell_count)):
-        raise PartyRefusal("too-detailed")
+        why = f"fewer than {min_cell_count} rows (min_cell_count) share a value of "
+        raise PartyRefusal("too-detailed", why + name)
 
 
 def _count_values(X, columns, is_grouped):
@@ -67,7 +70,7 @@ def _count_values(X, columns, is_grouped):
     return counts
 
 
-def _check_pairs(X, few, min_cell_count):
+def _check_pairs(X, few, min_cell_count, names):
     """Refuse if few rows share two values of two columns that have few each.
 
     Every cell is counted by itself: what is left of others may be gaps.
@@ -82,4 +85,5 @@ def _check_pairs(X, few, min_cell_count):
             rows = block[start : start + n_rows, columns]
             marks = (rows == values).astype(np.float32)
             both += marks.T @ marks
-    _check(both[columns[:, None] != columns], min_cell_count)
+    named = ", ".join(names[column] for column in few)
+    _check(both[columns[:, None] != columns], min_cell_count, f"two of {named}")

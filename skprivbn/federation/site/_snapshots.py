@@ -171,7 +171,8 @@ class Snapshots:
             else:
                 changed = of_columns[place].changed_rows(other)
             if 0 < changed < least:
-                raise PartyRefusal("changed-little")
+                why = f"{changed} rows or more have changed, and {least} are needed"
+                raise PartyRefusal("changed-little", why)
             if not changed:
                 versions.append(known["version"])
         versions.append(self._dataset.version)
@@ -198,11 +199,14 @@ class Snapshots:
 
 def _keep(state, version, roster, weights):
     """Note a roster and weights, or refuse if those that were noted are others."""
-    if state["rosters"].setdefault(version, sorted(roster)) != sorted(roster):
-        raise PartyRefusal("other-roster")
+    first = state["rosters"].setdefault(version, sorted(roster))
+    if first != sorted(roster):
+        why = f"version {version} was asked by {first} first, now by {sorted(roster)}"
+        raise PartyRefusal("other-roster", why)
     noted = state.setdefault("weights", {})
     if weights is not None and noted.setdefault(version, weights) != weights:
-        raise PartyRefusal("other-weights")
+        why = f"version {version} was asked with weights {noted[version]!r} first"
+        raise PartyRefusal("other-weights", why)
 
 
 def _read(read):

@@ -1,6 +1,7 @@
 """The audit log: one question at a time, in plain words, in a chain."""
 
 import json
+import re
 import stat
 
 import numpy as np
@@ -12,6 +13,7 @@ from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.site import _audit, _host
 from skprivbn.federation.site._audit import AuditLog, read_audit
 from skprivbn.federation.site._errors import ERROR_LOG
+from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.protocols import MomentsParty, MomentsTerms
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
@@ -48,7 +50,8 @@ def test_a_fit_is_two_records_in_plain_words(rows, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "scientist asked for" in printed
     assert "purpose       sepsis study 17" in printed
-    assert "(secure sum), once" in printed
+    assert "(secure sum, read by the researcher and the server), once" in printed
+    assert re.search(r"\d UTC  question \w+ of scientist ended: done\n", printed)
     assert "3 records, each follows from the one before" in printed
 
 
@@ -61,6 +64,16 @@ def test_what_left_is_what_the_ledger_says(rows, tmp_path):
     }
     left = audit(tmp_path, "north")[-1]["left"]
     assert {text.rpartition(" (")[0] for text in left} == told - {""}
+
+
+def test_who_reads_a_sum_is_written_down(rows, tmp_path):
+    FederatedStandardScaler(backend="party-masking").fit(rows)
+    (entry, *_) = audit(tmp_path, "north")[-1]["left"]
+    # the result is for everybody
+    assert entry.endswith("read by the researcher and the server)")
+    PPEMGaussianMixture(2, backend="party-masking").fit(rows)
+    left = audit(tmp_path, "north")[-1]["left"]
+    assert any(text.endswith("read by the sites)") for text in left)
 
 
 def test_refusals_and_sessions_that_break_off_are_written_down(rows, tmp_path):

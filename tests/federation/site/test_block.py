@@ -240,9 +240,9 @@ def test_attack_an_outcome_that_few_have_of_a_group(open_rows, monkeypatch):
     assert deaths_of_the_sick(rows) == pytest.approx(1)
 
 
-def _look_apart(X, columns, is_grouped, block, min_cell_count):
+def _look_apart(X, columns, is_grouped, block, min_cell_count, names):
     for values in (X, block["y"][:, None].astype(float)):
-        _block.check_cells(values, [0], is_grouped, min_cell_count)
+        _block.check_cells(values, [0], is_grouped, min_cell_count, names)
 
 
 def projected(rows, mean, axes):

@@ -5,6 +5,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.site import _errors
 from skprivbn.federation.site._errors import ErrorLog
+from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.flare.hospitals import (
     MARKER,
@@ -12,7 +13,7 @@ from tests.federation.flare.hospitals import (
     site_files,
     write_tables,
 )
-from tests.federation.site.loopback import connect, make_sites
+from tests.federation.site.loopback import connect, make_sites, open_sites
 
 
 def test_a_cell_that_cannot_be_read_is_named_at_the_site_only(tmp_path):
@@ -25,6 +26,48 @@ def test_a_cell_that_cannot_be_read_is_named_at_the_site_only(tmp_path):
     (log,) = (tmp_path / "north").rglob("skprivbn_errors.log")
     assert MARKER in log.read_text() and "session.join" in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+@pytest.mark.parametrize(
+    ("ask", "code", "why"),
+    [
+        (
+            lambda rows: FederatedStandardScaler().fit(rows(["age", "sick"])),
+            "too-detailed",
+            "fewer than 5 rows (min_cell_count) share a value of sick",
+        ),
+        (
+            lambda rows: PrivateGLMMRegressor().fit(
+                rows(["age"]), y="stay", cluster="ward"
+            ),
+            "too-detailed",
+            f"2 rows are '{MARKER}': fewer than min_cell_count",
+        ),
+        (
+            lambda rows: FederatedStandardScaler(backend="paillier").fit(rows(["age"])),
+            "not-allowed",
+            "the rule: Sums are hidden by what the site file names.",
+        ),
+    ],
+)
+def test_why_a_question_was_refused_is_said_at_the_site_only(tmp_path, ask, code, why):
+    tables = {
+        name: [[i, int(i < 2), i**0.5, MARKER if i < 2 else "A"] for i in range(40)]
+        for name in ("north", "south", "west")
+    }
+    columns = {"age": '"float"', "sick": '"int"', "stay": '"float"'}
+    columns |= {"ward": f'["A", "{MARKER}"]'}
+    estimators = ["FederatedStandardScaler", "PrivateGLMMRegressor"]
+    rules = 'backends = ["masking"]'
+    federation = open_sites(tmp_path, tables, columns, estimators, rules)
+    start = len(federation._relay.session.transcript)
+    with pytest.raises(PartyError) as caught:
+        ask(federation.rows)
+    assert caught.value.code == code
+    assert why in (tmp_path / "north" / "skprivbn_errors.log").read_text()
+    said = b"".join(federation._relay.session.transcript[start:])
+    assert why.encode() not in said and MARKER.encode() not in said
 
 
 def test_the_log_does_not_grow_without_end(tmp_path, monkeypatch):
