@@ -126,7 +126,8 @@ class GaussianMomentsParty(Party):
             if self.min_cell_count > 1:
                 columns = range(part.shape[1])
                 few = np.zeros(len(columns), dtype=bool)
-                check_cells(part, columns, few, self.min_cell_count)
+                names = [f"column {i} of either part" for i in columns]
+                check_cells(part, columns, few, self.min_cell_count, names)
         return self.hide(np.concatenate([moment_sums(X, centre) for X in parts]))
 
     @operation(

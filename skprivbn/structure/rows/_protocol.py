@@ -318,9 +318,10 @@ class RowTablesParty(Party):
         values, columns = self.values[there], range(self.values.shape[1])
         _, cells = np.unique(self.codes[there][:, given], axis=0, return_inverse=True)
         is_grouped = np.zeros(len(columns), dtype=bool)
+        names = [self.terms.names[v] for v in self.terms.continuous]
         for cell in range(cells.max(initial=-1) + 1):
             rows = values[np.ravel(cells) == cell]
-            check_cells(rows, columns, is_grouped, self.min_cell_count)
+            check_cells(rows, columns, is_grouped, self.min_cell_count, names)
 
     @operation(
         tells="tables, or sums and products, of families, of those of its rows that "
