@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skprivbn.utils._validation import is_missing
+from skprivbn.utils._validation import is_missing, label_text, texts_of
 
 MISSING = -1
 
@@ -56,7 +56,8 @@ def encode(X, nodes, states, strict=True):
     states : mapping of str to tuple
         Labels of every node, in the order of their codes.
     strict : bool, default=True
-        Whether a label that is no state is an error; otherwise it is missing.
+        Whether a label that is no state is an error; otherwise it is missing, unless
+        it looks the same as text: how a row is read must not depend on others.
 
     Returns
     -------
@@ -99,6 +100,7 @@ def _look_up(column, labels, node, strict):
     except TypeError:  # a list, or the like, is no label
         codes = [table.get(v) if _is_hashable(v) else None for v in values]
     if None in codes:
+        alike = {} if strict else texts_of(labels)
         for i, code in enumerate(codes):
             if code is None:
                 if strict and not is_missing(values[i]):
@@ -108,7 +110,7 @@ def _look_up(column, labels, node, strict):
                         "the network is learnt, with states= or as categories of a "
                         "dataframe"
                     )
-                codes[i] = MISSING
+                codes[i] = alike.get(label_text(values[i]), MISSING)
     return np.array(codes, dtype=np.intp)
 
 

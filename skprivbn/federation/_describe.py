@@ -155,8 +155,10 @@ class DescribeMixin:
         asked = _Asked(epsilon, delta, bounds, accountant, backend, len(names))
         spent = charge(asked, "description of all columns", noise)
         warn_of_roster(backend, len(self.names))
+        # under noise, how many rows a party has is not told, also if there is none
+        least = {"min_rows": 1 if epsilon is None else 0}
         rows = self._described()
-        with rows.federate(DescriptionParty, terms, backend) as federation:
+        with rows.federate(DescriptionParty, terms, backend, **least) as federation:
             collect = _collect if epsilon is None else _collect_noisy
             columns, found, n_rows = collect(federation)
         shown = [self._shown_labels(n, s) for n, s in zip(names, terms.states)]

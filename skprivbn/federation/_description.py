@@ -35,7 +35,12 @@ from skprivbn.federation._rows import paired_blocks, sum_over_rows, unit_of_squa
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import shares_of_rows
-from skprivbn.utils._validation import float_or_nan, is_missing
+from skprivbn.utils._validation import (
+    float_or_nan,
+    is_missing,
+    label_text,
+    texts_of,
+)
 
 #: cells of a noisy histogram: each of them gets noise
 NOISY_CELLS = 64
@@ -207,7 +212,9 @@ class DescriptionParty(Party):
         labels = self.terms.states[v]
         if labels is not None:
             codes = {label: code for code, label in enumerate(labels)}
-            return np.array([self._code(value, codes) for value in column.tolist()])
+            alike = {} if self.terms.epsilon is None else texts_of(labels)
+            cells = [self._code(value, codes, alike) for value in column.tolist()]
+            return np.array(cells, dtype=np.intp)
         values = _as_numbers(column, lenient=self.terms.epsilon is not None)
         missing = ~np.isfinite(values)
         if self.terms.epsilon is None:
@@ -217,7 +224,7 @@ class DescriptionParty(Party):
         cells = np.minimum((place * NOISY_CELLS).astype(int), NOISY_CELLS - 1)
         return np.where(np.isnan(values), NOISY_CELLS, cells)
 
-    def _code(self, value, codes):
+    def _code(self, value, codes, alike):
         """Return the code of a label; one more than there are if it is missing."""
         try:
             if value in codes:
@@ -227,7 +234,7 @@ class DescriptionParty(Party):
         # a refusal would tell, without noise, that there is such a label
         if self.terms.epsilon is None and not is_missing(value):
             raise PartyRefusal("invalid-data")
-        return len(codes)
+        return alike.get(label_text(value), len(codes))
 
     @operation(
         peers="shares of counts of values between thresholds; together those of all "

@@ -265,6 +265,33 @@ def float_or_nan(value: Any) -> float:
         return math.nan
 
 
+def label_text(label: Any) -> str | None:
+    """Return a label as text: the same of 1, 1.0, "1" and "1.0"; None of what has none.
+
+    One odd cell of a file makes text of all numbers in its column.
+    """
+    if is_missing(label) or not isinstance(label, str | int | float | np.generic):
+        return None
+    try:
+        text = str(label)
+    except ValueError:  # too many digits
+        return None
+    number = float_or_nan(text)
+    if number.is_integer() and abs(number) < 2**53:
+        return str(int(number))
+    return str(number) if abs(number) < 2**53 else text
+
+
+def texts_of(labels: Sequence) -> dict[str, int]:
+    """Return the positions of labels by their text; of those alike, the first."""
+    texts: dict[str, int] = {}
+    for code, label in enumerate(labels):
+        text = label_text(label)
+        if text is not None:
+            texts.setdefault(text, code)
+    return texts
+
+
 def to_numbers(columns: np.ndarray) -> np.ndarray:
     """Return columns as floats, NaN where a value is missing."""
     if columns.dtype == object:

@@ -8,6 +8,7 @@ epsilon.
 """
 
 import warnings
+from io import StringIO
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,8 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, PredefinedSplit
 from sklearn.pipeline import make_pipeline
 
-from skprivbn.exceptions import PrivacyLeakWarning
+from skprivbn.bayesian_network import _labels
+from skprivbn.exceptions import PartyError, PrivacyLeakWarning
 from skprivbn.federation import Ledger
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixture import PPEMGaussianMixture
@@ -393,6 +395,44 @@ def test_one_row_does_not_change_how_others_are_read(text):
         Description(EPSILON),
     ):
         assert_alike(estimator, (rows, {}), (more, {}))
+
+
+@pytest.mark.parametrize("cell", ["x", "1.5", "", "nan", "1e400", "True"])
+def test_one_cell_of_a_file_does_not_change_how_others_are_read(cell, monkeypatch):
+    """pandas makes text of a column of numbers if one cell is text."""
+    file = "x0\n" + "0\n" * 20 + "1\n" * 10
+    rows, more = (pd.read_csv(StringIO(text)) for text in (file, file + f'"{cell}"\n'))
+    for estimator in (
+        field(epsilon=EPSILON),
+        FederatedBayesianNetwork(states=[2], epsilon=EPSILON),
+        FederatedSimpleImputer(
+            strategy="most_frequent", categories=[[0, 1]], epsilon=EPSILON
+        ),
+        Description(EPSILON),
+    ):
+        assert_alike(estimator, (rows, {}), (more, {}))
+    if cell == "x":
+        # the twin: text is no number, and all labels are unknown
+        monkeypatch.setattr(_labels, "texts_of", lambda labels: {})
+        with pytest.raises(AssertionError, match="30"):
+            assert_alike(field(epsilon=EPSILON), (rows, {}), (more, {}))
+
+
+@pytest.mark.parametrize("states", [{}, {"x0": [0, 1]}])
+def test_a_description_of_the_only_row_of_a_party(states):
+    """Whether somebody has one would be told by a refusal."""
+    rows, roster = np.zeros((30, 1)), ["a", "b", "c"]
+    partitions = [
+        HorizontalPartition.from_rows(X, pd.Categorical(party, categories=roster))
+        for X, party in ((rows, ["a"] * 30), (rows[:2], ["a", "b"]), (rows[:0], []))
+    ]
+    for partition in partitions:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of little but noise
+            partition.describe(epsilon=50.0, bounds=(0, 1), states=states)
+    # the twin: without noise, whoever has no rows refuses
+    with pytest.raises(PartyError, match="fewer rows"):
+        partitions[0].describe(states=states)
 
 
 def test_a_description_of_numbers_among_texts():
