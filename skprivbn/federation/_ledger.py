@@ -254,9 +254,9 @@ class Ledger:
     entries: list = field(default_factory=list)
     n_rounds: int = 0
     transcript_hash: str = hashlib.sha256(b"").hexdigest()
-    releases: list = field(default_factory=list, repr=False)
-    _notes: list = field(default_factory=list, repr=False)
-    _knowledge: list = field(default_factory=list, repr=False)
+    releases: list = field(default_factory=list)
+    _notes: list = field(default_factory=list)
+    _knowledge: list = field(default_factory=list)
 
     def record(
         self,
@@ -445,10 +445,18 @@ class Ledger:
         pandas = import_optional("pandas", "Ledger.to_frame")
         return pandas.DataFrame([asdict(entry) for entry in self.entries])
 
+    @property
+    def _size(self):
+        messages = f"{len(self.entries)} messages in {self.n_rounds} rounds"
+        return f"{messages}, {self.total_bytes:,} bytes"
+
+    def __repr__(self):
+        n = len(self.parties)
+        return f"Ledger({self._size}; {n} part{'ies' if n != 1 else 'y'})"
+
     def __str__(self):
         lines = [
-            f"{len(self.entries)} messages in {self.n_rounds} rounds, "
-            f"{self.total_bytes} bytes, parties: {', '.join(self.parties)}",
+            f"{self._size}, parties: {', '.join(self.parties)}",
             str(self.who_learns_what()),
             *(f"- {text}" for text in self.notes),
         ]
@@ -457,9 +465,7 @@ class Ledger:
     def _repr_html_(self):
         notes = "".join(f"<li>{escape(text)}</li>" for text in self.notes)
         return (
-            f"<p>{len(self.entries)} messages in {self.n_rounds} rounds, "
-            f"{self.total_bytes:,} bytes</p>"
-            f"{self.who_learns_what()._repr_html_()}<ul>{notes}</ul>"
+            f"<p>{self._size}</p>{self.who_learns_what()._repr_html_()}<ul>{notes}</ul>"
         )
 
 

@@ -26,7 +26,7 @@ from skprivbn.privacy._options import charge_exact
 from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import validate_table
+from skprivbn.utils._validation import is_missing, validate_table
 
 
 class CategoryEncoder(TransformerMixin, FederatedEstimator):
@@ -98,14 +98,21 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         """Return the position of every label among those of its column, or -1."""
         names = column_names(self)
         states = dict(zip(names, (labels.tolist() for labels in self.categories_)))
-        codes = encode(np.asarray(X), names, states, strict=strict)
+        codes = encode(np.asarray(X), names, states, strict=False)
         if strict and (codes < 0).any():
-            name = names[int((codes < 0).any(axis=0).argmax())]
-            raise ValueError(
-                f"column {name!r} has missing values: fill them first, with "
-                "FederatedSimpleImputer(strategy='most_frequent'), or set "
-                "handle_unknown="
-            )
+            row, column = np.argwhere(codes < 0)[0]
+            name, label = names[column], X[row].tolist()[column]
+            if is_missing(label):
+                problem = (
+                    "has missing values: fill them first, with "
+                    "FederatedSimpleImputer(strategy='most_frequent')"
+                )
+            else:
+                problem = (
+                    f"holds {label!r}, which is none of its categories "
+                    f"{states[name][:10]}: declare it in categories="
+                )
+            raise ValueError(f"column {name!r} {problem}, or set handle_unknown=")
         return codes
 
     def _sets_apart(self, X):

@@ -95,6 +95,8 @@ def test_html_is_escaped():
 def test_a_ledger_travels(ledger):
     copy = pickle.loads(pickle.dumps(ledger))
     assert str(copy) == str(ledger) and copy == ledger
+    # what a console shows of one message is no longer than what it shows of thousands
+    assert len(repr(ledger)) < 80
 
 
 def test_the_transcript_hash_depends_on_every_message():
