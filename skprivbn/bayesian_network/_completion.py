@@ -24,10 +24,46 @@ def _has_parameters(estimator):
     return getattr(estimator, "fit_parameters", True)
 
 
-class DiscreteNetworkMixin(BackendMixin, RowsMixin):
-    """Likelihood, completion and sampling through the fitted `network_`."""
+class LearntNetworkMixin(RowsMixin):
+    """Sampling and drawing of the fitted `network_`, whatever its variables are."""
 
     network_: Any
+
+    @available_if(_has_parameters)
+    def sample(
+        self, n_samples: int = 1, random_state: RandomStateLike = None
+    ) -> np.ndarray:
+        """Draw rows from the fitted network.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+        random_state : int, RandomState instance or None, default=None
+            Makes the rows reproducible.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        return self.network_.sample(n_samples, random_state=random_state)
+
+    @available_if(_has_parameters)
+    def to_networkx(self) -> Any:
+        """Return the learnt graph as a ``networkx.DiGraph``.
+
+        Returns
+        -------
+        networkx.DiGraph
+            With the nodes' names.
+        """
+        check_is_fitted(self)
+        return self.network_.to_networkx()
+
+
+class DiscreteNetworkMixin(BackendMixin, LearntNetworkMixin):
+    """Likelihood and completion through the fitted `network_`."""
 
     _row_checks = {"dtype": None, "ensure_all_finite": False}
     # how columns are counted together, where several parties hold them
@@ -127,35 +163,3 @@ class DiscreteNetworkMixin(BackendMixin, RowsMixin):
         """
         X = self._table(X)
         return self.network_.predict_proba(X)
-
-    @available_if(_has_parameters)
-    def sample(
-        self, n_samples: int = 1, random_state: RandomStateLike = None
-    ) -> np.ndarray:
-        """Draw rows from the fitted network.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of rows.
-        random_state : int, RandomState instance or None, default=None
-            Makes the rows reproducible.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
-        return self.network_.sample(n_samples, random_state=random_state)
-
-    @available_if(_has_parameters)
-    def to_networkx(self) -> Any:
-        """Return the learnt graph as a ``networkx.DiGraph``.
-
-        Returns
-        -------
-        networkx.DiGraph
-            With the nodes' names.
-        """
-        check_is_fitted(self)
-        return self.network_.to_networkx()

@@ -1,18 +1,15 @@
 """What the learners of continuous networks share once they are fitted."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import (
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import RowsMixin, by_holders
+from skprivbn.base import by_holders
 from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.bayesian_network._completion import LearntNetworkMixin
 from skprivbn.partition import RemoteResults
-from skprivbn.utils import column_names, warn_user
-from skprivbn.utils._typing import RandomStateLike, TableLike
+from skprivbn.utils import warn_user
+from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
 
@@ -26,14 +23,10 @@ def public_network(network):
     }
 
 
-class NetworkMixin(RowsMixin):
-    """Prediction, likelihood and sampling through the fitted `network_`."""
+class ContinuousNetworkMixin(LearntNetworkMixin):
+    """Prediction and likelihood through the fitted `network_`."""
 
     _fit_checks = {"ensure_min_features": 2, "ensure_min_samples": 2}
-    network_: Any
-
-    def _node_names(self):
-        return column_names(self)
 
     def _rows(self, X):
         check_is_fitted(self)
@@ -87,37 +80,6 @@ class NetworkMixin(RowsMixin):
         log_likelihood : ndarray of shape (n_samples,)
         """
         return self.network_.log_likelihood(self._rows(X))
-
-    def sample(
-        self, n_samples: int = 1, random_state: RandomStateLike = None
-    ) -> np.ndarray:
-        """Draw rows from the fitted network.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of rows.
-        random_state : int, RandomState instance or None, default=None
-            Makes the rows reproducible.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            The rows.
-        """
-        check_is_fitted(self)
-        return self.network_.sample(n_samples, random_state=random_state)
-
-    def to_networkx(self) -> Any:
-        """Return the learnt graph as a ``networkx.DiGraph``.
-
-        Returns
-        -------
-        networkx.DiGraph
-            With the nodes' names.
-        """
-        check_is_fitted(self)
-        return self.network_.to_networkx()
 
 
 def refuse_constant(names, mean, variances, where):

@@ -17,9 +17,10 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Party, PartyRefusal, Terms, operation
 from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._continuous import NetworkMixin
+from skprivbn.structure._continuous import ContinuousNetworkMixin
 from skprivbn.structure.gaussian._moments import moment_sums, read_moments
 from skprivbn.structure.gaussian._pooled_notears import Notears
+from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import HasMethods, Interval
 
 #: parties run code of this package only, whatever a coordinator asks for
@@ -114,7 +115,7 @@ class VotingParty(Party):
         return self.hide(moment_sums(self.X))
 
 
-class VotingStructureLearner(NetworkMixin, FederatedEstimator):
+class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
     """Every party learns a graph alone; edges that enough of them found are kept.
 
     The baseline that federated learners are to beat when parties hold few rows. Votes
@@ -239,5 +240,5 @@ class VotingStructureLearner(NetworkMixin, FederatedEstimator):
                 moments.mean,
                 moments.covariance,
                 self.adjacency_matrix_,
-                nodes=self._node_names(),
+                nodes=column_names(self),
             )

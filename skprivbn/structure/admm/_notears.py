@@ -17,7 +17,7 @@ from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.protocols import ModelParty
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._continuous import (
-    NetworkMixin,
+    ContinuousNetworkMixin,
     refuse_constant,
     warn_if_standardised,
 )
@@ -38,7 +38,7 @@ from skprivbn.structure.gaussian._moments_protocol import (
     GaussianMomentsTerms,
     collect_noisy_moments,
 )
-from skprivbn.utils import warn_leak, warn_user
+from skprivbn.utils import column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
@@ -133,7 +133,7 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
         )
 
 
-class FederatedNotearsADMM(ADMMMixin, NetworkMixin, PrivateEstimator):
+class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
     """NOTEARS over row holders by consensus ADMM, with secure sums.
 
     Every party fits its own rows near a common graph; the common graph is the sparse
@@ -368,7 +368,7 @@ class FederatedNotearsADMM(ADMMMixin, NetworkMixin, PrivateEstimator):
         return np.linalg.norm(maps.reshape(-1, d, d), axis=0)
 
     def _make_network(self, parameters, mean, variances, shift, noise):
-        names = self._node_names()
+        names = column_names(self)
         refuse_constant(names, mean, variances, "within every party's rows")
         warn_if_standardised(variances)
         noise = np.maximum(noise - shift**2, 1e-12 * variances)
@@ -399,7 +399,7 @@ class FederatedNotearsADMM(ADMMMixin, NetworkMixin, PrivateEstimator):
             moments.mean,
             moments.covariance,
             self._weights(result.kept),
-            nodes=self._node_names(),
+            nodes=column_names(self),
         )
 
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:

@@ -24,7 +24,7 @@ from skprivbn.protocols._applied import add_column_scores
 from skprivbn.protocols._columns import ColumnsTerms
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._continuous import (
-    NetworkMixin,
+    ContinuousNetworkMixin,
     refuse_constant,
     warn_if_few_rows,
     warn_if_standardised,
@@ -49,7 +49,7 @@ from skprivbn.structure.gaussian._search import (
     held_out,
     search,
 )
-from skprivbn.utils import warn_leak
+from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
@@ -57,7 +57,7 @@ from skprivbn.utils._typing import RandomStateLike
 _CANDIDATES = ("equal_variance", "bic", "ges")
 
 
-class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
+class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator):
     """Structure of a Gaussian network from one secure sum over data holders.
 
     Count, column sums and cross-products are all that linear Gaussian structure
@@ -278,7 +278,7 @@ class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
             parts, total = collect_moments(federation)
             moments = join_moments(parts, self.centre)
             refuse_constant(
-                self._node_names(),
+                column_names(self),
                 moments.mean,
                 np.diag(moments.covariance),
                 "over all parties' rows",
@@ -371,7 +371,7 @@ class FederatedGaussianBayesianNetwork(NetworkMixin, PrivateEstimator):
             moments.mean,
             nearest_covariance(moments.covariance, 0.0),
             found.adjacency,
-            nodes=self._node_names(),
+            nodes=column_names(self),
         )
         self.adjacency_matrix_ = found.adjacency
         self.cpdag_ = found.cpdag

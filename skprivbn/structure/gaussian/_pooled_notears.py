@@ -10,14 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._continuous import NetworkMixin, warn_if_standardised
+from skprivbn.structure._continuous import ContinuousNetworkMixin, warn_if_standardised
 from skprivbn.structure.gaussian._notears import notears
-from skprivbn.utils import warn_user
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._validation import validate_table
 
 
-class Notears(NetworkMixin, BaseEstimator):
+class Notears(ContinuousNetworkMixin, BaseEstimator):
     """Linear NOTEARS on pooled rows: the reference that federated learners approach.
 
     Read more in the :ref:`User Guide <structure_federated>`.
@@ -129,6 +129,6 @@ class Notears(NetworkMixin, BaseEstimator):
         kept = acyclic_weights(self.weights_, self.threshold)
         self.adjacency_matrix_ = kept != 0
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
-            mean, covariance, kept, nodes=self._node_names()
+            mean, covariance, kept, nodes=column_names(self)
         )
         return self

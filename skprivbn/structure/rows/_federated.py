@@ -381,15 +381,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 )
             parents = self._find_parents(scores, tables, options)
             if self.n_bootstrap:
-                seed = check_random_state(self.random_state).randint(2**31)
-                rng = np.random.default_rng(seed)
-                found = [
-                    self._find_parents(scores.resampled(rng), tables, options)
-                    for _ in range(self.n_bootstrap)
-                ]
-                rules = self.required_edges, self.forbidden_edges, self.tiers
-                ordered = bool(continuous) or self.method == "k2" or any(rules)
-                self.edge_confidence_ = edge_confidence(found, is_directed=ordered)
+                self._resample(scores, tables, options, continuous)
             cpts = self._count_families(scores, tables, parents, continuous)
             lines = {v: scores.parameters(v, parents[v]) for v in continuous}
             if self.missing == "em":
@@ -406,6 +398,18 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
                 f"{self.n_bootstrap} bootstrap samples are drawn from these tables at "
                 "the coordinator: parties are asked for the tables alone"
             )
+
+    def _resample(self, scores, tables, options, continuous):
+        """Tell how sure each edge is, from samples drawn from the tables."""
+        seed = check_random_state(self.random_state).randint(2**31)
+        rng = np.random.default_rng(seed)
+        found = [
+            self._find_parents(scores.resampled(rng), tables, options)
+            for _ in range(self.n_bootstrap)
+        ]
+        rules = self.required_edges, self.forbidden_edges, self.tiers
+        ordered = bool(continuous) or self.method == "k2" or any(rules)
+        self.edge_confidence_ = edge_confidence(found, is_directed=ordered)
 
     def _learn_privately(self, partition, names, options):
         """Search on tables that are released once with noise."""
