@@ -151,7 +151,8 @@ class Site:
             if found.is_for(name)
         }
         if dataset and dataset not in datasets:
-            raise PartyRefusal("unknown-dataset")
+            why = f"there is no {dataset!r} for {name!r}"
+            raise PartyRefusal("unknown-dataset", why)
         told = {
             "version": version("skprivbn"),
             "datasets": sorted(datasets),
@@ -185,11 +186,11 @@ class Site:
         """
         peers = self._site_file.peers
         if name in self._servers or name not in {*peers, self.name}:
-            raise PartyRefusal("unknown-peer")
+            raise PartyRefusal("unknown-peer", f"peers names no site {name!r}")
         identity = self._check(voucher, name, "site")
         pinned = peers.get(name)
         if pinned is not None and fingerprint(voucher["certificate"]) != pinned:
-            raise PartyRefusal("unknown-peer")
+            raise PartyRefusal("unknown-peer", f"{name!r} has another certificate")
         return identity
 
     def _check(self, voucher, name, holder):
@@ -198,7 +199,8 @@ class Site:
                 voucher, self._root, name, self._job, self._now(), holder
             )
         except NotValidNowError:
-            raise PartyRefusal("not-valid-now") from None
+            why = f"the certificate of {name!r} is not valid at {self._now():%F %T} UTC"
+            raise PartyRefusal("not-valid-now", why) from None
 
     @staticmethod
     def _now():

@@ -115,6 +115,8 @@ def test_a_pinned_certificate_is_the_only_one(tmp_path):
     with pytest.raises(PartyError) as caught:
         connect(again, "icu")
     assert (caught.value.party, caught.value.code) == ("north", "unknown-peer")
+    log = tmp_path / "north" / "skprivbn_errors.log"
+    assert "has another certificate" in log.read_text()
     # the twin: names alone, which the other certificate has too
     path.write_text(texts["north"])
     sites["north"]._site_file = SiteFile.load(path)
