@@ -25,7 +25,6 @@ from skprivbn.mixed_model._checks import (
     note_what_opens,
     pool_small,
     random_terms,
-    refuse_names,
     require_y,
     some,
     split_clusters,
@@ -38,6 +37,7 @@ from skprivbn.mixed_model._protocol import GLMMParty, run_em
 from skprivbn.mixed_model._survey import cluster_keys, take_survey
 from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.partition import is_held
+from skprivbn.partition._base import refuse_name
 from skprivbn.protocols import ModelParty
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import Interval, Options, StrOptions, _fit_context
@@ -215,7 +215,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 names = cluster
         else:
             beside = {"offset": offset, "sample_weight": sample_weight}
-            refuse_names(y=y, cluster=cluster, **beside)
+            for name, values in {"y": y, "cluster": cluster, **beside}.items():
+                refuse_name(name, values)
             require_y(self, y)
             y = column_or_1d(y, warn=True)
             sample_weight = check_weights(sample_weight, len(y))

@@ -22,16 +22,6 @@ def require_y(estimator, y):
         )
 
 
-def refuse_names(**values):
-    """Refuse names of columns where values are needed."""
-    for name, value in values.items():
-        if isinstance(value, str):
-            raise ValueError(
-                f"{name}={value!r} is a name, which goes with remote rows only: give "
-                f"one value per row, as in {name}=frame[{value!r}]"
-            )
-
-
 def check_classes(y):
     """Return `y` as labels of two classes, or say what is wrong."""
     check_classification_targets(y)

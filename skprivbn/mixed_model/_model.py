@@ -13,7 +13,6 @@ from skprivbn.mixed_model._checks import (
     check_weights,
     finite_per_row,
     name_columns,
-    refuse_names,
     require_y,
     split_clusters,
 )
@@ -22,6 +21,7 @@ from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
 from skprivbn.mixed_model._survey import OTHER, cluster_keys
 from skprivbn.partition import is_held
+from skprivbn.partition._base import refuse_name
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.protocols._applied import predict_at_sites
 from skprivbn.utils import column_names
@@ -139,7 +139,7 @@ class FittedGLMMMixin(RowsMixin):
             eta = eta + finite_per_row("offset", offset, len(X))
         if cluster is None or not self.factors_:
             return eta
-        refuse_names(cluster=cluster)
+        refuse_name("cluster", cluster)
         aligned, names = split_clusters(cluster)
         columns = [
             one_per_row("cluster", labels, len(X)) for labels in aligned.values()

@@ -44,9 +44,9 @@ def fit(model, rows, target, **changes):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"cluster": "ward"}, r"cluster='ward' is a name.*cluster=frame\['ward'\]"),
-        ({"offset": "exposure"}, "offset='exposure' is a name"),
-        ({"sample_weight": "w"}, "sample_weight='w' is a name"),
+        ({"cluster": "ward"}, r"cluster='ward' is one value.*cluster=X\['ward'\]"),
+        ({"offset": "exposure"}, "offset='exposure' is one value"),
+        ({"sample_weight": "w"}, "sample_weight='w' is one value"),
         ({"cluster": np.zeros(N)}, "cluster has the same label in all rows"),
         ({"offset": np.full(N, np.nan)}, "offset has NaN or infinity"),
         ({"offset": np.full(N, np.inf)}, "offset has NaN or infinity"),
@@ -180,7 +180,7 @@ def test_what_is_scored_goes_with_the_rows(rows):
         ({"y": y[:3]}, "y has 3 values for 200 rows"),
         ({"sample_weight": np.ones(3)}, "sample_weight has 3 values"),
         ({"offset": np.full(N, np.nan)}, "offset has NaN"),
-        ({"cluster": "ward"}, "cluster='ward' is a name"),
+        ({"cluster": "ward"}, "cluster='ward' is one value"),
     ):
         for fitted in (model, regressor):
             with pytest.raises(ValueError, match=message):

@@ -246,7 +246,7 @@ def spoil(**changes):
         (spoil(y=np.ones(len(STUDY.y))), "1 class"),
         (spoil(y=None), "requires y"),
         (spoil(cluster=STUDY.cluster[:-1]), "cluster has .* give one per row"),
-        (spoil(cluster="centre"), "cluster='centre' is a name"),
+        (spoil(cluster="centre"), "cluster='centre' is one value"),
     ],
     ids="X y cluster three-classes one-class no-y length name".split(),
 )
