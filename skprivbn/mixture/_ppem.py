@@ -439,7 +439,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             partition, PrivateEMParty, terms, "mixture"
         ) as federation:
             mixture = run_private_em(federation, progress)
-        self._set_mixture(mixture, _dtype_of(partition))
+        # one entry that is no number makes a table of objects of one of float32
+        self._set_mixture(mixture, np.float64)
         self.converged_ = False
         self.n_iter_ = terms.max_iter
         self.lower_bound_, self.lower_bounds_ = math.nan, []

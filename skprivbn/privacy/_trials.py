@@ -18,6 +18,7 @@ import warnings
 
 from scipy.optimize import brentq
 
+from skprivbn.privacy._accountant import PrivacyAccountant
 from skprivbn.privacy._candidates import cost_of_fit, make_candidate
 from skprivbn.privacy._composition import PrivacyCost
 
@@ -130,8 +131,8 @@ def best_of_trials(estimator, candidates, n_trials, run):
         model = make_candidate(estimator, candidates[index], None)
         counting = [name for name in model.get_params() if name.endswith("accountant")]
         # paid for all at once: what an account, or a warning, tells of a trial tells
-        # that there was one
-        model.set_params(**dict.fromkeys(counting))
+        # that there was one; and so would be told by whoever adds up uncounted fits
+        model.set_params(**dict.fromkeys(counting, PrivacyAccountant(math.inf)))
         stated = _stated_cost(model).epsilon
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

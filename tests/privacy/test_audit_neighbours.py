@@ -204,6 +204,14 @@ def test_entries_that_are_no_numbers(name, monkeypatch):
             clone(NUMBERS[name]).fit(X)
 
 
+def test_the_type_of_a_table_is_not_that_of_the_result():
+    """One entry that is no number makes a table of objects of one of float32."""
+    rows = pd.DataFrame(ROWS, columns=["x0", "x1"], dtype=np.float32)
+    worlds = [(pd.concat([rows, with_rows("x")[-1:]]), {})]
+    assert worlds[0][0].dtypes["x0"].kind == "O"
+    assert_alike(NUMBERS["mixture, full"], (rows, {}), *worlds)
+
+
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
 def test_a_step_that_is_given_no_numbers():
     """After a step with noise, such a row is missing, and the next one takes it."""

@@ -1,6 +1,7 @@
 """The best of a secret number of trials."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -120,6 +121,22 @@ def field_search(**options):
         (-6.0, 0.0),
         method="random_trials",
     )
+
+
+def warns_of_fits(n_trials, monkeypatch):
+    """Tell whether a search says that an estimator was fitted before."""
+    monkeypatch.setattr(_trials, "draw_n_trials", lambda mean: n_trials)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        field_search(states=[4]).fit(X)
+    return any("second fit" in str(warning.message) for warning in said)
+
+
+def test_no_warning_tells_how_many_trials_there_were(monkeypatch):
+    assert [warns_of_fits(n, monkeypatch) for n in (1, 2, 3)] == [False] * 3
+    # the twin: after one trial, the winner's fit is the second without an accountant
+    monkeypatch.setattr(_trials, "PrivacyAccountant", lambda epsilon: None)
+    assert [warns_of_fits(n, monkeypatch) for n in (1, 2, 3)] == [True, False, False]
 
 
 def test_fits_with_delta_or_exact_parts_are_refused():
