@@ -419,7 +419,8 @@ class DPCGMLearner(
         if states is not None:
             self._check_states(states, plan.check)
         spent = charge_fit(self, plan.what, states, plan.noise, plan.rho)
-        if states is None:
+        are_public = states is not None
+        if not are_public:
             states = self._read_states(partition, plan.check)
         if self.method == "psgd":
             ledger = self._descend(plan, partition, states, progress)
@@ -427,6 +428,9 @@ class DPCGMLearner(
             ask = ask_parties if several else ask_holder
             released, ledger = ask(self, plan, partition, states)
             self._keep(released, states, progress)
+        if not are_public:
+            told = "which values occur in the columns", "plaintext aggregate"
+            ledger.learns("whoever sees the model", *told)
         self.noise_, self.privacy_spent_, self.ledger_ = plan.noise, spent, ledger
 
     @_fit_context(prefer_skip_nested_validation=True)

@@ -432,6 +432,10 @@ def test_states_from_data_warns(X):
         found = learner(states=None).fit(X)
     assert found.network_.states["x1"] == (0, 1, 2, 3)
     assert found.privacy_spent_.epsilon == np.inf
+    # the ledger, and so the report, lists them beside what noise hides
+    learnt = {fact[1]: fact[3] for fact in found.ledger_.facts()}
+    assert learnt["which values occur in the columns"] == "plaintext aggregate"
+    assert "which values occur in the columns" not in str(learner().fit(X).ledger_)
 
 
 BAD = {
