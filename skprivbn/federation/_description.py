@@ -126,6 +126,10 @@ class DescriptionTerms(CountTerms):
         """Return those of numbers; of others there are tables."""
         return self.numbers
 
+    def tells_quantiles(self) -> bool:
+        """Tell whether quantiles are wanted."""
+        return bool(self.levels)
+
     def filled_columns(self, n_features: int) -> list[int]:
         """Return none: columns that a party hardly has are not told."""
         return []

@@ -22,6 +22,7 @@ from skprivbn.crypto._authentication import open_sums
 from skprivbn.crypto._masking import exact_sums_next_to, signs
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
+from skprivbn.federation._models import check_steps
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._session import Agreement, PartySession
 from skprivbn.federation._wire import decode, encode
@@ -277,9 +278,11 @@ class PartyHost:
         if party_class is None:
             raise PartyRefusal("not-allowed")
         try:
-            return party_class, party_class.terms.from_payload(agreement.settings)
+            terms = party_class.terms.from_payload(agreement.settings)
         except (TypeError, ValueError):
             raise PartyRefusal("refused") from None
+        check_steps(agreement.data.get("steps", []), terms)
+        return party_class, terms
 
     def _make_backend(self, agreement):
         if agreement.backend is None:

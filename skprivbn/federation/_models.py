@@ -53,6 +53,34 @@ def rebuild_model(model, n_features):
     return estimator
 
 
+def check_steps(steps, terms):
+    """Refuse exact answers that show rows, of columns that a step has mixed.
+
+    Axes are the choice of whoever asks. Copies of one column in other bins each are
+    its values, and quantiles along several axes are the coordinates of a row.
+
+    Parameters
+    ----------
+    steps : list of dict
+        Public models of transformers, in their order.
+    terms : Terms
+        Of the session that they are for.
+    """
+    if getattr(terms, "epsilon", None) is not None or not terms.summed_columns(1):
+        return
+    mixed = False
+    for step in steps:
+        try:
+            step_class = _class_of(step)
+        except (KeyError, TypeError):  # refused where steps are made
+            return
+        if mixed and getattr(step_class, "_groups_rows", False):
+            raise PartyRefusal("not-allowed")
+        mixed |= getattr(step_class, "_mixes_columns", False)
+    if mixed and terms.tells_quantiles():
+        raise PartyRefusal("not-allowed")
+
+
 def model_memory(model, n_features):
     """Return how many numbers a public model makes a party hold.
 

@@ -276,6 +276,15 @@ class Terms:
         """
         return False
 
+    def tells_quantiles(self) -> bool:
+        """Tell whether exact numbers are told that are near those of single rows.
+
+        Returns
+        -------
+        told : bool
+        """
+        return False
+
     def shows_small_cells(self) -> bool:
         """Tell whether a session opens exact tables without hiding small counts.
 

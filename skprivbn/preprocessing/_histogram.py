@@ -55,6 +55,10 @@ class HistogramTerms(CountTerms):
         """Return four: the range, a coarse and a fine search, the result."""
         return 4
 
+    def tells_quantiles(self):
+        """Tell that it does."""
+        return True
+
     def n_parameters(self, n_features):
         """Return how many quantiles are told."""
         return self.n_levels * n_features

@@ -14,7 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
-from skprivbn.preprocessing._base import FederatedTransformer, fit_moments
+from skprivbn.preprocessing._base import (
+    FederatedTransformer,
+    check_digits,
+    fit_moments,
+)
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.protocols import ModelParty, MomentsParty
@@ -99,6 +103,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
     """
 
     protocols = (MomentsParty, ModelParty)
+    #: axes may make copies of a column; sites tell neither quantiles nor bins of these
+    _mixes_columns = True
     _fit_checks = {"ensure_all_finite": True, "ensure_min_samples": 2}
     _parameter_constraints = {
         "n_components": [
@@ -173,7 +179,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
 
     def _summands(self, X):
         """Return the sizes of what is added up in each result; sites round by them."""
-        return (np.abs(X) + np.abs(self.mean_)) @ np.abs(self._axes()).T
+        sizes = (np.abs(X) + np.abs(self.mean_)) @ np.abs(self._axes()).T
+        return check_digits(sizes, self._transform(X))
 
     def _public_model(self):
         return {

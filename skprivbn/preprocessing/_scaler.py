@@ -12,6 +12,7 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
 from skprivbn.preprocessing._base import (
     FederatedTransformer,
+    check_digits,
     fit_incomplete_moments,
     fit_moments,
 )
@@ -202,7 +203,8 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
 
     def _summands(self, X):
         """Return the sizes of what is added up in each result; sites round by them."""
-        return (np.abs(X) + np.abs(self.mean_)) / self.scale_
+        sizes = (np.abs(X) + np.abs(self.mean_)) / self.scale_
+        return check_digits(sizes, self._transform(X))
 
     def _public_model(self):
         scale = self.scale_ if self.with_std else np.ones_like(self.mean_)

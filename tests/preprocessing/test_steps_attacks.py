@@ -1,0 +1,120 @@
+"""Steps of a coordinator's making before exact questions: attacks on real sites."""
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.preprocessing import (
+    FederatedKBinsDiscretizer,
+    FederatedPCA,
+    FederatedSimpleImputer,
+    FederatedStandardScaler,
+    _scaler,
+)
+from tests.federation.site.loopback import open_sites
+from tests.federation.site.test_block import projected, public_model
+
+NAMES = ("north", "south", "west")
+N_ROWS = 200
+TRANSFORMERS = [
+    "FederatedKBinsDiscretizer",
+    "FederatedPCA",
+    "FederatedSimpleImputer",
+    "FederatedStandardScaler",
+    "describe",
+]
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the columns of X have names",
+    "ignore::skprivbn.exceptions.PrivacyLeakWarning",
+)
+
+
+@pytest.fixture
+def stays(tmp_path):
+    """Three sites, and their ages and days."""
+    rng = np.random.default_rng(0)
+    table = rng.normal([60, 9], [12, 2], (len(NAMES), N_ROWS, 2)).round(3)
+    columns = {"age": '"float"', "days": '"float"'}
+    tables = dict(zip(NAMES, table.tolist()))
+    return open_sites(tmp_path, tables, columns, TRANSFORMERS), np.concatenate(table)
+
+
+def code_of(ask, *arguments):
+    with pytest.raises(PartyError) as caught:
+        ask(*arguments)
+    return caught.value.code
+
+
+def count_between(rows, low, high):
+    """Cut two copies of a column alike but for one edge: means differ by a count."""
+    edges = [np.array([-np.inf, 50.0, 55.0, edge, np.inf]) for edge in (low, high)]
+    bins = {"edges": edges, "encode": "ordinal"}
+    bins = public_model(FederatedKBinsDiscretizer, bins, 2)
+    copies = projected(rows, [0.0, 0.0], [[1.0, 0.0]] * 2)
+    scaler = FederatedStandardScaler().fit(bins.transform(copies))
+    return (scaler.mean_[0] - scaler.mean_[1]) * scaler.n_samples_
+
+
+def test_attack_copies_of_a_column_in_bins(stays, monkeypatch):
+    sites, table = stays
+    age = np.sort(table[:, 0])[400]
+    asked = sites.rows(), age - 1e-7, age + 1e-7
+    assert code_of(count_between, *asked) == "not-allowed"
+    # the twin: one patient is so old
+    monkeypatch.setattr(FederatedPCA, "_mixes_columns", False)
+    assert count_between(*asked) == pytest.approx(1)
+
+
+def row_in_the_middle(rows):
+    """Find quantiles along two axes that are nearly the same: coordinates of a row."""
+    axes = projected(rows, [0.0, 0.0], [[1.0, 0.0], [1.0, 1e-3]])
+    bins = FederatedKBinsDiscretizer(2, bounds=(58, 61)).fit(axes)
+    one, other = (edges[1] for edges in bins.bin_edges_)
+    return one, (other - one) / 1e-3
+
+
+def test_attack_quantiles_along_axes(stays, monkeypatch):
+    sites, table = stays
+    assert code_of(row_in_the_middle, sites.rows()) == "not-allowed"
+    copy = projected(sites.rows(), [0.0, 0.0], [[1.0, 0.0]])
+    assert code_of(copy.describe) == "not-allowed"
+    assert code_of(FederatedSimpleImputer(strategy="median").fit, copy) == "not-allowed"
+    # the twin: age and days of one patient
+    monkeypatch.setattr(FederatedPCA, "_mixes_columns", False)
+    row = table[np.argsort(table[:, 0])[299]]
+    np.testing.assert_allclose(row_in_the_middle(sites.rows()), row, atol=0.1)
+
+
+LARGE = 2.0**46
+
+
+def mean_of_bins(rows, offset):
+    """Have sites round a column beside a large number, and take that off again."""
+    for mean in (-LARGE - offset, LARGE):
+        model = {"mean": np.array([mean, 0.0]), "scale": np.ones(2)}
+        rows = public_model(FederatedStandardScaler, model, 2).transform(rows)
+    return FederatedStandardScaler().fit(rows).mean_[0]
+
+
+def test_attack_bins_by_rounding(stays, monkeypatch):
+    sites, table = stays
+    assert code_of(mean_of_bins, sites.rows(), 0.0) == "invalid-data"
+    # the twin: means of bins of four years, which begin where the coordinator likes
+    monkeypatch.setattr(_scaler, "check_digits", lambda sizes, results: sizes)
+    for offset in (0.0, 1.0):
+        twos = np.round((table[:, 0] + LARGE + offset) / 2) * 2 - LARGE
+        binned = np.round(twos / 4) * 4
+        assert mean_of_bins(sites.rows(), offset) == pytest.approx(binned.mean())
+
+
+def test_steps_as_they_should_be_are_taken(stays):
+    sites, table = stays
+    rows = sites.rows()
+    scaler = FederatedStandardScaler().fit(rows)
+    pca = FederatedPCA().fit(scaler.transform(rows))
+    found = FederatedStandardScaler().fit(pca.transform(scaler.transform(rows)))
+    np.testing.assert_allclose(found.var_, pca.explained_variance_, rtol=0.01)
+    bins = FederatedKBinsDiscretizer(2, min_rows=20).fit(scaler.transform(rows))
+    binned = bins.transform(scaler.transform(rows))
+    np.testing.assert_allclose(FederatedStandardScaler().fit(binned).mean_, 0.5)
