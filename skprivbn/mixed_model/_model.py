@@ -112,6 +112,7 @@ class FittedGLMMMixin(RowsMixin):
         self.random_effect_scale_ = _only(
             {k: float(v[0]) if len(v) == 1 else v for k, v in scales.items()}, 0.0
         )
+        vars(self).pop("residual_scale_", None)  # that of a fit of another family
         if estimates.sigma is not None:
             self.residual_scale_ = estimates.sigma
 

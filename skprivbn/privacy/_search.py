@@ -277,6 +277,8 @@ class PrivateSearchCV(
             )
         fit_params, split_params = self._route(X, params)
         splits = private_splits(self.cv, X, y, persons, **split_params)
+        for name in ("best_estimator_", "best_score_"):  # those of a fit before
+            self.__dict__.pop(name, None)
 
         shared = find_accountant(self.estimator, self.accountant, candidates)
         data = X, y, weights, fit_params

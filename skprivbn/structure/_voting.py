@@ -20,7 +20,7 @@ from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._continuous import ContinuousNetworkMixin
 from skprivbn.structure.gaussian._moments import moment_sums, read_moments
 from skprivbn.structure.gaussian._pooled_notears import Notears
-from skprivbn.utils import column_names
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval
 
 #: parties run code of this package only, whatever a coordinator asks for
@@ -235,7 +235,13 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
             elected = acyclic_weights(elected, 0.0)
         self.adjacency_matrix_ = elected != 0.0
         self.n_iter_, self.n_samples_ = 2, round(moments.n_rows)
-        if is_acyclic(self.adjacency_matrix_):
+        vars(self).pop("network_", None)  # that of a fit before
+        if not is_acyclic(self.adjacency_matrix_):
+            warn_user(
+                "the elected graph has cycles, and so no network_ to predict, score "
+                "or sample from: acyclic=True drops the edges with fewest votes"
+            )
+        else:
             self.network_ = GaussianBayesianNetwork.fit_from_moments(
                 moments.mean,
                 moments.covariance,

@@ -220,6 +220,9 @@ def test_variance_components_are_a_table():
     assert frame["Group"].tolist() == ["cluster", "", "Residual"]
     assert f"{expected:.2f}" in str(components)
     assert "Residual" in components._repr_html_()
+    model.set_params(family="poisson", slopes=None)
+    model.fit(X, TARGETS["poisson"], cluster=CENTRE, party=PARTY)
+    assert "Residual" not in str(model.variance_components())
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,13 @@ def test_without_refit_nothing_more_is_spent(X):
         search.score(X)
 
 
+def test_the_winner_of_an_earlier_fit_is_forgotten(X):
+    search = make_search(accountant=PrivacyAccountant(epsilon=20.0)).fit(X)
+    search.set_params(refit=False, method="report_noisy_max").fit(X)
+    assert not hasattr(search, "best_estimator_")
+    assert not hasattr(search, "best_score_")
+
+
 def test_budget_is_checked_before_anything_is_fitted():
     accountant = PrivacyAccountant(epsilon=0.5)
     with pytest.raises(BudgetExceededError, match="choice among 2"):

@@ -415,6 +415,19 @@ def test_voting_counts_votes(linear):
     assert is_acyclic(everything.fit(X, party=party).adjacency_matrix_)
 
 
+def test_a_graph_with_cycles_is_no_network_not_even_one_of_an_earlier_fit():
+    """Every party finds an edge of a ring of three."""
+    rng = np.random.default_rng(0)
+    X, party = rng.normal(size=(600, 3)), np.repeat([0, 1, 2], 200)
+    for k in range(3):
+        X[party == k, (k + 1) % 3] += 2 * X[party == k, k]
+    model = VotingStructureLearner(min_votes=0.0, acyclic=True).fit(X, party=party)
+    assert model.sample().shape == (1, 3)
+    with pytest.warns(UserWarning, match="has cycles.*acyclic=True"):
+        model.set_params(acyclic=False).fit(X, party=party)
+    assert not hasattr(model, "network_")
+
+
 def test_a_party_whose_rows_are_all_alike_does_not_vote(linear):
     X, _, party = linear
     # the mean of equal numbers is not always that number
