@@ -17,8 +17,9 @@ from skprivbn.utils._sklearn import _check_feature_names_in
 def keep_types(X: Any) -> Any:
     """Return a table whose text and numbers are not made one of the other.
 
-    numpy makes text of all numbers in nested lists if one entry is text: one row would
-    then change how all others are read, which no noise for one row hides. scikit-learn
+    numpy makes text of all numbers in nested lists if one entry is text, and complex
+    numbers, which scikit-learn refuses, if one is complex: one row would then change
+    how all others are read, which no noise for one row hides. scikit-learn
     makes numbers of all columns of a dataframe, categories of text included, beside
     booleans and pandas' own types of numbers. Both stay what they are as objects.
 
@@ -31,7 +32,7 @@ def keep_types(X: Any) -> Any:
     X : array-like of shape (n_samples, n_features)
         Other tables as they are.
     """
-    if isinstance(X, list | tuple) and np.asarray(X).dtype.kind in "SU":
+    if isinstance(X, list | tuple) and np.asarray(X).dtype.kind in "SUc":
         return np.array(X, dtype=object)
     if not (hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "astype")):
         return X
@@ -39,7 +40,7 @@ def keep_types(X: Any) -> Any:
         (getattr(dtype, "kind", "O"), isinstance(dtype, np.dtype)) for dtype in X.dtypes
     ]
     is_text = [kind not in "biuf" for kind, _ in kinds]
-    is_odd = [kind == "b" or (kind in "iuf" and not own) for kind, own in kinds]
+    is_odd = [kind in "bc" or (kind in "iuf" and not own) for kind, own in kinds]
     return X.astype(object) if any(is_text) and any(is_odd) else X
 
 

@@ -390,7 +390,7 @@ def test_rows_of_a_person_with_labels(name):
     assert_alike(estimator, (objects(CASES), first), *more)
 
 
-@pytest.mark.parametrize("text", ["x", 1.5, None], ids=repr)
+@pytest.mark.parametrize("text", ["x", 1.5, None, 1j], ids=repr)
 def test_one_row_does_not_change_how_others_are_read(text):
     """A list of numbers with one text in it is a list of texts to numpy."""
     rows, more = [[0]] * 20 + [[1]] * 10, [[0]] * 20 + [[1]] * 10 + [[text]]
