@@ -205,14 +205,13 @@ def public_states(states, nodes, partition, bins):
         )
     if unknown:
         return None if states is None else check_domain(states, bins, nodes)
-    # the states of booleans follow from their type
-    told = [node for node in rest if declared[node] != [False, True]]
-    if told and not is_remote:
+    if rest and not is_remote:
         warn_leak(
-            "the categories of the columns are taken to be public. Those that pandas "
-            "makes of the values that occur (astype('category')) are not: which values "
-            "occur is then released exactly, outside the privacy guarantee. Pass "
-            "states= with the publicly known states"
+            "the categories of the columns are taken to be public, and which columns "
+            "hold booleans. What pandas makes of the values that occur is not "
+            "(astype('category'); a column of objects if one boolean is missing): it "
+            "is then released exactly, outside the privacy guarantee. Pass states= "
+            "with the publicly known states"
         )
     given |= {node: declared[node] for node in rest}
     return check_domain(given, bins, nodes)

@@ -195,7 +195,8 @@ def test_one_row_does_not_change_types(changes, flags, monkeypatch):
 def test_a_frame_of_mixed_types_comes_back_as_one():
     X = people()
     bins = {"age": [18, 30, 65, 90], "wage": [0, 20, 100], "hours": [0, 19.5, 60]}
-    options = {"bins": bins, "states": {"size": ["small", "large"]}}
+    states = {"size": ["small", "large"], "member": [False, True]}
+    options = {"bins": bins, "states": states}
     model = DPCGMLearner("chain", epsilon=None, **options).fit(X)
     drawn = model.sample(500, random_state=0)
     assert drawn.dtypes.to_dict() == X.dtypes.to_dict()
@@ -208,7 +209,8 @@ def test_a_frame_of_mixed_types_comes_back_as_one():
 def test_with_noise_types_are_those_of_states_and_bins():
     X = people()
     bins = {"age": [18, 30, 65, 90], "wage": [0.0, 20, 100], "hours": [0, 20, 60]}
-    options = {"bins": bins, "states": {"size": ["small", "large"]}}
+    states = {"size": ["small", "large"], "member": [False, True]}
+    options = {"bins": bins, "states": states}
     drawn = DPCGMLearner(epsilon=5.0, **options).fit(X).sample(50, random_state=0)
     assert [dtype.kind for dtype in drawn.dtypes] == ["O", "b", "i", "f", "i"]
     assert drawn["size"].dtype == X["size"].dtype

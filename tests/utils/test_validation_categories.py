@@ -122,6 +122,23 @@ def test_private_tables_take_categories_to_be_public(frame):
         learner.fit(PLAIN, party=party)
 
 
+def test_one_missing_entry_makes_objects_of_booleans():
+    """So that a column declares its states tells that nobody lacks one."""
+    learner = DPCGMLearner(epsilon=1.0, cliques=[(0,)], max_iter=5)
+    flags = pd.DataFrame({"flag": [True, False] * 10})
+    with pytest.warns(PrivacyLeakWarning, match="which columns hold booleans"):
+        learner.fit(flags)
+    assert learner.privacy_spent_.epsilon == 1.0
+    flags = pd.DataFrame({"flag": [True, False] * 10 + [None]})
+    with pytest.warns(PrivacyLeakWarning, match="read off the data"):
+        learner.fit(flags)
+    assert learner.privacy_spent_.epsilon == np.inf
+    # what is declared does not depend on a row, and nothing has to be said
+    learner = DPCGMLearner(epsilon=1.0, cliques=[(0,)], states=[[False, True]])
+    learner.fit(flags)
+    assert learner.privacy_spent_.epsilon == 1.0
+
+
 def test_parties_that_declare_different_categories():
     same = FRAME.astype(pd.CategoricalDtype(LABELS[::-1]))
     partition = HorizontalPartition({"north": FRAME, "south": same[NODES[::-1]]})
