@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -29,6 +29,7 @@ from skprivbn.structure._continuous import (
     warn_if_few_rows,
     warn_if_standardised,
 )
+from skprivbn.structure._resampling import share_of_edges, wishart_root
 from skprivbn.structure.gaussian._column_scores import GaussianColumnScoreParty
 from skprivbn.structure.gaussian._columns_protocol import (
     ColumnMomentsParty,
@@ -103,11 +104,15 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         Size up to which weights of "notears" and "golem" are no edge.
     significance : float, default=0.01
         Level of the tests of "pc".
+    n_bootstrap : int, default=0
+        Bootstrap samples in which the search is repeated, for `edge_confidence_`. The
+        covariances of as many rows from a normal distribution are drawn at the
+        coordinator: parties are asked for nothing more.
     backend : str or AdditiveBackend, default="masking"
         How the sum is hidden. The coordinator learns the sum: with key-holder
         backends it is therefore summed under masks too.
     random_state : int, RandomState instance or None, default=None
-        Chooses the rows that "auto" sets aside.
+        Chooses the rows that "auto" sets aside, and draws the samples of `n_bootstrap`.
     epsilon : float, default=None
         Privacy budget of the moments. None releases them exactly.
     delta : float, default=0.0
@@ -130,6 +135,11 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         The graph; entry (i, j) is an edge from i to j.
     cpdag_ : ndarray of bool of shape (n_features, n_features)
         Its Markov equivalence class, undirected edges in both directions.
+    edge_confidence_ : ndarray of shape (n_features, n_features)
+        With `n_bootstrap`: the share of samples in whose graph there is an edge from i
+        to j. Edges of "ges", "pc" and "bic" that could point either way count half in
+        both directions; ``edge_confidence_ + edge_confidence_.T`` is the share with any
+        edge.
     weights_ : ndarray of shape (n_features, n_features)
         Raw weights of "notears" and "golem", else those of `network_`.
     method_ : str
@@ -181,6 +191,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         "lambda1": [Interval(Real, 0, None, closed="left")],
         "threshold": [Interval(Real, 0, None, closed="left")],
         "significance": [Interval(Real, 0, 1, closed="neither")],
+        "n_bootstrap": [Interval(Integral, 0, None, closed="left")],
         "backend": BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
@@ -196,6 +207,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         lambda1: float = 0.1,
         threshold: float = 0.3,
         significance: float = 0.01,
+        n_bootstrap: int = 0,
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
         epsilon: float | None = None,
@@ -211,6 +223,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         self.lambda1 = lambda1
         self.threshold = threshold
         self.significance = significance
+        self.n_bootstrap = n_bootstrap
         self.backend = backend
         self.random_state = random_state
         self.epsilon = epsilon
@@ -233,6 +246,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
 
     def _learn(self, partition):
         self._check_options()
+        vars(self).pop("edge_confidence_", None)  # that of a fit before
         options = {}
         if isinstance(partition, VerticalPartition | RemoteColumns):
             moments = self._column_moments(partition)
@@ -243,6 +257,11 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         self._keep(moments, options)
 
     def _check_options(self):
+        if self.n_bootstrap and (self.basis is not None or self.epsilon is not None):
+            raise ValueError(
+                "n_bootstrap is not available with basis or epsilon: samples vary as "
+                "normal rows do, which products of functions and noise do not"
+            )
         if self.basis is not None:
             if self.method not in ("equal_variance", "bic"):
                 raise ValueError(
@@ -378,3 +397,22 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         weights = self.network_.weights if found.weights is None else found.weights
         self.weights_ = np.array(weights)
         self.n_samples_ = moments.n_rows
+        if self.n_bootstrap:
+            self.edge_confidence_ = share_of_edges(list(self._resample(moments)))
+            self.ledger_.note(
+                f"{self.n_bootstrap} bootstrap samples are drawn from the covariance "
+                "at the coordinator: parties are asked for nothing more"
+            )
+
+    def _resample(self, moments):
+        """Search on covariances of normal rows, and yield what has a direction."""
+        seed = check_random_state(self.random_state).randint(2**31)
+        rng, n_rows = np.random.default_rng(seed), round(moments.n_rows)
+        values, vectors = np.linalg.eigh(moments.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        for _ in range(self.n_bootstrap):
+            drawn = root @ wishart_root(rng, np.array(n_rows - 1), len(root))
+            sample = replace(moments, covariance=drawn @ drawn.T / n_rows)
+            found = self._search(self.method_, sample)
+            directed = self.method_ in EQUAL_VARIANCE_SEARCHES
+            yield found.adjacency if directed else found.cpdag

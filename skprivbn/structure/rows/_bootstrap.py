@@ -9,6 +9,7 @@ only compared within a table, as where rows have gaps.
 import numpy as np
 
 from skprivbn.bayesian_network._dag import to_cpdag
+from skprivbn.structure._resampling import share_of_edges, wishart_root
 
 
 class ResampledTables:
@@ -78,25 +79,13 @@ def _draw_moments(rng, moments):
     some = np.maximum(drawn, 1)[..., None]
     errors = rng.standard_normal(means.shape) / np.sqrt(some)
     means = means + np.einsum("...ij,...j->...i", root, errors)
-    spread = root @ _wishart_root(rng, drawn - 1, means.shape[-1])
+    spread = root @ wishart_root(rng, drawn - 1, means.shape[-1])
     found = np.empty_like(moments)
     found[..., 0, 0] = drawn
     found[..., 0, 1:] = found[..., 1:, 0] = drawn[..., None] * means
     found[..., 1:, 1:] = spread @ spread.swapaxes(-1, -2)
     found[..., 1:, 1:] += found[..., 0, 1:, None] * means[..., None, :]
     return found * (drawn > 0)[..., None, None]
-
-
-def _wishart_root(rng, degrees, size):
-    """Return lower triangles whose squares have Wishart distributions (Bartlett)."""
-    below = np.tril(rng.standard_normal((*degrees.shape, size, size)), -1)
-    left = np.maximum(degrees[..., None] - np.arange(size), 0)
-    # fewer rows than columns leave the last columns of the triangle empty
-    root = below * (left > 0)[..., None, :]
-    root[..., np.arange(size), np.arange(size)] = np.sqrt(
-        2 * rng.standard_gamma(left / 2)
-    )
-    return root
 
 
 def edge_confidence(found, is_directed):
@@ -114,12 +103,10 @@ def edge_confidence(found, is_directed):
     -------
     confidence : ndarray of shape (n_variables, n_variables)
     """
-    n_variables = len(found[0])
-    total = np.zeros((n_variables, n_variables))
+    graphs = []
     for parents in found:
-        graph = np.zeros(total.shape, dtype=bool)
+        graph = np.zeros((len(parents), len(parents)), dtype=bool)
         for child, above in parents.items():
             graph[above, child] = True
-        edges = graph if is_directed else to_cpdag(graph)
-        total += np.where(edges & edges.T, 0.5, edges)
-    return total / len(found)
+        graphs.append(graph if is_directed else to_cpdag(graph))
+    return share_of_edges(graphs)
