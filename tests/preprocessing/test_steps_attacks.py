@@ -46,24 +46,35 @@ def code_of(ask, *arguments):
     return caught.value.code
 
 
-def count_between(rows, low, high):
-    """Cut two copies of a column alike but for one edge: means differ by a count."""
+def cut_twice(rows, low, high):
+    """Make two copies of a column, in bins that are alike but for one edge."""
     edges = [np.array([-np.inf, 50.0, 55.0, edge, np.inf]) for edge in (low, high)]
     bins = {"edges": edges, "encode": "ordinal"}
     bins = public_model(FederatedKBinsDiscretizer, bins, 2)
-    copies = projected(rows, [0.0, 0.0], [[1.0, 0.0]] * 2)
-    scaler = FederatedStandardScaler().fit(bins.transform(copies))
+    return bins.transform(projected(rows, [0.0, 0.0], [[1.0, 0.0]] * 2))
+
+
+def count_by_means(rows):
+    scaler = FederatedStandardScaler().fit(rows)
     return (scaler.mean_[0] - scaler.mean_[1]) * scaler.n_samples_
 
 
-def test_attack_copies_of_a_column_in_bins(stays, monkeypatch):
+def count_by_tables(rows):
+    states = dict.fromkeys(rows.feature_names, [0.0, 1.0, 2.0, 3.0])
+    summary = rows.describe(states=states, quantiles=[])
+    one, other = (summary[name].counts for name in states)
+    return (one - other)[-1]
+
+
+@pytest.mark.parametrize("count", [count_by_means, count_by_tables])
+def test_attack_copies_of_a_column_in_bins(stays, monkeypatch, count):
     sites, table = stays
     age = np.sort(table[:, 0])[400]
-    asked = sites.rows(), age - 1e-7, age + 1e-7
-    assert code_of(count_between, *asked) == "not-allowed"
+    rows = cut_twice(sites.rows(), age - 1e-7, age + 1e-7)
+    assert code_of(count, rows) == "not-allowed"
     # the twin: one patient is so old
     monkeypatch.setattr(FederatedPCA, "_mixes_columns", False)
-    assert count_between(*asked) == pytest.approx(1)
+    assert count(rows) == pytest.approx(1)
 
 
 def row_in_the_middle(rows):
