@@ -6,6 +6,7 @@ end as shares, by oblivious transfers; weighted by powers of two and added over 
 records they are shares of the cross-products. Only their sums are opened.
 """
 
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -17,6 +18,7 @@ from skprivbn.crypto.shares._products import (
 )
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.protocols import Moments
 from skprivbn.protocols._columns import ColumnsParty, ColumnsTerms
 
@@ -40,10 +42,20 @@ def bit_weights(n_bits=BITS):
     return weights
 
 
+@dataclass(frozen=True)
+class ColumnMomentsTerms(ColumnsTerms):
+    """Who holds which column."""
+
+    def n_parameters(self, n_features):
+        """Return the moments of all columns."""
+        n_columns = len(self.owners)
+        return 1 + n_columns + n_columns * (n_columns + 1) // 2
+
+
 class ColumnMomentsParty(ColumnsParty):
     """A holder of columns."""
 
-    terms = ColumnsTerms
+    terms = ColumnMomentsTerms
 
     def prepare(self):
         """Refuse columns that are not finite numbers."""
@@ -86,6 +98,11 @@ class ColumnMomentsParty(ColumnsParty):
     )
     def summary(self):
         """What it can compute alone, and what the result tells anyway."""
+        if self.min_cell_count > 1:  # of the records that all have, there may be few
+            names = [f"column {v}" for v in self.variables]
+            few = np.zeros(len(names), dtype=bool)
+            columns = range(len(names))
+            check_cells(self.standard, columns, few, self.min_cell_count, names)
         correlation = self.standard.T @ self.standard / len(self.standard)
         return {
             "n_rows": len(self.standard),

@@ -21,7 +21,6 @@ from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.protocols import ModelParty
 from skprivbn.protocols._applied import add_column_scores
-from skprivbn.protocols._columns import ColumnsTerms
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._continuous import (
     ContinuousNetworkMixin,
@@ -33,6 +32,7 @@ from skprivbn.structure._resampling import share_of_edges, wishart_root
 from skprivbn.structure.gaussian._column_scores import GaussianColumnScoreParty
 from skprivbn.structure.gaussian._columns_protocol import (
     ColumnMomentsParty,
+    ColumnMomentsTerms,
     collect_column_moments,
 )
 from skprivbn.structure.gaussian._moments import join_moments, nearest_covariance
@@ -349,7 +349,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
             )
         charge(self, "moments")
         owners = [partition.owners[name] for name in partition.feature_names]
-        terms = ColumnsTerms(owners, partition.has_keys)
+        terms = ColumnMomentsTerms(owners, partition.has_keys)
         with partition.federate(ColumnMomentsParty, terms) as federation:
             moments = collect_column_moments(
                 federation, partition.columns, partition.feature_names

@@ -7,11 +7,11 @@ from skprivbn.datasets import make_linear_sem
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.partition import VerticalPartition
-from skprivbn.protocols._columns import ColumnsTerms
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.structure.gaussian._columns_protocol import (
     BITS,
     ColumnMomentsParty,
+    ColumnMomentsTerms,
     bit_weights,
     collect_column_moments,
     to_bits,
@@ -32,7 +32,7 @@ def federate(X, parties):
         order=[f"x{j}" for j in range(X.shape[1])],
     )
     owners = [partition.owners[name] for name in partition.feature_names]
-    terms = ColumnsTerms(owners, has_keys=False)
+    terms = ColumnMomentsTerms(owners, has_keys=False)
     return partition, partition.federate(ColumnMomentsParty, terms)
 
 

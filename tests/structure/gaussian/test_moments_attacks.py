@@ -5,8 +5,10 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.site import _host
+from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.structure._basis import expand
-from skprivbn.structure.gaussian import _moments_protocol
+from skprivbn.structure.gaussian import _columns_protocol, _moments_protocol
+from skprivbn.structure.gaussian._columns_protocol import ColumnMomentsTerms
 from skprivbn.structure.gaussian._moments_protocol import (
     HOLDOUT,
     GaussianMomentsParty,
@@ -124,3 +126,46 @@ def test_attack_powers_of_a_column_of_few_values(open_rows, monkeypatch):
     # the twin: one has six stays
     monkeypatch.setattr(_moments_protocol, "check_few_values", lambda *arguments: None)
     np.testing.assert_allclose(count_values(rows), [59, 60, 60, 60, 0, 1], atol=1e-6)
+
+
+def open_columns(folder, clinic, lab):
+    """Let two sites have columns about persons, who are numbered."""
+    tables = {"clinic": clinic, "lab": lab}
+    kinds = {
+        name: {"person": '"key"'}
+        | {f"{name}{i}": '"float"' for i in range(1, np.shape(rows)[1])}
+        for name, rows in tables.items()
+    }
+    tables = {
+        name: [[f"p{row[0]:.0f}", *row[1:]] for row in rows]
+        for name, rows in tables.items()
+    }
+    sites = open_sites(folder, tables, kinds, ["FederatedGaussianBayesianNetwork"])
+    columns = [c for names in kinds.values() for c in names if c != "person"]
+    return sites.columns(columns, key="person")
+
+
+def test_attack_few_of_the_records_that_all_have(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    persons = np.arange(60)
+    clinic = np.column_stack([persons, rng.normal(size=60), persons % 3 == 0])
+    lab = np.column_stack([persons, rng.normal(size=60)])
+    lab = np.vstack([lab[persons % 3 > 0], lab[9]])
+    columns = open_columns(tmp_path, clinic, lab)
+    model = FederatedGaussianBayesianNetwork("bic")
+    assert code_of(model.fit, columns) == "too-detailed"
+    # the twin: one of those whom the lab knows has what the clinic treats
+    monkeypatch.setattr(_columns_protocol, "check_cells", lambda *arguments: None)
+    model.fit(columns)
+    assert model.network_.mean[1] * len(lab) == pytest.approx(1)
+
+
+def test_attack_more_moments_than_records(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    tables = [np.column_stack([np.arange(30), rng.normal(size=(30, 2))])] * 2
+    columns = open_columns(tmp_path, *tables)
+    model = FederatedGaussianBayesianNetwork("bic")
+    assert code_of(model.fit, columns) == "too-detailed"
+    # the twin
+    monkeypatch.setattr(ColumnMomentsTerms, "n_parameters", lambda *arguments: 0)
+    assert model.fit(columns).n_features_in_ == 4
