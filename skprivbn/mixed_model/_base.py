@@ -52,7 +52,8 @@ _HINTS = {
     "out-of-range": "look at the units of X, y, offset and sample_weight",
     "too-detailed": "if few of its rows are in a cluster, small_clusters='pool' merges "
     "such clusters before they are named; if few rows share labels of two columns of "
-    "clusters, leave one of these out",
+    "clusters, or few of a cluster that others hold, too, share a value of a feature, "
+    "leave one of these out",
     "too-few-rows": "if few of its rows are in a cluster that it holds alone, "
     "release_effects='shared' does not tell the effect",
 }

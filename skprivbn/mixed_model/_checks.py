@@ -6,8 +6,9 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+from skprivbn.mixed_model._census import merged_label
 from skprivbn.mixed_model._design import INTERCEPT
-from skprivbn.mixed_model._survey import cluster_keys, merged_label
+from skprivbn.mixed_model._survey import cluster_keys
 from skprivbn.partition._base import check_labels
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.utils import column_names, warn_leak, warn_user

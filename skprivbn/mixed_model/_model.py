@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import RowsMixin
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger, check_received
+from skprivbn.mixed_model._census import OTHER
 from skprivbn.mixed_model._checks import (
     check_same_kind,
     check_weights,
@@ -19,7 +20,7 @@ from skprivbn.mixed_model._checks import (
 from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
-from skprivbn.mixed_model._survey import OTHER, cluster_keys
+from skprivbn.mixed_model._survey import cluster_keys
 from skprivbn.partition import is_held
 from skprivbn.partition._base import refuse_name
 from skprivbn.partition._horizontal import one_per_row

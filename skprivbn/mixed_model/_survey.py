@@ -1,6 +1,5 @@
 """The survey before a fit: labels, moments of the features, sizes of the clusters."""
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import combinations, starmap
 from typing import Any
@@ -9,6 +8,8 @@ import numpy as np
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation.site._small_cells import check_cells
+from skprivbn.mixed_model._census import Census, merge_few, merged_label
 from skprivbn.mixed_model._design import Design
 from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.protocols import Moments, MomentsParty
@@ -17,8 +18,6 @@ from skprivbn.utils._validation import is_missing
 
 #: numbers that are held of all clusters together
 MAX_NUMBERS = 1 << 24
-#: label of the small clusters that are pooled
-OTHER = "(other)"
 # Room for sums per row, before they overflow a backend.
 _HEADROOM = 64
 
@@ -28,212 +27,10 @@ def cluster_keys(n_factors):
     return ["cluster", *(f"cluster_{i}" for i in range(1, n_factors))][:n_factors]
 
 
-def merged_label(site):
-    """Return the label of clusters of which a site has too few rows to name them."""
-    return f"(other at {site})"
-
-
-def merge_few(labels, min_count, other):
-    """Return labels with those that few rows have as one, which enough rows have.
-
-    The next larger ones join them until they are enough. Nothing but this column
-    decides which: clusters of two fits that have other columns beside it do not differ
-    by a few rows.
-
-    Parameters
-    ----------
-    labels : list
-        Of all rows.
-    min_count : int
-        How many rows are enough.
-    other : str
-        The label of those that are merged.
-
-    Examples
-    --------
-    >>> merge_few(["a", "b", "b", "c", "c", "d", "d", "d"], 2, "(other)")
-    ['(other)', '(other)', '(other)', 'c', 'c', 'd', 'd', 'd']
-    """
-    merged, n_rows = set(), 0
-    by_size = sorted(Counter(labels).items(), key=lambda item: (item[1], str(item[0])))
-    for label, count in by_size:
-        if count >= min_count and (not merged or n_rows >= min_count):
-            break
-        merged.add(label)
-        n_rows += count
-    return [other if label in merged else label for label in labels]
-
-
 def sum_unit(max_sum, n_parties, n_rows):
     """Return what sums are multiplied by to fit a backend; a power of two."""
     room = max_sum / (_HEADROOM * n_parties * n_rows)
     return 1.0 if room >= 1 else 2.0 ** np.floor(np.log2(room))
-
-
-@dataclass(frozen=True)
-class Census:
-    """Rows and holders of every level of every factor.
-
-    Parameters
-    ----------
-    labels : list of list
-        Labels of each factor; of a nested one, lists that end in its own label.
-    n_rows, n_holders : list of ndarray of int of shape (n_levels,)
-    nested : bool
-    """
-
-    labels: list
-    n_rows: list
-    n_holders: list
-    nested: bool
-
-    @property
-    def n_factors(self):
-        """Number of factors."""
-        return len(self.labels)
-
-    @property
-    def tops(self):
-        """For each factor, the level of the first factor that a level is within."""
-        if not self.nested or self.n_factors < 2:
-            return [np.arange(len(labels)) for labels in self.labels]
-        first = {label: i for i, label in enumerate(self.labels[0])}
-        return [
-            np.arange(len(self.labels[0])),
-            *(
-                np.array([first[path[0]] for path in labels])
-                for labels in self.labels[1:]
-            ),
-        ]
-
-    @property
-    def parents(self):
-        """For each factor, the level that each level of the last factor is within."""
-        last = self.labels[-1]
-        if not self.nested or self.n_factors < 2:
-            return [np.arange(len(last))]
-        parents = []
-        for depth, labels in enumerate(self.labels):
-            place = {label: i for i, label in enumerate(labels)}
-            keys = (path[0] if depth == 0 else path[: depth + 1] for path in last)
-            parents.append(np.array([place[key] for key in keys]))
-        return parents
-
-    def names(self, factor):
-        """Return the labels of a factor as they are shown: "ward:bed" if nested."""
-        labels = self.labels[factor]
-        if self.nested and factor:
-            return [":".join(map(str, path)) for path in labels]
-        return labels
-
-    def too_small(self, min_parties, min_rows, opened):
-        """Return masks of the levels whose sums nobody may know.
-
-        Parameters
-        ----------
-        min_parties, min_rows : int
-        opened : bool
-            Whether levels with one holder are opened, too, and so need `min_rows`.
-        """
-        masks = []
-        for factor, (rows, holders) in enumerate(zip(self.n_rows, self.n_holders)):
-            few = (holders > 1) & ((holders < min_parties) | (rows < min_rows))
-            shown = opened | self._in_shared(factor)
-            masks.append(few | (shown & (rows < min_rows) & (rows > 0)))
-        return masks
-
-    def shown(self, factor):
-        """Tell of the levels of a factor whether sums over their rows are opened."""
-        return (self.n_holders[factor] > 1) | self._in_shared(factor)
-
-    def _in_shared(self, factor):
-        """Tell of the levels of a factor whether they are cells of a shared cluster.
-
-        The sums of all cells of an outer cluster with several holders are opened.
-        """
-        if not self.nested or factor == 0:
-            return np.zeros(len(self.labels[factor]), dtype=bool)
-        shared = dict(zip(self.labels[0], self.n_holders[0] > 1))
-        return np.array([shared[path[0]] for path in self.labels[factor]], dtype=bool)
-
-    def pooled(self, min_parties, min_rows, opened):
-        """Return the census with small levels as one, factor by factor, and where.
-
-        Small levels of a nested factor become one within each outer level. Otherwise,
-        if all of them are too small together, the smallest of the others joins them.
-
-        Parameters
-        ----------
-        min_parties, min_rows, opened :
-            As in :meth:`too_small`.
-
-        Returns
-        -------
-        census : Census
-        positions : list of ndarray of int of shape (n_levels,)
-            New number of each level of each factor.
-        """
-        census = self
-        positions = [np.arange(len(labels)) for labels in self.labels]
-        for factor in range(self.n_factors):
-            small = census.too_small(min_parties, min_rows, opened)[factor]
-            if np.any(small):
-                small = census._with_next(factor, small, min_parties, min_rows)
-                census, moved = census._join(factor, small)
-                positions = [new[old] for new, old in zip(moved, positions)]
-        return census, positions
-
-    def _with_next(self, factor, small, min_parties, min_rows):
-        """Return small levels with one more, if they are too few rows or holders."""
-        rows, holders = self.n_rows[factor], self.n_holders[factor]
-        # at least as many parties as hold any of them
-        few = 1 < holders[small].max() < min_parties or rows[small].sum() < min_rows
-        others = ~small & (rows >= min_rows) & (holders >= min_parties)
-        if not few or not others.any() or (self.nested and factor):
-            return small
-        smallest = np.argmin(np.where(others, rows, np.inf))
-        return small | (np.arange(len(rows)) == smallest)
-
-    def _join(self, factor, small):
-        """Return the census with small levels of one factor as one, and where."""
-        within = self.nested and factor
-        joined = {
-            label for label, is_small in zip(self.labels[factor], small) if is_small
-        }
-        labels, rows, holders, positions = [], [], [], []
-        for other, old in enumerate(self.labels):
-            new = list(old)
-            if other == factor:
-                new = [self._other(v, within) if v in joined else v for v in old]
-            elif self.nested and other > factor:
-                depth = factor + 1
-                new = [
-                    self._other_path(path, depth)
-                    if (path[:depth] if within else path[0]) in joined
-                    else path
-                    for path in old
-                ]
-            # those that stay come first
-            distinct = dict.fromkeys(a for a, b in zip(new, old) if a == b)
-            distinct |= dict.fromkeys(new)
-            place = {label: i for i, label in enumerate(distinct)}
-            position = np.array([place[label] for label in new], dtype=int)
-            labels.append(list(distinct))
-            rows.append(np.bincount(position, self.n_rows[other]).astype(int))
-            # at least as many parties as hold any of them
-            most = np.zeros(len(distinct), dtype=int)
-            np.maximum.at(most, position, self.n_holders[other])
-            holders.append(most)
-            positions.append(position)
-        return Census(labels, rows, holders, self.nested), positions
-
-    @staticmethod
-    def _other(label, within):
-        return (*label[:-1], OTHER) if within else OTHER
-
-    @staticmethod
-    def _other_path(path, depth):
-        return (*path[: depth - 1], OTHER, *path[depth:])
 
 
 class SurveyParty(MomentsParty):
@@ -415,11 +212,28 @@ class SurveyParty(MomentsParty):
             shown = opened | self.known.shown(factor)
             if np.any(shown & self.weighs_on_few(codes, len(self.own_rows[factor]))):
                 raise PartyRefusal("too-few-rows")
+            self._check_values(factor, shown)
             rows = self.own_rows[factor]
             # the effect of a cluster of one row is that row's
             few = (rows > 0) & (rows < self.min_rows) & ~shown
             if self.terms.release_effects == "all" and np.any(few):
                 raise PartyRefusal("too-few-rows")
+
+    def _check_values(self, factor, shown):
+        """Refuse if few rows of a cluster that is opened share one of few values.
+
+        Sums of zeros and ones are counts, and so are those of outcomes.
+        """
+        if self.min_cell_count <= 1:
+            return
+        n_features = np.shape(self.block["X"])[1]
+        values = np.column_stack([self.rows[:, :n_features], self.y])
+        names = [*(f"feature {i}" for i in range(n_features)), "y"]
+        columns, is_grouped = range(len(names)), np.zeros(len(names), dtype=bool)
+        by_cluster = values[np.argsort(self.codes[factor], kind="stable")]
+        parts = np.split(by_cluster, np.cumsum(self.own_rows[factor])[:-1])
+        for cluster in np.flatnonzero(shown):
+            check_cells(parts[cluster], columns, is_grouped, self.min_cell_count, names)
 
     def weighs_on_few(self, codes, size):
         """Tell of the own clusters whether weights leave less than half of the rows.

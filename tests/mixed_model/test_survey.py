@@ -8,8 +8,9 @@ from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import Federation, InProcessFederation
 from skprivbn.mixed_model import PrivateGLMM, PrivateGLMMRegressor, _survey
+from skprivbn.mixed_model._census import Census
 from skprivbn.mixed_model._protocol import GLMMParty
-from skprivbn.mixed_model._survey import Census, SurveyParty
+from skprivbn.mixed_model._survey import SurveyParty
 from skprivbn.mixed_model._terms import MixedTerms
 
 

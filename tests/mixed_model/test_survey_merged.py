@@ -1,4 +1,7 @@
-"""Clusters of which a site has few rows are merged before anybody hears of them."""
+"""Clusters of which a site has few rows are merged before anybody hears of them.
+
+Of others, what is opened is no count of few rows.
+"""
 
 from contextlib import suppress
 
@@ -13,7 +16,7 @@ from skprivbn.mixed_model import (
     _linear_protocol,
     _survey,
 )
-from skprivbn.mixed_model._survey import merge_few, merged_label
+from skprivbn.mixed_model._census import merge_few, merged_label
 from tests.federation.site.loopback import audit, open_sites
 
 NAMES = ("north", "south", "west")
@@ -247,8 +250,8 @@ def test_attack_differences_of_fits_with_other_columns(tmp_path, monkeypatch):
     assert cells["1", merged_label("north")] - men_of_large_ward == 1
 
 
-def count_pairs(rows):
-    """Return how many rows the coordinator finds in pairs of crossed clusters."""
+def open_products(rows, cluster, **options):
+    """Return the sums by cluster that the coordinator reads, and the model."""
     heard, read = [], _linear_protocol.unpack
 
     def listen(*told):
@@ -257,9 +260,8 @@ def count_pairs(rows):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_linear_protocol, "unpack", listen)
-        model = PrivateGLMMRegressor(arrangement="crossed")
-        model.fit(rows, y="stay", cluster=["ward", "sex"])
-    return heard[0].zz[0][0]
+        PrivateGLMMRegressor(**options).fit(rows, y="stay", cluster=cluster)
+    return heard[0]
 
 
 def test_attack_pairs_of_crossed_clusters_count_one_patient(tmp_path, monkeypatch):
@@ -276,9 +278,41 @@ def test_attack_pairs_of_crossed_clusters_count_one_patient(tmp_path, monkeypatc
         ]
     rows = open_wards(tmp_path, tables)
     with pytest.raises(PartyError) as caught:
-        count_pairs(rows)
+        open_products(rows, ["ward", "sex"], arrangement="crossed")
     assert caught.value.code == "too-detailed"
     # the twin
     tell_anything(monkeypatch)
+    opened = open_products(rows, ["ward", "sex"], arrangement="crossed")
     ward_a, man = 0, 3
-    assert round(count_pairs(rows)[ward_a, man]) == 1
+    assert round(opened.zz[0][0][ward_a, man]) == 1
+
+
+def test_attack_sums_of_a_ward_count_one_patient(tmp_path, monkeypatch):
+    # the only patient of ward A who is sick is at north; others are in wards B and C
+    rng = np.random.default_rng(0)
+    tables, sick = {}, np.tile([0, 1], 45)
+    sick[:30] = 0
+    for name in NAMES:
+        mine = sick.copy()
+        mine[7] = name == "north"
+        numbers = rng.normal(size=(90, 2)).round(2)
+        wards = np.repeat(["A", "B", "C"], 30)
+        tables[name] = [
+            (ward, 0, age, s, stay)
+            for ward, s, (age, stay) in zip(wards, mine, numbers)
+        ]
+    ages = open_wards(tmp_path, tables)
+    rows = ages._connection.rows(["sick"])
+    with pytest.raises(PartyError) as caught:
+        open_products(rows, "ward")
+    assert caught.value.code == "too-detailed"
+    # as an outcome, too
+    with pytest.raises(PartyError) as caught:
+        PrivateGLMM().fit(ages, y="sick", cluster="ward")
+    assert caught.value.code == "too-detailed"
+    # the twin: sums of a standardised column are undone by its mean and variance
+    monkeypatch.setattr(_survey, "check_cells", lambda *arguments: None)
+    everybody = np.array([row[3] for name in NAMES for row in tables[name]])
+    of_ward_a = open_products(rows, "ward").zr[0]
+    counted = of_ward_a[1] * everybody.std() + of_ward_a[0] * everybody.mean()
+    assert counted == pytest.approx(1)
