@@ -53,6 +53,7 @@ CASES = [
         {"y": OUTCOME, "party": PARTY, "cluster": np.arange(60) // 20},
     ),
     (DPCGMLearner(states=[2] * 8), CODES, {"party": PARTY}),
+    (DPCGMLearner("chain", parties=COLUMNS, states=[2] * 8), CODES, {}),
     (PrivateK2StructureLearner(COLUMNS, max_parents=1), CODES, {}),
     (CollectiveBayesianNetwork(COLUMNS), CODES, {}),
     (FederatedStandardScaler(), ROWS, {"party": PARTY}),

@@ -164,6 +164,8 @@ def test_networks_of_columns():
         parties, epsilon=1e-3, states=[2] * 4, max_parents=1
     )
     check(model, CODES, "score_samples")
+    field = DPCGMLearner(parties=parties, epsilon=1e-3, states=[2, 2, 3, 2])
+    check(field, CODES, "score_samples")
 
 
 @pytest.mark.usefixtures("worst_noise")

@@ -470,7 +470,11 @@ class Ledger:
 
 
 def declare_noise(
-    ledger: Ledger, noise: DistributedNoise, what: str, protects: str = "rows"
+    ledger: Ledger,
+    noise: DistributedNoise,
+    what: str,
+    protects: str = "rows",
+    who: str = COORDINATOR,
 ) -> None:
     """Enter a release under noise that the parties made together.
 
@@ -480,12 +484,14 @@ def declare_noise(
     noise : DistributedNoise
     what : str
         What was released, in plain words.
-    protects : {"rows", "individuals"}, default="rows"
+    protects : {"rows", "individuals", "values"}, default="rows"
         Whom the noise hides.
+    who : str, default="coordinator"
+        Who learns it.
     """
     cost = noise.epsilon, noise.delta, noise.rho
     ledger.releases.append(Release(what, noise, protects, *cost))
-    ledger.learns(COORDINATOR, what, "noisy release", epsilon=noise.epsilon)
+    ledger.learns(who, what, "noisy release", epsilon=noise.epsilon)
     epsilons = tuple(noise.epsilon_with_colluders())
     table = ", ".join(f"{epsilon:.3g}" for epsilon in epsilons)
     words = f"epsilon against 0, 1, 2, ... colluding parties: {table}"

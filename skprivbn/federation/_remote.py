@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -451,6 +452,22 @@ class RemoteColumns(RemoteData):
             self._connection, self.dataset, held, self.schema, self.key
         )
         columns.feature_names = list(feature_names)
+        return columns
+
+    def checked(self, *, finite: bool) -> "RemoteColumns":
+        """Return the same columns, of which sites are to check so much.
+
+        Parameters
+        ----------
+        finite : bool
+            Whether sites refuse if something is missing.
+
+        Returns
+        -------
+        columns : RemoteColumns
+        """
+        columns = copy(self)
+        columns.finite = finite
         return columns
 
     def _read_by(self):

@@ -63,12 +63,16 @@ class AdaptiveBudget:
         Number of columns.
     per_record : int, default=1
         Most that one person adds to one table.
+    n_changed : int, default=1
+        Cells of a table in which neighbours differ: 2 if one record is exchanged for
+        another. Half the distance of the table to a model changes by 1 either way.
     """
 
     epsilon: float
     delta: float
     n_columns: int
     per_record: int = 1
+    n_changed: int = 1
 
     @property
     def n_rounds(self):
@@ -100,10 +104,13 @@ class AdaptiveBudget:
 
     @property
     def _numbers(self):
-        """How many tables of one column, distances and tables of several there are."""
+        """How many cells of one column, distances, and other cells a person changes."""
         rounds = range(self.n_rounds)
         n_distances = sum(self.n_pairs(r) + self.n_triples(r) for r in rounds)
-        return np.array([self.n_columns, n_distances, self.n_rounds * self.n_tables])
+        n_tables = self.n_rounds * self.n_tables
+        return np.array(
+            [self.n_changed * self.n_columns, n_distances, self.n_changed * n_tables]
+        )
 
     @property
     def units(self):

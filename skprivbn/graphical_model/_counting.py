@@ -129,15 +129,18 @@ class Contribution:
         return self.unit * self.max_records * self.max_weight
 
 
-def sensitivities(ties, contribution):
+def sensitivities(ties, contribution, n_changed=1):
     """L1 and L2 sensitivity of all tables together, in integer counts.
 
     A person's records, taken together, change the table of a clique by at most
     `per_clique` in total, and a tied table by that times its number of cliques. All
     of it may fall into one cell, so that L1 and L2 norm of the change are the same
-    within a table; over tables, L1 norms add up, and so do squared L2 norms.
+    within a table; over tables, L1 norms add up, and so do squared L2 norms. Where
+    neighbours exchange a record for another, `n_changed` is 2: a cell loses it, another
+    gets it.
     """
     per_table = np.bincount(ties) * contribution.per_clique
+    per_table = np.repeat(per_table, n_changed)
     return int(per_table.sum()), float(np.sqrt(np.sum(per_table.astype(float) ** 2)))
 
 

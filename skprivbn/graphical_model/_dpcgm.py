@@ -11,7 +11,9 @@ from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.crypto import AdditiveBackend
+from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger
+from skprivbn.graphical_model._column_tables import ColumnTablesParty
 from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import layout_for
 from skprivbn.graphical_model._learning import (
@@ -23,9 +25,11 @@ from skprivbn.graphical_model._learning import (
 )
 from skprivbn.graphical_model._plans import (
     Released,
+    ask_columns,
     ask_holder,
     ask_parties,
     charge_fit,
+    check_columns,
     check_combinations,
     plan_release,
     rows_of,
@@ -43,7 +47,13 @@ from skprivbn.graphical_model._states import (
     public_types,
     states_from_data,
 )
-from skprivbn.partition import is_held
+from skprivbn.partition import (
+    RemoteColumns,
+    VerticalPartition,
+    check_vertical,
+    is_held,
+)
+from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin
 from skprivbn.protocols import ModelParty
@@ -63,7 +73,8 @@ class DPCGMLearner(
 
     The contingency tables of the cliques are released once, with discrete Laplace or
     Gaussian noise; everything after that works on the noisy tables and costs no more
-    privacy. Neighbouring data sets differ by one person, added or removed.
+    privacy. Neighbouring data sets differ by one person, added or removed. Rows may be
+    with several holders (``party=`` in `fit`), and so may columns (`parties`).
 
     Read more in the :ref:`User Guide <graphical_model>`.
 
@@ -75,6 +86,13 @@ class DPCGMLearner(
         "mst" chooses a tree privately, from a third of the budget (half of it with
         several holders). "chain" joins neighbouring columns, "tree" every column with
         the last one. A list gives the columns of each clique, by name or position.
+
+    parties : dict, list of pairs, "prefix" or None, default=None
+        Which party holds which columns, if different parties do: names, positions,
+        slices or callables. ``"prefix"`` reads names like ``hospital__age``. Tables
+        then stay secret-shared until they have noise, the number of records is known,
+        and neighbouring data sets differ in the values of one record. What is missing
+        or no state counts as the first state.
 
     epsilon : float or None, default=1.0
         Privacy budget of one fit. None uses exact tables, without any privacy.
@@ -271,9 +289,10 @@ class DPCGMLearner(
     """
 
     _steps = {"step": "step"}
-    protocols = (TablesParty, TreeParty, AdaptiveParty, ModelParty)
+    protocols = (TablesParty, TreeParty, AdaptiveParty, ColumnTablesParty, ModelParty)
     _parameter_constraints = {
         "cliques": [StrOptions({"aim", "mst", "chain", "tree"}), list, tuple],
+        "parties": PARTIES_CONSTRAINT,
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
         "delta": PRIVACY_CONSTRAINTS["delta"],
         "accountant": PRIVACY_CONSTRAINTS["accountant"],
@@ -305,6 +324,7 @@ class DPCGMLearner(
         self,
         cliques: str | Sequence[tuple] = "aim",
         *,
+        parties: Mapping | Sequence | str | None = None,
         epsilon: float | None = 1.0,
         delta: float = 0.0,
         accountant: PrivacyAccountant | None = None,
@@ -331,6 +351,7 @@ class DPCGMLearner(
         verbose: int = 0,
     ) -> None:
         self.cliques = cliques
+        self.parties = parties
         self.epsilon = epsilon
         self.delta = delta
         self.accountant = accountant
@@ -378,8 +399,10 @@ class DPCGMLearner(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Labels of the states.
+        X : array-like of shape (n_samples, n_features), HorizontalPartition or \
+                VerticalPartition
+            Labels of the states. A partition of columns with keys is first aligned by
+            private set intersection.
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
@@ -398,21 +421,33 @@ class DPCGMLearner(
         """
         aligned = {"individual": individual, "sample_weight": sample_weight}
         partition = self._check_rows(X, party, **aligned)
-        several = party is not None or is_held(X)
+        several = party is not None or self.parties is not None or is_held(X)
         states = public_states(
             self.states, self._nodes(), partition, self._checked_bins()
         )
         check_combinations(self, several, aligned, states)
+        if _holds_columns(partition):
+            check_columns(self, aligned)
         self._learn_watched(X, y, partition, states, several)
         self._types = column_types(X)
         if self.epsilon is not None:
             self._types = public_types(self._types, self.network_.states, self.bins_)
         return self
 
+    def _check_rows(self, X, party=None, **beside):
+        if not _holds_columns(X) and self.parties is None:
+            return super()._check_rows(X, party, **beside)
+        if party is not None:
+            raise PartitionError(
+                "party says who holds rows and parties who holds columns: give one"
+            )
+        return check_vertical(self, X, self.parties, **self._row_checks)
+
     def _learn(self, partition, states, several, progress):
         n_parties = partition.n_parties if several else None
-        plan = plan_release(self, self._contribution(), n_parties)
-        if several:
+        by_columns = _holds_columns(partition)
+        plan = plan_release(self, self._contribution(), n_parties, by_columns)
+        if several and not by_columns:
             self._check_noise_fits(plan.noise)
         # Mistakes that show without the rows must not cost budget; and before it is
         # spent, nothing looks at the values of the rows.
@@ -426,6 +461,7 @@ class DPCGMLearner(
             ledger = self._descend(plan, partition, states, progress)
         else:
             ask = ask_parties if several else ask_holder
+            ask = ask_columns if by_columns else ask
             released, ledger = ask(self, plan, partition, states)
             self._keep(released, states, progress)
         if not are_public:
@@ -550,3 +586,8 @@ class DPCGMLearner(
         self.potentials_ = dict(self.network_.potentials)
         self.log_partition_ = self.network_.log_partition
         self.largest_clique_ = layout.inference.n_cells
+
+
+def _holds_columns(X):
+    """Tell whether different parties hold different columns."""
+    return isinstance(X, VerticalPartition | RemoteColumns)

@@ -9,6 +9,12 @@ from itertools import combinations
 import numpy as np
 
 from skprivbn.graphical_model._adaptive import AdaptiveBudget, measure_adaptively
+from skprivbn.graphical_model._column_tables import (
+    N_CHANGED,
+    ColumnHolders,
+    ColumnTablesParty,
+    ColumnTablesTerms,
+)
 from skprivbn.graphical_model._counting import (
     resolve_cliques,
     resolve_ties,
@@ -72,7 +78,7 @@ class Released:
         return cls(tables, counts, np.full(n_tables, unit))
 
 
-def plan_release(learner, contribution, n_parties=None):
+def plan_release(learner, contribution, n_parties=None, by_columns=False):
     """Return how a learner gets its tables.
 
     Parameters
@@ -83,6 +89,8 @@ def plan_release(learner, contribution, n_parties=None):
         What one person may add.
     n_parties : int, default=None
         How many holders make the noise together; None for one that makes it alone.
+    by_columns : bool, default=False
+        Whether they hold different columns, not rows.
 
     Returns
     -------
@@ -94,6 +102,9 @@ def plan_release(learner, contribution, n_parties=None):
     """
     if learner.method == "psgd":
         kind = Gradients
+    elif by_columns:
+        adaptive = learner.cliques == "aim"
+        kind = AdaptiveColumnTables if adaptive else FixedColumnTables
     elif learner.cliques == "aim":
         kind = AdaptiveTables
     elif learner.cliques == "mst":
@@ -120,13 +131,15 @@ class FixedTables:
     """Tables of given cliques, all at once."""
 
     party_class, what, units = TablesParty, "contingency tables of cliques", (1, 1, 1)
+    #: cells of a table in which neighbours differ
+    n_changed = 1
 
     def __init__(self, learner, contribution, n_parties):
         self.record = contribution.unit
         self.cliques, self.ties = resolve_ties(
             resolve_cliques(learner.cliques, learner._nodes()), learner.tied
         )
-        sensitivity = sensitivities(self.ties, contribution)
+        sensitivity = sensitivities(self.ties, contribution, self.n_changed)
         self.noise, self.rho = _noise(
             learner,
             lambda *budget: CountMechanism.for_budget(*budget, *sensitivity),
@@ -151,6 +164,22 @@ class FixedTables:
 
     def _released(self, counts):
         return Released.from_counts(self.layout, counts, self.record, self.noise)
+
+
+class FixedColumnTables(FixedTables):
+    """The same of columns that different parties hold."""
+
+    n_changed = N_CHANGED
+
+    def terms(self, common):
+        cliques = [list(clique) for clique in self.cliques]
+        return ColumnTablesTerms(**common, cliques=cliques)
+
+    def from_several(self, federation):
+        holders = ColumnHolders(federation, self.noise)
+        counts = holders.tables()
+        holders.declare(self.what)
+        return self._released(counts)
 
 
 class PrivateTree:
@@ -215,6 +244,8 @@ class AdaptiveTables:
 
     party_class = AdaptiveParty
     what = "one-way tables, distances to a model and chosen tables, in rounds"
+    #: cells of a table in which neighbours differ
+    n_changed = 1
 
     def __init__(self, learner, contribution, n_parties):
         nodes = learner._nodes()
@@ -222,7 +253,11 @@ class AdaptiveTables:
         self.max_states = min(learner.max_states, learner.max_cells)
         self.workload = _resolve_workload(learner.workload, nodes)
         self.budget = AdaptiveBudget(
-            learner.epsilon, learner.delta, len(nodes), contribution.per_clique
+            learner.epsilon,
+            learner.delta,
+            len(nodes),
+            contribution.per_clique,
+            self.n_changed,
         )
         self.units = self.budget.units
         self.noise, self.rho = _noise(learner, lambda *_: self.budget.noise, n_parties)
@@ -256,6 +291,21 @@ class AdaptiveTables:
 
     def from_several(self, federation):
         return self.from_one(SeveralHolders(federation, self.noise))
+
+
+class AdaptiveColumnTables(AdaptiveTables):
+    """The same of columns that different parties hold."""
+
+    n_changed = N_CHANGED
+
+    def terms(self, common):
+        return ColumnTablesTerms(**common, cliques=None)
+
+    def from_several(self, federation):
+        holders = ColumnHolders(federation, self.noise)
+        released = self.from_one(holders)
+        holders.declare(self.what)
+        return released
 
 
 def _noise(learner, make, n_parties):
@@ -308,8 +358,8 @@ def check_combinations(learner, several, aligned, states):
     for what, chosen in refused.items():
         if chosen and several:
             raise ValueError(
-                f"{what} works for one holder of all rows only, not with party= or "
-                "a partition"
+                f"{what} works for one holder of all rows only, not with party=, "
+                "parties= or a partition"
             )
     given = [name for name, values in aligned.items() if values is not None]
     if psgd and ("sample_weight" in given or learner.tied or chosen_privately):
@@ -347,6 +397,46 @@ def check_combinations(learner, several, aligned, states):
             "categories of all columns: finding out which values occur would need "
             "their rows"
         )
+
+
+def check_columns(learner, aligned):
+    """Refuse what columns of several holders cannot be asked for.
+
+    Parameters
+    ----------
+    learner : DPCGMLearner
+    aligned : dict
+        `individual` and `sample_weight`, None if not given.
+    """
+    one_record = "every record counts once; bring those of a person into one before"
+    refused = {
+        "individual=": (aligned["individual"] is not None, one_record),
+        "sample_weight=": (aligned["sample_weight"] is not None, one_record),
+        "contribution=": (learner.contribution is not None, one_record),
+        "max_weight=": (learner.max_weight != 1, one_record),
+        "null_state=": (
+            learner.null_state is not None,
+            "whether a record is null elsewhere is nobody's to know",
+        ),
+        "missing='skip'": (
+            learner.missing == "skip",
+            "what is missing counts as the first state; give it a state of its own",
+        ),
+        "tied=": (learner.tied is not None, "give every clique its own table"),
+        "cliques='mst'": (
+            isinstance(learner.cliques, str) and learner.cliques == "mst",
+            "use 'aim', which chooses privately as well",
+        ),
+        "backend=": (
+            learner.backend != "masking",
+            "it adds tables of rows; columns are counted by oblivious transfer",
+        ),
+    }
+    for what, (given, reason) in refused.items():
+        if given:
+            raise ValueError(
+                f"{what} is not available for columns of several holders: {reason}"
+            )
 
 
 def charge_fit(learner, what, states, noise=None, rho=None):
@@ -422,5 +512,31 @@ def ask_parties(learner, plan, partition, states):
         }
     )
     with learner._federate(partition, plan.party_class, terms) as federation:
+        released = plan.from_several(federation)
+    return released, federation.ledger
+
+
+def ask_columns(learner, plan, partition, states):
+    """Ask holders of different columns, who open what they share with noise.
+
+    Returns
+    -------
+    released : Released
+    ledger : Ledger
+    """
+    bins, nodes = learner._checked_bins(), list(learner._nodes())
+    terms = plan.terms(
+        {
+            "nodes": nodes,
+            "states": [list(labels) for labels in states.values()],
+            "bins": {node: list(edges) for node, edges in bins.items()},
+            "epsilon": learner.epsilon,
+            "delta": learner.delta,
+            "min_honest": learner.min_honest,
+            "owners": [partition.owners[node] for node in nodes],
+            "has_keys": partition.has_keys,
+        }
+    )
+    with partition.federate(ColumnTablesParty, terms) as federation:
         released = plan.from_several(federation)
     return released, federation.ledger

@@ -118,8 +118,8 @@ def check_rows(block, nodes, states, contribution, missing, bins=None, *, strict
 
 
 @dataclass(frozen=True)
-class CountingTerms(Terms):
-    """What is counted, what one person may add, and how much noise hides it.
+class DomainTerms(Terms):
+    """What columns may hold, and how much noise hides what is released.
 
     Parameters
     ----------
@@ -129,10 +129,6 @@ class CountingTerms(Terms):
         Labels of each column.
     bins : dict of str to list of float
         Edges of continuous columns.
-    contribution : Contribution
-        What one person may add.
-    missing : {"error", "skip"}
-        Whether entries may be missing.
     epsilon, delta : float
         Budget of all releases together.
     min_honest : int or None
@@ -143,8 +139,6 @@ class CountingTerms(Terms):
     nodes: list[str]
     states: list[list[Any]]
     bins: dict[str, list[float]]
-    contribution: Contribution
-    missing: Literal["error", "skip"]
     epsilon: float
     delta: float
     min_honest: int | None
@@ -157,11 +151,6 @@ class CountingTerms(Terms):
         for node, edges in check_bins(self.bins, self.nodes).items():
             if self.labels[node] != bin_labels(edges):
                 raise ValueError("bins: other states than these bins")
-
-    @property
-    def protects(self):
-        """Whom the noise hides: rows, or all rows of an individual."""
-        return "rows" if self.contribution.kind == "record" else "individuals"
 
     @property
     def labels(self):
@@ -183,9 +172,34 @@ class CountingTerms(Terms):
 
     def noise(self, n_features, n_parties):
         """Return the noise on each number that leaves the parties."""
+        return distribute(self.mechanism(), n_parties, self.min_honest)
+
+
+@dataclass(frozen=True)
+class CountingTerms(DomainTerms):
+    """What holders of rows count, and what one person may add.
+
+    Parameters
+    ----------
+    contribution : Contribution
+        What one person may add.
+    missing : {"error", "skip"}
+        Whether entries may be missing.
+    """
+
+    contribution: Contribution
+    missing: Literal["error", "skip"]
+
+    @property
+    def protects(self):
+        """Whom the noise hides: rows, or all rows of an individual."""
+        return "rows" if self.contribution.kind == "record" else "individuals"
+
+    def noise(self, n_features, n_parties):
+        """Return the noise on each number that leaves the parties."""
         if n_features != len(self.nodes):
             raise ValueError("the terms are about other columns")
-        return distribute(self.mechanism(), n_parties, self.min_honest)
+        return super().noise(n_features, n_parties)
 
 
 @dataclass(frozen=True)

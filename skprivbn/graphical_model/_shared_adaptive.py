@@ -92,14 +92,9 @@ class AdaptiveParty(CountingParty):
         """Hide noisy distances of own tables to expected ones."""
         number, self.n_told = self.n_told, self.n_told + 1
         most = self.budget.n_pairs(number) + self.budget.n_triples(number)
-        layout = self._layout_of(cliques, most)
-        if expected.shape != (layout.n_parameters,) or expected.dtype != np.int64:
-            raise PartyRefusal("refused")
-        # weights beyond these could overflow, and so count a person more than once
-        if np.any((expected < 0) | (expected > PROBABILITY_UNIT)):
-            raise PartyRefusal("refused")
-        tables = layout.split(self.count(layout))
-        told = distances(tables, layout.split(expected))
+        layout = read_cliques(cliques, self.terms.sizes, most)
+        expected = read_expected(expected, layout)
+        told = distances(layout.split(self.count(layout)), expected)
         return self.hide_noisy(self.budget.units[1] * told)
 
     @operation(
@@ -109,25 +104,61 @@ class AdaptiveParty(CountingParty):
     )
     def chosen(self, cliques):
         """Hide noisy counts of some tables; any cost the same."""
-        layout = self._layout_of(cliques, self.budget.n_tables)
+        layout = read_cliques(cliques, self.terms.sizes, self.budget.n_tables)
         return self.hide_noisy(self.budget.units[2] * self.count(layout))
 
-    def _layout_of(self, cliques, most):
-        shape = (cliques.ndim, *cliques.shape[1:])
-        if shape != (2, _MAX_COLUMNS) or cliques.dtype != np.int64:
+
+def read_cliques(cliques, sizes, most):
+    """Return where the tables sit that a coordinator asks for, or refuse.
+
+    Parameters
+    ----------
+    cliques : ndarray
+        As from :func:`pack`.
+    sizes : sequence of int
+        Number of states of each column.
+    most : int
+        How many tables may be asked for.
+
+    Returns
+    -------
+    layout : TableLayout
+    """
+    shape = (cliques.ndim, *cliques.shape[1:])
+    if shape != (2, _MAX_COLUMNS) or cliques.dtype != np.int64:
+        raise PartyRefusal("refused")
+    cliques = [tuple(i for i in clique if i >= 0) for clique in cliques.tolist()]
+    for clique in cliques:
+        known = clique and clique[-1] < len(sizes)
+        if not known or sorted(set(clique)) != list(clique):
             raise PartyRefusal("refused")
-        cliques = [tuple(i for i in clique if i >= 0) for clique in cliques.tolist()]
-        sizes = self.terms.sizes
-        for clique in cliques:
-            known = clique and clique[-1] < len(sizes)
-            if not known or sorted(set(clique)) != list(clique):
-                raise PartyRefusal("refused")
-        if len(cliques) > most:
-            raise PartyRefusal("refused")
-        layout = TableLayout(cliques, sizes)
-        if layout.n_parameters > MAX_CELLS:
-            raise PartyRefusal("too-large")
-        return layout
+    if len(cliques) > most:
+        raise PartyRefusal("refused")
+    layout = TableLayout(cliques, sizes)
+    if layout.n_parameters > MAX_CELLS:
+        raise PartyRefusal("too-large")
+    return layout
+
+
+def read_expected(expected, layout):
+    """Return the tables that a model expects, as a coordinator tells, or refuse.
+
+    Parameters
+    ----------
+    expected : ndarray
+        Weights of all cells.
+    layout : TableLayout
+
+    Returns
+    -------
+    expected : list of ndarray of int64
+    """
+    if expected.shape != (layout.n_parameters,) or expected.dtype != np.int64:
+        raise PartyRefusal("refused")
+    # weights beyond these could overflow, and so count a person more than once
+    if np.any((expected < 0) | (expected > PROBABILITY_UNIT)):
+        raise PartyRefusal("refused")
+    return layout.split(expected)
 
 
 class SeveralHolders:
@@ -158,19 +189,29 @@ class SeveralHolders:
     def distances(self, cliques, expected):
         """Return noisy distances of tables to expected ones."""
         expected = np.concatenate([np.ravel(table) for table in expected])
-        return self._ask("distances", {"cliques": _pack(cliques), "expected": expected})
+        return self._ask("distances", {"cliques": pack(cliques), "expected": expected})
 
     def chosen(self, cliques):
         """Return noisy tables of some cliques."""
-        return self._ask("chosen", {"cliques": _pack(cliques)})
+        return self._ask("chosen", {"cliques": pack(cliques)})
 
     def _ask(self, name, payload=None):
         self.noise.check_survivors(len(self.federation.active))
         return open_sum(self.federation, name, payload)
 
 
-def _pack(cliques):
-    """Cliques as the rows of an array, filled up with -1."""
+def pack(cliques):
+    """Return cliques as the rows of an array, filled up with -1.
+
+    Parameters
+    ----------
+    cliques : list of tuple of int
+        In ascending order, of up to three columns each.
+
+    Returns
+    -------
+    packed : ndarray of int64 of shape (n_cliques, 3)
+    """
     packed = np.full((len(cliques), _MAX_COLUMNS), -1, dtype=np.int64)
     for row, clique in zip(packed, cliques):
         row[: len(clique)] = clique

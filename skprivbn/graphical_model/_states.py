@@ -8,7 +8,7 @@ import numpy as np
 from skprivbn.bayesian_network._checks import check_states, per_node
 from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.exceptions import PartitionError
-from skprivbn.partition import RemoteRows
+from skprivbn.partition import RemoteColumns, RemoteRows
 from skprivbn.utils import warn_leak
 from skprivbn.utils._validation import float_or_nan, is_missing
 
@@ -181,7 +181,7 @@ def public_states(states, nodes, partition, bins):
         What the user gives. A mapping may leave out columns whose categories are
         declared.
     nodes : sequence of str
-    partition : HorizontalPartition or RemoteRows
+    partition : HorizontalPartition, VerticalPartition, RemoteRows or RemoteColumns
         Its categories are taken for columns that the user gives nothing for.
     bins : dict of str to tuple
         Edges of continuous columns.
@@ -197,7 +197,7 @@ def public_states(states, nodes, partition, bins):
     # parties that differ about a column matter only where nothing is given
     declared = partition.categories if rest else {}
     unknown = [node for node in rest if node not in declared]
-    is_remote = isinstance(partition, RemoteRows)
+    is_remote = isinstance(partition, RemoteRows | RemoteColumns)
     if unknown and is_remote:
         raise PartitionError(
             f"the sites do not declare the categories of columns {unknown}: give "

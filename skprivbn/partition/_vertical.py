@@ -282,9 +282,10 @@ def check_vertical(
             )
         _compare_parties(parties, X)
         X = check_features(estimator, X, reset)
+        finite = checks.get("ensure_all_finite", True)
         if isinstance(X, VerticalPartition):
-            X = _check_blocks(X, dtype, checks.get("ensure_all_finite", True))
-        return X
+            return _check_blocks(X, dtype, finite)
+        return X.checked(finite=finite)
     refuse_tables(X, "VerticalPartition")
     # Columns are selected on X as given: names and selectors need a dataframe.
     if not hasattr(X, "shape"):

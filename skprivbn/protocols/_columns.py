@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,38 @@ class CountBackend:
         size = self.parameters.get("key_size", KEY_SIZES[0])
         weak = bool(self.parameters.get("insecure_test_key", False))
         return weak or size not in KEY_SIZES
+
+
+def describe_shares(ledger, backend, n_calls):
+    """Say in the ledger what hides shares of counts, and from whom.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    backend : OTBackend or PaillierCounts
+    n_calls : int
+        Hash calls of the first party.
+    """
+    ledger.note(backend.describe(), "technique", named_parameters(backend))
+    ledger.note(
+        f"{n_calls} hash calls of the first party: security of about "
+        f"{128 - log2(max(n_calls, 1)):.0f} bits",
+        "strength",
+    )
+    ledger.note(
+        "semi-honest security: parties follow the protocol; all of them but one may "
+        "pool what they see",
+        "coalition",
+    )
+
+
+def note_values_only(ledger):
+    """Say in the ledger whom noise hides where the number of records is public."""
+    ledger.note(
+        "epsilon is about the values of a record: whoever holds a column knows the "
+        "number of records, and of each record its own values",
+        "epsilon",
+    )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from skprivbn.graphical_model._release import OneHolder
 from skprivbn.graphical_model._shared_adaptive import (
     AdaptiveParty,
     AdaptiveTerms,
-    _pack,
+    pack,
 )
 from skprivbn.privacy import CountMechanism, distribute
 from tests.graphical_model.test_release_audit import (
@@ -240,10 +240,10 @@ class HonestParties:
 
     def distances(self, cliques, expected):
         flat = np.concatenate([table.ravel() for table in expected])
-        return self._add("distances", _pack(cliques), flat)
+        return self._add("distances", pack(cliques), flat)
 
     def chosen(self, cliques):
-        return self._add("chosen", _pack(cliques))
+        return self._add("chosen", pack(cliques))
 
     def _add(self, name, *payload):
         return sum(getattr(party, name)(*payload) for party in self.parties)

@@ -28,7 +28,6 @@ from skprivbn.privacy import (
     PrivateSearchCV,
     _search,
     add_discrete_gaussian,
-    audit_estimator,
 )
 from skprivbn.privacy._choices import ChoiceNoise
 from skprivbn.structure import (
@@ -38,7 +37,7 @@ from skprivbn.structure import (
     PrivateK2StructureLearner,
 )
 from skprivbn.structure.k2._shared_search import SharedK2
-from tests.privacy.watching import Attack
+from tests.privacy.watching import Attack, Fits
 
 BOUNDS = {"bounds": (-1.0, 1.0)}
 #: of a person's rows, where they are many
@@ -75,29 +74,6 @@ class Audit:
         """Return what is found of the twin."""
         with self.break_it():
             return (self.make_twin or self.make)().run(n_trials, self.delta, confidence)
-
-
-class Fits:
-    """Fits whose numbers are looked at, where what is opened does not say it all."""
-
-    def __init__(self, estimator, worlds, statistic):
-        self.estimator, self.worlds, self.statistic = estimator, worlds, statistic
-
-    def run(self, n_trials, delta, confidence):
-        """Return the epsilon that is exceeded for sure."""
-        (X, beside), (neighbour, beside_neighbour) = self.worlds
-        found = audit_estimator(
-            self.estimator,
-            X,
-            neighbour,
-            statistic=self.statistic,
-            n_trials=n_trials,
-            delta=delta,
-            confidence=confidence,
-            fit_params=beside,
-            neighbour_fit_params=beside_neighbour,
-        )
-        return found.epsilon
 
 
 def one_more(rows, own, n_own=1, persons=False, n_parties=None):
@@ -143,6 +119,7 @@ def less_noise(times):
 
 ZEROS, PAIRS = np.zeros((30, 1)), np.zeros((30, 2))
 FEW = "a fifth of the noise"
+TWO = {"a": [0], "b": [1]}
 
 
 def numbers(estimator, claim=1.0, width=1, adaptive=False, delta=0.0, **options):
@@ -189,6 +166,21 @@ def tables(
         FEW,
         lambda: less_noise(5),
         delta=delta,
+    )
+
+
+def columns(n_colluders=0, cliques="aim", claim=3.0):
+    """Attack tables of columns of two holders, by a record with other values.
+
+    It leaves a cell of every table and enters another.
+    """
+    estimator = field(cliques, 2, parties=TWO, epsilon=claim)
+    worlds = [(np.append(PAIRS, [own], axis=0), {}) for own in ([0, 0], [1, 1])]
+    return Audit(
+        lambda: Attack(estimator, worlds, 2, n_colluders, adaptive=True),
+        claim,
+        FEW,
+        lambda: less_noise(5),
     )
 
 
@@ -410,9 +402,6 @@ def _every_other(owner):
     return honest_share
 
 
-TWO = {"a": [0], "b": [1]}
-
-
 def states_of_the_rows():
     """The twin: which labels there are is read off the rows."""
     return Fits(
@@ -488,6 +477,8 @@ AUDITS = {
         3.0,
         delta=1e-3,
     ),
+    "field, columns": columns(),
+    "field, columns, 1 of 2 colludes": columns(1, cliques="chain"),
     "field, persons normalised": tables(
         field(contribution="normalize"), n_own=N_OWN, who=True
     ),
@@ -587,6 +578,8 @@ COSTLY = {
     "mixture, three releases",
     "field, aim",
     "field, aim, Gaussian noise",
+    "field, columns",
+    "field, columns, 1 of 2 colludes",
     "private K2, 1 of 2 colludes",
 }
 

@@ -390,6 +390,19 @@ def test_rows_of_a_person_with_labels(name):
     assert_alike(estimator, (objects(CASES), first), *more)
 
 
+@pytest.mark.parametrize("options", [{"cliques": "chain"}, {"delta": 1e-6}])
+def test_columns_of_several_holders(options):
+    """A record has other values, at both holders; their number is known."""
+    estimator = DPCGMLearner(
+        parties={"clinic": [0], "lab": [1]}, **{"max_iter": 5, **STATES, **options}
+    )
+    more = [
+        (objects([record, *CASES[1:]]), {})
+        for record in (["b", 2], ["c", np.inf], [None, np.nan], [("a", 1), "x"])
+    ]
+    assert_alike(estimator, (objects(CASES), {}), *more, n_parties=2)
+
+
 @pytest.mark.parametrize("text", ["x", 1.5, None, 1j], ids=repr)
 def test_one_row_does_not_change_how_others_are_read(text):
     """A list of numbers with one text in it is a list of texts to numpy."""

@@ -13,9 +13,14 @@ import numpy as np
 from sklearn.base import clone
 
 from skprivbn.federation import Party
-from skprivbn.graphical_model import _psgd, _selection
+from skprivbn.graphical_model import _column_tables, _psgd, _selection
 from skprivbn.mixture._dp_protocol import INTEGER_UNIT
-from skprivbn.privacy import CountMechanism, DistributedNoise, audit_epsilon
+from skprivbn.privacy import (
+    CountMechanism,
+    DistributedNoise,
+    audit_epsilon,
+    audit_estimator,
+)
 from skprivbn.privacy import _selection as _winner
 
 
@@ -59,6 +64,7 @@ class Watch:
         share, release = DistributedNoise.share, CountMechanism.release
         hide, laplace = Party.hide, _winner.add_discrete_laplace
         gaussian, choose = _psgd.add_discrete_gaussian, _selection.noisy_max
+        open_shares = _column_tables.open_noisy_numbers
 
         def watched_share(noise, shape):
             number, self._n_shares = self._n_shares, self._n_shares + 1
@@ -87,6 +93,17 @@ class Watch:
             if self.answers is not None:
                 vector = told.astype(vector.dtype)
             return hide(party, vector)
+
+        def watched_shares(talk, group, shares, noise):
+            number = self._n_hidden[talk.name]
+            self._n_hidden[talk.name] += 1
+            opened = yield from open_shares(talk, group, shares, noise)
+            if number == len(self.opened):
+                self.opened.append(opened)
+                self.noises.append(self._noise)
+            if self.answers is None:
+                return opened
+            return self.answers[number].astype(np.int64)
 
         def opens(kind, scale, exact, draw):
             number = len(self.opened)
@@ -126,6 +143,7 @@ class Watch:
                 (DistributedNoise, "share", watched_share),
                 (CountMechanism, "release", watched_release),
                 (Party, "hide", watched_hide),
+                (_column_tables, "open_noisy_numbers", watched_shares),
                 (_psgd, "add_discrete_gaussian", watched_gaussian),
                 (_selection, "noisy_max", watched_choice),
                 (_winner, "add_discrete_laplace", watched_laplace),
@@ -262,3 +280,26 @@ def cost_of(one, other):
         each = 2 * np.abs(a - b).max() / scale
         cost += each if pure else each**2 / 8
     return float(cost)
+
+
+class Fits:
+    """Fits whose numbers are looked at, where what is opened does not say it all."""
+
+    def __init__(self, estimator, worlds, statistic):
+        self.estimator, self.worlds, self.statistic = estimator, worlds, statistic
+
+    def run(self, n_trials, delta, confidence):
+        """Return the epsilon that is exceeded for sure."""
+        (X, beside), (neighbour, beside_neighbour) = self.worlds
+        found = audit_estimator(
+            self.estimator,
+            X,
+            neighbour,
+            statistic=self.statistic,
+            n_trials=n_trials,
+            delta=delta,
+            confidence=confidence,
+            fit_params=beside,
+            neighbour_fit_params=beside_neighbour,
+        )
+        return found.epsilon

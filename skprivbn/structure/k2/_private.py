@@ -1,7 +1,6 @@
 """K2 on columns that different parties hold and do not show."""
 
 from collections.abc import Mapping, Sequence
-from math import log2
 from numbers import Integral
 from typing import Self
 
@@ -15,7 +14,6 @@ from skprivbn.bayesian_network._checks import check_ordering, known_states
 from skprivbn.bayesian_network._column_scores import ColumnScoreParty
 from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
 from skprivbn.crypto import PaillierBackend
-from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import (
     OTBackend,
     resolve_count_backend,
@@ -26,7 +24,11 @@ from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin, charge
 from skprivbn.protocols import ModelParty
-from skprivbn.protocols._columns import CountBackend
+from skprivbn.protocols._columns import (
+    CountBackend,
+    describe_shares,
+    note_values_only,
+)
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
@@ -331,18 +333,7 @@ class PrivateK2StructureLearner(
         if partition.has_keys:
             ledger.learns("all parties", "which records all of them have", "public")
         if partition.n_parties > 1:
-            backend = resolve_count_backend(self.backend)
-            ledger.note(backend.describe(), "technique", named_parameters(backend))
-            ledger.note(
-                f"{calls} hash calls of the first party: security of about "
-                f"{128 - log2(max(calls, 1)):.0f} bits",
-                "strength",
-            )
-            ledger.note(
-                "semi-honest security: parties follow the protocol; all of them but "
-                "one may pool what they see",
-                "coalition",
-            )
+            describe_shares(ledger, resolve_count_backend(self.backend), calls)
         what = "counts of every column with its parents"
         if noise is not None:
             self._declare(noise, structure, what)
@@ -367,11 +358,7 @@ class PrivateK2StructureLearner(
                 cost = epsilon, noise.delta, noise.rho and part.rho
                 ledger.releases.append(Release(what, part, "values", *cost))
                 ledger.learns(who, what, "noisy release", epsilon=epsilon)
-        ledger.note(
-            "epsilon is about the values of a record: whoever holds a column knows the "
-            "number of records, and of each record its own values",
-            "epsilon",
-        )
+        note_values_only(ledger)
         ledger.note(
             "every party adds noise to its shares of the scores that is enough by "
             "itself; that of tables is enough from as many parties as min_honest says",

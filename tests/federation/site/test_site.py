@@ -285,17 +285,6 @@ def test_rounds_of_a_fit_are_limited(tmp_path, data):
         mixture.fit(rows)
 
 
-@pytest.mark.filterwarnings("ignore:this is the second fit")
-def test_sites_trust_half_of_all_to_add_noise_to_tables(open_federation, data):
-    sites = open_federation(budget="budget = {epsilon = 2.0}")
-    columns = sites.columns(list(data[3]), key="person")
-    states = [2] * len(columns.feature_names)
-    learner = PrivateK2StructureLearner(max_parents=1, epsilon=1.0, states=states)
-    assert learner.fit(columns).privacy_spent_.epsilon == 1.0
-    with pytest.raises(PartyError, match="refuses"):
-        learner.set_params(min_honest=2).fit(columns)
-
-
 def test_alignments_of_records_are_counted(tmp_path, data):
     # who may align again and again, with keys of its choice, finds out who is there
     write_tables(tmp_path, *data)

@@ -1,0 +1,66 @@
+"""Columns at sites under noise: what they answer, trust and charge."""
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.privacy import DistributedNoise
+from skprivbn.structure import PrivateK2StructureLearner
+from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.site.loopback import connect, make_sites
+
+
+@pytest.fixture
+def data():
+    return make_rows()
+
+
+@pytest.fixture
+def open_federation(tmp_path, data):
+    def open_it(**options):
+        write_tables(tmp_path, *data)
+        return connect(make_sites(tmp_path, site_files(**options)), "icu")
+
+    return open_it
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_sites_trust_half_of_all_to_add_noise_to_tables(open_federation, data):
+    sites = open_federation(budget="budget = {epsilon = 2.0}")
+    columns = sites.columns(list(data[3]), key="person")
+    states = [2] * len(columns.feature_names)
+    learner = PrivateK2StructureLearner(max_parents=1, epsilon=1.0, states=states)
+    assert learner.fit(columns).privacy_spent_.epsilon == 1.0
+    with pytest.raises(PartyError, match="refuses"):
+        learner.set_params(min_honest=2).fit(columns)
+
+
+@pytest.fixture
+def no_noise(monkeypatch):
+    monkeypatch.setattr(
+        DistributedNoise, "share", lambda noise, shape: np.zeros(shape, dtype=int)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_private_tables_of_remote_columns(open_federation, data, no_noise):
+    """A gap at a site counts as the first state: a refusal would tell of it."""
+    people = data[3]
+    exact = np.zeros((2, 2), dtype=int)
+    people["cough"][0] = 0
+    np.add.at(exact, (people["smoker"], people["cough"]), 1)
+    people["cough"] = people["cough"].astype(object)
+    people["cough"][0] = ""
+    sites = open_federation(budget="budget = {epsilon = 2.0}")
+    columns = sites.columns(list(people), key="person")
+    learner = DPCGMLearner([("smoker", "cough")], states=[2] * 3).fit(columns)
+    np.testing.assert_array_equal(learner.noisy_tables_["smoker", "cough"], exact)
+    assert learner.ledger_.releases[0].protects == "values"
+    assert learner.sample(5).shape == (5, 3)
+    with pytest.raises(PartyError, match="refuses"):
+        learner.set_params(min_honest=2).fit(columns)
+    network = PrivateK2StructureLearner(max_parents=1, epsilon=1.0, states=[2] * 3)
+    assert network.fit(columns).n_samples_ == exact.sum()
+    with pytest.raises(PartyError, match="budget"):
+        learner.set_params(min_honest=None).fit(columns)
