@@ -62,6 +62,12 @@ from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import column_types
 
+#: attributes that only a fit of tables sets
+_OF_TABLES = (
+    "n_samples_ noisy_tables_ table_unit_ table_std_ noisy_marginals_ marginal_std_ "
+    "expected_error_"
+).split()
+
 
 class DPCGMLearner(
     CallbackSupportMixin,
@@ -551,6 +557,8 @@ class DPCGMLearner(
         )
         self._set_model(layout, theta, states)
         self.n_iter_ = options.n_steps
+        for name in _OF_TABLES:  # those of a fit before
+            vars(self).pop(name, None)
         return single_holder_ledger(self, partition.names)
 
     def _keep(self, released, states, progress):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model import _psgd as psgd
@@ -52,6 +53,14 @@ def test_a_person_is_the_mean_of_the_rows(monkeypatch):
 
 def test_no_rows_are_noise_only(monkeypatch):
     assert not gradients(CODES[:0], None, monkeypatch, 1.0).any()
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_there_are_no_tables_not_even_those_of_an_earlier_fit():
+    learner = DPCGMLearner("chain", states=SIZES, delta=1e-5, max_iter=2).fit(CODES)
+    assert hasattr(learner, "noisy_tables_")
+    learner.set_params(method="psgd").fit(CODES)
+    assert vars(learner).keys() == vars(clone(learner).fit(CODES)).keys()
 
 
 @pytest.mark.slow
