@@ -5,7 +5,7 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.site._file import SiteFile
-from skprivbn.federation.site._snapshots import Snapshots
+from skprivbn.federation.site._snapshots import RowSketch, Snapshots
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.site.loopback import connect, make_sites
 
@@ -122,3 +122,16 @@ def test_both_are_the_same_version(tmp_path, add_row):
     for _ in range(10):
         add_row("60,1,1")
     ask(tmp_path, "stays")
+
+
+def test_sketches_bound_the_number_of_changed_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    sketch = RowSketch.of([X[:200], X[200:]], 7)
+    assert sketch.changed_rows(RowSketch.of([X[::-1]], 7)) == 0
+    again = RowSketch.from_json(sketch.to_json())
+    for n in (1, 5, 50):
+        changed = X.copy()
+        changed[:n] += 1
+        assert 0 < again.changed_rows(RowSketch.of([changed], 7)) <= n
+        assert again.changed_rows(RowSketch.of([X[n:]], 7)) == n
