@@ -63,10 +63,8 @@ from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import column_types
 
 #: attributes that only a fit of tables sets
-_OF_TABLES = (
-    "n_samples_ noisy_tables_ table_unit_ table_std_ noisy_marginals_ marginal_std_ "
-    "expected_error_"
-).split()
+_OF_TABLES = "n_samples_ noisy_tables_ table_unit_ table_std_ expected_error_".split()
+_OF_TABLES += "noisy_marginals_ marginal_std_".split()
 
 
 class DPCGMLearner(
