@@ -12,7 +12,7 @@ from skprivbn.crypto.shares import Conversation, open_noisy_numbers, run_togethe
 from skprivbn.crypto.shares import _noise as shared_noise
 from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
 from skprivbn.federation import PartyRefusal
-from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.graphical_model import DPCGMLearner, _column_tables
 from skprivbn.graphical_model._adaptive import PROBABILITY_UNIT, AdaptiveBudget
 from skprivbn.graphical_model._column_shares import SharedTables, apportion
 from skprivbn.graphical_model._column_tables import (
@@ -189,6 +189,24 @@ def test_a_holder_that_takes_its_noise_away_has_no_exact_table_or_distance():
 def test_all_noise_taken_away_leaves_exact_tables_and_distances():
     """The twin."""
     assert_array_equal(*view_of(n_colluders=2))
+
+
+def cost_of_a_record(cliques):
+    """What it costs, by the noise of one of two holders, that a record differs."""
+    others = np.zeros((30, 2), dtype=int)
+    worlds = [(np.append(others, [own], axis=0), {}) for own in ([0, 0], [1, 1])]
+    parties = {"clinic": [0], "lab": [1]}
+    learner = DPCGMLearner(cliques, parties=parties, epsilon=3.0, states=[2, 2])
+    return Attack(learner, worlds, 2, 1).largest_loss()
+
+
+@second_fit
+@pytest.mark.parametrize("cliques", ["aim", "chain"])
+def test_a_record_costs_no_more_than_is_charged(cliques, monkeypatch):
+    assert 0.65 * 3 <= cost_of_a_record(cliques) <= 3 * (1 + 1e-9)
+    # the twin: paid for as if it were added, not exchanged for another
+    monkeypatch.setattr(_column_tables, "N_CHANGED", 1)
+    assert cost_of_a_record(cliques) > 3.5
 
 
 #: differences of 127 records take whole bytes, so that uniform means uniform bytes

@@ -169,21 +169,6 @@ def tables(
     )
 
 
-def columns(n_colluders=0, cliques="aim", claim=3.0):
-    """Attack tables of columns of two holders, by a record with other values.
-
-    It leaves a cell of every table and enters another.
-    """
-    estimator = field(cliques, 2, parties=TWO, epsilon=claim)
-    worlds = [(np.append(PAIRS, [own], axis=0), {}) for own in ([0, 0], [1, 1])]
-    return Audit(
-        lambda: Attack(estimator, worlds, 2, n_colluders, adaptive=True),
-        claim,
-        FEW,
-        lambda: less_noise(5),
-    )
-
-
 def colluders(estimator, rows, own, n_colluders, min_honest, claim=1.0):
     """Attack with the noise of some of three parties known; the twin trusts all."""
     estimator.set_params(epsilon=claim, min_honest=min_honest)
@@ -477,8 +462,6 @@ AUDITS = {
         3.0,
         delta=1e-3,
     ),
-    "field, columns": columns(),
-    "field, columns, 1 of 2 colludes": columns(1, cliques="chain"),
     "field, persons normalised": tables(
         field(contribution="normalize"), n_own=N_OWN, who=True
     ),
@@ -578,8 +561,6 @@ COSTLY = {
     "mixture, three releases",
     "field, aim",
     "field, aim, Gaussian noise",
-    "field, columns",
-    "field, columns, 1 of 2 colludes",
     "private K2, 1 of 2 colludes",
 }
 
