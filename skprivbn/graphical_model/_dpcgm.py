@@ -42,6 +42,7 @@ from skprivbn.graphical_model._shared_tree import TreeParty
 from skprivbn.graphical_model._states import (
     check_bins,
     check_domain,
+    note_states_read_off,
     null_codes,
     public_states,
     public_types,
@@ -458,8 +459,7 @@ class DPCGMLearner(
         if states is not None:
             self._check_states(states, plan.check)
         spent = charge_fit(self, plan.what, states, plan.noise, plan.rho)
-        are_public = states is not None
-        if not are_public:
+        if states is None:
             states = self._read_states(partition, plan.check)
         if self.method == "psgd":
             ledger = self._descend(plan, partition, states, progress)
@@ -468,9 +468,8 @@ class DPCGMLearner(
             ask = ask_columns if by_columns else ask
             released, ledger = ask(self, plan, partition, states)
             self._keep(released, states, progress)
-        if not are_public:
-            told = "which values occur in the columns", "plaintext aggregate"
-            ledger.learns("whoever sees the model", *told)
+        if self.epsilon and np.isinf(spent.epsilon):
+            note_states_read_off(ledger)
         self.noise_, self.privacy_spent_, self.ledger_ = plan.noise, spent, ledger
 
     @_fit_context(prefer_skip_nested_validation=True)

@@ -43,14 +43,16 @@ estimators = ["FederatedOneHotEncoder", "FederatedPCA", "FederatedSimpleImputer"
 def open_rows(tmp_path):
     """Return a function that gives three hospitals some rows, and a handle on them."""
 
-    def open_it(tables, **columns):
+    def open_it(tables, rules="", **columns):
         lines = "\n".join(f"{name} = {kind}" for name, kind in columns.items())
         for name, rows in zip(NAMES, tables):
             (tmp_path / name).mkdir(exist_ok=True)
             cells = [",".join("" if x != x else str(x) for x in row) for row in rows]
             text = "\n".join([",".join(columns), *cells, ""])
             (tmp_path / name / "icu.csv").write_text(text)
-        texts = dict.fromkeys(NAMES, SITE_FILE.format(columns=lines))
+        text = SITE_FILE.format(columns=lines)
+        text = text.replace("min_rows = 10", f"min_rows = 10\n{rules}")
+        texts = dict.fromkeys(NAMES, text)
         return connect(make_sites(tmp_path, texts), "icu").rows()
 
     return open_it
@@ -368,3 +370,20 @@ def test_attack_weights_that_few_rows_have_not(open_rows, monkeypatch):
     plain = FederatedStandardScaler().fit(rows._connection.rows(["age"]))
     left = weighted(rows, "weight", "age")[1] - plain.n_samples_ * plain.mean_[0]
     assert left == pytest.approx(np.sum([1, 2, 3, 4] * tables[0, :4, 0]))
+
+
+def test_stays_of_nobody_known_are_not_one_persons(open_rows, monkeypatch):
+    """One person more among them, with many stays, would move what all others add."""
+    unknown = [[10.0, ""]] * N_ROWS
+    known = [[[10.0, f"{name}{i}"] for i in range(N_ROWS)] for name in NAMES[1:]]
+    rules = 'individual = "who"\nbudget = {epsilon = 999.0}'
+    rows = open_rows([unknown, *known], rules, days='"float"', who='"key"')
+
+    def count_persons():
+        scaler = FederatedStandardScaler(epsilon=200.0, bounds=(0, 10))
+        return round(scaler.fit(rows, individual="who").n_samples_)
+
+    assert count_persons() == 2 * N_ROWS
+    # the twin: cells without a key are somebody's
+    monkeypatch.setattr(_block, "_known_persons", lambda keys: keys)
+    assert count_persons() == 2 * N_ROWS + 1

@@ -383,26 +383,6 @@ def test_noise_for_rows_shows_a_person_of_many(numbers, monkeypatch):
     assert mean_days(handle) > 0.7
 
 
-def test_stays_of_nobody_known_are_not_one_persons(numbers, monkeypatch):
-    """One person more among them, with many stays, would move what all others add."""
-    open_it, rows = numbers
-    for name in NAMES:
-        known = "" if name == "north" else name
-        rows[name] = [[10.0, known and f"{known}{i}"] for i in range(40)]
-    rules = 'individual = "who"\nbudget = {epsilon = 999.0}'
-    handle = open_it(rules=rules, columns={"days": '"float"', "who": '"key"'})
-
-    def count_persons():
-        scaler = FederatedStandardScaler(epsilon=200.0, bounds=(0, 10))
-        return round(scaler.fit(handle, individual="who").n_samples_)
-
-    n_known = 40 * (len(handle.names) - 1)
-    assert count_persons() == n_known
-    # the twin: cells without a key are somebody's
-    monkeypatch.setattr(_block, "_known_persons", lambda keys: keys)
-    assert count_persons() == n_known + 1
-
-
 def trust_cells(monkeypatch):
     """The twin: nobody counts what a column of few values tells."""
     monkeypatch.setattr(_block, "check_cells", lambda *arguments: None)
