@@ -413,7 +413,7 @@ def read_sums(total, count):
     mean, unit : ndarray of shape (n_columns,)
     """
     sums, absolute = np.split(np.array(total), 2) / np.maximum(count, 1)
-    return sums, unit_of_squares(absolute)
+    return sums, unit_of_squares(absolute, count)
 
 
 def _as_numbers(column, *, lenient=False):

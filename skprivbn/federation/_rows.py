@@ -230,23 +230,27 @@ def paired_blocks(X: ArrayLike | RowSource, values: np.ndarray | RowSource) -> I
         start += len(rows)
 
 
-def unit_of_squares(sizes: np.ndarray) -> np.ndarray:
+def unit_of_squares(sizes: np.ndarray, n_rows: ArrayLike) -> np.ndarray:
     """Return units in which squares about a mean fit the fixed point of secure sums.
 
-    Far below the typical size, since deviations from the mean may be; powers of two, so
-    that scaling costs no digit.
+    Far below the typical size, since deviations from the mean may be, but not so far
+    that squares of the typical size add up to more than 2**50 over more than a million
+    rows; powers of two, so that scaling costs no digit.
 
     Parameters
     ----------
     sizes : ndarray of shape (n_columns,)
         Mean absolute values.
+    n_rows : float or ndarray of shape (n_columns,)
+        How many rows all parties add up.
 
     Returns
     -------
     units : ndarray of shape (n_columns,)
     """
     typical = np.where(sizes > 0, sizes, 1.0)
-    return np.exp2(np.round(np.log2(typical)) - 15)
+    beyond = np.maximum(np.log2(np.maximum(n_rows, 1)) - 20, 0)
+    return np.exp2(np.round(np.log2(typical)) - 15 + np.ceil(beyond / 2))
 
 
 def sum_over_rows(X: ArrayLike | RowSource, function: Callable) -> Any:

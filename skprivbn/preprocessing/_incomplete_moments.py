@@ -131,7 +131,7 @@ class FeatureMeans:
         """Read the sum of all parties' sums."""
         n, sums, absolute = np.split(np.array(total), 3)
         known = np.where(n > 0, n, 1.0)
-        return cls(n, sums / known, unit_of_squares(absolute / known))
+        return cls(n, sums / known, unit_of_squares(absolute / known, n))
 
 
 def collect_incomplete_moments(federation):

@@ -235,7 +235,7 @@ class FirstMoments:
     def read(cls, total: np.ndarray) -> Self:
         """Read the sum of all parties' sums."""
         n, sums, absolute = total[0], *np.split(np.array(total[1:]), 2)
-        return cls(float(n), sums / n, unit_of_squares(absolute / n))
+        return cls(float(n), sums / n, unit_of_squares(absolute / n, n))
 
     def with_second(self, total: np.ndarray, second: str) -> Moments:
         """Return all moments, given the sum of all parties' squares."""

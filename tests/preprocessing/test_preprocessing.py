@@ -298,3 +298,15 @@ def test_bins_of_each_feature_as_scikit_learn_has_them(strategy, encode):
 def test_wrong_numbers_of_bins(n_bins, message):
     with pytest.raises(ValueError, match=message):
         FederatedKBinsDiscretizer(n_bins, bounds=(0, 8)).fit(X, party=PARTY)
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e5, 1e8])
+def test_squares_of_many_rows_fit_the_numbers_of_sums(weight):
+    """Weights stand in for rows: up to a hundred thousand million of them."""
+    weights = np.full(900, weight)
+    rows = np.random.default_rng(0).normal(size=(900, 2))
+    ours = FederatedStandardScaler().fit(
+        rows, party=np.arange(900) % 3, sample_weight=weights
+    )
+    theirs = StandardScaler().fit(rows, sample_weight=weights)
+    np.testing.assert_allclose(ours.var_, theirs.var_, rtol=1e-12)
