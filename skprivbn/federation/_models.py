@@ -67,7 +67,7 @@ def check_steps(steps, terms):
         Of the session that they are for.
     """
     # noise hides rows, and a score is one number
-    if getattr(terms, "epsilon", None) is not None or terms.models():
+    if terms.has_noise() or terms.models():
         return
     mixed = False
     for step in steps:

@@ -126,7 +126,7 @@ class Terms:
         terms : Terms
             The same object if nothing had to be raised.
         """
-        if getattr(self, "epsilon", None) is not None:
+        if self.has_noise():
             limits = {k: v for k, v in limits.items() if k != "min_cell_count"}
         raised = {
             f.name: limits[f.name]
@@ -134,6 +134,16 @@ class Terms:
             if f.name in limits and getattr(self, f.name) < limits[f.name]
         }
         return replace(self, **raised) if raised else self
+
+    def has_noise(self) -> bool:
+        """Tell whether all that leaves parties has noise.
+
+        Returns
+        -------
+        has_noise : bool
+            Whether there is a field ``epsilon``, which is given.
+        """
+        return vars(self).get("epsilon") is not None
 
     def assumed_limit(self) -> float | None:
         """Return the largest sum that values are scaled for; None if they are not.
