@@ -25,7 +25,7 @@ from skprivbn.graphical_model._counting import (
 )
 from skprivbn.graphical_model._release import DomainTerms
 from skprivbn.graphical_model._shared_adaptive import (
-    pack,
+    AskedHolders,
     read_cliques,
     read_expected,
 )
@@ -215,7 +215,7 @@ class ColumnTablesParty(ColumnsParty):
         return {"numbers": self.opened, "n_hash_calls": n_calls}
 
 
-class ColumnHolders:
+class ColumnHolders(AskedHolders):
     """Coordinator's side: asks, lets the parties talk, gets noisy integers.
 
     Parameters
@@ -237,19 +237,6 @@ class ColumnHolders:
     def tables(self):
         """Return noisy tables of the cliques in the terms."""
         return self._ask("tables")
-
-    def one_way(self):
-        """Return noisy tables of all columns."""
-        return self._ask("one_way")
-
-    def distances(self, cliques, expected):
-        """Return noisy distances of tables to expected ones."""
-        expected = np.concatenate([np.ravel(table) for table in expected])
-        return self._ask("distances", {"cliques": pack(cliques), "expected": expected})
-
-    def chosen(self, cliques):
-        """Return noisy tables of some cliques."""
-        return self._ask("chosen", {"cliques": pack(cliques)})
 
     def _ask(self, name, payload=None):
         self.federation.converse(name, payload)

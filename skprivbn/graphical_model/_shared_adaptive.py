@@ -161,7 +161,24 @@ def read_expected(expected, layout):
     return layout.split(expected)
 
 
-class SeveralHolders:
+class AskedHolders:
+    """What a coordinator asks for: each question is an operation of the parties."""
+
+    def one_way(self):
+        """Return noisy tables of all columns."""
+        return self._ask("one_way")
+
+    def distances(self, cliques, expected):
+        """Return noisy distances of tables to expected ones."""
+        expected = np.concatenate([np.ravel(table) for table in expected])
+        return self._ask("distances", {"cliques": pack(cliques), "expected": expected})
+
+    def chosen(self, cliques):
+        """Return noisy tables of some cliques."""
+        return self._ask("chosen", {"cliques": pack(cliques)})
+
+
+class SeveralHolders(AskedHolders):
     """Coordinator's side: asks, adds what it cannot read, gets noisy integers.
 
     Parameters
@@ -181,19 +198,6 @@ class SeveralHolders:
             "one-way tables; in rounds, distances of tables to a model, and tables",
             federation.terms.protects,
         )
-
-    def one_way(self):
-        """Return noisy tables of all columns."""
-        return self._ask("one_way")
-
-    def distances(self, cliques, expected):
-        """Return noisy distances of tables to expected ones."""
-        expected = np.concatenate([np.ravel(table) for table in expected])
-        return self._ask("distances", {"cliques": pack(cliques), "expected": expected})
-
-    def chosen(self, cliques):
-        """Return noisy tables of some cliques."""
-        return self._ask("chosen", {"cliques": pack(cliques)})
 
     def _ask(self, name, payload=None):
         self.noise.check_survivors(len(self.federation.active))

@@ -403,18 +403,23 @@ def test_columns_of_several_holders(options):
     assert_alike(estimator, (objects(CASES), {}), *more, n_parties=2)
 
 
-@pytest.mark.parametrize("text", ["x", 1.5, None, 1j], ids=repr)
-def test_one_row_does_not_change_how_others_are_read(text):
-    """A list of numbers with one text in it is a list of texts to numpy."""
-    rows, more = [[0]] * 20 + [[1]] * 10, [[0]] * 20 + [[1]] * 10 + [[text]]
-    for estimator in (
+def of_one_column():
+    """What reads labels 0 and 1."""
+    return (
         field(epsilon=EPSILON),
         FederatedBayesianNetwork(states=[2], epsilon=EPSILON),
         FederatedSimpleImputer(
             strategy="most_frequent", categories=[[0, 1]], epsilon=EPSILON
         ),
         Description(EPSILON),
-    ):
+    )
+
+
+@pytest.mark.parametrize("text", ["x", 1.5, None, 1j], ids=repr)
+def test_one_row_does_not_change_how_others_are_read(text):
+    """A list of numbers with one text in it is a list of texts to numpy."""
+    rows, more = [[0]] * 20 + [[1]] * 10, [[0]] * 20 + [[1]] * 10 + [[text]]
+    for estimator in of_one_column():
         assert_alike(estimator, (rows, {}), (more, {}))
 
 
@@ -423,14 +428,7 @@ def test_one_cell_of_a_file_does_not_change_how_others_are_read(cell, monkeypatc
     """pandas makes text of a column of numbers if one cell is text."""
     file = "x0\n" + "0\n" * 20 + "1\n" * 10
     rows, more = (pd.read_csv(StringIO(text)) for text in (file, file + f'"{cell}"\n'))
-    for estimator in (
-        field(epsilon=EPSILON),
-        FederatedBayesianNetwork(states=[2], epsilon=EPSILON),
-        FederatedSimpleImputer(
-            strategy="most_frequent", categories=[[0, 1]], epsilon=EPSILON
-        ),
-        Description(EPSILON),
-    ):
+    for estimator in of_one_column():
         assert_alike(estimator, (rows, {}), (more, {}))
     if cell == "x":
         # the twin: text is no number, and all labels are unknown
