@@ -25,7 +25,7 @@ help:
 	@echo "make demo       headline estimators on shipped data, as demo/index.html (20 seconds)"
 	@echo "make demo-federation  three hospitals on this machine, on NVIDIA FLARE (half a minute)"
 	@echo "make test       lint, doctests and tests (eight minutes)"
-	@echo "make test-slow  the tests that take longer than CI allows"
+	@echo "make test-slow  the tests that take longer than CI allows (three quarters of an hour)"
 	@echo "make test-browser  pages in headless Chromium, if installed (two minutes)"
 	@echo "make fuzz       random inputs, for minutes; make test has seconds of it"
 	@echo "make soak       hundreds of fits with failing parties: does anything pile up?"
@@ -73,7 +73,8 @@ test: lint
 		skprivbn tests doc/*.rst README.md
 
 test-slow: $(VENV)/test/installed
-	$(call BIN,test)/python -m pytest -n $(JOBS) -m slow tests
+	$(call BIN,test)/python -m pytest -n $(JOBS) -m slow \
+		-p tests.slow_record --slow-record=tests/SLOW.md tests
 
 test-browser: $(VENV)/test/installed
 	$(call BIN,test)/python -m pytest -m browser tests

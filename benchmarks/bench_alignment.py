@@ -43,12 +43,15 @@ def align(n_keys, in_common=0.8):
         parts = (part for parts in payload.values() for part in parts)
         sent[0] += sum(len(part) for part in parts if isinstance(part, bytes))
 
+    def side(name):
+        talk = Conversation(name, NAMES, session)
+        records = yield from align_records(talk, keys[name])
+        yield from talk.finish()
+        return records
+
     before = seconds_of_multiplication()
     start, wall = time.process_time(), time.perf_counter()
-    found = run_together(
-        {n: align_records(Conversation(n, NAMES, session), keys[n]) for n in NAMES},
-        note,
-    )
+    found = run_together({name: side(name) for name in NAMES}, note)
     cpu, wall = time.process_time() - start, time.perf_counter() - wall
     lists = [keys[name][found[name]] for name in NAMES]
     assert len(lists[0]) == n_common

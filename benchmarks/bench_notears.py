@@ -119,7 +119,7 @@ def our_side(X, truth, party):
     models = {
         "rounds": FederatedNotearsADMM(backend="plaintext"),
         "masked rounds": FederatedNotearsADMM(),
-        "masked one sum": FederatedGaussianBayesianNetwork(),
+        "masked one sum": FederatedGaussianBayesianNetwork("equal_variance"),
     }
     row = {}
     for name, model in models.items():

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 import numpy as np
 from _record import read, record
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.datasets import load_alarm, load_asia, make_mlp_sem
 from skprivbn.federation import InProcessFederation
 from skprivbn.graphical_model import DPCGMLearner
@@ -28,6 +27,7 @@ from skprivbn.preprocessing import (
     FederatedStandardScaler,
 )
 from skprivbn.structure import (
+    CollectiveBayesianNetwork,
     FederatedBayesianNetwork,
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,

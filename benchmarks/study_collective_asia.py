@@ -18,10 +18,11 @@ import numpy as np
 import pandas as pd
 from _record import record
 
-from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.metrics import conditional_kl_divergence
+from skprivbn.structure import CollectiveBayesianNetwork
 
 SITES = {
     "clinic": ["asia", "tub", "either", "xray", "dysp"],

@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 from _record import record
 
-from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import load_alarm, load_asia, load_msnbc
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.metrics import kl_divergence
+from skprivbn.structure import CollectiveBayesianNetwork
 
 SELECTIONS = ("random", "mixed", "low_likelihood")
 SITES = {

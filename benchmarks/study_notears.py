@@ -36,7 +36,9 @@ def simulation(n_graphs):
             models = {
                 "authors": FederatedNotearsADMM(backend="plaintext", **AUTHORS),
                 "rounds": FederatedNotearsADMM(backend="plaintext"),
-                "one sum": FederatedGaussianBayesianNetwork(backend="plaintext"),
+                "one sum": FederatedGaussianBayesianNetwork(
+                    "equal_variance", backend="plaintext"
+                ),
             }
             for name, model in models.items():
                 found = model.fit(X, party=party).adjacency_matrix_

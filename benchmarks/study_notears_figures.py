@@ -31,9 +31,9 @@ from skprivbn.metrics import (
     structural_hamming_distance,
     true_positive_rate,
 )
+from skprivbn.programs import Moments
 from skprivbn.structure import FederatedGaussianBayesianNetwork, FederatedNotearsADMM
-from skprivbn.structure.admm._protocol import run_locally
-from skprivbn.structure.gaussian._moments import moment_sums, read_moments
+from skprivbn.structure.admm._program import run_locally
 
 warnings.simplefilter("ignore")
 
@@ -51,7 +51,9 @@ SETTINGS = {
 def learners(figure):
     """Return what is compared: rounds in the clear, and one sum."""
     rounds = FederatedNotearsADMM(backend="plaintext")
-    one_sum = FederatedGaussianBayesianNetwork(backend="plaintext", random_state=0)
+    one_sum = FederatedGaussianBayesianNetwork(
+        "equal_variance", backend="plaintext", random_state=0
+    )
     authors = FederatedNotearsADMM(backend="plaintext", **AUTHORS)
     if figure == 4:
         rounds.set_params(method="mlp", random_state=0)
@@ -98,7 +100,8 @@ def graph_alone(model, rows):
         return model.fit(rows).adjacency_matrix_
     model.n_features_in_ = rows.shape[1]
     terms = model._model_terms(1)
-    kept = run_locally(read_moments(moment_sums(rows)), terms).kept
+    moments = Moments(len(rows), rows.mean(axis=0), np.cov(rows.T, bias=True))
+    kept = terms.kept(run_locally(moments, terms)["parameters"])
     return kept.reshape(rows.shape[1], -1) != 0
 
 

@@ -33,7 +33,7 @@ CLEAR = {"backend": "plaintext"}
 def linear_learners():
     learners = {
         "ADMM": FederatedNotearsADMM(**CLEAR),
-        "one sum": FederatedGaussianBayesianNetwork(**CLEAR),
+        "one sum": FederatedGaussianBayesianNetwork("equal_variance", **CLEAR),
     }
     for search in ("bic", "pc", "ges"):
         learner = FederatedGaussianBayesianNetwork(search, **CLEAR)
@@ -46,8 +46,10 @@ def curved_learners():
     return {
         "voting (mlp)": VotingStructureLearner(mlp, **CLEAR),
         "ADMM (mlp)": mlp,
-        "one sum": FederatedGaussianBayesianNetwork(**CLEAR),
-        "one sum (basis)": FederatedGaussianBayesianNetwork(basis="sigmoid", **CLEAR),
+        "one sum": FederatedGaussianBayesianNetwork("equal_variance", **CLEAR),
+        "one sum (basis)": FederatedGaussianBayesianNetwork(
+            "equal_variance", basis="sigmoid", **CLEAR
+        ),
     }
 
 

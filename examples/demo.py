@@ -22,7 +22,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import (
     load_adult,
     load_asia,
@@ -39,6 +39,7 @@ from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.structure import (
+    CollectiveBayesianNetwork,
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
     K2StructureLearner,
@@ -80,7 +81,10 @@ def one_sum():
     """Ten laboratories find a network of 20 variables with a single secure sum."""
     X, weights = make_linear_sem(200, 20, random_state=0)
     return learn_structure(
-        FederatedGaussianBayesianNetwork(), X, weights != 0, "A single sum was told."
+        FederatedGaussianBayesianNetwork(),
+        X,
+        weights != 0,
+        "Two sums were told.",
     )
 
 

@@ -22,7 +22,7 @@ __version__ = "0.2.0"
 
 # Imported on first use: the ciphers behind them take longer to load than the rest.
 _HOMES = {
-    "CollectiveBayesianNetwork": "bayesian_network",
+    "CollectiveBayesianNetwork": "structure",
     "DPCGMLearner": "graphical_model",
     "FederatedBayesianNetwork": "structure",
     "FederatedGaussianBayesianNetwork": "structure",

@@ -13,10 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
-from skprivbn.federation import check_received
+from skprivbn.federation import check_received, declare_noise
 from skprivbn.partition import check_horizontal, is_held
 from skprivbn.privacy._options import UncountedFitsMixin, charge, note_exact_score
-from skprivbn.protocols._applied import (
+from skprivbn.programs._applied import (
     add_scores,
     open_federation,
     predict_at_sites,
@@ -180,42 +180,41 @@ class RowsMixin(SavedVersionMixin):
 class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
     """An estimator that learns from rows of several parties, but for what it learns.
 
-    A subclass names its party classes in `protocols` and defines :meth:`_learn`. Input,
+    A subclass names its programs in `protocols` and defines :meth:`_learn`. Input,
     who holds which rows, the secure sums, the ledger, ``score`` and predictions at
     sites are taken care of here. Estimators that sites are to apply define
     :meth:`_learnt_shapes`, and those that they are to score ``_row_scores``.
 
     Attributes
     ----------
-    protocols : tuple of type
-        Party classes that the estimator asks data holders to run, and ``ModelParty`` if
-        they may apply it.
+    protocols : tuple of Program
+        What the estimator asks data holders to run; ``score_rows`` and
+        ``keep_predictions`` among them if they may apply it.
 
     See Also
     --------
-    skprivbn.federation.Party : A data holder's side.
-    skprivbn.federation.Terms : What a protocol says about itself.
+    skprivbn.federation.program : What a protocol may say.
+    skprivbn.federation.Terms : Its public parameters.
 
     Examples
     --------
     >>> import numpy as np
     >>> from skprivbn.base import FederatedEstimator
-    >>> from skprivbn.federation import Party, Terms, operation
-    >>> class RangeParty(Party):
-    ...     @operation(tells="number and sums of its rows", exact=True)
-    ...     def sums(self):
-    ...         X = self.finite_numbers()
-    ...         return self.hide(np.append(len(X), X.sum(axis=0)))
+    >>> from skprivbn.federation import ALL_ROWS, Sum, Terms, program
+    >>> @program(Terms)
+    ... def mean(me):
+    ...     X = me.numbers()
+    ...     sums = np.append(len(X), X.sum(axis=0))
+    ...     n, *sums = yield Sum(sums, "number and sums of rows", ALL_ROWS)
+    ...     return np.array(sums) / n
     >>> class FederatedMean(FederatedEstimator):
-    ...     protocols = (RangeParty,)
+    ...     protocols = (mean,)
     ...
     ...     def __init__(self, backend="masking"):
     ...         self.backend = backend
     ...
     ...     def _learn(self, partition):
-    ...         with self._federate(partition, RangeParty, Terms()) as federation:
-    ...             n, *sums = federation.secure_sum("sums")
-    ...         self.mean_, self.ledger_ = np.array(sums) / n, federation.ledger
+    ...         self.mean_ = self._run(partition, mean, Terms())
     >>> X = [[0.0, 2.0], [2.0, 4.0], [4.0, 6.0]]
     >>> FederatedMean().fit(X, party=["north", "south", "west"]).mean_
     array([2., 4.])
@@ -223,7 +222,7 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
 
     # pipelines and searches hand `party` over without set_fit_request
     __metadata_request__fit = {"party": True}
-    protocols: tuple[type, ...] = ()
+    protocols: tuple[Any, ...] = ()
     _adds_rows = True
     _parameter_constraints: dict = {"backend": BACKEND_CONSTRAINT}
 
@@ -298,6 +297,28 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         return open_federation(
             partition, party_class, terms, self.backend, min_rows=least
         )
+
+    def _run(self, partition, program, terms, **options):
+        """Have the parties run a program; keep the ledger, return what they found.
+
+        Parameters
+        ----------
+        partition : HorizontalPartition or RemoteRows
+        program : Program
+        terms : Terms
+            Its public parameters.
+        **options
+            Of ``Coordinator.run``.
+
+        Returns
+        -------
+        result : object
+            What the program returned.
+        """
+        with self._federate(partition, program, terms) as federation:
+            result = federation.run(**options)
+        self.ledger_ = federation.ledger
+        return result
 
     def _check_noise_fits(self, noise, unit=1.0):
         """Raise if noise, in a unit, may be more than the backend can add.
@@ -380,6 +401,29 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
         """
         persons = None if self.epsilon is None else individual
         return self._learn_watched(X, y, self._check_rows(X, party, individual=persons))
+
+    def _run_charged(self, partition, program, terms, what, **options):
+        """Have the parties run a program, once the fit is paid for; keep its cost.
+
+        Parameters
+        ----------
+        partition, program, terms, **options :
+            As in :meth:`_run`.
+        what : str
+            What is released, in plain words.
+
+        Returns
+        -------
+        result : object
+        """
+        # may raise, before budget is spent
+        noise = terms.noise(partition.n_features, partition.n_parties)
+        spent = charge(self, what, noise)
+        result = self._run(partition, program, terms, **options)
+        if noise is not None:
+            declare_noise(self.ledger_, noise, what, terms.protects)
+            self.privacy_spent_ = spent
+        return result
 
     @contextmanager
     def _open_charged(self, partition, party_class, terms, what):

@@ -103,6 +103,8 @@ class PartyError(RuntimeError):
         "differ (use that column, or epsilon)",
         "changed-little": "its data changed by fewer rows than its minimum since they "
         "were asked an exact question: the difference of the answers would show them",
+        "other-account": "its data were charged to another account, under another name "
+        "of the dataset: its people are told what to do by site-policy --check",
         "cannot-record": "it cannot write down what it is asked (disk full, or no "
         "permission), and does nothing without",
         "too-large": "the parameters, or a message, ask for more memory than it gives",

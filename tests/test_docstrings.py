@@ -150,7 +150,7 @@ def test_classes_have_examples(name):
     if inspect.isabstract(cls) or is_protocol(cls) or is_record(cls):
         return
     if name.startswith(
-        ("skprivbn.base.", "skprivbn.federation.", "skprivbn.protocols.")
+        ("skprivbn.base.", "skprivbn.federation.", "skprivbn.programs.")
     ):
         return
     assert re.search(r"^Examples\n-+\n(?:.*\n)*>>> ", inspect.getdoc(cls), re.M)

@@ -17,17 +17,20 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skprivbn.exceptions import PartitionError, PartyError
+from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
 from skprivbn.federation import _announced
+from skprivbn.federation.site import _host
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.structure import FederatedGaussianBayesianNetwork
 from tests.federation.flare.hospitals import (
     make_rows,
     outcome,
     site_files,
     write_tables,
 )
-from tests.federation.site.loopback import connect, make_sites
+from tests.federation.site.loopback import connect, make_sites, open_sites
 
 SOURCE = Path(__file__).parents[1] / "examples" / "extension"
 X, WARD, PARTY, PEOPLE = make_rows()
@@ -100,6 +103,69 @@ def test_in_a_pipeline(extras):
     np.testing.assert_allclose(pipeline[-1].coef_, expected.coef_, atol=1e-6)
 
 
+def clusters_of(n_rows=6000):
+    rng = np.random.default_rng(0)
+    centres = np.array([[2.0, 3.0], [8.0, 7.0]])
+    which = np.arange(n_rows) // 3 % 2
+    return centres[which] + rng.laplace(scale=0.4, size=(n_rows, 2)), centres
+
+
+def test_noise_in_process(extras):
+    rows, centres = clusters_of()
+    accountant = PrivacyAccountant(epsilon=5.0)
+    model = extras.PrivateKMedians(
+        epsilon=4.0, bounds=(0, 10), accountant=accountant
+    ).fit(rows, party=np.arange(len(rows)) % 3)
+    np.testing.assert_allclose(model.cluster_centers_, centres, atol=0.5)
+    assert model.privacy_spent_.epsilon == accountant.spent().epsilon == 4.0
+    assert model.predict([[1, 2], [9, 9]]).tolist() == [0, 1]
+    with pytest.raises(BudgetExceededError):
+        model.fit(rows, party=np.arange(len(rows)) % 3)
+
+
+def test_noise_in_a_pipeline(extras):
+    rows, centres = clusters_of()
+    scaler = FederatedStandardScaler(epsilon=4.0, bounds=(0, 10))
+    pipeline = make_pipeline(scaler, extras.PrivateKMedians(epsilon=4, bounds=(-2, 2)))
+    with config_context(enable_metadata_routing=True):
+        pipeline.fit(rows, party=np.arange(len(rows)) % 3)
+    found = pipeline[0].inverse_transform(pipeline[1].cluster_centers_)
+    np.testing.assert_allclose(found, centres, atol=0.6)
+
+
+def test_more_steps_than_were_paid_for_are_refused(extras, monkeypatch):
+    rows, _ = clusters_of(300)
+    terms = sys.modules["private_extras._kmedians"].KMediansTerms
+    # each step with the noise that all of them together were paid for
+    monkeypatch.setattr(terms, "noise_of_a_step", terms.noise)
+    model = extras.PrivateKMedians(epsilon=1.0, bounds=(0, 10))
+    with pytest.raises(PartyError) as caught:
+        model.fit(rows, party=np.arange(300) % 3)
+    assert caught.value.code == "refused"
+
+
+def test_noise_at_sites(extras, tmp_path):
+    rows, _ = clusters_of(600)
+    tables = {n: rows[i::3].tolist() for i, n in enumerate(("north", "south", "west"))}
+    columns, name = {"a": '"float"', "b": '"float"'}, "PrivateKMedians"
+    federation = open_sites(
+        tmp_path,
+        tables,
+        columns,
+        [f"{name} from private-extras==1.2.0"],
+        "budget = {epsilon = 1.5}",
+    )
+    handle = federation.rows(["a", "b"])
+    model = extras.PrivateKMedians(epsilon=1.0, bounds=(0, 10)).fit(handle)
+    assert model.privacy_spent_.epsilon == 1.0
+    assert model.cluster_centers_.shape == (2, 2)
+    # the budget of the sites is spent
+    again = extras.PrivateKMedians(epsilon=1.0, bounds=(0, 10))
+    with pytest.raises(PartyError) as caught:
+        again.fit(handle)
+    assert caught.value.code == "budget-exceeded"
+
+
 def test_a_backend_given_in_process_is_the_one_used(extras):
     asked = []
 
@@ -120,7 +186,7 @@ def test_a_forged_total_of_this_backend_is_refused(extras):
 
     with pytest.raises(PartyError) as caught:
         extras.FederatedLogisticRegression(backend=Forging()).fit(X, y, party=PARTY)
-    assert (caught.value.operation, caught.value.code) == ("step", "not-authentic")
+    assert caught.value.code == "not-authentic"
 
 
 @pytest.mark.parametrize("backend", ["masking", "pads"])
@@ -174,3 +240,52 @@ def test_what_is_not_installed_as_the_file_says_is_named(
 ):
     with pytest.raises(PartitionError, match=message):
         federate(tmp_path, name)
+
+
+def open_small_sites(folder, n_columns=12, n_rows=24):
+    """Connect to three sites of few rows, whose files say nothing about details."""
+    rng = np.random.default_rng(0)
+    columns = {f"x{i}": '"float"' for i in range(n_columns)} | {"died": '"int"'}
+    tables = {
+        name: [[*rng.normal(size=n_columns), i % 2] for i in range(n_rows)]
+        for name in ("north", "south", "west")
+    }
+    estimators = [
+        "FederatedGaussianBayesianNetwork",
+        "FederatedLogisticRegression from private-extras==1.2.0",
+        "FederatedNaiveBayes from private-extras==1.2.0",
+    ]
+    federation = open_sites(folder, tables, columns, estimators)
+    return federation.rows(list(columns)[:-1])
+
+
+@pytest.mark.parametrize("name", ["FederatedLogisticRegression", "FederatedNaiveBayes"])
+def test_attack_an_estimator_that_does_not_say_how_much_it_tells(
+    extras, tmp_path, monkeypatch, name
+):
+    """Its terms declare nothing: sites count what leaves."""
+    rows = open_small_sites(tmp_path)
+    with pytest.raises(PartyError) as caught:
+        FederatedGaussianBayesianNetwork().fit(rows)
+    assert caught.value.code == "too-detailed"
+    with pytest.raises(PartyError) as caught:
+        getattr(extras, name)().fit(rows, "died")
+    assert caught.value.code == "too-detailed"
+    errors = (tmp_path / "north" / "skprivbn_errors.log").read_text()
+    n_numbers = {"FederatedLogisticRegression": 182, "FederatedNaiveBayes": 50}[name]
+    assert f"answers of {n_numbers} exact numbers" in errors
+    # the twin: what is declared is believed
+    monkeypatch.setattr(_host, "check_told", lambda *arguments: None)
+    getattr(extras, name)().fit(rows, "died")
+
+
+@pytest.mark.parametrize("n_rows, is_told", [(47, False), (48, True)])
+def test_what_leaves_may_be_a_third_of_the_rows(extras, tmp_path, n_rows, is_told):
+    """A gradient of 3, a Hessian of 9; in the end 3 coefficients and a number."""
+    rows = open_small_sites(tmp_path, 2, n_rows)
+    if is_told:
+        extras.FederatedLogisticRegression().fit(rows, "died")
+        return
+    with pytest.raises(PartyError) as caught:
+        extras.FederatedLogisticRegression().fit(rows, "died")
+    assert caught.value.code == "too-detailed"

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.datasets import load_asia, make_linear_sem, make_var_sem
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import InProcessFederation
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
@@ -19,12 +17,14 @@ from skprivbn.preprocessing import (
     FederatedStandardScaler,
 )
 from skprivbn.structure import (
+    CollectiveBayesianNetwork,
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
     PrivateK2StructureLearner,
     VotingStructureLearner,
 )
+from tests.federation.hostile import Dropping, Relay
 
 ROWS, _ = make_linear_sem(60, 3, random_state=0)
 PARTY = np.arange(60) % 3
@@ -67,23 +67,6 @@ def name_of(case):
     return f"{type(estimator).__name__}-{getattr(estimator, 'backend', '')}"
 
 
-@pytest.fixture
-def losing(monkeypatch):
-    """Let a party vanish at an exchange; count the exchanges of a whole fit."""
-    exchange = InProcessFederation._exchange
-    state = {"count": 0, "fails_at": None}
-
-    def counted(self, requests, timeout):
-        replies = exchange(self, requests, timeout)
-        if state["count"] == state["fails_at"]:
-            replies[next(iter(replies))] = None
-        state["count"] += 1
-        return replies
-
-    monkeypatch.setattr(InProcessFederation, "_exchange", counted)
-    return state
-
-
 def fitted(estimator):
     """Return what `fit` learnt; scikit-learn sets the input's shape before that."""
     validated = {"n_features_in_", "feature_names_in_"}
@@ -101,19 +84,17 @@ def fit(estimator, X, arguments):
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_nothing_is_half_fitted(losing, case):
+def test_nothing_is_half_fitted(case):
     estimator, X, arguments = clone(case[0]), *case[1:]
-    fit(estimator, X, arguments)
-    before, n_exchanges = fitted(estimator), losing["count"]
-    moments = {n_exchanges // 3, 2 * n_exchanges // 3, n_exchanges - 1}
-    for moment in moments:
-        losing.update(count=0, fails_at=moment)
+    with Relay().carrying() as relay:
+        fit(estimator, X, arguments)
+    before, n_rounds = fitted(estimator), relay.n_rounds
+    for moment in {n_rounds // 3, 2 * n_rounds // 3, n_rounds - 1}:
         new = clone(estimator)
-        with pytest.raises(PartyError):
+        with Dropping(moment).carrying(), pytest.raises(PartyError):
             fit(new, X, arguments)
         assert fitted(new) == {}
-        losing.update(count=0)
-        with pytest.raises(PartyError):
+        with Dropping(moment).carrying(), pytest.raises(PartyError):
             fit(estimator, X, arguments)
         after = fitted(estimator)
         assert after.keys() == before.keys()

@@ -13,7 +13,7 @@ pooled fit, against the fraction of rows sent.
 # Thirty studies, stored
 # ----------------------
 # ``benchmarks/study_collective_asia.py`` simulates 6,000 patients thirty times, and
-# lets :class:`~skprivbn.bayesian_network.CollectiveBayesianNetwork` learn the
+# lets :class:`~skprivbn.structure.CollectiveBayesianNetwork` learn the
 # structure by tests of independence from rows chosen in several ways. As in the paper,
 # no ordering of the columns is known, and edges within sites stay as the sites found
 # them (``post_process=False``).

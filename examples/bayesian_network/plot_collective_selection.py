@@ -4,7 +4,7 @@ Which rows should sites send, if they send any?
 ===============================================
 
 A clinic and a registry hold different columns about the same 6,000 patients. The paper
-behind :class:`~skprivbn.bayesian_network.CollectiveBayesianNetwork` lets them send the
+behind :class:`~skprivbn.structure.CollectiveBayesianNetwork` lets them send the
 centre the rows that neither finds likely, since these tell most about links between
 sites. That finds links. What it does to probabilities is another matter.
 """
@@ -17,9 +17,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import load_asia
 from skprivbn.metrics import conditional_kl_divergence, kl_divergence
+from skprivbn.structure import CollectiveBayesianNetwork
 
 asia = load_asia(variant="noisy_or")
 X = pd.DataFrame(asia.sample(6000, random_state=0), columns=asia.nodes)

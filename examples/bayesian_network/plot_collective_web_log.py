@@ -18,10 +18,11 @@ import warnings
 
 import matplotlib.pyplot as plt
 
-from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import load_msnbc
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.metrics import kl_divergence
+from skprivbn.structure import CollectiveBayesianNetwork
 
 X = load_msnbc(as_frame=True).frame.head(30_000)
 names = list(X.columns)

@@ -70,9 +70,10 @@ print("largest error:", np.abs(from_message - secrets).max())
 # %%
 # Only sums
 # ---------
-# Under masking the coordinator sees the sum of the three proposals, round after round.
+# Under masking nobody sees a proposal. Parties read the sum of the three, round after
+# round; the coordinator reads the result only, unless a party tells it the sums.
 # Fifteen rounds are 135 equations for 18 unknowns, and least squares solves them. Which
-# covariance is whose remains open.
+# covariance is whose remains open to all who hold none of them.
 
 from_sums, misfit = covariances_from_sums(
     np.reshape(sums, (-1, 3, 3)), np.reshape(consensus, (-1, 3, 3)), np.array(rhos), 3
@@ -115,7 +116,7 @@ for ax, (title, guess) in zip(
         )
     ax.set_title(title)
     ax.set_xlabel("true covariance")
-axes[0].set_ylabel("what the coordinator infers")
+axes[0].set_ylabel("what a reader infers")
 axes[0].legend()
 fig.tight_layout()
 

@@ -1,6 +1,7 @@
-"""Bayesian networks as values, and one learnt collectively by several sites."""
+"""Bayesian networks as values: inference, sampling, files."""
 
-from skprivbn.bayesian_network._collective import CollectiveBayesianNetwork
+from importlib import import_module
+
 from skprivbn.bayesian_network._conditional_gaussian import (
     ConditionalGaussianBayesianNetwork,
 )
@@ -9,7 +10,14 @@ from skprivbn.bayesian_network._gaussian import GaussianBayesianNetwork
 
 __all__ = [
     "BayesianNetwork",
-    "CollectiveBayesianNetwork",
     "ConditionalGaussianBayesianNetwork",
     "GaussianBayesianNetwork",
 ]
+
+
+def __getattr__(name):
+    # estimators that release 0.2 had here, and has announced to sites
+    package = import_module("skprivbn")
+    if name in package._HOMES:
+        return getattr(package, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,14 +10,13 @@ from math import prod
 
 import numpy as np
 
+#: possessive, so that no text makes the reader go back over what it has read
+_BLANK = re.compile(r"(?:\s++|//[^\n]*+)*+")
 _TOKEN = re.compile(
     r"""
-    (?:\s|//[^\n]*|/\*.*?\*/)*
-    (?: "(?P<quoted>(?:[^"\\]|\\.)*)"
-      | (?P<word>[^\s"{}()\[\];,|]+)
-      | (?P<mark>[{}()\[\];,|])
-      | (?P<end>\Z)
-    )
+      "(?P<quoted>(?:[^"\\]++|\\.)*+)"
+    | (?P<word>[^\s"{}()\[\];,|]++)
+    | (?P<mark>[{}()\[\];,|])
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -29,8 +28,11 @@ _TYPES = {
     "bool": {"True": True, "False": False}.__getitem__,
 }
 _LABEL_TYPES = "label_types"
-#: entries of a table; a default row in a short text could ask for any number
-_MAX_ENTRIES = 10**7
+#: entries of all tables, and those that default rows stand for: a short text could ask
+#: for any number
+_MAX_ENTRIES, _MAX_DEFAULT_ENTRIES = 10**7, 10**6
+#: axes of a table; with two states each, a parent more would be too many entries
+_MAX_PARENTS = 31
 
 
 def write_bif(nodes, states, parents, cpts):
@@ -84,7 +86,8 @@ def read_bif(text):
             name = reader.word("the name of a variable")
             if name in states:
                 reader.fail(f"variable {name!r} is declared twice")
-            states[name], labels[name] = _read_variable(reader)
+            states[name], written = _read_variable(reader)
+            labels[name] = {label: code for code, label in enumerate(written)}
         elif keyword == "probability":
             name, given = _read_head(reader, labels)
             if name in rows:
@@ -106,27 +109,40 @@ class _Reader:
 
     def __init__(self, text):
         self.text, self.tokens, self.next = text, [], 0
-        position = 0
-        for match in _TOKEN.finditer(text):
-            if match.start() != position:
-                break
-            position, kind = match.end(), match.lastgroup
+        #: entries of all tables so far, and those that default rows stand for
+        self.n_entries = self.n_default_entries = 0
+        position = self._skip_blanks(0)
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                self._fail_at(position, "a quotation mark is not closed")
+            kind, end = match.lastgroup, match.end()
+            value = match[kind]
             if kind == "quoted":
-                value = re.sub(r"\\(.)", r"\1", match["quoted"], flags=re.DOTALL)
-                self.tokens.append(("word", value, position))
-            elif kind != "end":
-                self.tokens.append((kind, match[kind], position))
-        if position != len(text):
-            line = 1 + text.count("\n", 0, position)
-            raise ValueError(f"BIF line {line}: a quotation mark is not closed")
+                value = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
+            self.tokens.append(("mark" if kind == "mark" else "word", value, end))
+            position = self._skip_blanks(end)
+
+    def _skip_blanks(self, position):
+        """Return where the next token begins, after blanks and comments."""
+        text = self.text
+        position = _BLANK.match(text, position).end()
+        while text.startswith("/*", position):
+            end = text.find("*/", position + 2)
+            if end < 0:
+                self._fail_at(position, "a comment is not closed")
+            position = _BLANK.match(text, end + 2).end()
+        return position
+
+    def _fail_at(self, position, message):
+        line = 1 + self.text.count("\n", 0, position)
+        raise ValueError(f"BIF line {line}: {message}")
 
     def at_end(self):
         return self.next == len(self.tokens)
 
     def fail(self, message):
-        position = self.tokens[min(self.next, len(self.tokens)) - 1][2]
-        line = 1 + self.text.count("\n", 0, position)
-        raise ValueError(f"BIF line {line}: {message}")
+        self._fail_at(self.tokens[min(self.next, len(self.tokens)) - 1][2], message)
 
     def take(self, wanted):
         if self.at_end():
@@ -228,6 +244,14 @@ def _read_head(reader, labels):
 def _read_rows(reader, name, given, labels):
     """Return the table of a node; every configuration must come exactly once."""
     size = len(labels[name])
+    sizes = [*(len(labels[parent]) for parent in given), size]
+    reader.n_entries += prod(sizes)
+    if len(given) > _MAX_PARENTS or reader.n_entries > _MAX_ENTRIES:
+        reader.fail(
+            f"{name!r} has {len(given)} parents and a table of {prod(sizes)} entries; "
+            f"at most {_MAX_PARENTS} parents, and {_MAX_ENTRIES} entries in all tables "
+            "together, can be read"
+        )
     rows, default = {}, None
     while (token := reader.take("'}'"))[:2] != ("mark", "}"):
         if token[:2] == ("mark", "("):
@@ -257,21 +281,27 @@ def _read_rows(reader, name, given, labels):
             reader.statement()
         else:
             reader.fail(f"expected a row of probabilities, got {token[1]!r}")
-    sizes = [*(len(labels[parent]) for parent in given), size]
-    if prod(sizes) > _MAX_ENTRIES:
-        reader.fail(
-            f"{name!r} has {len(given)} parents and a table of {prod(sizes)} entries; "
-            f"at most {_MAX_ENTRIES} can be read"
+    n_left = prod(sizes[:-1]) - len(rows)
+    if n_left and default is None:
+        every = itertools.product(*(labels[parent] for parent in given))
+        missing = next(
+            configuration for configuration in every if configuration not in rows
         )
-    table = []
-    for configuration in itertools.product(*(labels[parent] for parent in given)):
-        row = rows.get(configuration, default)
-        if row is None:
-            reader.fail(
-                f"{name!r} has no probabilities for {configuration or 'itself'}"
-            )
-        table.append(row)
-    return np.reshape(table, sizes)
+        reader.fail(f"{name!r} has no probabilities for {missing or 'itself'}")
+    reader.n_default_entries += n_left * size
+    if reader.n_default_entries > _MAX_DEFAULT_ENTRIES:
+        reader.fail(
+            f"default rows up to that of {name!r} stand for "
+            f"{reader.n_default_entries} entries; at most {_MAX_DEFAULT_ENTRIES} can "
+            "be read: write the rows"
+        )
+    table = np.empty(sizes)
+    if n_left:
+        table[:] = default
+    for configuration, row in rows.items():
+        codes = (labels[parent][label] for parent, label in zip(given, configuration))
+        table[tuple(codes)] = row
+    return table
 
 
 def _read_numbers(reader, size):

@@ -2,10 +2,15 @@
 
 import numpy as np
 
-from skprivbn.bayesian_network._local_scores import EdgeRules
+from skprivbn.bayesian_network._local_scores import EdgeRules, complete
 
 
-def climb(scores, start=None, *, rules=None, tabu_length=0):
+def climb(scores, start=None, **options):
+    """Climb as :func:`climbing` does, with scores at hand."""
+    return complete(climbing(scores, start, **options), scores)
+
+
+def climbing(scores, start=None, *, rules=None, tabu_length=0):
     """Add, turn or remove the edge that raises the score most, until none does.
 
     All single-edge changes are compared at once; after a change only the nodes that
@@ -22,6 +27,11 @@ def climb(scores, start=None, *, rules=None, tabu_length=0):
         How many steps to go on downhill from the best graph so far, while the last so
         many pairs of nodes that were changed stay as they are.
 
+    Yields
+    ------
+    asked : list
+        What ``scores.fetch`` takes.
+
     Returns
     -------
     adjacency : ndarray of bool of shape (d, d)
@@ -30,14 +40,15 @@ def climb(scores, start=None, *, rules=None, tabu_length=0):
     """
     rules = EdgeRules.free(scores.n_variables) if rules is None else rules
     walk = _Walk(scores, rules, rules.required if start is None else start)
+    yield from walk.begin()
     best, highest, n_down = walk.graph.copy(), walk.total, 0
     frozen, seen = [], set()
     while True:
-        gain, kind, i, j = walk.best_change(frozen)
+        gain, kind, i, j = yield from walk.best_change(frozen)
         uphill = gain > scores.tolerance
         if not uphill and (n_down >= tabu_length or gain == -np.inf):
             return best, highest
-        walk.change(kind, i, j)
+        yield from walk.change(kind, i, j)
         # where gains depend on the way, it may lead in a circle
         now = hash(walk.graph.tobytes())
         if not tabu_length and now in seen:
@@ -52,18 +63,23 @@ def climb(scores, start=None, *, rules=None, tabu_length=0):
             n_down += 1
 
 
-def climb_from_random_changes(scores, graph, highest, n_restarts, rng, **options):
+def climbing_from_random_changes(scores, graph, highest, n_restarts, rng, **options):
     """Climb again from changed copies of the best graph, and keep the best end.
 
     Parameters
     ----------
     scores : LocalScores
     graph, highest
-        What :func:`climb` returned.
+        What :func:`climbing` returned.
     n_restarts : int
     rng : RandomState
     **options
-        Of :func:`climb`.
+        Of :func:`climbing`.
+
+    Yields
+    ------
+    asked : list
+        What ``scores.fetch`` takes.
 
     Returns
     -------
@@ -73,7 +89,7 @@ def climb_from_random_changes(scores, graph, highest, n_restarts, rng, **options
     rules = options.get("rules") or EdgeRules.free(scores.n_variables)
     for _ in range(n_restarts):
         start = _shake(graph, rules, rng)
-        end, score = climb(scores, start, **options)
+        end, score = yield from climbing(scores, start, **options)
         if score > highest + scores.tolerance:
             graph, highest = end, score
     return graph, highest
@@ -101,7 +117,10 @@ class _Walk:
         # unknown entries are asked for once a change that needs them is possible
         self.added, self.removed = np.full((2, d, d), np.nan)
         self._touch(range(d))
-        self._ask(*self._possible())
+
+    def begin(self):
+        """Ask for the scores of all changes that are possible."""
+        yield from self._ask(*self._possible())
 
     @property
     def total(self):
@@ -113,7 +132,7 @@ class _Walk:
         addable, removable, turnable = self._possible()
         for i, j in frozen:
             addable[i, j] = removable[i, j] = turnable[i, j] = False
-        self._ask(addable, removable, turnable)
+        yield from self._ask(addable, removable, turnable)
         to_add, to_remove = self.added - self.now, self.removed - self.now
         best = -np.inf, None, 0, 0
         for kind, possible, change, n_edges in (
@@ -140,6 +159,7 @@ class _Walk:
         else:
             self.reach = closure(self.graph)
         self._touch([i, j] if kind == "turn" else [j])
+        yield [(child, self._parents(child), []) for child in self.touched]
         self._score()
 
     def _parents(self, child):
@@ -181,7 +201,8 @@ class _Walk:
             (child, self._parents(child), np.flatnonzero(unknown[:, child]).tolist())
             for child in np.flatnonzero(unknown.any(axis=0)).tolist()
         ]
-        self.scores.fetch(asked)
+        more = [child for child in self.touched if not unknown[:, child].any()]
+        yield [*asked, *((child, self._parents(child), []) for child in more)]
         self._score()
         for child, parents, candidates in asked:
             found = self.scores.added(child, parents, candidates)

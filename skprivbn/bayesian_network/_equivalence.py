@@ -9,6 +9,7 @@ from itertools import chain, combinations
 import numpy as np
 
 from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
+from skprivbn.bayesian_network._local_scores import complete
 
 
 def _subsets(items):
@@ -37,7 +38,12 @@ def _semi_directed_path(pdag, start, end, blocked):
     return False
 
 
-def ges(scores, *, allowed=None, max_parents=None, max_subset=6):
+def ges(scores, **options):
+    """Search as :func:`searching_equivalence` does, with scores at hand."""
+    return complete(searching_equivalence(scores, **options), scores)
+
+
+def searching_equivalence(scores, *, allowed=None, max_parents=None, max_subset=6):
     """Greedy equivalence search.
 
     Parameters
@@ -50,6 +56,11 @@ def ges(scores, *, allowed=None, max_parents=None, max_subset=6):
         Largest family that is scored, without its child.
     max_subset : int, default=6
         Bound on the undirected neighbours whose subsets are tried.
+
+    Yields
+    ------
+    asked : list
+        What ``scores.fetch`` takes.
 
     Returns
     -------
@@ -70,7 +81,7 @@ def ges(scores, *, allowed=None, max_parents=None, max_subset=6):
     cpdag, step = np.zeros((d, d), dtype=bool), True
     while step:
         step = None
-        moves = search.all_moves(cpdag, search.insertions)
+        moves = yield from search.all_moves(cpdag, search.insertions)
         for _, x, y, block, chosen in sorted(moves, key=lambda m: (-m[0], *m[1:3])):
             if not _semi_directed_path(cpdag, y, x, block):
                 step = True
@@ -78,7 +89,7 @@ def ges(scores, *, allowed=None, max_parents=None, max_subset=6):
                 cpdag[y, list(chosen)] = False
                 cpdag = to_cpdag(extend_to_dag(cpdag))
                 break
-    while moves := search.all_moves(cpdag, search.deletions):
+    while moves := (yield from search.all_moves(cpdag, search.deletions)):
         _, x, y, _, chosen = min(moves, key=lambda m: (-m[0], *m[1:3]))
         cpdag[x, y] = cpdag[y, x] = False
         for node in chosen:
@@ -107,7 +118,7 @@ class _Search:
             key = moves_at.__name__, *(part.tobytes() for part in near)
             if self.kept.get(y, (None,))[0] != key:
                 todo[y] = key, moves_at(cpdag, adjacent, y, neighbours.tolist())
-        self._score(todo)
+        yield from self._score(todo)
         return [move for _, moves in self.kept.values() for move in moves]
 
     def _score(self, todo):
@@ -117,9 +128,7 @@ class _Search:
             for x, given, _, _ in moves:
                 asked.setdefault((y, given), set()).add(x)
         asked = {key: sorted(found) for key, found in asked.items()}
-        self.scores.fetch(
-            [(y, sorted(given), found) for (y, given), found in asked.items()]
-        )
+        yield [(y, sorted(given), found) for (y, given), found in asked.items()]
         gains = {}
         for (y, given), found in asked.items():
             now = self.scores.score(y, sorted(given))

@@ -1,7 +1,14 @@
 """The greedy search of Cooper and Herskovits, on any score of families."""
 
+from skprivbn.bayesian_network._local_scores import complete
 
-def add_parents(scores, node, candidates, max_parents, start=()):
+
+def add_parents(scores, *arguments):
+    """Add parents as :func:`adding_parents` does, with scores at hand."""
+    return complete(adding_parents(scores, *arguments), scores)
+
+
+def adding_parents(scores, node, candidates, max_parents, start=()):
     """Add the best candidate as a parent as long as that raises the score.
 
     Parameters
@@ -13,6 +20,11 @@ def add_parents(scores, node, candidates, max_parents, start=()):
     max_parents : int
     start : sequence of int, default=()
         Parents that are there from the beginning.
+
+    Yields
+    ------
+    asked : list
+        What ``scores.fetch`` takes.
 
     Returns
     -------
@@ -27,7 +39,7 @@ def add_parents(scores, node, candidates, max_parents, start=()):
         left = [v for v in candidates if v not in parents and fits[v]]
         if len(parents) >= max_parents:
             left = []
-        scores.fetch([(node, parents, left)])
+        yield [(node, parents, left)]
         best = scores.score(node, parents)
         found = scores.added(node, parents, left).tolist() if left else []
         winner = max(range(len(left)), key=found.__getitem__, default=None)

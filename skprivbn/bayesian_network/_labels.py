@@ -2,9 +2,19 @@
 
 import numpy as np
 
-from skprivbn.utils._validation import is_missing, label_text, texts_of
+from skprivbn.utils._labels import MISSING, encode_column
+from skprivbn.utils._validation import is_missing
 
-MISSING = -1
+__all__ = [
+    "MISSING",
+    "check_columns",
+    "decode",
+    "encode",
+    "feature_names",
+    "is_missing",
+    "label_dtype",
+    "sorted_states",
+]
 
 
 def feature_names(X):
@@ -67,59 +77,8 @@ def encode(X, nodes, states, strict=True):
     X = check_columns(X, nodes)
     codes = np.empty(X.shape, dtype=np.intp)
     for j, node in enumerate(nodes):
-        codes[:, j] = _encode_column(X[:, j], states[node], node, strict)
+        codes[:, j] = encode_column(X[:, j], states[node], node, strict)
     return codes
-
-
-def _encode_column(column, labels, node, strict):
-    sortable = _same_kind_array(labels, column.dtype.kind)
-    if sortable is None:
-        return _look_up(column, labels, node, strict)
-    order = np.argsort(sortable)
-    place = np.searchsorted(sortable[order], column)
-    codes = order[np.minimum(place, len(order) - 1)]
-    wrong = np.flatnonzero(sortable[codes] != column)
-    codes[wrong] = _look_up(column[wrong], labels, node, strict)
-    return codes
-
-
-def _same_kind_array(labels, kind):
-    """Return the labels as an array that compares quickly with the column, or None."""
-    if kind in "biuf" and all(isinstance(label, int | float) for label in labels):
-        return np.array(labels)
-    if kind == "U" and all(isinstance(label, str) for label in labels):
-        return np.array(labels)
-    return None
-
-
-def _look_up(column, labels, node, strict):
-    table = {label: code for code, label in enumerate(labels)}
-    values = column.tolist()
-    try:
-        codes = list(map(table.get, values))
-    except TypeError:  # a list, or the like, is no label
-        codes = [table.get(v) if _is_hashable(v) else None for v in values]
-    if None in codes:
-        alike = {} if strict else texts_of(labels)
-        for i, code in enumerate(codes):
-            if code is None:
-                if strict and not is_missing(values[i]):
-                    raise ValueError(
-                        f"column {node!r} holds {values[i]!r}, which is not one of its "
-                        f"states {list(labels)}: declare all that are possible when "
-                        "the network is learnt, with states= or as categories of a "
-                        "dataframe"
-                    )
-                codes[i] = alike.get(label_text(values[i]), MISSING)
-    return np.array(codes, dtype=np.intp)
-
-
-def _is_hashable(value):
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def label_dtype(states):

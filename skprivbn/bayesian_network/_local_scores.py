@@ -10,7 +10,8 @@ class LocalScores(ABC):
     """Scores of a node given its parents; higher is better.
 
     Subclasses define :meth:`score`, or all of the others. Where scores cost messages,
-    :meth:`fetch` gets many of them at once.
+    :meth:`fetch` gets many of them at once. A search is a generator, which yields what
+    is to be fetched: whoever runs it may have to ask others.
 
     Attributes
     ----------
@@ -66,6 +67,27 @@ class LocalScores(ABC):
         gain : ndarray
         """
         return change
+
+
+def complete(search, scores):
+    """Go through the steps of a search whose scores are at hand.
+
+    Parameters
+    ----------
+    search : generator
+        Yields what :meth:`LocalScores.fetch` takes, whenever it needs scores.
+    scores : LocalScores
+
+    Returns
+    -------
+    result : object
+        What the search returns.
+    """
+    while True:
+        try:
+            scores.fetch(next(search))
+        except StopIteration as stop:
+            return stop.value
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,11 @@ class Tables:
                 else:
                     self._kept[variables] = table
         if missing:
-            self._kept.update(zip(missing, self._count(missing)))
+            self.keep(missing, self._count(missing))
+
+    def keep(self, asked, tables):
+        """Keep tables that were counted elsewhere."""
+        self._kept.update(zip(asked, tables))
 
     def _from_larger(self, variables):
         wanted = set(variables)

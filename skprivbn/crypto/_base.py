@@ -121,7 +121,6 @@ def _checksum(parts):
     return checksum
 
 
-_NUMBERS_OF_128_BITS = FixedPoint(integer_limit=2**63)
 _NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
 
 
@@ -130,6 +129,17 @@ def number_type(key):
     if len(key) != 33 or key[0] >= len(_NUMBER_TYPES):
         raise ProtocolError("not the key of a hidden vector")
     return _NUMBER_TYPES[key[0]]
+
+
+def read_each(said, read):
+    """Return what a function makes of each party's words, or name who spoke garbage."""
+    made = {}
+    for name, reply in said.items():
+        try:
+            made[name] = read(reply)
+        except (ProtocolError, LookupError, TypeError, ValueError):
+            raise PartyError(name, "sum", "garbage") from None
+    return made
 
 
 class PartyContext(Protocol):
@@ -207,8 +217,8 @@ class SumSession(ABC):
 
         Parameters
         ----------
-        integers : ndarray of uint64 of shape (n_limbs, n_integers)
-            In two's complement, low limbs first; see :meth:`AdditiveBackend.numbers`.
+        integers : ndarray of uint64 of shape (2, n_integers)
+            In two's complement, low limbs first.
         number : int
             Of the sum; never the same twice.
         key : bytes
@@ -230,13 +240,13 @@ class SumSession(ABC):
 
         Returns
         -------
-        integers : ndarray of uint64 of shape (n_limbs, n_integers)
+        integers : ndarray of uint64 of shape (2, n_integers)
         """
 
     def hide(self, vector: np.ndarray, operation: str) -> HiddenVector:
         """Encode and hide a vector (float64, or int64 which is summed exactly)."""
         vector, n_parties = check_vector(vector), len(self._roster)
-        numbers = self._backend.numbers(n_parties, vector.size)
+        numbers = self._backend.numbers
         limit = numbers.limit_of(vector.dtype)
         check_range(vector, n_parties, limit, numbers.hint)
         number = self._next_number()
@@ -268,6 +278,38 @@ class SumSession(ABC):
         numbers = self._last.numbers  # type: ignore[union-attr]
         return numbers.decode(integers, number_type(total.key))
 
+    def exchange(
+        self, vector: np.ndarray, operation: str
+    ) -> Generator[dict, dict, np.ndarray]:
+        """Add a vector to those of all parties: this party's side of one sum.
+
+        Yields what is sent to the coordinator, and is sent its answers.
+
+        Parameters
+        ----------
+        vector : ndarray of shape (n_values,)
+        operation : str
+            Names the sum: parties whose names differ cannot be summed.
+
+        Returns
+        -------
+        total : ndarray of shape (n_values,)
+            Verified.
+        """
+        answer = yield {"vector": self.hide(vector, operation).to_payload()}
+        return self.read_total(answer)
+
+    def read_total(self, answer: dict) -> np.ndarray:
+        """Return the verified total that an answer of the coordinator holds."""
+        if answer.keys() != {"total"} or type(answer["total"]) is not dict:
+            raise ProtocolError("expected the total")
+        return self.reveal(HiddenVector.from_payload(answer["total"]))
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Names of the parties whose vectors are in the last total."""
+        return tuple(self._counted())
+
     @property
     def unsent(self) -> bool:
         """Whether the vector that was hidden last is still to be sent, in steps."""
@@ -295,7 +337,7 @@ class SumSession(ABC):
             operation,
             vector.size,
             vector.dtype.str,
-            repr((numbers.fraction_bits, numbers.low_bits, numbers.limit)),
+            repr((numbers.fraction_bits, numbers.limit)),
         )
         type_code = bytes([_NUMBER_TYPES.index(vector.dtype)])
         return type_code + hashlib.sha256(fields).digest()
@@ -314,8 +356,8 @@ class SumSession(ABC):
             raise ProtocolError(
                 f"the sum is over {total.addends} of {len(counted)} parties"
             )
-        n_values = last.numbers.n_integers(last.length)
-        shape = (last.numbers.n_limbs, n_values + self._backend.ring.n_digits)
+        n_values = last.length
+        shape = (2, n_values + self._backend.ring.n_digits)
         integers = self.reveal_integers(total, shape[1])
         if integers.shape != shape or integers.dtype != np.uint64:
             raise ProtocolError("the total has another shape than what was hidden")
@@ -346,6 +388,8 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
     kind: ClassVar[str]
     #: who can read the sum: "parties" (key holders) or "coordinator" (and so everybody)
     sum_known_to: ClassVar[str]
+    #: how values become integers: 56 of 112 bits behind the point
+    numbers: ClassVar[FixedPoint] = FixedPoint(integer_limit=2**63)
     #: where tags of sums are computed: here for integers of up to 128 bits
     ring: ClassVar[TagRing] = TagRing(2**192, coefficient_bits=64, digit_bits=96)
 
@@ -372,24 +416,13 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         """
         return self.name
 
-    def numbers(self, n_parties: int, length: int) -> FixedPoint:
-        """Return how values become integers: 56 of 112 bits behind the point.
-
-        Parameters
-        ----------
-        n_parties : int
-        length : int
-            Number of values.
-
-        Returns
-        -------
-        numbers : FixedPoint
-        """
-        return _NUMBERS_OF_128_BITS
+    def n_needed(self, n_parties: int) -> int:
+        """Return how many of so many parties must stay for a sum to be finished."""
+        return n_parties
 
     def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
-        return float(self.numbers(1, 1).limit)
+        return float(self.numbers.limit)
 
     def key_makers(self, roster: Sequence[str]) -> Sequence[str]:
         """Return the parties that make the key of all, which tags come from.
@@ -426,6 +459,16 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         Yields ``{peer: payload}`` and is sent ``{peer: payload}``, sealed between
         peers. Backends that need no exchange return before the first yield.
         """
+
+    def setup_for_parties(self, context: PartyContext) -> Generator[Any, Any, Any]:
+        """As :meth:`setup`, for sums that parties read and the coordinator does not."""
+        return self.setup(context)
+
+    def setup_for_all(self, context: PartyContext) -> Generator[Any, Any, Any]:
+        """As :meth:`setup`, for exact sums that the coordinator may read as well."""
+        from skprivbn.crypto._masking import MaskingBackend
+
+        return MaskingBackend().setup(context)
 
     @abstractmethod
     def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
@@ -466,6 +509,37 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
                 raise PartyError(name, operation, "garbage") from None
             raise
 
+    def combine(
+        self, said: dict[str, dict], roster: Sequence[str]
+    ) -> Generator[dict[str, dict], dict[str, dict], HiddenVector]:
+        """Coordinator's side of one sum: add what parties hid.
+
+        Yields answers to parties, and is sent what they say to these.
+
+        Parameters
+        ----------
+        said : dict of str to dict
+            What each party said, as of :meth:`SumSession.exchange`.
+        roster : sequence of str
+            All parties of the session, of which some may be lost.
+
+        Returns
+        -------
+        total : HiddenVector
+        """
+        return self.add_vectors(said)
+        yield  # makes this a generator, as where a sum takes several rounds
+
+    def add_vectors(self, said: dict[str, dict]) -> HiddenVector:
+        """Add what parties hid, or name the party whose vector cannot be added."""
+        hidden = read_each(said, HiddenVector.from_reply)
+        try:
+            return self.add(list(hidden.values()))
+        except (ProtocolError, ValueError):
+            for name in self.find_unlike(hidden):
+                raise PartyError(name, "sum", "garbage") from None
+            raise
+
     def find_unlike(self, hidden: dict[str, HiddenVector]) -> list[str]:
         """Name the parties whose vectors cannot be added, or not to most others'.
 
@@ -493,10 +567,9 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
 
     def open(self, total: HiddenVector) -> np.ndarray:
         """Read the sum on the coordinator's side; ProtocolError if it may not."""
-        numbers = self.numbers(total.addends, total.length)
-        n_values = numbers.n_integers(total.length)
+        n_values = total.length
         integers = self.open_integers(total, n_values + self.ring.n_digits)
-        return numbers.decode(integers[:, :n_values], number_type(total.key))
+        return self.numbers.decode(integers[:, :n_values], number_type(total.key))
 
     def publish(self, total: HiddenVector) -> tuple[np.ndarray, HiddenVector]:
         """Read a sum, and write it as it travels to the parties now.

@@ -1,17 +1,18 @@
-"""Sums under CKKS, with TenSEAL: fast for long vectors, approximate."""
+"""Sums under CKKS, with TenSEAL: fast for long vectors, exact in small digits."""
 
 import math
+import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
 import tenseal as ts
 
-from skprivbn.crypto._authentication import TagRing
 from skprivbn.crypto._base import SumSession
 from skprivbn.crypto._key_holders import KeyHolderBackend
-from skprivbn.crypto._numbers import FixedPoint
+from skprivbn.crypto._numbers import join_digits, split_digits
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval, StrOptions
 
@@ -41,8 +42,8 @@ _SIGMAS = 8
 _FLOAT_ERROR = 2.0**-48
 # Double precision keeps so many bits less of larger sums; nobody adds up to more.
 _MAX_SUM_BITS = 33
-# A slot that holds what is left of a value has so many bits, at most.
-_LOW_BITS = 38
+# Integers of all backends have so many bits, and their sums no more.
+_INTEGER_BITS = 112
 _HEADER_BYTES = 4
 
 
@@ -51,17 +52,18 @@ class CKKSBackend(KeyHolderBackend):
 
     The coordinator adds ciphertexts with a context that holds no key of any sort.
     Only the parties, who share the secret key, can read the sum. CKKS is approximate:
-    see `error_bound`. Therefore values are rounded to a grid, coarse enough that the
-    sum of the rounded values comes out exactly, and can be verified.
+    see `error_bound`. Therefore a number is written in digits, one in a slot, small
+    enough that their sums come out exactly, and can be verified. Numbers and sums are
+    those of :class:`MaskingBackend`, to the last bit.
 
     Parameters
     ----------
     preset : {"default", "fast", "large"}, default="default"
-        - ``"default"``: sums up to 2**21, values rounded to multiples of 2**-63, or
-          of 2**-25 in vectors of more than 1,023 values;
-        - ``"fast"``: half the work, sums up to 2**19, about the same grids;
-        - ``"large"``: sums up to 2**33, multiples of 2**-51, or of 2**-13 in vectors of
-          more than 2,047 values, for twice the work per ciphertext.
+        - ``"default"``: three slots a number with up to 250 parties;
+        - ``"fast"``: a third of the work and two thirds of the bytes; three slots a
+          number with up to 31 parties;
+        - ``"large"``: twice the slots in a ciphertext, two thirds of the work and 1.4
+          times the bytes; three slots a number with up to 250 parties.
     poly_modulus_degree : int, default=None
         Ring degree; a ciphertext holds half as many values. Overrides the preset.
     coeff_mod_bit_sizes : sequence of int, default=None
@@ -94,7 +96,6 @@ class CKKSBackend(KeyHolderBackend):
     """
 
     name = "ckks"
-    ring = TagRing(2**61 - 1, coefficient_bits=61, digit_bits=31)
     hidden_by = "CKKS encryption at 128-bit security (TenSEAL)"
 
     _parameter_constraints = {
@@ -143,7 +144,7 @@ class CKKSBackend(KeyHolderBackend):
                 f"scale_bits={scale_bits} leaves no room for values in a data modulus "
                 f"of {sum(primes[:-1])} bits (all primes but the last)"
             )
-        if self.numbers(1, 1).fraction_bits < 1:
+        if self.digits(1).fraction_bits < 1:
             raise ValueError(
                 f"scale_bits={scale_bits} leaves too much noise to tell integers apart"
             )
@@ -180,50 +181,38 @@ class CKKSBackend(KeyHolderBackend):
         noise = _SIGMAS * _NOISE * math.sqrt(n_parties * degree / 2) / 2.0**scale_bits
         return noise + _FLOAT_ERROR * max(largest, n_parties)
 
-    def numbers(self, n_parties: int, length: int) -> FixedPoint:
-        """Return the grid of values, at least four times the error of the largest sum.
+    def digits(self, n_parties: int) -> "SlotDigits":
+        """Return how integers are written in slots, so that their sums are exact.
 
-        Where it takes no more ciphertexts, what is left of a value between two points
-        of the grid goes into a slot of its own.
+        A slot is a multiple of at least four times the error of the largest sum.
 
         Parameters
         ----------
         n_parties : int
-        length : int
-            Number of values.
 
         Returns
         -------
-        numbers : FixedPoint
+        digits : SlotDigits
         """
-        limit, n_slots = self.max_sum(), self._parameters()[0] // 2
-        fraction_bits = math.floor(-math.log2(4 * self.error_bound(n_parties, limit)))
-        spare_bits = math.floor(math.log2(limit / n_parties)) + fraction_bits - 1
-        roomy = 2 * length + self.ring.n_digits <= n_slots
-        return FixedPoint(
-            fraction_bits,
-            limit,
-            n_limbs=1,
-            low_bits=min(spare_bits, _LOW_BITS) if roomy else 0,
-            hint="rescale the data, or use CKKSBackend(preset='large') or "
-            "MaskingBackend",
-        )
-
-    def max_sum(self) -> float:
-        """Return the largest absolute value that a sum may have."""
         _, primes, scale_bits = self._parameters()
         # The primes lie slightly below their powers of two, and noise needs room.
-        bits = min(sum(primes[:-1]) - 1 - scale_bits, _MAX_SUM_BITS)
-        return 0.98 * 2.0**bits
+        most_bits = min(sum(primes[:-1]) - 1 - scale_bits, _MAX_SUM_BITS)
+        limit = 0.98 * 2.0**most_bits
+        fraction_bits = math.floor(-math.log2(4 * self.error_bound(n_parties, limit)))
+        n_bits = math.floor(math.log2(limit / n_parties)) + fraction_bits
+        if n_bits < 1:
+            raise ValueError(
+                f"scale_bits={scale_bits} leaves too much noise to add digits of "
+                f"{n_parties} parties"
+            )
+        return SlotDigits(limit, fraction_bits, n_bits)
 
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
-        n_slots = self._parameters()[0] // 2
-        short, long = (self.numbers(len(roster), n) for n in (1, n_slots))
         precision = (
-            f"every value rounded to a multiple of 2**{math.log2(short.grid):.0f} "
-            f"(2**{math.log2(long.grid):.0f} in vectors of {n_slots // 2} values or "
-            f"more), then exact; sums up to {short.limit:.3g}; integers exact"
+            "every value rounded to a multiple of 2**-56, then exact; sums up to "
+            f"{self.max_sum():.3g}; integers exact; "
+            f"{self.digits(len(roster)).n_digits} slots of a ciphertext each"
         )
         return self._describe(roster, precision)
 
@@ -250,6 +239,29 @@ class CKKSBackend(KeyHolderBackend):
         return totals
 
 
+class SlotDigits(NamedTuple):
+    """How integers of 112 bits are written in slots.
+
+    Attributes
+    ----------
+    limit : float
+        Sums in a slot stay below it.
+    fraction_bits : int
+        Slots hold multiples of ``2**-fraction_bits``.
+    n_bits : int
+        Of a digit: sums of so many parties' digits stay below the limit.
+    """
+
+    limit: float
+    fraction_bits: int
+    n_bits: int
+
+    @property
+    def n_digits(self) -> int:
+        """Slots of one integer."""
+        return -(-_INTEGER_BITS // self.n_bits)
+
+
 class CKKSSession(SumSession):
     """One key holder's CKKS sums."""
 
@@ -258,8 +270,7 @@ class CKKSSession(SumSession):
         self._parameters = backend._parameters()
         degree, _, scale_bits = self._parameters
         self._n_slots = degree // 2
-        numbers = backend.numbers(len(self._roster), self._n_slots)
-        self._fraction_bits, self._limit = numbers.fraction_bits, numbers.limit
+        self._digits = backend.digits(len(self._roster))
         try:
             self._context = ts.context_from(secret, n_threads=1)
             complete = self._context.has_secret_key()
@@ -269,10 +280,9 @@ class CKKSSession(SumSession):
             raise ProtocolError("the CKKS key is not for the parameters agreed on")
 
     def hide_integers(self, integers, number, key):
-        """Encrypt integers, as many as a ciphertext holds at a time."""
-        values = np.ldexp(
-            integers[0].view(np.int64).astype(np.float64), -self._fraction_bits
-        )
+        """Encrypt the digits of integers, as many as a ciphertext holds at a time."""
+        digits = split_digits(integers, self._digits.n_bits, self._digits.n_digits)
+        values = np.ldexp(digits.ravel(), -self._digits.fraction_bits)
         parts = []
         for start in range(0, len(values), self._n_slots):
             slots = values[start : start + self._n_slots].tolist()
@@ -282,29 +292,27 @@ class CKKSSession(SumSession):
 
     def reveal_integers(self, total, n_integers):
         """Decrypt, and take every slot for the integer that it is close to."""
+        limit, fraction_bits, n_bits = self._digits
+        n_filled = n_integers * self._digits.n_digits
         sizes = [
-            min(self._n_slots, n_integers - start)
-            for start in range(0, n_integers, self._n_slots)
+            min(self._n_slots, n_filled - start)
+            for start in range(0, n_filled, self._n_slots)
         ]
         if len(total.parts) != len(sizes):
             raise ProtocolError("the sum has too many or too few ciphertexts")
         values = np.concatenate(
             [self._decrypt(part, size) for part, size in zip(total.parts, sizes)]
         )
-        values = np.ldexp(values, self._fraction_bits)
-        integers = np.rint(values)
-        # rounding down may take each party's value one step beyond its share
-        most = np.ldexp(self._limit, self._fraction_bits) + len(self._roster)
-        if not np.all(np.abs(integers) <= most):  # nor NaN
+        values = np.ldexp(values, fraction_bits)
+        digits = np.rint(values)
+        if not np.all(np.abs(digits) <= np.ldexp(limit, fraction_bits)):  # nor NaN
             raise ProtocolError("a decrypted sum is beyond the limit")
-        if not np.all(np.abs(values - integers) <= 0.25):
+        if not np.all(np.abs(values - digits) <= 0.25):
             raise ProtocolError("a decrypted sum is not on the grid")
-        return integers.astype(np.int64).view(np.uint64)[np.newaxis]
+        return join_digits(digits.reshape(-1, n_integers).astype(np.int64), n_bits)
 
     def _decrypt(self, part, size):
-        encrypted = _load(part, self._parameters, self._context)
-        if encrypted.size() != size:
-            raise ProtocolError("a CKKS ciphertext has too many or too few values")
+        encrypted = _load(part, self._parameters, self._context, size)
         try:
             return np.array(encrypted.decrypt())
         except Exception as error:
@@ -377,16 +385,30 @@ def _frame_sizes(parameters):
     )
 
 
-def _load(part, parameters, context):
-    """Take a ciphertext out of its frame; anything unexpected is a ProtocolError."""
-    size = int.from_bytes(part[:_HEADER_BYTES], "little")
-    data, padding = part[_HEADER_BYTES:][:size], part[_HEADER_BYTES + size :]
+def _load(part, parameters, context, size=None):
+    """Take a ciphertext out of its frame; anything unexpected is a ProtocolError.
+
+    Parameters
+    ----------
+    part : bytes
+    parameters : tuple
+    context : tenseal.Context
+    size : int, default=None
+        Number of values that it must have; None for as many as it says.
+
+    Returns
+    -------
+    encrypted : tenseal.CKKSVector
+    """
+    n_bytes = int.from_bytes(part[:_HEADER_BYTES], "little")
+    data, padding = part[_HEADER_BYTES:][:n_bytes], part[_HEADER_BYTES + n_bytes :]
     if (
-        len(data) != size
+        len(data) != n_bytes
         or len(data) + len(padding) not in _frame_sizes(parameters)
         or padding.strip(b"\0")
     ):
         raise ProtocolError("damaged CKKS ciphertext")
+    _check_serialised(data, parameters, size)
     try:
         encrypted = ts.ckks_vector_from(context, data)
         (ciphertext,) = encrypted.ciphertext()
@@ -397,14 +419,76 @@ def _load(part, parameters, context):
     if (
         ciphertext.size() != 2
         or ciphertext.scale != 2.0**scale_bits
-        or ciphertext.parms_id() != _first_parms_id(parameters)
+        or ciphertext.parms_id() != _fresh(parameters).parms_id
     ):
         raise ProtocolError("not a CKKS ciphertext as parties make them")
     return encrypted
 
 
+def _check_serialised(data, parameters, size):
+    """Refuse bytes that TenSEAL does not write, before its parser reads any of them.
+
+    TenSEAL trusts the numbers of values that a message declares: ``[k, 2**32 - k + n]``
+    add up to n in 32 bits, and make `decrypt` read k values, far beyond the slots. So
+    everything around the ciphertext is compared with the one way to write it.
+    """
+    declared = _read_varint(data, 2) if size is None else size
+    if not 1 <= declared <= parameters[0] // 2:
+        raise ProtocolError("a CKKS ciphertext has too many or too few values")
+    # protobuf: numbers of values (field 1), ciphertexts (2), scale (3)
+    values = _varint(declared)
+    sizes = b"\x0a" + _varint(len(values)) + values
+    if not data.startswith(sizes):
+        raise ProtocolError("a CKKS ciphertext has too many or too few values")
+    n_bytes = _read_varint(data, len(sizes) + 1)
+    before = sizes + b"\x12" + _varint(n_bytes)
+    header = _fresh(parameters).seal_header + struct.pack("<Q", n_bytes)
+    scale = b"\x19" + struct.pack("<d", 2.0 ** parameters[2])
+    if (
+        len(data) != len(before) + n_bytes + len(scale)
+        or not data.startswith(before + header)
+        or not data.endswith(scale)
+    ):
+        raise ProtocolError("not a CKKS ciphertext as parties make them")
+
+
+def _varint(value):
+    """Return how protobuf writes an integer: 7 bits a byte, the lowest first."""
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def _read_varint(data, start):
+    """Return the integer of up to five bytes that begin at `start`."""
+    value = 0
+    for i, byte in enumerate(data[start : start + 5]):
+        value |= (byte & 0x7F) << 7 * i
+        if byte < 0x80:
+            break
+    return value
+
+
+class _Fresh(NamedTuple):
+    """What all ciphertexts of the same parameters have in common.
+
+    Attributes
+    ----------
+    parms_id : list of int
+        What SEAL calls the parameters of a fresh ciphertext.
+    seal_header : bytes
+        SEAL's magic number, version and way to compress.
+    """
+
+    parms_id: list
+    seal_header: bytes
+
+
 @lru_cache(maxsize=16)
-def _first_parms_id(parameters):
-    """Return what SEAL calls the parameters of a fresh ciphertext."""
-    (ciphertext,) = ts.ckks_vector(_new_context(parameters), [0.0]).ciphertext()
-    return ciphertext.parms_id()
+def _fresh(parameters):
+    """Return what is common to ciphertexts, as read off one that is made here."""
+    encrypted = ts.ckks_vector(_new_context(parameters), [0.0])
+    (ciphertext,) = encrypted.ciphertext()
+    data = encrypted.serialize()
+    # behind the fields' tags and lengths: 0a 01 01 12 and the length of what follows
+    start = 4 + len(_varint(_read_varint(data, 4)))
+    return _Fresh(ciphertext.parms_id(), data[start : start + 8])

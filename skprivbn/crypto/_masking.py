@@ -108,16 +108,7 @@ class MaskingBackend(AdditiveBackend):
             raise ValueError("signed=True needs all parties: use recovery=False")
 
     def n_needed(self, n_parties: int) -> int:
-        """Return how many parties must stay for a sum to be finished.
-
-        Parameters
-        ----------
-        n_parties : int
-
-        Returns
-        -------
-        threshold : int
-        """
+        """Return how many parties must stay: with `recovery`, the threshold."""
         if not self.recovery:
             return n_parties
         smallest = 2 * n_parties // 3 + 1
@@ -142,6 +133,37 @@ class MaskingBackend(AdditiveBackend):
             return SignedMaskingSession(context, self)
         return MaskingSession(context, self)
         yield  # makes this a generator, as every backend's setup is
+
+    def setup_for_parties(self, context: PartyContext) -> Generator[Any, Any, Any]:
+        """Derive mask keys, and a cover of the sum that all parties know."""
+        from skprivbn.crypto._recovery import CoveredRecoverySession
+        from skprivbn.crypto._signed import SignedPartyMaskingSession
+
+        self.validate()
+        if self.recovery:
+            return CoveredRecoverySession(context, self)
+        if self.signed:
+            return SignedPartyMaskingSession(context, self)
+        return PartyMaskingSession(context, self)
+        yield
+
+    def setup_for_all(self, context: PartyContext) -> Generator[Any, Any, Any]:
+        """Derive mask keys, without a cover."""
+        return self.setup(context)
+
+    def combine(
+        self, said: dict[str, dict], roster: Sequence[str]
+    ) -> Generator[dict[str, dict], dict[str, dict], HiddenVector]:
+        """Coordinator's side of one sum."""
+        if self.recovery:
+            from skprivbn.crypto._recovery import combine_recoverable
+
+            return combine_recoverable(self, said, roster)
+        if self.signed:
+            from skprivbn.crypto._signed import combine_signed
+
+            return combine_signed(said)
+        return super().combine(said, roster)
 
     def mask_keys(self, context: PartyContext) -> dict[str, bytes]:
         """Return the key that masks in common with each other party come from."""
@@ -180,8 +202,7 @@ class MaskingBackend(AdditiveBackend):
         if self.signed:
             return super().publish(total)
         limbs = open_masked(total, total.length + self.ring.n_digits)
-        numbers = self.numbers(total.addends, total.length)
-        values = numbers.decode(limbs[:, : total.length], number_type(total.key))
+        values = self.numbers.decode(limbs[:, : total.length], number_type(total.key))
         return values, pack_total(total, limbs)
 
     def describe(self, roster: Sequence[str]) -> dict:
@@ -261,6 +282,16 @@ class PartyMaskingBackend(AdditiveBackend):
 
             return signed_sum(self, federation, operation, payload)
         return super().secure_sum(federation, operation, payload)
+
+    def combine(
+        self, said: dict[str, dict], roster: Sequence[str]
+    ) -> Generator[dict[str, dict], dict[str, dict], HiddenVector]:
+        """Coordinator's side of one sum."""
+        if self.signed:
+            from skprivbn.crypto._signed import combine_signed
+
+            return combine_signed(said)
+        return super().combine(said, roster)
 
     mask_keys = MaskingBackend.mask_keys
 
@@ -473,16 +504,11 @@ def open_masked(total, n_integers):
 def pack_total(total, limbs):
     """Write the integers of an opened sum in fewer bytes, without the check value.
 
-    Of numbers that are no integers, bytes are left out that all of them have as zeros,
-    or as copies of their signs. So the length tells the size of the largest, which the
-    coordinator knows.
+    Bytes are left out that all of them have as zeros, or as copies of their signs. So
+    the length tells the size of the largest, which the coordinator knows.
     """
     values, tag = limbs[:, : total.length], limbs[:, total.length :]
-    n_bytes, shift = bytes_of_value(total.key), 0
-    if n_bytes == _INTEGER_BYTES:
-        data = pack_limbs(values, n_bytes)
-    else:
-        data, n_bytes, shift = pack_shortest(values)
+    data, n_bytes, shift = pack_shortest(values)
     part = bytes([n_bytes, shift]) + data + limbs_to_bytes(tag)
     return replace(total, parts=[part])
 

@@ -1,8 +1,8 @@
 """Numbers as the backends add them: checked vectors as integers on a grid.
 
-A vector of signed integers of 64 or 128 bits is an array of shape (1, n) or (2, n) of
-unsigned 64-bit limbs, the low limbs first, in two's complement. A value is its integer
-times the grid, a power of two. Integers that need fewer bytes are packed into these.
+A vector of signed integers of 128 bits is an array of shape (2, n) of unsigned 64-bit
+limbs, the low limbs first, in two's complement. A value is its integer times the grid,
+a power of two. Integers that need fewer bytes are packed into these.
 """
 
 from collections.abc import Sequence
@@ -71,19 +71,16 @@ class FixedPoint:
     integer_limit : int, default=None
         The same for vectors of integers, which then are written as they are. None
         treats them as other values.
-    n_limbs : {1, 2}, default=2
-        Integers of 64 or of 128 bits.
-    low_bits : int, default=0
-        With one limb, so many bits more behind the point, in integers of their own.
     hint : str
         What to do about values that are too large.
 
     Examples
     --------
     >>> import numpy as np
-    >>> numbers = FixedPoint(fraction_bits=4, limit=1000, n_limbs=1)
+    >>> numbers = FixedPoint(fraction_bits=4, limit=1000)
     >>> numbers.encode(np.array([0.25, -1.0])).view(np.int64)
-    array([[  4, -16]])
+    array([[  4, -16],
+           [  0,  -1]])
     >>> numbers.decode(numbers.encode(np.array([0.3])), np.dtype(float))
     array([0.3125])
     """
@@ -91,14 +88,7 @@ class FixedPoint:
     fraction_bits: int = 56
     limit: float = 2**55
     integer_limit: int | None = None
-    n_limbs: int = 2
-    low_bits: int = 0
     hint: str = "rescale the data"
-
-    @property
-    def grid(self) -> float:
-        """What values are rounded to multiples of."""
-        return 2.0 ** -(self.fraction_bits + self.low_bits)
 
     def limit_of(self, dtype: np.dtype) -> float:
         """Return what sums of values of a type stay below."""
@@ -111,36 +101,76 @@ class FixedPoint:
             return 0
         return self.fraction_bits
 
-    def n_integers(self, length: int) -> int:
-        """Return how many integers so many values take."""
-        return 2 * length if self.low_bits else length
-
     def encode(self, vector: np.ndarray) -> np.ndarray:
-        """Return a checked vector as limbs of shape (n_limbs, n_integers)."""
-        if self.n_limbs == 2:
-            return encode_fixed_point(vector, self._bits_behind(vector.dtype))
-        if vector.dtype == np.int64:
-            whole, rest = vector << self.fraction_bits, np.zeros_like(vector)
-        else:
-            scaled = np.ldexp(vector, self.fraction_bits)
-            whole = np.floor(scaled) if self.low_bits else np.rint(scaled)
-            rest = np.rint(np.ldexp(scaled - whole, self.low_bits))
-        integers = [whole, rest] if self.low_bits else [whole]
-        return np.concatenate(integers).astype(np.int64).view(np.uint64)[np.newaxis]
+        """Return a checked vector as limbs of shape (2, n_values)."""
+        return encode_fixed_point(vector, self._bits_behind(vector.dtype))
 
     def decode(self, limbs: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return limbs as a vector of float64 or int64."""
-        if self.n_limbs == 2:
-            return decode_fixed_point(limbs, dtype, self._bits_behind(dtype))
-        integers = limbs[0].view(np.int64)
-        length = len(integers) // 2 if self.low_bits else len(integers)
-        whole, rest = integers[:length], integers[length:]
-        if dtype == np.int64:
-            return whole >> self.fraction_bits
-        values = whole.astype(np.float64)
-        if self.low_bits:
-            values += np.ldexp(rest.astype(np.float64), -self.low_bits)
-        return np.ldexp(values, -self.fraction_bits)
+        return decode_fixed_point(limbs, dtype, self._bits_behind(dtype))
+
+
+def split_digits(limbs: np.ndarray, n_bits: int, n_digits: int) -> np.ndarray:
+    """Write integers in digits of so many bits; the last one has the sign.
+
+    Parameters
+    ----------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+        In two's complement.
+    n_bits, n_digits : int
+        Together more than 64 bits before the last digit.
+
+    Returns
+    -------
+    digits : ndarray of int64 of shape (n_digits, n_integers)
+        The lowest first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> digits = split_digits(encode_fixed_point(np.array([-3, 2**40]), 0), 38, 3)
+    >>> digits[1]
+    array([274877906943,            4])
+    >>> join_digits(digits, 38)[0].view(np.int64)
+    array([           -3, 1099511627776])
+    """
+    low, high = limbs
+    digits = np.empty((n_digits, limbs.shape[1]), dtype=np.int64)
+    mask = np.uint64((1 << n_bits) - 1)
+    for i in range(n_digits - 1):
+        shift = i * n_bits
+        if shift >= 64:
+            word = high >> np.uint64(shift - 64)
+        else:
+            word = low >> np.uint64(shift)
+            if shift:
+                word |= high << np.uint64(64 - shift)
+        digits[i] = (word & mask).view(np.int64)
+    digits[-1] = high.view(np.int64) >> ((n_digits - 1) * n_bits - 64)
+    return digits
+
+
+def join_digits(digits: np.ndarray, n_bits: int) -> np.ndarray:
+    """Return the integers of which these are the digits, or sums of digits.
+
+    Parameters
+    ----------
+    digits : ndarray of int64 of shape (n_digits, n_integers)
+    n_bits : int
+
+    Returns
+    -------
+    limbs : ndarray of uint64 of shape (2, n_integers)
+    """
+    limbs = np.zeros((2, digits.shape[1]), dtype=np.uint64)
+    for i, digit in enumerate(digits):
+        shift = i * n_bits
+        if shift >= 64:
+            limbs[1] += (digit << (shift - 64)).view(np.uint64)
+            continue
+        high = digit >> min(64 - shift, 63)
+        add_limbs(limbs, np.stack([digit << shift, high]).view(np.uint64))
+    return limbs
 
 
 def encode_fixed_point(vector, fraction_bits):

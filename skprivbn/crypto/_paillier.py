@@ -12,17 +12,11 @@ from phe import PaillierPrivateKey, PaillierPublicKey, generate_paillier_keypair
 from skprivbn.crypto._authentication import TagRing
 from skprivbn.crypto._base import SumSession
 from skprivbn.crypto._key_holders import KeyHolderBackend
-from skprivbn.crypto._numbers import FixedPoint
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
 
-_FIELD_BYTES = 12
-_FRACTION_BITS = 48
-_NUMBERS = FixedPoint(
-    _FRACTION_BITS,
-    limit=2 ** (8 * _FIELD_BYTES - 1 - _FRACTION_BITS),
-    hint="rescale the data, or use MaskingBackend",
-)
+# Sums of 112 bits, as of all backends.
+_FIELD_BYTES = 14
 _SECURE_KEY_SIZE = 2048
 #: sizes that sites let others choose; to make a larger key takes long
 KEY_SIZES = (2048, 3072, 4096)
@@ -33,8 +27,8 @@ MAX_JOBS = 64
 class PaillierBackend(KeyHolderBackend):
     """Hide vectors with the Paillier cryptosystem (phe).
 
-    Values become multiples of 2**-48 in fields of 96 bits, and a ciphertext holds as
-    many fields as fit: 21 in a key of 2048 bits. Sums are exact in this number format.
+    Values become multiples of 2**-56 in fields of 112 bits, and a ciphertext holds as
+    many fields as fit: 18 in a key of 2048 bits. Sums are exact in this number format.
     Only the parties, who share the key, can read them. Where two parties count
     columns together, each has a key of its own.
 
@@ -49,7 +43,7 @@ class PaillierBackend(KeyHolderBackend):
 
     See Also
     --------
-    CKKSBackend : Much faster for long vectors, approximate.
+    CKKSBackend : The same sums, much faster for long vectors.
 
     Examples
     --------
@@ -105,15 +99,11 @@ class PaillierBackend(KeyHolderBackend):
             )
         return None
 
-    def numbers(self, n_parties: int, length: int) -> FixedPoint:
-        """Return how values become integers: fields of 96 bits, 48 for fractions."""
-        return _NUMBERS
-
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
         words = self._describe(
             roster,
-            f"every value rounded to a multiple of 2**-{_FRACTION_BITS}, then exact; "
+            "every value rounded to a multiple of 2**-56, then exact; "
             f"sums up to {self.max_sum():.3g}; integers exact",
         )
         level = "128-bit" if self.key_size >= 3072 else "about 112-bit"

@@ -33,12 +33,18 @@ from skprivbn.crypto._derive import KeyStream, expand, extract, join_fields
 from skprivbn.crypto._masking import (
     bytes_of_value,
     mask,
+    open_masked,
     open_total,
     read_limbs,
     sum_of_masks,
     write_limbs,
 )
-from skprivbn.crypto._numbers import add_limbs, subtract_limbs
+from skprivbn.crypto._numbers import (
+    add_limbs,
+    limbs_from_bytes,
+    subtract_limbs,
+    wrap_limbs,
+)
 from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
 from skprivbn.exceptions import ProtocolError
 
@@ -81,6 +87,16 @@ class RecoverySession(SumSession):
         self._public_keys, self._received = {}, {}
         self._survivors = ()
         self._next_step = "keys"
+
+    def exchange(self, vector, operation):
+        """Make keys, share them, hide, sign who is left, unmask; read the total."""
+        answer = yield self.control("keys", {})
+        answer = yield self.control("shares", answer)
+        self.control("deliver", answer)
+        answer = yield {"vector": self.hide(vector, operation).to_payload()}
+        answer = yield self.control("survivors", answer)
+        answer = yield self.control("unmask", answer)
+        return self.read_total(answer)
 
     def control(self, step, payload):
         """Answer one step of the sum protocol."""
@@ -229,6 +245,117 @@ class RecoverySession(SumSession):
         info = join_fields("shares", self._binding, self._round, sender, receiver)
         pair_key = self._context.pair_key(peer, b"mask recovery")
         return ChaCha20Poly1305(expand(extract(pair_key), info))
+
+
+class CoveredRecoverySession(RecoverySession):
+    """A party's side of sums that the coordinator cannot read.
+
+    Every party covers its vector by a mask that all parties know. Once they have signed
+    who is in the total, they take off the covers of these.
+    """
+
+    def __init__(self, context, backend):
+        super().__init__(context, backend)
+        self._covers = {
+            name: self._group.stream("cover", self._binding, name)
+            for name in self._roster
+        }
+
+    def hide_integers(self, integers, number, key):
+        """Cover integers, then mask them twice."""
+        integers = integers.copy()
+        piece = self._covers[self._name].piece(number, key, 16 * integers.shape[1])
+        add_limbs(integers, limbs_from_bytes(piece))
+        return super().hide_integers(integers, number, key)
+
+    def reveal_integers(self, total, n_integers):
+        """Take off the covers of the parties that are in the total."""
+        integers = open_masked(total, n_integers)
+        streams = [self._covers[name] for name in self._counted()]
+        for covers in sum_of_masks(streams, total.round, total.key, n_integers):
+            subtract_limbs(integers, covers)
+        wrap_limbs(integers[:, : total.length], bytes_of_value(total.key))
+        return integers
+
+
+def combine_recoverable(backend, said, roster):
+    """Coordinator's side of one sum; parties lost on the way are left out of it.
+
+    Parameters
+    ----------
+    backend : MaskingBackend
+    said : dict of str to dict
+        The fresh key of each party.
+    roster : sequence of str
+        All parties of the session.
+
+    Returns
+    -------
+    total : HiddenVector
+        Over the survivors, with their number as `addends`.
+    """
+    roster = tuple(roster)
+    threshold = backend.n_needed(len(roster))
+
+    def read(said, one, step):
+        return _enough(_readable(said, one), threshold, step)
+
+    keys = read(said, _read_key, "keys")
+    for name in minority({n: (k["round"], k["binding"]) for n, k in keys.items()}):
+        del keys[name]
+    signed_keys = {
+        name: {"public": key["public"], "signature": key["signature"]}
+        for name, key in keys.items()
+    }
+    sent = read(
+        (yield dict.fromkeys(keys, {"keys": signed_keys})), _read_shares, "shares"
+    )
+    for name in [n for n in sent if sent[n]["shares"].keys() != keys.keys() - {n}]:
+        del sent[name]
+    _enough(sent, threshold, "shares")
+    hidden = read((yield _to_deliver(sent)), HiddenVector.from_reply, "vectors")
+    for name in backend.find_unlike(hidden):
+        del hidden[name]
+    survivors = [name for name in roster if name in _enough(hidden, threshold, "sum")]
+    signed = read(
+        (yield dict.fromkeys(survivors, {"survivors": survivors})),
+        lambda reply: _of_size(reply, "signature", _SIGNATURE_BYTES),
+        "survivors",
+    )
+    shares = read(
+        (yield dict.fromkeys(signed, {"signatures": signed})),
+        lambda reply: _read_opened(reply, hidden, sent),
+        "unmask",
+    )
+    total = backend.add([hidden[name] for name in survivors])
+    publics = {name: keys[name]["public"] for name in sent}
+    givers = {name: shares[name] for name in list(shares)[:threshold]}
+    return _remove_masks(total, roster, publics, set(hidden), givers)
+
+
+def _readable(said, read):
+    """Return what can be read; who answers garbage is as good as lost."""
+    made = {}
+    for name, reply in said.items():
+        try:
+            made[name] = read(reply)
+        except (ProtocolError, LookupError, TypeError, ValueError):
+            continue
+    return made
+
+
+def _to_deliver(sent):
+    """Return the shares meant for each party."""
+    return {
+        name: {
+            "shares": {
+                sender: reply["shares"][name]
+                for sender, reply in sent.items()
+                if sender != name
+            }
+        }
+        for name in sent
+    }
 
 
 def recoverable_sum(backend, federation, operation, payload):

@@ -15,7 +15,7 @@ and nobody can show different vectors to different parties.
 import hashlib
 from dataclasses import replace
 
-from skprivbn.crypto._base import HiddenVector
+from skprivbn.crypto._base import HiddenVector, read_each
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto._masking import MaskingSession, PartyMaskingSession, add_masked
 from skprivbn.crypto._recovery import minority
@@ -46,6 +46,13 @@ class _AddedByAll:
         self._digests, self._next_step = {}, "list"
         digest = hashlib.sha256(self._part).digest()
         return [digest + self._context.sign(self._digest_text(self._name, digest, key))]
+
+    def exchange(self, vector, operation):
+        """Sign, see that all have signed the same, send; then add what all sent."""
+        answer = yield {"vector": self.hide(vector, operation).to_payload()}
+        answer = yield self.control("list", answer)
+        answer = yield self.control("send", answer)
+        return self.read_total(answer)
 
     def control(self, step, payload):
         """Answer one step of the sum protocol."""
@@ -135,6 +142,35 @@ def signed_sum(backend, federation, operation, payload):
             raise PartyError(name, operation, "garbage")
     parts = [hidden.parts[0] for hidden in sent.values()]
     return replace(next(iter(sent.values())), parts=parts, addends=len(parts))
+
+
+def combine_signed(said):
+    """Coordinator's side of one sum: relay digests, signatures and vectors.
+
+    Parameters
+    ----------
+    said : dict of str to dict
+        The signed digest of each party's vector.
+
+    Returns
+    -------
+    total : HiddenVector
+        Its parts are the masked vectors of all parties.
+    """
+    promised = read_each(said, _read_promise)
+    for name in minority({name: hidden.form for name, hidden in promised.items()}):
+        raise PartyError(name, "sum", "garbage")
+    digests = {name: hidden.parts[0] for name, hidden in promised.items()}
+    signed = yield dict.fromkeys(said, {"digests": digests})
+    signatures = read_each(signed, _read_signature)
+    sent = yield dict.fromkeys(said, {"signatures": signatures})
+    vectors = read_each(sent, HiddenVector.from_reply)
+    for name, hidden in vectors.items():
+        digest = hashlib.sha256(b"".join(hidden.parts)).digest()
+        if len(hidden.parts) != 1 or digest != digests[name][:_DIGEST_BYTES]:
+            raise PartyError(name, "sum", "garbage")
+    parts = [hidden.parts[0] for hidden in vectors.values()]
+    return replace(next(iter(vectors.values())), parts=parts, addends=len(parts))
 
 
 def _read_promise(reply):

@@ -174,7 +174,7 @@ def _check_site_file(kit):
         if found:
             continue
         other = contents.setdefault(dataset.fingerprint(), dataset)
-        if other.state_file != dataset.state_file:
+        if other.account != dataset.account:
             problems.append(
                 f"datasets {other.name} and {name} are copies of one another, each "
                 "with a budget of its own for the same people: name the same file"

@@ -86,7 +86,7 @@ def _is_same(one, other, rtol):
             return False
         # NaN stands for what is not told
         same = (one == other) | (one != one) & (other != other)
-        if rtol == 0:
+        if rtol == 0 or one.dtype.kind == "b":
             return bool(same.all())
         largest = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
         return bool(np.all(np.abs(one[~same] - other[~same]) <= rtol * largest))

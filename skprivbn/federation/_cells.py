@@ -1,11 +1,15 @@
 """Counts in cells: which are too small to tell, and where quantiles lie among them."""
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from skprivbn.federation._rows import map_rows, sum_over_rows
 from skprivbn.federation._terms import NoisyTerms
+from skprivbn.federation.program import CountsAt, Sum
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._persons import PERSON_UNIT
 
@@ -48,6 +52,98 @@ class CountTerms(NoisyTerms):
         return 1 if self.protects == "rows" else PERSON_UNIT
 
 
+class Cells(NamedTuple):
+    """Counts of values up to the edges of cells.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (n_features, n_ranges, n_cells + 1)
+        Of one range of a feature, or of one for each of its quantiles.
+    below : ndarray of int of shape (n_features, n_ranges, n_cells + 1)
+    """
+
+    edges: np.ndarray
+    below: np.ndarray
+
+    def at(self, ranks: np.ndarray) -> np.ndarray:
+        """Return the number of the cell that holds a rank, for each quantile."""
+        return np.argmax(self.below[..., 1:] >= ranks[..., None], axis=-1)
+
+    def take(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the edge before each cell, and how many values lie up to it."""
+        shape = (*cells.shape, self.edges.shape[-1])
+        edges, below = (
+            np.take_along_axis(np.broadcast_to(of, shape), cells[..., None], -1)
+            for of in self
+        )
+        return edges[..., 0], below[..., 0]
+
+
+def search_cells(
+    rows: Any,
+    edges: np.ndarray | None,
+    ranks: Callable[[np.ndarray], np.ndarray],
+    outer: Callable[[np.ndarray], np.ndarray] | None = None,
+    side: str = "right",
+) -> Generator[Any, Any, tuple[Cells, Cells, np.ndarray]]:
+    """Find the cells that hold quantiles: a part of programs.
+
+    Count values up to the edges of cells, keep for each quantile the cell that holds
+    it, and count again inside. Only the parties read the counts.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features) or RowSource
+        Missing entries are NaN.
+    edges : ndarray of shape (n_features, n_cells + 1) or None
+        Of cells that are known to hold all values; None finds their magnitude first.
+    ranks : callable
+        From the numbers of values, (n_features, 1), to ranks, (n_features, n_levels).
+    outer : callable, default=None
+        The same: ranks whose magnitudes bound the coarse cells; by default all ranks.
+    side : {"left", "right"}, default="right"
+        Whether a value at an edge counts as above it or not ("right").
+
+    Returns
+    -------
+    coarse, fine : Cells
+        Those of all values, and those inside the cell of each quantile.
+    n_values : ndarray of int of shape (n_features, 1)
+    """
+    # missing values come last
+    ordered = map_rows(rows, lambda rows: np.sort(rows, axis=0))
+    n_features = np.shape(rows)[1]
+
+    def count(edges):
+        def up_to(ordered):
+            return np.array(
+                [
+                    np.searchsorted(values, of.ravel(), side)
+                    for values, of in zip(ordered.T, edges)
+                ]
+            )
+
+        n = sum_over_rows(ordered, lambda rows: np.sum(~np.isnan(rows), axis=0))
+        below = sum_over_rows(ordered, up_to)
+        told, rows = np.append(below, n), CountsAt(slice(-n_features, None))
+        total = yield Sum(told, "numbers of values up to thresholds", rows)
+        below, n = np.split(total, [-n_features])
+        return Cells(edges, below.reshape(edges.shape)), n[:, None]
+
+    if edges is None:
+        edges = np.tile(MAGNITUDES, (n_features, 1, 1))
+        found, n = yield from count(edges)
+        cells = found.at((outer or ranks)(n))
+        low, high = found.take(cells)[0], found.take(cells + 1)[0]
+        edges = equal_cells(low.min(axis=1), high.max(axis=1))
+    coarse, n = yield from count(edges.reshape(n_features, 1, -1))
+    cells = coarse.at(ranks(n))
+    fine, n = yield from count(
+        equal_cells(coarse.take(cells)[0], coarse.take(cells + 1)[0])
+    )
+    return coarse, fine, n
+
+
 def is_small(counts, least):
     return (np.asarray(counts) > 0) & (np.asarray(counts) < least)
 
@@ -66,33 +162,30 @@ def split_tables(values, shapes):
     return [part.reshape(s) for part, s in zip(np.split(values, ends), shapes)]
 
 
-def filled_range(edges, counts):
-    """Return the ends of the cells that are not empty."""
-    (filled,) = np.nonzero(counts)
-    if not len(filled):
-        return -1.0, 1.0
-    return edges[filled[0]], edges[filled[-1] + 1]
-
-
 def equal_cells(low, high):
     """Return the edges of cells that divide each range evenly."""
     return np.linspace(low, high, N_CELLS + 1, axis=-1)
 
 
-def _rank(counts, level, least):
-    """Return the rank of a quantile, each value being in the middle of its rank.
+def quantile_ranks(n, levels, least):
+    """Return the ranks of quantiles, each value being in the middle of its rank.
 
-    At least `least` values are at it or beyond, on both sides.
+    At least `least` values are at a quantile or beyond, on both sides.
+
+    Parameters
+    ----------
+    n : int or ndarray of int of shape (n_features, 1)
+        Numbers of values.
+    levels : float or ndarray of shape (n_levels,)
+    least : int
+
+    Returns
+    -------
+    ranks : float or ndarray of shape (n_features, n_levels)
     """
-    n = counts.sum()
-    few = max(min(least, (n + 1) // 2), 1)
-    return np.clip(level * max(n - 1, 0) + 0.5, few - 0.5, max(n - few, 0) + 0.5)
-
-
-def cell_of(edges, counts, level, least):
-    place = np.searchsorted(np.cumsum(counts), _rank(counts, level, least))
-    place = min(place, len(counts) - 1)
-    return edges[place], edges[place + 1]
+    few = np.maximum(np.minimum(least, (n + 1) // 2), 1)
+    ranks = levels * np.maximum(n - 1, 0) + 0.5
+    return np.clip(ranks, few - 0.5, np.maximum(n - few, 0) + 0.5)
 
 
 def read_quantile(edges, counts, fine_edges, fine_counts, level, least):
@@ -101,7 +194,8 @@ def read_quantile(edges, counts, fine_edges, fine_counts, level, least):
     Which cells go together does not depend on the quantile: cells around the one that
     holds a row would tell where this row is. Of few rows, all quantiles are the median.
     """
-    rank, n_fine = _rank(counts, level, least), fine_counts.sum()
+    rank = quantile_ranks(counts.sum(), level, least)
+    n_fine = fine_counts.sum()
     before = counts[edges[1:] <= fine_edges[0]].sum()
     beside = is_small([before, counts.sum() - before - n_fine], least)
     if n_fine >= least and not beside.any():

@@ -8,12 +8,8 @@ import numpy as np
 
 from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._cells import split_tables
-from skprivbn.federation._description import (
-    DescriptionParty,
-    DescriptionTerms,
-    read_sums,
-)
+from skprivbn.federation._description import DescriptionTerms, description
+from skprivbn.federation._ledger import declare_noise
 from skprivbn.federation._session import warn_of_roster
 from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
 from skprivbn.privacy import PrivacyAccountant
@@ -28,7 +24,7 @@ from skprivbn.utils._validation import is_missing
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
-Summary.protocols = (DescriptionParty,)
+Summary.protocols = (description,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,19 +154,22 @@ class DescribeMixin:
         # under noise, how many rows a party has is not told, also if there is none
         least = {"min_rows": 1 if epsilon is None else 0}
         rows = self._described()
-        with rows.federate(DescriptionParty, terms, backend, **least) as federation:
-            collect = _collect if epsilon is None else _collect_noisy
-            columns, found, n_rows = collect(federation)
+        with rows.federate(description, terms, backend, **least) as federation:
+            found = federation.run()
+        if noise is not None:
+            what = "noisy histograms of columns, and tables"
+            declare_noise(federation.ledger, noise, what, terms.protects)
+            warn_of_noise(3 * noise.std / terms.unit, found["n_rows"])
         shown = [self._shown_labels(n, s) for n, s in zip(names, terms.states)]
         return Summary(
-            n_rows,
+            found["n_rows"],
             {
-                name: replace(column, name=name, states=labels)
-                for name, column, labels in zip(names, columns, shown)
+                name: _read_column(found, terms, v, name, labels)
+                for v, (name, labels) in enumerate(zip(names, shown))
             },
             {
                 pair: TableSummary(pair, [shown[v] for v in places], counts)
-                for pair, places, counts in zip(pairs, terms.tables, found)
+                for pair, places, counts in zip(pairs, terms.tables, found["tables"])
             },
             federation.terms,
             federation.ledger,
@@ -224,73 +223,16 @@ def check_described(rows, names, states, holder):
             )
 
 
-def _collect(federation):
-    """Run the exact protocol: the coordinator's side."""
-    terms = federation.terms
-    federation.converse("count")
-    if terms.numbers and terms.levels:
-        for _ in range(3):
-            federation.converse("narrow")
-    told = federation.unanimous("tell")
-    columns = [
-        ColumnSummary("", labels, int(n), told["n_rows"] - int(n), counts)
-        if n >= 0
-        else ColumnSummary("", labels)
-        for labels, n, counts in zip(terms.states, told["present"], told["counts"])
-    ]
-    if terms.numbers:
-        count = told["present"][terms.numbers]
-        total = federation.secure_sum("sums")
-        mean, unit = read_sums(total, count)
-        squares = np.array(federation.secure_sum("squares", {"total": total}))
-        std = np.sqrt(np.maximum(squares, 0) / np.maximum(count - 1, 1)) * unit
-        for i, v in enumerate(terms.numbers):
-            if columns[v].count is not None:
-                quantiles = dict(zip(terms.levels, told["quantiles"][i]))
-                columns[v] = replace(
-                    columns[v], mean=mean[i], std=std[i], quantiles=quantiles
-                )
-    return columns, told["tables"], told["n_rows"]
-
-
-def _collect_noisy(federation):
-    """The coordinator's side with differential privacy."""
-    terms = federation.terms
-    noise = terms.noise(len(terms.states), len(federation.roster))
-    what = "noisy histograms of columns, and tables"
-    values = federation.noisy_sum("noisy_tables", noise, what)
-    sizes = terms.column_sizes()
-    ends = np.cumsum([size + 1 for size in sizes])
-    *found, tables = np.split(np.asarray(values, dtype=np.float64) / terms.unit, ends)
-    n_rows = max(float(np.mean([counts.sum() for counts in found])), 1.0)
-    warn_of_noise(3 * noise.std / terms.unit, n_rows)
-    columns = []
-    for v, (labels, counts) in enumerate(zip(terms.states, found)):
-        n_missing, counts = max(counts[-1], 0.0), counts[:-1]
-        n = max(counts.sum(), 1.0)
-        if labels is not None:
-            counts = np.maximum(counts, 0.0)
-            columns.append(ColumnSummary("", labels, n, n_missing, counts))
-            continue
-        low, high = terms.bounds[:, v]
-        edges = np.linspace(low, high, len(counts) + 1)
-        middle = (edges[1:] + edges[:-1]) / 2
-        # as they are: without those below zero, noise would add rows everywhere
-        mean = np.clip(counts @ middle / n, low, high)
-        std = np.sqrt(max(counts @ (middle - mean) ** 2 / n, 0.0))
-        # the nearest distribution function: rising, from 0
-        reached = np.maximum.accumulate(np.append(0.0, np.cumsum(counts)))
-        levels = np.array(terms.levels)
-        quantiles = np.interp(levels * reached[-1], reached, edges)
-        columns.append(
-            ColumnSummary(
-                "",
-                None,
-                n,
-                n_missing,
-                mean=mean,
-                std=std,
-                quantiles=dict(zip(terms.levels, quantiles)),
-            )
-        )
-    return columns, split_tables(tables, terms.table_shapes()), n_rows
+def _read_column(found, terms, v, name, labels):
+    """Return what was found of one column."""
+    count, n_missing = found["present"][v].item(), found["missing"][v].item()
+    if count < 0:
+        return ColumnSummary(name, labels)
+    column = ColumnSummary(name, labels, count, n_missing, found["counts"][v])
+    if terms.states[v] is not None:
+        return column
+    i = terms.numbers.index(v)
+    quantiles = dict(zip(terms.levels, found["quantiles"][i]))
+    return replace(
+        column, mean=found["mean"][i], std=found["std"][i], quantiles=quantiles
+    )

@@ -1,16 +1,15 @@
 """Look before you model: what rows of several parties are like, from sums and tables.
 
-The parties add their counts among each other, and so know them before anybody else
-does: columns and tables that are about few rows are not told. Quantiles are found by
-counting in cells, which the parties choose themselves. Sums of numbers come last,
-hidden, for the columns that are told. With differential privacy there is one release:
-a noisy histogram of each column, and noisy tables.
+Only the parties read counts: columns and tables that are about few rows are not told.
+Quantiles are found by counting in cells, which the parties choose themselves. Numbers
+are added up last, those of the columns that are told. With differential privacy there
+is one release: a noisy histogram of each column, and noisy tables.
 """
 
 from collections.abc import Generator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,29 +17,33 @@ from skprivbn.federation._cells import (
     MAGNITUDES,
     N_CELLS,
     CountTerms,
-    cell_of,
-    equal_cells,
-    filled_range,
     is_small,
+    quantile_ranks,
     read_quantile,
+    search_cells,
     split_tables,
 )
-from skprivbn.federation._party import (
-    Party,
-    PartyRefusal,
-    check_received_bounds,
-    operation,
+from skprivbn.federation._party import check_received_bounds
+from skprivbn.federation._rows import (
+    map_rows,
+    paired_blocks,
+    sum_over_rows,
+    unit_of_squares,
 )
-from skprivbn.federation._rows import paired_blocks, sum_over_rows, unit_of_squares
+from skprivbn.federation.program import (
+    ALL_ROWS,
+    Me,
+    Noisy,
+    PartyRefusal,
+    RowWeights,
+    Sum,
+    program,
+)
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import shares_of_rows
-from skprivbn.utils._validation import (
-    float_or_nan,
-    is_missing,
-    label_text,
-    texts_of,
-)
+from skprivbn.utils._labels import MISSING, encode_column
+from skprivbn.utils._validation import float_or_nan
 
 #: cells of a noisy histogram: each of them gets noise
 NOISY_CELLS = 64
@@ -106,10 +109,6 @@ class DescriptionTerms(CountTerms):
         sizes = self.column_sizes()
         return [tuple(sizes[v] for v in pair) for pair in self.tables]
 
-    def rounds(self, n_parties: int) -> int:
-        """Return counts, three steps to the quantiles, the answer, and two sums."""
-        return 7
-
     def memory(self, n_features: int) -> tuple[int, int]:
         """Return the cells of all counts."""
         tables = sum(prod(shape) for shape in self.table_shapes())
@@ -145,275 +144,242 @@ class DescriptionTerms(CountTerms):
         return n_features + len(self.tables)
 
 
-class DescriptionParty(Party):
-    """A holder of rows who counts them with the others."""
-
-    terms: Any = DescriptionTerms
-
-    def prepare(self) -> None:
-        """Check that terms and columns go together."""
-        n_features = np.shape(self.block["X"])[1]
-        if len(self.terms.states) != n_features:
-            raise PartyRefusal("refused")
-        if self.terms.epsilon is not None:
-            check_received_bounds(self.terms.bounds, n_features)
-        self.numbers, self.shared_by = self.terms.numbers, self.rows_of_person()
-
-    def schedule(self) -> Generator[Any, Any, Any]:
-        """Counts first; sums only of what is told."""
-        if self.terms.epsilon is not None:
-            yield "noisy_tables"
-            return
-        yield "count"
-        if self.numbers and self.terms.levels:
-            for self.step in range(3):
-                yield "narrow"
-        yield "tell"
-        if self.numbers:
-            yield "sums"
-            yield "squares"
-
-    @operation(
-        peers="shares of counts of rows, values, categories and tables; together the "
-        "counts of all rows",
-        peers_kind="plaintext aggregate",
+@program(DescriptionTerms)
+def description(me: Me) -> Generator[Any, Any, dict]:
+    """Count; then search quantiles of, and add up, the columns that may be told."""
+    terms, n_features = me.terms, np.shape(me.block["X"])[1]
+    if len(terms.states) != n_features:
+        raise PartyRefusal("refused")
+    if terms.epsilon is not None:
+        check_received_bounds(terms.bounds, n_features)
+        noise = terms.noise(n_features, len(me.roster))
+        cells = yield Noisy(_count_noisily(me), noise, "noisy histograms and tables")
+        return _read_noisy(cells, terms)
+    counts = yield Sum(_count_all(me), "rows, categories, gaps and tables", ALL_ROWS)
+    counted = _Counted.of(counts, terms)
+    if counted.n_rows < me.min_rows:
+        raise PartyRefusal("too-few-rows")
+    least = max(terms.min_rows, me.min_rows)
+    told = counted.told_columns(terms, least)
+    found = counted.told(terms, told)
+    numbers = [v for v in terms.numbers if told[v]]
+    if not numbers:
+        return found
+    rows = map_rows(
+        me.block["X"], lambda rows: _numbers_of(rows, numbers), list(map(str, numbers))
     )
-    def count(self) -> Generator[Any, Any, Any]:
-        """Count with the peers what is in the rows."""
-        ends = np.cumsum([size + 1 for size in self.terms.column_sizes()])
-        own = sum_over_rows(self.block["X"], self._count_cells)
-        n_own = np.shape(self.block["X"])[0]
-        # the last cell of a column is for rows without a value
-        n_filled = n_own - own[ends - 1]
-        lacks = (n_filled < self.min_rows) & (self.min_rows > 1)
-        total = yield from self.add_among_peers(np.concatenate([[n_own], lacks, own]))
-        self.n_rows, self.n_lacking = int(total[0]), total[1 : len(ends) + 1]
-        *columns, tables = np.split(total[len(ends) + 1 :], ends)
-        #: how many have a value
-        self.present = np.array([self.n_rows - column[-1] for column in columns])
-        self.counts = [column[:-1] for column in columns]
-        self.tables = split_tables(tables, self.terms.table_shapes())
-        if self.n_rows < self.min_rows:
-            raise PartyRefusal("too-few-rows")
+    places = [terms.numbers.index(v) for v in numbers]
+    if terms.levels:
+        coarse, fine, _ = yield from search_cells(
+            rows,
+            None,
+            lambda n: quantile_ranks(n, np.array(terms.levels), least),
+            # all values, so that groups of rows do not depend on the quantiles
+            lambda n: np.hstack([np.ones_like(n), n]),
+            "left",
+        )
+        found["quantiles"][places] = _read_cells(coarse, fine, terms.levels, least)
+    count = counted.present[numbers]
+    own = RowWeights(
+        sum_over_rows(rows, lambda rows: np.count_nonzero(~np.isnan(rows), axis=0))
+    )
+    sums = sum_over_rows(rows, _sums_and_sizes)
+    sums, sizes = np.split(
+        (yield Sum(sums, "sums and absolute sums of columns", own)), 2
+    )
+    mean, unit = sums / count, unit_of_squares(sizes / count, count)
+    squares = sum_over_rows(
+        rows, lambda rows: np.nansum(((rows - mean) / unit) ** 2, axis=0)
+    )
+    squares = yield Sum(squares, "squares of columns about the mean", own)
+    found["mean"][places] = mean
+    found["std"][places] = np.sqrt(squares / np.maximum(count - 1, 1)) * unit
+    return found
 
-    def _count_cells(self, rows, weights=None):
-        """Count the cells of each column and table; the last of a column is missing."""
-        weights = np.ones(len(rows), dtype=np.int64) if weights is None else weights
-        columns = [self._cells(rows[:, v], v) for v in range(rows.shape[1])]
-        sizes = self.terms.column_sizes()
-        counts = [
-            np.bincount(cells, weights, minlength=size + 1)
-            for cells, size in zip(columns, sizes)
-        ]
-        for (a, b), shape in zip(self.terms.tables, self.terms.table_shapes()):
-            known = (columns[a] < shape[0]) & (columns[b] < shape[1])
-            both = columns[a][known] * shape[1] + columns[b][known]
-            counts.append(np.bincount(both, weights[known], minlength=prod(shape)))
-        return np.concatenate(counts).astype(np.int64)
 
-    def _cells(self, column, v):
-        """Return the cell of each value of a column."""
-        labels = self.terms.states[v]
-        if labels is not None:
-            codes = {label: code for code, label in enumerate(labels)}
-            alike = {} if self.terms.epsilon is None else texts_of(labels)
-            cells = [self._code(value, codes, alike) for value in column.tolist()]
-            return np.array(cells, dtype=np.intp)
-        values = _as_numbers(column, lenient=self.terms.epsilon is not None)
-        missing = ~np.isfinite(values)
-        if self.terms.epsilon is None:
-            return missing.astype(int)
-        low, high = self.terms.bounds[:, v]
-        place = (np.clip(np.nan_to_num(values), low, high) - low) / (high - low)
-        cells = np.minimum((place * NOISY_CELLS).astype(int), NOISY_CELLS - 1)
-        return np.where(np.isnan(values), NOISY_CELLS, cells)
+def _numbers_of(rows, columns):
+    """Return columns of numbers; what is not finite is missing."""
+    numbers = np.column_stack([_as_numbers(rows[:, v]) for v in columns])
+    return np.where(np.isfinite(numbers), numbers, np.nan)
 
-    def _code(self, value, codes, alike):
-        """Return the code of a label; one more than there are if it is missing."""
+
+def _sums_and_sizes(rows):
+    return np.concatenate([np.nansum(rows, axis=0), np.nansum(np.abs(rows), axis=0)])
+
+
+def _count_all(me):
+    """Return the number of own rows, which columns few of them have, and all cells."""
+    ends = np.cumsum([size + 1 for size in me.terms.column_sizes()])
+    own = sum_over_rows(me.block["X"], lambda rows: _count_cells(rows, me.terms))
+    n_own = np.shape(me.block["X"])[0]
+    # the last cell of a column is for rows without a value
+    n_filled = n_own - own[ends - 1]
+    lacks = (n_filled < me.own_min_rows) & (me.own_min_rows > 1)
+    return np.concatenate([[n_own], lacks, own])
+
+
+def _count_noisily(me):
+    """Count in cells between public bounds; all rows of a person are one."""
+    shared_by, terms = me.rows_of_person(), me.terms
+    if shared_by is None:
+        return sum_over_rows(me.block["X"], lambda rows: _count_cells(rows, terms))
+    blocks = paired_blocks(me.block["X"], shares_of_rows(shared_by))
+    return sum(_count_cells(rows, terms, weights) for rows, weights in blocks)
+
+
+def _count_cells(rows, terms, weights=None):
+    """Count the cells of each column and table; the last of a column is missing."""
+    weights = np.ones(len(rows), dtype=np.int64) if weights is None else weights
+    columns = [_cells_of(rows[:, v], v, terms) for v in range(rows.shape[1])]
+    counts = [
+        np.bincount(cells, weights, minlength=size + 1)
+        for cells, size in zip(columns, terms.column_sizes())
+    ]
+    for (a, b), shape in zip(terms.tables, terms.table_shapes()):
+        known = (columns[a] < shape[0]) & (columns[b] < shape[1])
+        both = columns[a][known] * shape[1] + columns[b][known]
+        counts.append(np.bincount(both, weights[known], minlength=prod(shape)))
+    return np.concatenate(counts).astype(np.int64)
+
+
+def _cells_of(column, v, terms):
+    """Return the cell of each value of a column; one more than there are if missing."""
+    labels, is_exact = terms.states[v], terms.epsilon is None
+    if labels is not None:
         try:
-            if value in codes:
-                return codes[value]
-        except TypeError:  # a list, or the like, is no label
-            pass
-        # a refusal would tell, without noise, that there is such a label
-        if self.terms.epsilon is None and not is_missing(value):
-            raise PartyRefusal("invalid-data")
-        return alike.get(label_text(value), len(codes))
+            # with noise, a refusal would tell that there is such a label
+            codes = encode_column(column, labels, str(v), strict=is_exact)
+        except ValueError:
+            raise PartyRefusal("invalid-data") from None
+        return np.where(codes == MISSING, len(labels), codes)
+    values = _as_numbers(column, lenient=not is_exact)
+    if is_exact:
+        return (~np.isfinite(values)).astype(int)
+    low, high = terms.bounds[:, v]
+    place = (np.clip(np.nan_to_num(values), low, high) - low) / (high - low)
+    cells = np.minimum((place * NOISY_CELLS).astype(int), NOISY_CELLS - 1)
+    return np.where(np.isnan(values), NOISY_CELLS, cells)
 
-    @operation(
-        peers="shares of counts of values between thresholds; together those of all "
-        "rows",
-        peers_kind="plaintext aggregate",
-    )
-    def narrow(self) -> Generator[Any, Any, Any]:
-        """Count values in cells, then in cells of the cells that hold quantiles."""
-        if self.step == 0:
-            self.edges = [MAGNITUDES[None]] * len(self.numbers)
-        own = sum_over_rows(self.block["X"], self._count_between)
-        total = yield from self.add_among_peers(own)
-        shapes = [(len(edges), edges.shape[1] - 1) for edges in self.edges]
-        counts = split_tables(total, shapes)
-        levels, least = self.terms.levels, self._least_rows
-        if self.step == 0:
-            self.edges = [
-                equal_cells(*filled_range(edges[0], found[0]))[None]
-                for edges, found in zip(self.edges, counts)
-            ]
-        elif self.step == 1:
-            self.coarse = list(zip(self.edges, counts))
-            self.edges = [
-                np.stack(
-                    [
-                        equal_cells(*cell_of(edges[0], found[0], q, least))
-                        for q in levels
-                    ]
-                )
-                for edges, found in zip(self.edges, counts)
-            ]
-        else:
-            self.quantiles = np.array(
-                [
-                    [
-                        read_quantile(coarse[0][0], coarse[1][0], fine, found, q, least)
-                        for fine, found, q in zip(self.edges[i], counts[i], levels)
-                    ]
-                    for i, coarse in enumerate(self.coarse)
-                ]
-            )
 
-    @property
-    def _least_rows(self):
-        return max(self.terms.min_rows, self.min_rows)
+class _Counted(NamedTuple):
+    """Counts of all parties' rows.
 
-    def _count_between(self, rows):
-        counts = []
-        for v, edges in zip(self.numbers, self.edges):
-            values = _as_numbers(rows[:, v])
-            values = values[np.isfinite(values)]
-            counts += [np.histogram(values, bins=one)[0] for one in edges]
-        return np.concatenate(counts)
+    Attributes
+    ----------
+    n_rows : int
+    n_lacking : ndarray of int of shape (n_features,)
+        How many parties hardly have a column.
+    present : ndarray of int of shape (n_features,)
+        How many rows have a value.
+    counts : list of ndarray
+        Of the categories of each column.
+    tables : list of ndarray
+    """
 
-    @operation(
-        tells="number of rows and of missing values, counts of categories, tables and "
-        "quantiles of all rows, where they are about enough of them",
-        kind="plaintext aggregate",
-        answers={
-            "n_rows": int,
-            "present": np.ndarray,
-            "counts": list,
-            "tables": list,
-            "quantiles": np.ndarray,
-        },
-    )
-    def tell(self) -> dict:
-        """Tell counts, tables and quantiles that are about enough rows."""
-        few_missing = is_small(self.n_rows - self.present, self.terms.min_cell_count)
-        # of a column that one party has alone, sums would be that party's
-        is_held = (self.n_lacking == 0) & (self.present >= self._least_rows)
-        self.told = is_held & ~few_missing
-        n_told = np.where(self.told, self.present, -1)
-        quantiles = np.full((len(self.numbers), len(self.terms.levels)), np.nan)
-        if quantiles.size:
-            mask = self.told[self.numbers]
-            quantiles[mask] = self.quantiles[mask]
+    n_rows: int
+    n_lacking: np.ndarray
+    present: np.ndarray
+    counts: list
+    tables: list
+
+    @classmethod
+    def of(cls, total, terms):
+        """Take the total of all parties apart."""
+        sizes = [size + 1 for size in terms.column_sizes()]
+        (n_rows,), n_lacking, cells = np.split(total, [1, 1 + len(sizes)])
+        *columns, tables = np.split(cells, np.cumsum(sizes))
+        present = np.array([n_rows - column[-1] for column in columns])
+        counts = [column[:-1] for column in columns]
+        tables = split_tables(tables, terms.table_shapes())
+        return cls(int(n_rows), n_lacking, present, counts, tables)
+
+    def told_columns(self, terms, least):
+        """Tell which columns are about enough rows.
+
+        Of a column that one party has alone, sums would be that party's.
+        """
+        few_missing = is_small(self.n_rows - self.present, terms.min_cell_count)
+        return (self.n_lacking == 0) & (self.present >= least) & ~few_missing
+
+    def told(self, terms, columns):
+        """Return what may be told of these counts; numbers are yet to be found."""
+        n_numbers = len(terms.numbers)
+        few = terms.min_cell_count
         return {
             "n_rows": self.n_rows,
-            "present": n_told,
+            "present": np.where(columns, self.present, -1),
+            "missing": np.where(columns, self.n_rows - self.present, -1),
             "counts": [
-                self._if_coarse(counts) if told else None
-                for counts, told in zip(self.counts, self.told)
+                self._if_coarse(counts, few) if told and labels else None
+                for counts, told, labels in zip(self.counts, columns, terms.states)
             ],
             "tables": [
-                self._if_coarse(table) if self._is_told(table, pair) else None
-                for table, pair in zip(self.tables, self.terms.tables)
+                self._if_coarse(table, few) if self.has_both(table, pair, few) else None
+                for table, pair in zip(self.tables, terms.tables)
             ],
-            "quantiles": quantiles,
+            "mean": np.full(n_numbers, np.nan),
+            "std": np.full(n_numbers, np.nan),
+            "quantiles": np.full((n_numbers, len(terms.levels)), np.nan),
         }
 
-    def _is_told(self, table, pair):
+    def has_both(self, table, pair, few):
         """Tell whether parties have both columns, and not just a few rows lack one.
 
         The counts of one column exceed its sums in the table by such rows.
         """
         absent = [self.counts[v] - table.sum(axis=1 - k) for k, v in enumerate(pair)]
         nowhere = self.n_rows - self.present[pair[0]] - absent[1].sum()
-        absent = np.concatenate([*absent, [nowhere]])
-        few = is_small(absent, self.terms.min_cell_count).any()
-        return not few and not self.n_lacking[pair].any()
+        is_few = is_small(np.concatenate([*absent, [nowhere]]), few).any()
+        return not is_few and not self.n_lacking[pair].any()
 
-    def _if_coarse(self, table):
+    def _if_coarse(self, table, few):
         """Return a table, or None if it is about few rows."""
-        small = is_small(table, self.terms.min_cell_count)
-        return None if small.any() or table.size > self.n_rows else table
+        return None if is_small(table, few).any() or table.size > self.n_rows else table
 
-    @operation(
-        tells="sums and absolute sums of its columns of numbers that are told",
-        exact=True,
+
+def _read_cells(coarse, fine, levels, least):
+    """Return the quantiles of each column, of groups of at least so many rows."""
+    return np.array(
+        [
+            [
+                read_quantile(edges[0], np.diff(below[0]), *cells, level, least)
+                for *cells, level in zip(inside, np.diff(counts), levels)
+            ]
+            for edges, below, inside, counts in zip(*coarse, *fine)
+        ]
     )
-    def sums(self) -> dict:
-        """First moments; absolute values set the unit of the second."""
-        return self.hide(
-            sum_over_rows(
-                self.block["X"],
-                lambda rows: np.concatenate(
-                    [f(self._told_numbers(rows)).sum(axis=0) for f in (np.array, abs)]
-                ),
-            )
-        )
-
-    @operation(
-        tells="sums of squares of these columns about the common mean",
-        hears="the sums of all parties",
-        hears_kind="plaintext aggregate",
-        exact=True,
-    )
-    def squares(self, total: dict) -> dict:
-        """Second moments about the mean, in units that fit the fixed point."""
-        mean, unit = read_sums(self.reveal(total), self.present[self.numbers])
-
-        def add(rows):
-            numbers = self._told_numbers(rows, mean)
-            return (((numbers - mean) / unit) ** 2).sum(axis=0)
-
-        return self.hide(sum_over_rows(self.block["X"], add))
-
-    def _told_numbers(self, rows, instead=0.0):
-        """Return columns of numbers; what is missing or not told adds nothing."""
-        columns = [_as_numbers(rows[:, v]) for v in self.numbers]
-        numbers = np.column_stack(columns)
-        told = np.isfinite(numbers) & self.told[self.numbers]
-        return np.where(told, numbers, instead)
-
-    @operation(
-        tells="noisy histograms of its columns and noisy tables",
-        kind="noisy release",
-        exact=True,
-    )
-    def noisy_tables(self) -> dict:
-        """Count in cells between public bounds and add this party's noise."""
-        if self.shared_by is None:
-            counts = sum_over_rows(self.block["X"], self._count_cells)
-        else:
-            blocks = paired_blocks(self.block["X"], shares_of_rows(self.shared_by))
-            counts = sum(self._count_cells(*block) for block in blocks)
-        return self.hide_noisy(counts)
 
 
-def read_sums(total, count):
-    """Return means and, as powers of two, units of squares about them.
-
-    Parameters
-    ----------
-    total : ndarray of shape (2 * n_columns,)
-        Sums and absolute sums of all parties.
-    count : ndarray of shape (n_columns,)
-
-    Returns
-    -------
-    mean, unit : ndarray of shape (n_columns,)
-    """
-    sums, absolute = np.split(np.array(total), 2) / np.maximum(count, 1)
-    return sums, unit_of_squares(absolute, count)
+def _read_noisy(cells, terms):
+    """Return a description of noisy histograms and tables that is possible."""
+    ends = np.cumsum([size + 1 for size in terms.column_sizes()])
+    *columns, tables = np.split(cells / terms.unit, ends)
+    found: dict[str, Any] = {"present": [], "missing": [], "counts": []}
+    found |= {"mean": [], "std": [], "quantiles": []}
+    for v, labels in enumerate(terms.states):
+        counts, n_missing = columns[v][:-1], max(columns[v][-1], 0.0)
+        n = max(counts.sum(), 1.0)
+        found["present"].append(n)
+        found["missing"].append(n_missing)
+        found["counts"].append(np.maximum(counts, 0.0) if labels is not None else None)
+        if labels is not None:
+            continue
+        low, high = terms.bounds[:, v]
+        edges = np.linspace(low, high, len(counts) + 1)
+        middle = (edges[1:] + edges[:-1]) / 2
+        # as they are: without those below zero, noise would add rows everywhere
+        mean = np.clip(counts @ middle / n, low, high)
+        found["mean"].append(mean)
+        found["std"].append(np.sqrt(max(counts @ (middle - mean) ** 2 / n, 0.0)))
+        # the nearest distribution function: rising, from 0
+        reached = np.maximum.accumulate(np.append(0.0, np.cumsum(counts)))
+        at = np.array(terms.levels) * reached[-1]
+        found["quantiles"].append(np.interp(at, reached, edges))
+    for name in ("present", "missing", "mean", "std", "quantiles"):
+        found[name] = np.array(found[name], dtype=np.float64)
+    n_rows = max(float(np.mean([counts.sum() for counts in columns])), 1.0)
+    tables = split_tables(tables, terms.table_shapes())
+    return found | {"n_rows": n_rows, "tables": tables}
 
 
 def _as_numbers(column, *, lenient=False):

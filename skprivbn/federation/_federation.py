@@ -1,8 +1,6 @@
 """The coordinator's side: ask, add what it cannot read, relay what is sealed."""
 
-import secrets
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,18 +9,19 @@ from typing import Any
 
 from sklearn.base import clone
 
-from skprivbn.crypto import AdditiveBackend, resolve_backend
+from skprivbn.crypto import AdditiveBackend
 from skprivbn.crypto._masking import exact_sums_next_to
 from skprivbn.crypto._recovery import minority
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._answers import OpenSum, as_hidden, check_same, read_go_on
 from skprivbn.federation._host import HostPolicy, PartyHost
-from skprivbn.federation._ledger import COORDINATOR, Ledger, declare_noise
+from skprivbn.federation._ledger import COORDINATOR, declare_noise
 from skprivbn.federation._party import Operation
-from skprivbn.federation._session import check_roster
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.coordinator import Coordinator
+from skprivbn.federation.program import Program
 from skprivbn.privacy import DistributedNoise
 from skprivbn.utils._progress import Progress
 
@@ -46,7 +45,7 @@ _CONTROL = {
 }
 
 
-class Federation(ABC):
+class Federation(Coordinator):
     """The parties of one session, as the coordinator sees them.
 
     A transport implements :meth:`_exchange`. Use as a context manager: entering
@@ -97,49 +96,28 @@ class Federation(ABC):
         timeout: float | None = None,
         on_dropout: str = "raise",
     ) -> None:
-        self.roster = check_roster(roster)
+        super().__init__(
+            roster, party_class, terms, backend, timeout=timeout, on_dropout=on_dropout
+        )
         self.party_class = party_class
-        self.backend = None if backend is None else resolve_backend(backend)
-        self.terms = terms
-        self.timeout = timeout
-        self.on_dropout = on_dropout
-        self.ledger = Ledger(parties=self.roster)
-        self.lost = {}
         self.replies: dict[str, dict] = {}
-        self._session = secrets.token_bytes(16)
-        self._sequences = dict.fromkeys(self.roster, 0)
-        self._operations = {**_CONTROL, **party_class.operations()}
+        self._operations = dict(_CONTROL)
+        if not self._is_program:
+            self._operations |= party_class.operations()
 
-    @abstractmethod
-    def _exchange(self, requests, timeout):
-        """Carry {party: bytes} there and {party: bytes or None} back; None is late."""
-
-    def _close(self):
-        """Tell the parties that the session is over."""
-
-    def _cause(self, name):
-        """Return the exception behind a party's refusal; known in one process only."""
+    @property
+    def _is_program(self):
+        return isinstance(self.party_class, Program)
 
     def __enter__(self):
+        if self._is_program:
+            return super().__enter__()
         try:
-            self._start()
+            self._join()
         except BaseException:
             self._close()
             raise
         return self
-
-    def __exit__(self, *exception):
-        self._close()
-
-    @property
-    def session(self) -> bytes:
-        """Random bytes that name the session, known to everybody in it."""
-        return self._session
-
-    @property
-    def active(self) -> tuple[str, ...]:
-        """Names of the parties still taking part."""
-        return tuple(name for name in self.roster if name not in self.lost)
 
     @property
     def coordinator_reads(self) -> bool:
@@ -151,7 +129,7 @@ class Federation(ABC):
         """The first active party."""
         return self.active[0]
 
-    def _start(self):
+    def _join(self):
         path = f"{self.party_class.__module__}:{self.party_class.__qualname__}"
         agreement = {
             "session": self._session,
@@ -244,14 +222,16 @@ class Federation(ABC):
         self.ledger.n_rounds += 1
         encoded: dict = {}
         requests = {
-            name: self._request(name, operation, arguments, encoded)
+            name: self._request_of(name, operation, arguments, encoded)
             for name, arguments in each.items()
         }
         timeout = self.timeout if timeout is None else timeout
         messages = self._exchange(requests, timeout)
         asked, replies = answers or operation, {}
         for name in each:
-            reply, code = self._read(name, asked, messages.get(name), answers is None)
+            reply, code = self._read_reply(
+                name, asked, messages.get(name), answers is None
+            )
             if code is None:
                 replies[name] = reply
             else:
@@ -461,7 +441,7 @@ class Federation(ABC):
             return True
         return isgeneratorfunction(unwrap(getattr(self.party_class, operation)))
 
-    def _request(self, name, operation, payload, encoded):
+    def _request_of(self, name, operation, payload, encoded):
         # what is the same for several parties is encoded once
         key = id(payload), self._sequences[name]
         if key not in encoded:
@@ -477,10 +457,10 @@ class Federation(ABC):
         self._sequences[name] += 1
         words = self._operations[operation]
         heard = words.hears_kind, words.hears
-        self._record(operation, COORDINATOR, name, message, payload, *heard)
+        self._record_message(operation, COORDINATOR, name, message, payload, *heard)
         return message
 
-    def _read(self, name, operation, message, may_talk=True):
+    def _read_reply(self, name, operation, message, may_talk=True):
         """Return (payload, None), or (None, code) if there is none to be had."""
         if message is None:
             return None, "timeout"
@@ -496,10 +476,14 @@ class Federation(ABC):
         except (ProtocolError, KeyError, TypeError):
             return None, "garbage"
         kind, tells = ("public", "") if is_turn else (words.kind, words.tells)
-        self._record(operation, name, COORDINATOR, message, payload, kind, tells)
+        self._record_message(
+            operation, name, COORDINATOR, message, payload, kind, tells
+        )
         return payload, None
 
-    def _record(self, operation, sender, receiver, message, payload, kind, tells):
+    def _record_message(
+        self, operation, sender, receiver, message, payload, kind, tells
+    ):
         parts = (value for value in payload.values() if isinstance(value, dict))
         hidden = [p["hidden"] for p in parts if p.get("hidden") in _HIDDEN_KINDS]
         if hidden:

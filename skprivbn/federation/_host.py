@@ -1,191 +1,48 @@
-"""The host of a party: takes bytes, lets only what is due through, returns bytes.
-
-This is what a site runs. It holds the site's data and identity, opens one session at
-a time, and stands between the coordinator and the protocol's code: it checks order
-and replay, seals and opens what peers say to each other, and turns every exception
-into a public code.
-"""
+"""The host of a party of operations: what is not yet a program."""
 
 import hashlib
 import inspect
-import logging
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from skprivbn.crypto import MaskingBackend
 from skprivbn.crypto._authentication import open_sums
 from skprivbn.crypto._masking import exact_sums_next_to, signs
-from skprivbn.crypto.sealing import Identity
-from skprivbn.exceptions import BudgetExceededError, ProtocolError
-from skprivbn.federation._models import check_steps
-from skprivbn.federation._party import PartyRefusal
-from skprivbn.federation._session import Agreement, PartySession
+from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.program import PartyRefusal, Program
+from skprivbn.federation.runner import (
+    ENVELOPE_BYTES as _ENVELOPE_BYTES,
+)
+from skprivbn.federation.runner import (
+    MAX_KEY_BYTES,
+    HostPolicy,
+    Runner,
+)
+from skprivbn.federation.runner import (
+    PARTY_BYTES as _PARTY_BYTES,
+)
+from skprivbn.federation.runner import public_code as _public_code
 
-logger = logging.getLogger("skprivbn.party")
-
-#: bytes of the first message, which has the terms, and of messages that make keys
-MAX_TERMS_BYTES = 1 << 26
-MAX_KEY_BYTES = 1 << 23
-#: bytes of a message without arguments, and for each party that it is about
-_ENVELOPE_BYTES = 1 << 12
-_PARTY_BYTES = 1 << 10
-
-_REQUEST_TYPES = {
-    "session": bytes,
-    "sequence": int,
-    "operation": str,
-    "payload": dict,
-}
-
-
-@dataclass(frozen=True)
-class HostPolicy:
-    """What a site insists on, whatever the coordinator asks.
-
-    Parameters
-    ----------
-    min_parties : int
-        Smallest roster it takes part in: a sum over one party is that party's data.
-    min_rows : int
-        Fewest rows it needs to have to take part.
-    allow_rows : bool
-        Whether operations that show rows of data, to the coordinator or to other
-        parties, are answered.
-    max_rounds : int or None
-        Most operations of one session: a coordinator that departs from the protocol
-        asks one question in each.
-    min_cell_count : int
-        Smallest count of an exact table that is told.
-    max_cells_per_row : float
-        Most cells of an exact table, for each row that it is made of.
-    is_simulated : bool
-        Whether nobody is there to hide from, as in one process: a party may then draw
-        weights of its rows by a seed that others know, so that a fit can be repeated.
-    """
-
-    min_parties: int = 1
-    min_rows: int = 1
-    allow_rows: bool = False
-    max_rounds: int | None = None
-    min_cell_count: int = 0
-    max_cells_per_row: float = math.inf
-    is_simulated: bool = False
+__all__ = ["HostPolicy", "PartyHost", "_public_code"]
 
 
-class PartyHost:
-    """Runs one party's side of a session.
-
-    Parameters
-    ----------
-    name : str
-        The party's name in the roster.
-    block : dict of str to array
-        Its data. They never leave this object except through operations.
-    find_protocol : callable
-        From a class path to a :class:`Party` subclass, or None if not allowed here.
-    find_backend : callable
-        From a name to an ``AdditiveBackend``, or None if not allowed here.
-    policy : HostPolicy
-    identity : Identity, default=None
-        Long-term signing key; a fresh one if None.
-    pins : dict of str to bytes, default=None
-        Identities of the other parties, known beforehand.
-    debug : bool, default=False
-        Let exceptions through instead of turning them into codes. For developing
-        a protocol on data that are nobody's secret.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        block: dict[str, ArrayLike],
-        find_protocol: Callable,
-        find_backend: Callable,
-        policy: HostPolicy = HostPolicy(),  # noqa: B008 -- frozen
-        identity: Identity | None = None,
-        pins: dict[str, bytes] | None = None,
-        debug: bool = False,
-    ) -> None:
-        self.name = name
-        self._block = block
-        self._find_protocol = find_protocol
-        self._find_backend = find_backend
-        self._policy = policy
-        self._identity = identity or Identity()
-        self._pins = pins
-        self._debug = debug
-        #: what went wrong last, for the people on this side
-        self.failure: Exception | None = None
-        self._forget()
+class PartyHost(Runner):
+    """Runs one party's side of a session, be it a program or operations."""
 
     def _forget(self):
-        self._agreement = self._session = self._party = None
-        self._party_class = self._terms = None
-        self._backend = self._sums = self._exact_sums = self._covered_sums = None
+        super()._forget()
+        self._party = self._plain_sums = None
+        self._exact_sums = self._covered_sums = None
+        self._party_class = None
         self._schedule, self._expected = None, ()
         self._conversation = None
-        self._heard = bytes(32)
-        self._n_rounds = 0
-        self._last_sequence, self._last_digest, self._last_reply = -1, None, None
-        self._last_length = 0
         self._limits, self._hidden_bytes = {}, 0
-        self._closed = False
-
-    def close(self) -> None:
-        """End the session and forget its keys and state."""
-        self._forget()
-        self._closed = True
-
-    def handle(self, message: bytes) -> bytes:
-        """Answer one request of the coordinator; never raises.
-
-        Parameters
-        ----------
-        message : bytes
-
-        Returns
-        -------
-        reply : bytes
-            ``{"ok": True, "payload": ...}`` or ``{"ok": False, "code": ...}``.
-        """
-        digest = None
-        try:
-            # before anything is computed from it
-            if len(message) > max(self._most_bytes(), self._last_length):
-                raise PartyRefusal("too-large")
-            digest = hashlib.sha256(message).digest()
-            if digest == self._last_digest:
-                return self._last_reply
-            request = self._check_request(decode(message))
-            payload = self._answer(request) or {}
-            reply = encode({"ok": True, "payload": payload})
-            if "vector" in payload:
-                n_vectors = len(self._agreement.roster) if signs(self._backend) else 1
-                self._hidden_bytes = n_vectors * len(reply)
-        except Exception as error:
-            if self._debug and not isinstance(error, PartyRefusal):
-                raise
-            self.failure = error
-            code = _public_code(error)
-            logger.info("%s: request refused or failed: %s", self.name, code)
-            reply = encode({"ok": False, "code": code})
-            # Half a session is no session: the next one starts from nothing.
-            self._forget()
-            self._closed = True
-        self._last_digest, self._last_reply = digest, reply
-        self._last_length = len(message) if digest is not None else 0
-        return reply
 
     def _most_bytes(self):
         """Return how long the next message may be, given what is due."""
-        if self._agreement is None:
-            return MAX_TERMS_BYTES
+        if self._agreement is None or self._rest is not None:
+            return super()._most_bytes()
         name = None if self._conversation is None else self._conversation[0]
         if name in ("session.keys", "session.rotate"):
             return MAX_KEY_BYTES
@@ -203,32 +60,20 @@ class PartyHost:
                 most = self._terms.message_bytes(name, n_features, n_parties)
                 self._limits[name] = _ENVELOPE_BYTES + most
 
-    def _check_request(self, request):
-        if (
-            not isinstance(request, dict)
-            or {key: type(value) for key, value in request.items()} != _REQUEST_TYPES
-        ):
-            raise ProtocolError("malformed request")
-        if request["operation"] == "session.join":
-            if self._agreement is not None:
-                raise PartyRefusal("refused")
-            self._forget()
-        elif (
-            self._closed
-            or self._agreement is None
-            or request["session"] != self._agreement.session
-            or request["sequence"] != self._last_sequence + 1
-        ):
-            raise PartyRefusal("refused")
-        self._last_sequence = request["sequence"]
-        return request
-
     def _answer(self, request):
         name, payload = request["operation"], request["payload"]
+        if name == "session.join" or self._rest is not None:
+            return super()._answer(request)
+        reply = self._answer_operation(name, payload)
+        if reply and "vector" in reply:
+            n_vectors = len(self._agreement.roster) if signs(self._backend) else 1
+            self._hidden_bytes = n_vectors * len(encode(reply))
+        return reply
+
+    def _answer_operation(self, name, payload):
         if self._conversation is not None and name != "session.talk":
             raise PartyRefusal("refused")
         control = {
-            "session.join": self._join,
             "session.meet": self._meet,
             "session.rotate": self._rotate,
             "session.talk": self._talk,
@@ -238,64 +83,18 @@ class PartyHost:
             return control(**payload)
         return self._operate(name, payload)
 
-    def _join(self, agreement):
-        agreement = Agreement(agreement)
-        if self.name not in agreement.roster:
-            raise PartyRefusal("refused")
-        if len(agreement.roster) < self._policy.min_parties:
-            raise PartyRefusal("too-few-parties")
-        self._check_rows()
-        self._party_class, self._terms = self._read_terms(agreement)
-        self._backend = self._make_backend(agreement)
-        self._check_units()
-        if isinstance(self._backend, MaskingBackend):
-            # so few may be left in a sum
-            n_needed = self._backend.n_needed(len(agreement.roster))
-            if n_needed < self._policy.min_parties:
-                raise PartyRefusal("too-few-parties")
-        self._agreement = agreement
+    def _begin(self):
+        """Start a program, or greet and wait for operations."""
+        if isinstance(self._protocol, Program):
+            return super()._begin()
+        self._party_class = self._protocol
+        if self._agreement.backend is None:
+            self._backend = None
         # whatever is due: what a message about all parties takes
-        names = sum(len(name.encode()) for name in agreement.roster)
-        self._limits[""] = 4 * names + _PARTY_BYTES * len(agreement.roster)
-        self._session = PartySession(self.name, agreement, self._identity, self._pins)
+        roster = self._agreement.roster
+        names = sum(len(name.encode()) for name in roster)
+        self._limits[""] = 4 * names + _PARTY_BYTES * len(roster)
         return {"hello": self._session.hello()}
-
-    def _check_units(self):
-        """Refuse terms by which values would be scaled for another backend."""
-        told = self._terms.assumed_limit()
-        if None not in (told, self._backend) and told != self._backend.max_sum():
-            raise PartyRefusal("refused")
-
-    def _check_rows(self):
-        n_rows, least = _n_rows(self._block), self._policy.min_rows
-        if n_rows < least:
-            why = f"there are {n_rows} rows, and {least} are needed"
-            raise PartyRefusal("too-few-rows", why)
-
-    def _read_terms(self, agreement):
-        """Return the protocol that a session asks for and its terms, checked."""
-        party_class = self._find_protocol(agreement.protocol)
-        if party_class is None:
-            raise PartyRefusal("not-allowed")
-        try:
-            terms = party_class.terms.from_payload(agreement.settings)
-        except (TypeError, ValueError):
-            raise PartyRefusal("refused") from None
-        check_steps(agreement.data.get("steps", []), terms)
-        return party_class, terms
-
-    def _make_backend(self, agreement):
-        if agreement.backend is None:
-            return None
-        backend = self._find_backend(agreement.backend["name"])
-        if backend is None:
-            raise PartyRefusal("not-allowed")
-        try:
-            backend.set_params(**agreement.backend["parameters"])
-            backend.validate()
-        except (TypeError, ValueError):
-            raise PartyRefusal("refused") from None
-        return backend
 
     def _meet(self, hellos):
         if self._session is None or self._party is not None:
@@ -313,9 +112,6 @@ class PartyHost:
         self._expected = _as_names(next(self._schedule, ()))
         return self._make_keys("session.keys")
 
-    def _load(self):
-        """Get the block ready, now that all parties have signed the agreement."""
-
     def _rotate(self):
         """Make fresh keys, where the schedule has it."""
         if self._party is None or "session.rotate" not in self._expected:
@@ -328,16 +124,16 @@ class PartyHost:
         masked = any(words.exact or words.parties_only for words in operations)
         if self._backend is None and not masked:
             return self._keys_made(name, None)
-        return self._begin(name, open_sums(self._backend, self._session))
+        return self._begin_talk(name, open_sums(self._backend, self._session))
 
     def _keys_made(self, name, sums):
-        self._sums = sums
+        self._plain_sums = sums
         if name == "session.rotate":
             self._advance(name)
         return {"sealed": {}, "done": True}
 
     def _control_backend(self, step, **payload):
-        if self._sums is None:
+        if self._plain_sums is None:
             raise PartyRefusal("refused")
         roster = self._agreement.roster
         everybody = set(payload.get("survivors", roster)) == set(roster)
@@ -345,7 +141,7 @@ class PartyHost:
         # party told.
         if not everybody and not self._terms.survives_losses():
             raise PartyRefusal("refused")
-        return (self._party.unsent_sums() or self._sums).control(step, payload)
+        return (self._party.unsent_sums() or self._plain_sums).control(step, payload)
 
     def _operate(self, name, payload):
         if self._party is None or name not in self._expected:
@@ -363,15 +159,15 @@ class PartyHost:
             raise ProtocolError("the payload does not fit the operation")
         # A total that a party verifies is in the transcript of all sums already.
         total = payload.get("total")
-        self._hear(name, {word: payload[word] for word in payload if word != "total"})
+        self._bind(name, {word: payload[word] for word in payload if word != "total"})
         self._party.expect_sum(f"{name} {self._heard.hex()}", self._sums_for(words))
         result = method(**payload)
         if total is not None and not self._party.has_revealed(total):
-            self._hear(name, {"total": total})
+            self._bind(name, {"total": total})
         if inspect.isgenerator(result):
-            return self._begin(name, result)
+            return self._begin_talk(name, result)
         if self._needs_agreement(result):
-            return self._begin(name, self._agree(result))
+            return self._begin_talk(name, self._agree(result))
         self._advance(name)
         return result
 
@@ -398,7 +194,7 @@ class PartyHost:
         self._party.has_news = False
         return answer
 
-    def _hear(self, name, told):
+    def _bind(self, name, told):
         """Bind later sums to what was told.
 
         A coordinator that tells parties different things, so that it knows the answers
@@ -424,7 +220,7 @@ class PartyHost:
             if self._covered_sums is None:
                 self._covered_sums = self._masked_sums(coordinator_reads=False)
             return self._covered_sums
-        return self._sums
+        return self._plain_sums
 
     def _masked_sums(self, coordinator_reads):
         backend = exact_sums_next_to(self._backend, coordinator_reads)
@@ -436,7 +232,7 @@ class PartyHost:
         except StopIteration:
             self._expected = ()
 
-    def _begin(self, name, generator):
+    def _begin_talk(self, name, generator):
         self._conversation = (name, generator)
         return self._resume(None)
 
@@ -470,10 +266,6 @@ class PartyHost:
             },
             "done": False,
         }
-
-
-def _n_rows(block):
-    return min((len(values) for values in block.values()), default=0)
 
 
 @lru_cache(maxsize=1024)
@@ -510,15 +302,3 @@ def _result_without_messages(generator):
     except StopIteration as stop:
         return stop.value
     raise ProtocolError("this backend cannot start without an exchange of keys")
-
-
-def _public_code(error):
-    if isinstance(error, PartyRefusal):
-        return error.code
-    if isinstance(error, ProtocolError):
-        return "not-authentic"
-    if isinstance(error, BudgetExceededError):
-        return "budget-exceeded"
-    if isinstance(error, OverflowError):
-        return "out-of-range"
-    return "failed"

@@ -1,7 +1,13 @@
 """Fitted models in a form that travels: what an estimator has learnt, and its name."""
 
 from skprivbn.federation._announced import PROTOCOLS, announced
-from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.program import PartyRefusal
+
+#: what the ledger says of a score
+SCORED_MODEL = (
+    "the parties were told the parameters of the model: parameters made up to fit one "
+    "row would tell whether somebody holds it"
+)
 
 #: estimators that this process has described itself; a site describes none
 _described: dict[str, type] = {}

@@ -19,32 +19,12 @@ from numpy.typing import ArrayLike
 
 from skprivbn.crypto import HiddenVector
 from skprivbn.crypto._base import PartyContext
-from skprivbn.exceptions import PartyError
 from skprivbn.federation._ledger import KINDS
 from skprivbn.federation._rows import map_rows
 from skprivbn.federation._terms import Terms
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import rows_of_person
-
-
-class PartyRefusal(Exception):
-    """Raised inside a party: only the public code leaves it.
-
-    Parameters
-    ----------
-    code : str
-        One of ``PartyError.REASONS``.
-    why : str, default=""
-        For the log of errors of the party, which nobody else reads.
-    """
-
-    def __init__(self, code: str, why: str = "") -> None:
-        if code not in PartyError.REASONS:
-            raise ValueError(f"{code!r} is not one of {list(PartyError.REASONS)}")
-        self.code = code
-        super().__init__(code)
-        if why:
-            self.add_note(why)
 
 
 @dataclass(frozen=True)

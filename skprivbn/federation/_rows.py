@@ -120,11 +120,15 @@ class RowSource:
         Yields
         ------
         rows : ndarray of shape (n, n_columns)
+            At least one block, which is empty if there are no rows: sums over blocks
+            then have the length that they have everywhere.
         """
-        n_read = 0
+        n_read, is_empty = 0, True
         for rows in self._read():
-            n_read += len(rows)
+            n_read, is_empty = n_read + len(rows), False
             yield rows
+        if is_empty:
+            yield np.empty((0, self.shape[1]))
         if n_read != len(self):
             raise ValueError(f"{n_read} rows were read, and there were {len(self)}")
 

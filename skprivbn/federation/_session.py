@@ -129,9 +129,12 @@ class PartySession:
         Long-term signing key of this party.
     pins : dict of str to bytes, default=None
         Identities known beforehand. None trusts the relay not to tamper.
+    min_rows : int, default=1
+        Fewest rows that this party lets a sum be about; the strictest party's, once
+        all are known.
     """
 
-    def __init__(self, name, agreement, identity, pins=None):
+    def __init__(self, name, agreement, identity, pins=None, min_rows=1):
         self.name = name
         self.roster = agreement.roster
         self.session = agreement.session
@@ -140,6 +143,7 @@ class PartySession:
         self.keys_hash = b""
         #: key of all parties, made together with the keys of the first sums
         self.group = None
+        self.min_rows = min_rows
         self._identity = identity
         self._pins = pins
         self._ephemeral = EphemeralKey()
@@ -147,27 +151,28 @@ class PartySession:
         self._secrets = {}
         self._channels = {}
 
-    def _hello_fields(self, name, ephemeral):
-        return b"hello", self.session, self.roster_hash, name.encode(), ephemeral
+    def _hello_fields(self, name, said):
+        return b"hello", self.session, self.roster_hash, name.encode(), said
 
     def hello(self):
-        """Return this party's identity and session key, signed."""
-        public = self._ephemeral.public
-        signature = self._identity.sign(*self._hello_fields(self.name, public))
-        return self._identity.public + public + signature
+        """Return this party's identity, and its session key and limit, signed."""
+        said = self._ephemeral.public + self.min_rows.to_bytes(8, "little")
+        signature = self._identity.sign(*self._hello_fields(self.name, said))
+        return self._identity.public + said + signature
 
     def meet(self, hellos):
         """Check the signed keys of all parties; a wrong one is a ProtocolError."""
         if list(hellos) != list(self.roster):
             raise ProtocolError("the parties present are not the roster agreed on")
         for name, hello in hellos.items():
-            if type(hello) is not bytes or len(hello) != 128:
+            if type(hello) is not bytes or len(hello) != 136:
                 raise ProtocolError("malformed greeting")
-            identity, ephemeral = hello[:32], hello[32:64]
+            identity, said, signature = hello[:32], hello[32:72], hello[72:]
             if self._pins is not None and self._pins.get(name) != identity:
                 raise ProtocolError("an identity is not the one pinned")
-            check_signature(identity, hello[64:], *self._hello_fields(name, ephemeral))
-            self._peers[name] = (identity, ephemeral)
+            check_signature(identity, signature, *self._hello_fields(name, said))
+            self._peers[name] = (identity, said[:32])
+            self.min_rows = max(self.min_rows, int.from_bytes(said[32:], "little"))
         if self._peers[self.name] != (self._identity.public, self._ephemeral.public):
             raise ProtocolError("this party's own key was replaced")
         ends = [field for name in self.roster for field in self._end(name)]

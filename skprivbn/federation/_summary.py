@@ -126,7 +126,7 @@ class Summary:
     """
 
     #: party classes that sites run, under the name "describe" in their site files
-    protocols: tuple[type, ...] = ()
+    protocols: tuple[Any, ...] = ()
 
     def __init__(
         self,

@@ -145,6 +145,16 @@ class Terms:
         """
         return vars(self).get("epsilon") is not None
 
+    def least_rows(self) -> int:
+        """Return how many rows of all parties an exact sum must be about.
+
+        Returns
+        -------
+        min_rows : int
+            The field of this name, or 1.
+        """
+        return vars(self).get("min_rows", 1)
+
     def assumed_limit(self) -> float | None:
         """Return the largest sum that values are scaled for; None if they are not.
 
@@ -224,7 +234,8 @@ class Terms:
     def n_parameters(self, n_features: int) -> int:
         """Return how many exact numbers about the rows a session tells.
 
-        A site compares them with its rows: as many numbers as rows are the rows.
+        A site compares them with its rows: as many numbers as rows are the rows. Of
+        protocols that are not this package's, it also counts what leaves.
 
         Parameters
         ----------

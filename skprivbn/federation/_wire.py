@@ -18,7 +18,7 @@ import numpy as np
 from skprivbn.exceptions import ProtocolError
 
 MAGIC = b"SKPB"
-VERSION = 1
+VERSION = 2
 MAX_MESSAGE_BYTES = 1 << 31
 MAX_DEPTH = 8
 MAX_DIMENSIONS = 8
@@ -30,7 +30,7 @@ _ARRAY_VALUES = 8
 _HEADER = struct.Struct("<4sBQ")
 _INT = struct.Struct("<q")
 _FLOAT = struct.Struct("<d")
-_LENGTH = struct.Struct("<Q")
+_LENGTH = struct.Struct("<I")
 
 _DTYPES = [
     np.dtype(code)
@@ -174,7 +174,7 @@ def _write_array(array, parts):
     if array.ndim > MAX_DIMENSIONS:
         raise ProtocolError(f"arrays have at most {MAX_DIMENSIONS} dimensions")
     parts.append(b"a" + bytes([_DTYPE_CODES[dtype], array.ndim]))
-    parts.append(struct.pack(f"<{array.ndim}Q", *array.shape))
+    parts.append(struct.pack(f"<{array.ndim}I", *array.shape))
     parts.append(np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.uint8))
 
 
@@ -196,7 +196,7 @@ class _Reader:
     def number(self, form):
         # past the end it is a struct.error, for which `decode` has the words
         start = self.position
-        self.position = start + 8
+        self.position = start + form.size
         return form.unpack_from(self.data, start)[0]
 
     def count(self, smallest):
@@ -279,7 +279,7 @@ class _Reader:
         self.position += 2
         if code >= len(_DTYPES) or ndim > MAX_DIMENSIONS:
             raise ProtocolError("unknown type or rank of array")
-        shape = struct.unpack_from(f"<{ndim}Q", self.data, self.take(8 * ndim))
+        shape = struct.unpack_from(f"<{ndim}I", self.data, self.take(4 * ndim))
         dtype = _DTYPES[code]
         # Python integers: the product of hostile dimensions must not wrap.
         size = prod(shape)

@@ -20,15 +20,13 @@ mechanism for differentially private synthetic data. VLDB.
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from skprivbn.graphical_model._counting import norms
 from skprivbn.graphical_model._elimination import elimination_order
-from skprivbn.graphical_model._estimation import (
-    empirical_bayes,
-    refine,
-    single_threaded,
-)
+from skprivbn.graphical_model._estimation import empirical_bayes, refine
 from skprivbn.graphical_model._layout import NoisyTables, TableLayout
 from skprivbn.privacy import CountMechanism
 
@@ -49,6 +47,9 @@ PAIRS_PER_COLUMN, MAX_TRIPLES = 5, 80
 TABLE_UNIT = 64
 #: model probabilities are told as integers over this
 PROBABILITY_UNIT = 2**20
+#: what is compared, in records or shares of them, is rounded to so many digits: every
+#: party chooses by itself, and the last bits of a model differ between processors
+_SCORE_DIGITS, _SHARE_DIGITS = 3, 9
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,14 @@ class AdaptiveBudget:
             return 0
         return min(comb(self.n_columns, 3), MAX_TRIPLES)
 
+    def n_distances(self, number):
+        """Distances that are told in a round."""
+        return self.n_pairs(number) + self.n_triples(number)
+
     @property
     def _numbers(self):
         """How many cells of one column, distances, and other cells a person changes."""
-        rounds = range(self.n_rounds)
-        n_distances = sum(self.n_pairs(r) + self.n_triples(r) for r in rounds)
+        n_distances = sum(map(self.n_distances, range(self.n_rounds)))
         n_tables = self.n_rounds * self.n_tables
         return np.array(
             [self.n_changed * self.n_columns, n_distances, self.n_changed * n_tables]
@@ -128,12 +132,28 @@ class AdaptiveBudget:
     def noise(self):
         """Noise of one curator."""
         changes = self.per_record * np.repeat(self.units, self._numbers)
-        return CountMechanism.for_budget(
-            self.epsilon,
-            self.delta,
-            int(changes.sum()),
-            float(np.sqrt((changes.astype(float) ** 2).sum())),
-        )
+        return CountMechanism.for_budget(self.epsilon, self.delta, *norms(changes))
+
+    def part(self, noise, question):
+        """Return the noise of one release, with what it costs.
+
+        Parameters
+        ----------
+        noise : DistributedNoise
+            Of all releases.
+        question : Question
+
+        Returns
+        -------
+        noise : DistributedNoise
+        """
+        which = ("one_way", "distances", "chosen").index(question.kind)
+        n_changed = (
+            self.n_changed * self.n_columns,
+            self.n_distances(question.number),
+            self.n_changed * self.n_tables,
+        )[which]
+        return noise.part(*norms([self.per_record * self.units[which]] * n_changed))
 
 
 def distances(tables, expected):
@@ -245,9 +265,27 @@ def choose_tables(scores, n_tables, measured, sizes, max_states):
     return chosen
 
 
-@single_threaded
-def measure_adaptively(
-    holders,
+class Question(NamedTuple):
+    """What is released next.
+
+    Attributes
+    ----------
+    kind : {"one_way", "distances", "chosen"}
+        Tables of all columns, distances of tables to a model, or tables.
+    cliques : list of tuple of int
+    expected : list of ndarray of int64, default=()
+        For distances: what the model expects, in units.
+    number : int, default=0
+        Of the round.
+    """
+
+    kind: str
+    cliques: list
+    expected: Any = ()
+    number: int = 0
+
+
+def adaptive_rounds(
     sizes,
     budget,
     noise,
@@ -256,19 +294,19 @@ def measure_adaptively(
     record=1,
     rescale=False,
     workload=None,
+    n_holders=1,
 ):
-    """Release one-way tables, then rounds of distances and chosen tables.
+    """Ask for one-way tables, then in rounds for distances and chosen tables.
+
+    What is asked next depends on the noisy answers alone.
 
     Parameters
     ----------
-    holders : object
-        ``one_way()``, ``distances(cliques, expected)`` and ``chosen(cliques)`` return
-        noisy integers in the units of the budget; ``n_holders`` is their number.
     sizes : sequence of int
         Number of states of each column.
     budget : AdaptiveBudget
     noise : CountMechanism or DistributedNoise or None
-        What the holders add.
+        What answers have.
     max_states : int
         Bound on the largest table of exact inference.
     record : int, default=1
@@ -277,6 +315,13 @@ def measure_adaptively(
         Whether tables lack different rows, and so differ in their totals.
     workload : dict of tuple of int to float, default=None
         Sets of columns whose tables matter, and how much. None: all the same.
+    n_holders : int, default=1
+        Whose distances are added up.
+
+    Yields
+    ------
+    question : Question
+        To be answered by noisy integers, in the units of the budget.
 
     Returns
     -------
@@ -290,7 +335,7 @@ def measure_adaptively(
     measured = MeasuredTables(tuple(sizes), std, kind, record)
     missed, dependence = {}, {}
     singles = [(i,) for i in range(len(sizes))]
-    measured.add(singles, holders.one_way(), one_way)
+    measured.add(singles, (yield Question("one_way", singles)), one_way)
     tables = measured.tables()
     tables = tables.rescaled() if rescale else tables
     theta, prior_variance = empirical_bayes(tables), 1.0
@@ -312,20 +357,21 @@ def measure_adaptively(
             break
         model = tables.layout.query(theta, candidates, max_states)
         expected = [np.rint(p * PROBABILITY_UNIT).astype(np.int64) for p in model]
-        told = holders.distances(candidates, expected)
+        told = yield Question("distances", candidates, expected, number)
         scores = {}
         for clique, p, half in zip(candidates, model, told / (distance * record)):
             chance = np.sqrt(2 / np.pi * n_records) * np.sqrt(np.maximum(p, 0)).sum()
             # each of several holders' tables is off by chance of its own
-            several = (np.sqrt(holders.n_holders) - 1) * chance
+            several = (np.sqrt(n_holders) - 1) * chance
             gap = 2 * half - several - chance
             missed[clique] = float(np.clip((half - several / 2) / n_records, 0, 1))
             added = PENALTY * np.sqrt(2 / np.pi) * cell_std * p.size
-            scores[clique] = _weight(clique, workload) * (gap - added)
+            score = _weight(clique, workload) * (gap - added)
+            scores[clique] = round(score, _SCORE_DIGITS)
         chosen = choose_tables(
             scores, budget.n_tables, tables.layout.cliques, sizes, max_states
         )
-        measured.add(chosen, holders.chosen(chosen), table)
+        measured.add(chosen, (yield Question("chosen", chosen, (), number)), table)
         known = dict(zip(tables.layout.cliques, tables.layout.split(theta)))
         tables = measured.tables()
         tables = tables.rescaled() if rescale else tables
@@ -343,6 +389,37 @@ def measure_adaptively(
     return measured, {clique: max(share, known) for clique, share in missed.items()}
 
 
+def measure_adaptively(holders, *arguments, **options):
+    """Ask holders whatever :func:`adaptive_rounds` asks.
+
+    Parameters
+    ----------
+    holders : object
+        ``one_way()``, ``distances(cliques, expected)`` and ``chosen(cliques)`` return
+        noisy integers in the units of the budget; ``n_holders`` is their number.
+    *arguments, **options
+        Of :func:`adaptive_rounds`.
+
+    Returns
+    -------
+    measured, missed :
+        As of :func:`adaptive_rounds`.
+    """
+    rounds = adaptive_rounds(*arguments, n_holders=holders.n_holders, **options)
+    answer = None
+    while True:
+        try:
+            question = rounds.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        asked = {
+            "one_way": (),
+            "distances": (question.cliques, question.expected),
+            "chosen": (question.cliques,),
+        }[question.kind]
+        answer = getattr(holders, question.kind)(*asked)
+
+
 def _most_cells(n_records, cell_std, max_states):
     """Cells of the largest triple that could win, all its records being misplaced."""
     noise_per_cell = PENALTY * np.sqrt(2 / np.pi) * cell_std
@@ -358,7 +435,11 @@ def _most_missed(order, n_sets, missed, sizes, most_cells):
         for columns in combinations(range(len(sizes)), order)
         if prod(sizes[i] for i in columns) <= most_cells
     ]
-    sets.sort(key=lambda c: -sum(missed.get(pair, 0.0) for pair in combinations(c, 2)))
+    shares = {
+        columns: sum(missed.get(pair, 0.0) for pair in combinations(columns, 2))
+        for columns in sets
+    }
+    sets.sort(key=lambda columns: -round(shares[columns], _SHARE_DIGITS))
     return sets[:n_sets]
 
 

@@ -140,8 +140,22 @@ def sensitivities(ties, contribution, n_changed=1):
     gets it.
     """
     per_table = np.bincount(ties) * contribution.per_clique
-    per_table = np.repeat(per_table, n_changed)
-    return int(per_table.sum()), float(np.sqrt(np.sum(per_table.astype(float) ** 2)))
+    return norms(np.repeat(per_table, n_changed))
+
+
+def norms(changes):
+    """Return L1 and L2 norm of the changes that one person makes.
+
+    Parameters
+    ----------
+    changes : sequence of int
+
+    Returns
+    -------
+    l1, l2 : int, float
+    """
+    changes = np.asarray(changes, dtype=np.int64)
+    return int(changes.sum()), float(np.sqrt(np.sum(changes.astype(float) ** 2)))
 
 
 def count_tables(codes, layout, contribution, individual=None, weight=None):

@@ -13,7 +13,7 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger
-from skprivbn.graphical_model._column_tables import ColumnTablesParty
+from skprivbn.graphical_model._column_tables import column_tables
 from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import layout_for
 from skprivbn.graphical_model._learning import (
@@ -24,6 +24,7 @@ from skprivbn.graphical_model._learning import (
     warn_of_misfit,
 )
 from skprivbn.graphical_model._plans import (
+    PROGRAMS,
     Released,
     ask_columns,
     ask_holder,
@@ -36,9 +37,7 @@ from skprivbn.graphical_model._plans import (
 )
 from skprivbn.graphical_model._psgd import private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._release import TablesParty, single_holder_ledger
-from skprivbn.graphical_model._shared_adaptive import AdaptiveParty
-from skprivbn.graphical_model._shared_tree import TreeParty
+from skprivbn.graphical_model._release import single_holder_ledger
 from skprivbn.graphical_model._states import (
     check_bins,
     check_domain,
@@ -57,7 +56,7 @@ from skprivbn.partition import (
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin
-from skprivbn.protocols import ModelParty
+from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -126,7 +125,7 @@ class DPCGMLearner(
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         With `epsilon`, values that are no state count as missing. None takes the
         categories of a dataframe to be public; without categories, states are read off
-        the data, which costs an infinite epsilon.
+        the data, 256 at most, which costs an infinite epsilon.
 
     bins : mapping of column to array-like, default=None
         Edges of continuous columns, which then need no `states`: public, or found
@@ -294,7 +293,7 @@ class DPCGMLearner(
     """
 
     _steps = {"step": "step"}
-    protocols = (TablesParty, TreeParty, AdaptiveParty, ColumnTablesParty, ModelParty)
+    protocols = (*PROGRAMS, column_tables, score_rows, keep_predictions)
     _parameter_constraints = {
         "cliques": [StrOptions({"aim", "mst", "chain", "tree"}), list, tuple],
         "parties": PARTIES_CONSTRAINT,

@@ -8,12 +8,17 @@ from itertools import combinations
 
 import numpy as np
 
-from skprivbn.graphical_model._adaptive import AdaptiveBudget, measure_adaptively
+from skprivbn.federation import declare_noise
+from skprivbn.graphical_model._adaptive import (
+    AdaptiveBudget,
+    MeasuredTables,
+    measure_adaptively,
+)
 from skprivbn.graphical_model._column_tables import (
     N_CHANGED,
-    ColumnHolders,
-    ColumnTablesParty,
     ColumnTablesTerms,
+    column_tables,
+    declare,
 )
 from skprivbn.graphical_model._counting import (
     resolve_cliques,
@@ -24,7 +29,6 @@ from skprivbn.graphical_model._layout import NoisyTables, check_table_sizes
 from skprivbn.graphical_model._psgd import PSGDOptions
 from skprivbn.graphical_model._release import (
     OneHolder,
-    TablesParty,
     TablesTerms,
     check_rows,
     gap_rule,
@@ -32,20 +36,18 @@ from skprivbn.graphical_model._release import (
     single_holder_ledger,
 )
 from skprivbn.graphical_model._selection import TreeBudget, measure_tree
-from skprivbn.graphical_model._shared_adaptive import (
-    AdaptiveParty,
-    AdaptiveTerms,
-    SeveralHolders,
-)
+from skprivbn.graphical_model._shared_adaptive import AdaptiveTerms, adaptive_tables
 from skprivbn.graphical_model._shared_tree import (
     SharedTreeBudget,
-    TreeParty,
     TreeTerms,
-    release_tree,
+    noisy_tree,
 )
 from skprivbn.privacy import CountMechanism, PrivacyCost, distribute
 from skprivbn.privacy._options import charge, charge_exact
 from skprivbn.utils import warn_leak
+
+#: what holders of rows run
+PROGRAMS = (release_tables, noisy_tree, adaptive_tables)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Gradients:
 class FixedTables:
     """Tables of given cliques, all at once."""
 
-    party_class, what, units = TablesParty, "contingency tables of cliques", (1, 1, 1)
+    program, what, units = release_tables, "contingency tables of cliques", (1, 1, 1)
     #: cells of a table in which neighbours differ
     n_changed = 1
 
@@ -160,7 +162,9 @@ class FixedTables:
         return self._released(holder.tables(self.layout))
 
     def from_several(self, federation):
-        return self._released(release_tables(federation, self.noise))
+        federation.run()
+        (counts,) = federation.released
+        return self._released(counts)
 
     def _released(self, counts):
         return Released.from_counts(self.layout, counts, self.record, self.noise)
@@ -172,14 +176,18 @@ class FixedColumnTables(FixedTables):
     n_changed = N_CHANGED
 
     def terms(self, common):
-        cliques = [list(clique) for clique in self.cliques]
-        return ColumnTablesTerms(**common, cliques=cliques)
+        return ColumnTablesTerms(
+            **common,
+            cliques=[list(clique) for clique in self.cliques],
+            max_states=1,
+            workload=[],
+            workload_weights=[],
+        )
 
     def from_several(self, federation):
-        holders = ColumnHolders(federation, self.noise)
-        counts = holders.tables()
-        holders.declare(self.what)
-        return self._released(counts)
+        found = federation.run()
+        declare(federation, self.noise, self.what, found["n_calls"])
+        return self._released(found["counts"])
 
 
 class PrivateTree:
@@ -211,7 +219,7 @@ class PrivateTree:
 class SharedTree:
     """Tables of all pairs, then those of a tree that is computed from them."""
 
-    party_class, what = TreeParty, "all two-way tables, and those of a tree"
+    program, what = noisy_tree, "all two-way tables, and those of a tree"
 
     def __init__(self, learner, contribution, n_parties):
         self.max_cells = learner.max_cells
@@ -230,9 +238,10 @@ class SharedTree:
         return TreeTerms(**common)
 
     def from_several(self, federation):
-        edges, counts = release_tree(federation, self.noise, self.sizes, self.budget)
+        found = federation.run()
+        _, counts = federation.released
         return Released.from_counts(
-            self.make_layout(edges),
+            self.make_layout([tuple(edge) for edge in found["edges"]]),
             counts,
             self.budget.edge_unit * self.budget.record,
             self.noise,
@@ -242,7 +251,7 @@ class SharedTree:
 class AdaptiveTables:
     """One-way tables, then rounds of tables that the model so far misses most."""
 
-    party_class = AdaptiveParty
+    program = adaptive_tables
     what = "one-way tables, distances to a model and chosen tables, in rounds"
     #: cells of a table in which neighbours differ
     n_changed = 1
@@ -266,20 +275,33 @@ class AdaptiveTables:
         self.sizes, self.make_layout = sizes, make_layout
         make_layout([(i,) for i in range(len(sizes))])  # may raise
 
+    @property
+    def _search(self):
+        workload = self.workload or {}
+        return {
+            "max_states": self.max_states,
+            "workload": [list(columns) for columns in workload],
+            "workload_weights": list(workload.values()),
+        }
+
     def terms(self, common):
-        return AdaptiveTerms(**common)
+        return AdaptiveTerms(**common, **self._search)
 
     def from_one(self, holders):
-        measured, missed = measure_adaptively(
-            holders,
-            self.sizes,
-            self.budget,
-            self.noise,
-            self.max_states,
-            record=self.record,
-            rescale=self.rescale,
-            workload=self.workload,
+        return self._released(
+            *measure_adaptively(
+                holders,
+                self.sizes,
+                self.budget,
+                self.noise,
+                self.max_states,
+                record=self.record,
+                rescale=self.rescale,
+                workload=self.workload,
+            )
         )
+
+    def _released(self, measured, missed):
         tables = measured.tables(self.make_layout(list(measured.counts)))
         cliques = tables.layout.cliques
         return Released(
@@ -290,7 +312,20 @@ class AdaptiveTables:
         )
 
     def from_several(self, federation):
-        return self.from_one(SeveralHolders(federation, self.noise))
+        return self._read(federation.run())
+
+    def _read(self, found):
+        cliques = [tuple(clique) for clique in found["cliques"]]
+        measured = MeasuredTables(
+            tuple(self.sizes),
+            self.noise.std,
+            self.noise.kind,
+            self.record,
+            dict(zip(cliques, found["counts"])),
+            dict(zip(cliques, found["units"])),
+        )
+        missed = dict(zip(map(tuple, found["missed"]), found["shares"]))
+        return self._released(measured, missed)
 
 
 class AdaptiveColumnTables(AdaptiveTables):
@@ -299,13 +334,12 @@ class AdaptiveColumnTables(AdaptiveTables):
     n_changed = N_CHANGED
 
     def terms(self, common):
-        return ColumnTablesTerms(**common, cliques=None)
+        return ColumnTablesTerms(**common, cliques=None, **self._search)
 
     def from_several(self, federation):
-        holders = ColumnHolders(federation, self.noise)
-        released = self.from_one(holders)
-        holders.declare(self.what)
-        return released
+        found = federation.run()
+        declare(federation, self.noise, self.what, found["n_calls"])
+        return self._read(found)
 
 
 def _noise(learner, make, n_parties):
@@ -511,8 +545,9 @@ def ask_parties(learner, plan, partition, states):
             "min_honest": learner.min_honest,
         }
     )
-    with learner._federate(partition, plan.party_class, terms) as federation:
+    with learner._federate(partition, plan.program, terms) as federation:
         released = plan.from_several(federation)
+    declare_noise(federation.ledger, plan.noise, plan.what, terms.protects)
     return released, federation.ledger
 
 
@@ -537,6 +572,6 @@ def ask_columns(learner, plan, partition, states):
             "has_keys": partition.has_keys,
         }
     )
-    with partition.federate(ColumnTablesParty, terms) as federation:
+    with partition.federate(column_tables, terms) as federation:
         released = plan.from_several(federation)
     return released, federation.ledger

@@ -4,6 +4,7 @@ Each holder counts its own rows, adds its share of the noise and hides the resul
 only the noisy sum is ever known to anybody.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -11,14 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skprivbn.bayesian_network._labels import MISSING, encode
-from skprivbn.federation import (
-    Ledger,
-    Party,
-    PartyRefusal,
-    Terms,
-    declare_noise,
-    operation,
-)
+from skprivbn.federation import Ledger, Me, Noisy, PartyRefusal, Terms, program
 from skprivbn.federation._ledger import Release
 from skprivbn.federation._rows import RowSource
 from skprivbn.graphical_model._adaptive import distances
@@ -228,17 +222,9 @@ class TablesTerms(CountingTerms):
         if numbers != list(range(len(numbers))):
             raise ValueError("ties: numbers of tables that are not there")
 
-    def rounds(self, n_parties):
-        """Return one sum, and its hand-over."""
-        return 2
-
     def memory(self, n_features):
         """Return the cells of all tables."""
         return 0, sum(prod(self.sizes[i] for i in clique) for clique in self.cliques)
-
-    def survives_losses(self):
-        """Tell that there is one sum only; more than `min_honest` parties stay."""
-        return True
 
     def mechanism(self):
         """Return the noise that one curator would add."""
@@ -246,107 +232,59 @@ class TablesTerms(CountingTerms):
         return CountMechanism.for_budget(self.epsilon, self.delta, *sensitivity)
 
 
-class CountingParty(Party):
-    """A data holder that counts its rows, adds its share of noise, hides the sum."""
+def row_counter(me):
+    """Return a function that counts own rows; what they hold is never an error.
 
-    def prepare(self):
-        """Read the public parameters; rows are looked at only when asked."""
-        self.rows = None
+    Parameters
+    ----------
+    me : Me
+        With :class:`CountingTerms`.
 
-    def count(self, layout):
-        """Count own rows; those that do not fit the public parameters are refused."""
-        contribution = self.terms.contribution
-        return sum(
-            count_tables(codes, layout, contribution, persons, weight)
-            for codes, persons, weight in self._parts()
-        )
+    Returns
+    -------
+    count : callable
+        From a TableLayout to counts, an array of integers.
+    """
+    X, contribution, known = me.block["X"], me.terms.contribution, []
 
-    def _parts(self):
-        """Yield codes, persons and weights: in blocks, if rows are counted alone."""
-        X = self.block["X"]
-        if isinstance(X, RowSource) and self.terms.contribution.kind == "record":
-            start = 0
-            for rows in X.blocks():
-                part = slice(start, start + len(rows))
-                beside = {k: v[part] for k, v in self.block.items() if k != "X"}
-                yield self._check({"X": rows, **beside})
-                start += len(rows)
-            return
-        if self.rows is None:
-            self.rows = self._check(self.block | {"X": np.asarray(X)})
-        yield self.rows
-
-    def _check(self, block):
-        terms = self.terms
-        options = terms.contribution, terms.missing, terms.bins
+    def check(block):
+        terms = me.terms
+        options = contribution, terms.missing, terms.bins
         try:
             return check_rows(block, terms.nodes, terms.labels, *options)
         except ValueError as error:
             raise PartyRefusal("invalid-data") from error
 
-    @operation(
-        tells="the noisy sum of all tables, as integers",
-        kind="noisy release",
-        hears="the encrypted sum of all tables",
-        hears_kind="ciphertext",
-        answers={"tables": np.ndarray},
-    )
-    def release(self, total):
-        """Decrypt, and round: full-precision decryptions could betray the key."""
-        return {"tables": np.rint(self.reveal(total)).astype(np.int64)}
+    def parts():
+        """Yield codes, persons and weights: in blocks, if rows are counted alone."""
+        if isinstance(X, RowSource) and contribution.kind == "record":
+            start = 0
+            for rows in X.blocks():
+                part = slice(start, start + len(rows))
+                beside = {k: v[part] for k, v in me.block.items() if k != "X"}
+                yield check({"X": rows, **beside})
+                start += len(rows)
+            return
+        if not known:
+            known.append(check(me.block | {"X": np.asarray(X)}))
+        yield from known
+
+    def count(layout):
+        return sum(
+            count_tables(codes, layout, contribution, persons, weight)
+            for codes, persons, weight in parts()
+        )
+
+    return count
 
 
-class TablesParty(CountingParty):
-    """A data holder whose tables are released once."""
-
-    terms = TablesTerms
-
-    def schedule(self):
-        """One sum; where only key holders can read it, they hand it over."""
-        yield "tables"
-        yield "release"
-
-    @operation(
-        tells="its contingency tables plus its share of the noise", kind="noisy release"
-    )
-    def tables(self):
-        """Hide noisy counts."""
-        terms = self.terms
-        layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
-        return self.hide_noisy(self.count(layout))
-
-
-def release_tables(federation, noise):
-    """Coordinator's side: add what it cannot read, get the noisy integers.
-
-    Returns
-    -------
-    values : ndarray of int64
-        Sum over parties of counts and noise shares.
-    """
-    values = open_sum(federation, "tables")
-    # afterwards: parties are lost in a sum, and their noise with them
-    noise.check_survivors(len(federation.active))
-    declare_noise(
-        federation.ledger,
-        noise,
-        "contingency tables of all rows",
-        federation.terms.protects,
-    )
-    return values
-
-
-def open_sum(federation, operation, payload=None):
-    """Sum noisy tables and read the sum, if need be through the key holders.
-
-    Returns
-    -------
-    values : ndarray of int64
-    """
-    total = federation.secure_sum(operation, payload)
-    if isinstance(total, dict):
-        total = federation.unanimous("release", {"total": total})["tables"]
-    return np.rint(total).astype(np.int64)
+@program(TablesTerms)
+def release_tables(me: Me) -> Generator[Any, Any, None]:
+    """Add up tables of own rows, each party with its share of the noise."""
+    terms, count = me.terms, row_counter(me)
+    layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
+    noise = terms.noise(len(terms.nodes), len(me.roster))
+    yield Noisy(count(layout), noise, "contingency tables of all rows, with noise")
 
 
 class OneHolder:

@@ -6,39 +6,54 @@ more than that of all rows, by what holders differ from each other: rows that ar
 unevenly look like dependence, which costs accuracy, never privacy.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, declare_noise, operation
+from skprivbn.federation import Me, Noisy, PartyRefusal, program
 from skprivbn.graphical_model._adaptive import (
-    PROBABILITY_UNIT,
     AdaptiveBudget,
+    adaptive_rounds,
     distances,
 )
+from skprivbn.graphical_model._counting import resolve_cliques
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._release import (
     MAX_CELLS,
-    CountingParty,
     CountingTerms,
-    open_sum,
+    row_counter,
 )
-
-#: columns of the largest tables that are ever asked for
-_MAX_COLUMNS = 3
+from skprivbn.utils._computed_once import steps_once
 
 
 @dataclass(frozen=True)
 class AdaptiveTerms(CountingTerms):
-    """Terms of tables that are chosen in rounds."""
+    """Terms of tables that are chosen in rounds.
 
-    def rounds(self, n_parties):
-        """Return the sums of all rounds, each with its hand-over."""
-        return 2 * (1 + 2 * self.budget.n_rounds)
+    Parameters
+    ----------
+    max_states : int
+        Bound on the largest table of the models that tables are compared with.
+    workload : list of list of int
+        Sets of columns whose tables matter; none if all do.
+    workload_weights : list of float
+        How much each of them matters.
+    """
 
-    def message_bytes(self, operation, n_features, n_parties):
-        """Return what a model expects of as many cells as may be asked for."""
-        return (1 << 16) + 8 * MAX_CELLS
+    max_states: int
+    workload: list[list[int]]
+    workload_weights: list[float]
+
+    def check(self):
+        """Refuse a workload of columns that are not there."""
+        super().check()
+        check_workload(self)
+
+    def memory(self, n_features):
+        """Return the largest table of a model."""
+        return 0, sum(self.sizes) + self.max_states
 
     @property
     def budget(self):
@@ -51,172 +66,85 @@ class AdaptiveTerms(CountingTerms):
         return self.budget.noise
 
 
-class AdaptiveParty(CountingParty):
-    """A data holder: one-way tables, then rounds of distances and chosen tables.
+def check_workload(terms):
+    """Refuse a workload of columns that are not there.
 
-    Which tables are asked for, and what a model expects of them, is the coordinator's
-    choice. Whatever it chooses, a person changes as many answers by as much.
+    Parameters
+    ----------
+    terms : AdaptiveTerms or ColumnTablesTerms
     """
+    if terms.workload:
+        resolve_cliques(terms.workload, terms.nodes)
+    if len(terms.workload) != len(terms.workload_weights):
+        raise ValueError("workload_weights: one for each set of columns")
+    if not all(0 <= weight < np.inf for weight in terms.workload_weights):
+        raise ValueError("workload_weights: finite and not negative")
+    if terms.max_states < 1:
+        raise ValueError("max_states: at least 1")
 
-    terms = AdaptiveTerms
 
-    def prepare(self):
-        """Read the public parameters; rows are looked at only when asked."""
-        super().prepare()
-        self.budget, self.n_told = self.terms.budget, 0
+@program(AdaptiveTerms)
+def adaptive_tables(me: Me) -> Generator[Any, Any, dict]:
+    """One-way tables; then, in rounds, distances to a model and the tables it misses.
 
-    def schedule(self):
-        """Sums in a fixed order; where only key holders can read them, they tell."""
-        yield "one_way"
-        for name in ("distances", "chosen") * self.budget.n_rounds:
-            if (yield "release", name) == "release":
-                yield name
-        yield "release"
+    Whatever is asked next, a person changes as many numbers by as much.
+    """
+    terms, budget, count = me.terms, me.terms.budget, row_counter(me)
+    noise = terms.noise(len(terms.nodes), len(me.roster))
+    rounds, answer = shared_rounds(terms, len(me.roster), len(me.roster)), None
+    while True:
+        try:
+            question = rounds.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        layout = TableLayout(question.cliques, terms.sizes)
+        if layout.n_parameters > MAX_CELLS:
+            raise PartyRefusal("too-large")
+        counts, part = count(layout), budget.part(noise, question)
+        one_way, distance, table = budget.units
+        if question.kind == "one_way":
+            answer = yield Noisy(
+                one_way * counts, part, "contingency tables of all columns, with noise"
+            )
+        elif question.kind == "distances":
+            told = distances(layout.split(counts), question.expected)
+            answer = yield Noisy(
+                distance * told, part, "distances of tables to a model's, with noise"
+            )
+        else:
+            answer = yield Noisy(
+                table * counts, part, "tables that the model misses, with noise"
+            )
 
-    @operation(
-        tells="contingency tables of all columns plus its share of the noise",
-        kind="noisy release",
+
+@steps_once
+def shared_rounds(terms, n_parties, n_holders):
+    """Ask as :func:`adaptive_rounds` does; return what it found as plain data.
+
+    Parameters
+    ----------
+    terms : AdaptiveTerms or ColumnTablesTerms
+    n_parties : int
+        Who add noise.
+    n_holders : int
+        Whose distances are added up.
+    """
+    noise = terms.noise(len(terms.nodes), n_parties)
+    workload = dict(zip(map(tuple, terms.workload), terms.workload_weights))
+    measured, missed = yield from adaptive_rounds(
+        terms.sizes,
+        terms.budget,
+        noise,
+        terms.max_states,
+        record=terms.contribution.unit,
+        rescale=terms.missing == "skip",
+        workload=workload or None,
+        n_holders=n_holders,
     )
-    def one_way(self):
-        """Hide noisy counts of every column."""
-        sizes = self.terms.sizes
-        layout = TableLayout([(i,) for i in range(len(sizes))], sizes)
-        return self.hide_noisy(self.budget.units[0] * self.count(layout))
-
-    @operation(
-        tells="distances of its tables to a model's plus its share of the noise",
-        kind="noisy release",
-        hears="what a model of the noisy tables expects of many tables",
-    )
-    def distances(self, cliques, expected):
-        """Hide noisy distances of own tables to expected ones."""
-        number, self.n_told = self.n_told, self.n_told + 1
-        most = self.budget.n_pairs(number) + self.budget.n_triples(number)
-        layout = read_cliques(cliques, self.terms.sizes, most)
-        expected = read_expected(expected, layout)
-        told = distances(layout.split(self.count(layout)), expected)
-        return self.hide_noisy(self.budget.units[1] * told)
-
-    @operation(
-        tells="contingency tables that were chosen plus its share of the noise",
-        kind="noisy release",
-        hears="which tables, chosen by noisy distances",
-    )
-    def chosen(self, cliques):
-        """Hide noisy counts of some tables; any cost the same."""
-        layout = read_cliques(cliques, self.terms.sizes, self.budget.n_tables)
-        return self.hide_noisy(self.budget.units[2] * self.count(layout))
-
-
-def read_cliques(cliques, sizes, most):
-    """Return where the tables sit that a coordinator asks for, or refuse.
-
-    Parameters
-    ----------
-    cliques : ndarray
-        As from :func:`pack`.
-    sizes : sequence of int
-        Number of states of each column.
-    most : int
-        How many tables may be asked for.
-
-    Returns
-    -------
-    layout : TableLayout
-    """
-    shape = (cliques.ndim, *cliques.shape[1:])
-    if shape != (2, _MAX_COLUMNS) or cliques.dtype != np.int64:
-        raise PartyRefusal("refused")
-    cliques = [tuple(i for i in clique if i >= 0) for clique in cliques.tolist()]
-    for clique in cliques:
-        known = clique and clique[-1] < len(sizes)
-        if not known or sorted(set(clique)) != list(clique):
-            raise PartyRefusal("refused")
-    if len(cliques) > most:
-        raise PartyRefusal("refused")
-    layout = TableLayout(cliques, sizes)
-    if layout.n_parameters > MAX_CELLS:
-        raise PartyRefusal("too-large")
-    return layout
-
-
-def read_expected(expected, layout):
-    """Return the tables that a model expects, as a coordinator tells, or refuse.
-
-    Parameters
-    ----------
-    expected : ndarray
-        Weights of all cells.
-    layout : TableLayout
-
-    Returns
-    -------
-    expected : list of ndarray of int64
-    """
-    if expected.shape != (layout.n_parameters,) or expected.dtype != np.int64:
-        raise PartyRefusal("refused")
-    # weights beyond these could overflow, and so count a person more than once
-    if np.any((expected < 0) | (expected > PROBABILITY_UNIT)):
-        raise PartyRefusal("refused")
-    return layout.split(expected)
-
-
-class AskedHolders:
-    """What a coordinator asks for: each question is an operation of the parties."""
-
-    def one_way(self):
-        """Return noisy tables of all columns."""
-        return self._ask("one_way")
-
-    def distances(self, cliques, expected):
-        """Return noisy distances of tables to expected ones."""
-        expected = np.concatenate([np.ravel(table) for table in expected])
-        return self._ask("distances", {"cliques": pack(cliques), "expected": expected})
-
-    def chosen(self, cliques):
-        """Return noisy tables of some cliques."""
-        return self._ask("chosen", {"cliques": pack(cliques)})
-
-
-class SeveralHolders(AskedHolders):
-    """Coordinator's side: asks, adds what it cannot read, gets noisy integers.
-
-    Parameters
-    ----------
-    federation : Federation
-        Of :class:`AdaptiveParty`.
-    noise : DistributedNoise
-        What the parties add together.
-    """
-
-    def __init__(self, federation, noise):
-        self.federation, self.noise = federation, noise
-        self.n_holders = len(federation.roster)
-        declare_noise(
-            federation.ledger,
-            noise,
-            "one-way tables; in rounds, distances of tables to a model, and tables",
-            federation.terms.protects,
-        )
-
-    def _ask(self, name, payload=None):
-        self.noise.check_survivors(len(self.federation.active))
-        return open_sum(self.federation, name, payload)
-
-
-def pack(cliques):
-    """Return cliques as the rows of an array, filled up with -1.
-
-    Parameters
-    ----------
-    cliques : list of tuple of int
-        In ascending order, of up to three columns each.
-
-    Returns
-    -------
-    packed : ndarray of int64 of shape (n_cliques, 3)
-    """
-    packed = np.full((len(cliques), _MAX_COLUMNS), -1, dtype=np.int64)
-    for row, clique in zip(packed, cliques):
-        row[: len(clique)] = clique
-    return packed
+    return {
+        "cliques": [list(clique) for clique in measured.counts],
+        "counts": [np.asarray(table) for table in measured.counts.values()],
+        "units": list(measured.units.values()),
+        "missed": [[*clique] for clique in missed],
+        "shares": list(missed.values()),
+    }

@@ -7,18 +7,17 @@ tables, at no further cost, and the tables of its edges are released with the ot
 half.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, declare_noise, operation
+from skprivbn.federation import Me, Noisy, program
+from skprivbn.graphical_model._counting import norms
 from skprivbn.graphical_model._layout import TableLayout, project_to_simplex
-from skprivbn.graphical_model._release import (
-    CountingParty,
-    CountingTerms,
-    open_sum,
-)
+from skprivbn.graphical_model._release import CountingTerms, row_counter
 from skprivbn.privacy import CountMechanism
 
 
@@ -65,15 +64,20 @@ class SharedTreeBudget:
     @property
     def noise(self):
         """Noise of one curator."""
-        n = self.n_columns
-        units = [self.pair_unit] * (n * (n - 1) // 2) + [self.edge_unit] * (n - 1)
-        changes = self.per_record * np.array(units)
         return CountMechanism.for_budget(
-            self.epsilon,
-            self.delta,
-            int(changes.sum()),
-            float(np.sqrt((changes.astype(float) ** 2).sum())),
+            self.epsilon, self.delta, *norms(self.pair_changes + self.edge_changes)
         )
+
+    @property
+    def pair_changes(self):
+        """By how much one person changes each table of all pairs."""
+        n_pairs = self.n_columns * (self.n_columns - 1) // 2
+        return [self.per_record * self.pair_unit] * n_pairs
+
+    @property
+    def edge_changes(self):
+        """By how much one person changes each table of the tree."""
+        return [self.per_record * self.edge_unit] * (self.n_columns - 1)
 
 
 def all_pairs(sizes):
@@ -127,13 +131,6 @@ def maximum_spanning_tree(scores, n_columns):
     return sorted(edges)
 
 
-def is_spanning_tree(edges, n_columns):
-    """Tell whether pairs i < j are the edges of a spanning tree."""
-    inside = all(0 <= i < j < n_columns for i, j in edges)
-    scores = dict.fromkeys(edges, 0.0)
-    return inside and len(maximum_spanning_tree(scores, n_columns)) == n_columns - 1
-
-
 @dataclass(frozen=True)
 class TreeTerms(CountingTerms):
     """Terms of a tree that several holders choose."""
@@ -143,10 +140,6 @@ class TreeTerms(CountingTerms):
         super().check()
         if len(self.nodes) < 2:
             raise ValueError("a tree takes two columns")
-
-    def rounds(self, n_parties):
-        """Return two sums, each with its hand-over."""
-        return 4
 
     def memory(self, n_features):
         """Return the cells of the tables of all pairs."""
@@ -169,66 +162,24 @@ class TreeTerms(CountingTerms):
         return self.budget.noise
 
 
-class TreeParty(CountingParty):
-    """A data holder: noisy tables of all pairs first, then those of a tree."""
-
-    terms = TreeTerms
-
-    def schedule(self):
-        """Two sums; where only key holders can read them, they hand them over."""
-        yield "pairs"
-        if (yield "release", "tree") == "release":
-            yield "tree"
-        yield "release"
-
-    @operation(
-        tells="contingency tables of all pairs of columns plus its share of the noise",
-        kind="noisy release",
+@program(TreeTerms)
+def noisy_tree(me: Me) -> Generator[Any, Any, dict]:
+    """Noisy tables of all pairs, the tree that they show, noisy tables of the tree."""
+    terms, budget, count = me.terms, me.terms.budget, row_counter(me)
+    noise = terms.noise(len(terms.nodes), len(me.roster))
+    pairs, unit = all_pairs(terms.sizes), budget.pair_unit
+    total = yield Noisy(
+        unit * count(pairs),
+        noise.part(*norms(budget.pair_changes)),
+        "contingency tables of all pairs of columns, with noise",
     )
-    def pairs(self):
-        """Hide noisy counts of all pairs."""
-        return self.hide_noisy(
-            self.terms.budget.pair_unit * self.count(all_pairs(self.terms.sizes))
-        )
-
-    @operation(
-        tells="contingency tables of the tree plus its share of the noise",
-        kind="noisy release",
-        hears="a tree, chosen by the noisy tables",
+    unit *= budget.record
+    scores = dependence_tests(pairs, total / unit, noise.std / unit)
+    edges = maximum_spanning_tree(scores, len(terms.sizes))
+    layout = TableLayout(edges, terms.sizes)
+    yield Noisy(
+        budget.edge_unit * count(layout),
+        noise.part(*norms(budget.edge_changes)),
+        "contingency tables of the tree that they show, with noise",
     )
-    def tree(self, edges):
-        """Hide noisy counts of the tree; any tree costs the same."""
-        n_columns = len(self.terms.sizes)
-        if edges.shape != (n_columns - 1, 2) or edges.dtype != np.int64:
-            raise PartyRefusal("refused")
-        edges = [(int(i), int(j)) for i, j in edges]
-        if not is_spanning_tree(edges, n_columns):
-            raise PartyRefusal("refused")
-        layout = TableLayout(edges, self.terms.sizes)
-        return self.hide_noisy(self.terms.budget.edge_unit * self.count(layout))
-
-
-def release_tree(federation, noise, sizes, budget):
-    """Coordinator's side: noisy tables of all pairs, a tree, noisy tables of it.
-
-    Returns
-    -------
-    edges : list of (int, int)
-    counts : ndarray of int64
-        Noisy tables of the edges, of ``budget.edge_unit * budget.record`` a record.
-    """
-    noise.check_survivors(len(federation.active))
-    pairs = all_pairs(sizes)
-    values = open_sum(federation, "pairs")
-    unit = budget.pair_unit * budget.record
-    scores = dependence_tests(pairs, values / unit, noise.std / unit)
-    edges = maximum_spanning_tree(scores, len(sizes))
-    noise.check_survivors(len(federation.active))
-    counts = open_sum(federation, "tree", {"edges": np.array(edges, dtype=np.int64)})
-    declare_noise(
-        federation.ledger,
-        noise,
-        "contingency tables of all pairs of columns, and those of a tree again",
-        federation.terms.protects,
-    )
-    return edges, counts
+    return {"edges": [list(edge) for edge in edges]}

@@ -5,7 +5,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_states, per_node
+from skprivbn.bayesian_network._checks import MAX_STATES, check_states, per_node
 from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import RemoteColumns, RemoteRows
@@ -282,19 +282,29 @@ def public_types(types, states, bins):
 def states_from_data(X, nodes, bins=()):
     """Read states off the data, which is not private, and say so.
 
-    Those of columns with bins are known.
+    Those of columns with bins are known. Of a continuous column, every value would be a
+    state, and samples would repeat the values of real records.
     """
-    warn_leak(
-        "the states of the columns are read off the data: which values occur is "
-        "released exactly, outside the privacy guarantee. Pass states= with the "
-        "publicly known states"
-    )
     states = {
         node: sorted_states(X[:, j]) for j, node in enumerate(nodes) if node not in bins
     }
     for node, labels in states.items():
         if not labels:
             raise ValueError(f"column {node!r} has no value; pass states=")
+        fractions = any(isinstance(v, float) and not v.is_integer() for v in labels)
+        if len(labels) > MAX_STATES or (fractions and 2 * len(labels) > len(X)):
+            raise ValueError(
+                f"column {node!r} has {len(labels)} different values in {len(X)} rows, "
+                "and each would become a public state: "
+                f"pass bins={{{node!r}: edges}} with public edges, discretise the "
+                "column first, as FederatedKBinsDiscretizer does, or declare states= "
+                f"(more than {MAX_STATES} are not read off the rows)"
+            )
+    warn_leak(
+        "the states of the columns are read off the data: which values occur is "
+        "released exactly, outside the privacy guarantee. Pass states= with the "
+        "publicly known states"
+    )
     return states
 
 

@@ -13,32 +13,31 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
-from skprivbn.crypto import resolve_backend
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.mixed_model._checks import (
     check_clusters,
-    check_determined,
-    check_target_varies,
+    check_survey,
     check_weights,
+    cluster_keys,
     finite_per_row,
     name_columns,
-    note_what_opens,
-    pool_small,
     random_terms,
+    require_columns,
     require_y,
     some,
     split_clusters,
     warn_of_same_clusters,
+    warn_of_survey,
 )
-from skprivbn.mixed_model._estimates import estimate, estimate_linear
-from skprivbn.mixed_model._linear_protocol import LinearParty, run_linear
+from skprivbn.mixed_model._estimates import Estimates
+from skprivbn.mixed_model._linear_program import linear_mixed_model
 from skprivbn.mixed_model._model import FittedGLMMMixin
-from skprivbn.mixed_model._protocol import GLMMParty, run_em
-from skprivbn.mixed_model._survey import cluster_keys, take_survey
+from skprivbn.mixed_model._program import generalised_mixed_model
+from skprivbn.mixed_model._survey import Survey
 from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.partition import is_held
 from skprivbn.partition._base import refuse_name
-from skprivbn.protocols import ModelParty
+from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import Interval, Options, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -55,7 +54,18 @@ _HINTS = {
     "clusters, or few of a cluster that others hold, too, share a value of a feature, "
     "leave one of these out",
     "too-few-rows": "if few of its rows are in a cluster that it holds alone, "
-    "release_effects='shared' does not tell the effect",
+    "release_effects='shared' does not tell the effect; if offset or sample_weight "
+    "leave nearly all weight to few rows of all parties, or of a cluster, look at "
+    "their units",
+}
+# Sums that an iteration has one of.
+_STEPS = {
+    "products of features and target, by shared cluster",
+    "what clusters of one party explain at trial variances",
+    "log-likelihoods, gradient and Hessians",
+    "expected gradient and Hessian",
+    "effects of clusters of one party",
+    "log-likelihood, information and effects",
 }
 # Error of the log-likelihood that is worth a warning, and nodes that have less of it.
 _TOO_MUCH, _MANY_NODES = 0.01, 75
@@ -139,7 +149,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
     """
 
     #: what parties run
-    protocols: tuple = (GLMMParty, ModelParty)
+    protocols: tuple = (generalised_mixed_model, score_rows, keep_predictions)
     #: as in the terms: classes, numbers, counts or proportions
     _target: Any
     # what only one of classifier and regressor can choose
@@ -191,7 +201,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            A partition carries `y` and `cluster` beside its rows.
+            A partition carries `y` and `cluster` beside its rows. There may be no
+            features if there are clusters: ``np.empty((n_samples, 0))``.
         y : array-like of shape (n_samples,)
             Two classes; or numbers, counts or proportions, as `family` says.
         cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
@@ -233,12 +244,13 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 "the partition has no y: HorizontalPartition(rows, y=..., cluster=...)"
             )
         keys = [key for key in cluster_keys(8) if key in partition.aligned]
+        require_columns(self, partition, keys)
         return self._learn_watched(X, y, partition, list(names or keys))
 
     @property
     def _steps(self):
-        # the last one looks at the result
-        return {"step": "iteration", "max_steps": self._max_iter + 1}
+        # the first one adds products up, the last one looks at the result
+        return {"step": "iteration", "max_steps": self._max_iter + 2}
 
     @property
     def _max_iter(self):
@@ -253,22 +265,25 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 + (f" (what was given with the rows: {others})" if others else "")
             )
         terms = self._make_terms(factors, "offset" in partition.aligned)
-        linear = terms.target == "numbers"
-        party_class = LinearParty if linear else GLMMParty
+        run = linear_mixed_model if self._family.name == "gaussian" else None
         try:
-            with self._federate(partition, party_class, terms) as federation:
-                survey = take_survey(federation, self.n_features_in_)
-                survey = self._check_survey(survey, federation, factors)
-                run = run_linear if linear else run_em
-                release = run(federation, survey, progress)
+            with self._federate(
+                partition, run or generalised_mixed_model, terms
+            ) as federation:
+                found = federation.run(progress=_each_step(progress))
         except PartyError as error:
             if error.code in _HINTS:
                 error.add_note(_HINTS[error.code])
             raise
-        translate = estimate_linear if linear else estimate
-        estimates = translate(release, survey, terms)
+        # sites may have raised the limits
+        terms, ledger = federation.terms, federation.ledger
+        survey = Survey.from_payload(found["survey"], terms, self.n_features_in_)
+        check_survey(survey, len(ledger.parties), factors, column_names(self))
+        if terms.mixed:
+            warn_of_survey(survey, factors, ledger)
+        estimates = Estimates.from_payload(found["estimates"])
         self._warn_of_estimates(estimates, survey, terms)
-        self._keep(estimates, survey, factors, federation.ledger)
+        self._keep(estimates, survey, factors, ledger)
         if not self.singular_:
             warn_of_same_clusters(self, survey.census)
 
@@ -289,7 +304,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             seed = int(numbers.randint(np.iinfo(np.int32).max))
         # what terms call by the same name
         shared = "fit_intercept method reml batch_size n_burn_in n_draws tol".split()
-        shared += "min_parties min_rows release_effects".split()
+        shared += "min_parties release_effects".split()
         return MixedTerms(
             target=self._target,
             family=family.name,
@@ -304,7 +319,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             seed=seed,
             max_iter=self._max_iter,
             pool=self.small_clusters == "pool",
-            max_sum=resolve_backend(self.backend).max_sum(),
+            min_cluster_rows=self.min_rows,
             **{name: getattr(self, name) for name in shared},
         )
 
@@ -328,19 +343,6 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 "method='metropolis' draws one random effect per cluster, and needs "
                 "n_quadrature for its standard errors"
             )
-
-    def _check_survey(self, survey, federation, factors):
-        """Warn or raise about rows; return the survey with small clusters pooled."""
-        # sites may have raised the limits
-        terms = federation.terms
-        check_target_varies(survey, terms)
-        if not terms.mixed:
-            return survey
-        if len(federation.roster) > 1:
-            survey = pool_small(survey, terms, federation.ledger)
-            note_what_opens(survey.census, terms, federation.ledger)
-        check_determined(survey, terms, factors, column_names(self))
-        return survey
 
     def _warn_of_estimates(self, estimates, survey, terms):
         if np.any(survey.constant):
@@ -368,6 +370,14 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 "way: predictors are far from zero; look at the units of offset, or "
                 "set fit_intercept=True"
             )
+        elif estimates.few:
+            problem = (
+                "the search stopped where the fit began to hang on fewer rows than the "
+                "min_rows of a site, of all or of a cluster: features "
+                "separate the classes, or nearly so, or offset is in too small a unit; "
+                "coefficients have no standard errors; leave out or merge the features "
+                "that tell the classes apart, look at the units of offset"
+            )
         elif not estimates.determined and terms.target == "classes":
             problem = (
                 "features separate the classes: some coefficients grow without limit "
@@ -386,9 +396,28 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             problem = (
                 f"the search did not converge: increase max_iter, or tol={self.tol}"
             )
+            if terms.target != "numbers" and estimates.n_iter < self._max_iter:
+                problem = (
+                    f"the search ended after {estimates.n_iter} steps, where it found "
+                    "no better point: the log-likelihood is nearly flat, as where "
+                    "features nearly separate the classes, or quadrature errs by as "
+                    "much as it rises; coefficients are rough: try n_quadrature="
+                    f"{_MANY_NODES}, or leave such features out"
+                )
         else:
             return
         warn_user(problem, ConvergenceWarning)
+
+
+def _each_step(progress):
+    """Return what takes every sum of a fit, and makes a step of those that are one."""
+
+    def tell(what):
+        if what in _STEPS:
+            with progress.step():
+                pass
+
+    return tell
 
 
 def share_entries(estimator: type) -> type:

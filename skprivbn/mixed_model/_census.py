@@ -158,6 +158,28 @@ class Census:
                 positions = [new[old] for new, old in zip(moved, positions)]
         return census, positions
 
+    def joined(self, masks):
+        """Return the census with some levels of each factor as one, and where.
+
+        Parameters
+        ----------
+        masks : list of ndarray of bool of shape (n_levels,)
+
+        Returns
+        -------
+        census, positions :
+            As of :meth:`pooled`.
+        """
+        census = self
+        positions = [np.arange(len(labels)) for labels in self.labels]
+        for factor, mask in enumerate(masks):
+            small = np.zeros(len(census.labels[factor]), dtype=bool)
+            small[positions[factor][mask]] = True
+            if np.any(small):
+                census, moved = census._join(factor, small)
+                positions = [new[old] for new, old in zip(moved, positions)]
+        return census, positions
+
     def _with_next(self, factor, small, min_parties, min_rows):
         """Return small levels with one more, if they are too few rows or holders."""
         rows, holders = self.n_rows[factor], self.n_holders[factor]

@@ -6,12 +6,17 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
+from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model._census import merged_label
 from skprivbn.mixed_model._design import INTERCEPT
-from skprivbn.mixed_model._survey import cluster_keys
 from skprivbn.partition._base import check_labels
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.utils import column_names, warn_leak, warn_user
+
+
+def cluster_keys(n_factors):
+    """Return under which names a party keeps the labels of each factor."""
+    return ["cluster", *(f"cluster_{i}" for i in range(1, n_factors))][:n_factors]
 
 
 def require_y(estimator, y):
@@ -20,6 +25,16 @@ def require_y(estimator, y):
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is "
             "None"
+        )
+
+
+def require_columns(estimator, partition, factors):
+    """Refuse rows with neither features nor clusters, as scikit-learn does."""
+    if partition.n_features == 0 and not factors:
+        n_rows = sum(partition.n_rows().values())
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape=({n_rows}, 0)) while a minimum of 1 "
+            f"is required by {type(estimator).__name__} unless cluster is given"
         )
 
 
@@ -210,49 +225,86 @@ def some(labels, mask, most=5):
     return f"[{text}, ... {len(chosen)} in all]" if len(chosen) > most else f"[{text}]"
 
 
-def check_target_varies(survey, terms):
-    """Refuse other than two classes, and numbers of which there is but one."""
+def check_survey(survey, n_parties, factors=None, features=None):
+    """Refuse data that no model can be fitted to, or whose clusters are too small.
+
+    Parties end a fit where this raises, without a word; the researcher gets the survey
+    and finds the same.
+
+    Parameters
+    ----------
+    survey : Survey
+        Of labels only, or of sums, too.
+    n_parties : int
+    factors, features : list of str, default=None
+        Names of the columns of cluster labels, and of X.
+    """
+    terms, census = survey.terms, survey.census
+    _check_kinds("y", survey.classes)
+    for labels in census.labels:
+        _check_kinds("cluster", labels)
     n_classes = len(survey.classes)
     if terms.target == "classes" and n_classes != 2:
         raise ValueError(
             f"y has {n_classes} class{'es' if n_classes != 1 else ''}, "
             f"{survey.classes[:5]}: two are needed"
         )
-    if terms.target != "numbers":
+    if not len(survey.varies):
         return
+    if terms.target == "numbers":
+        _check_target_varies(survey)
+    if terms.mixed and n_parties > 1:
+        _check_sizes(census, terms.limits)
+    if terms.mixed:
+        factors = factors or [f"column {i}" for i in range(terms.n_factors)]
+        features = features or [f"x{i}" for i in range(survey.n_features)]
+        _check_determined(survey, factors, features)
+
+
+def _check_kinds(name, labels):
+    """Refuse labels that have no common order, as text and numbers have none."""
+    try:
+        sorted(labels)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels})
+        raise PartitionError(
+            f"parties use different kinds of labels in {name}: {kinds}"
+        ) from None
+
+
+def _check_target_varies(survey):
     if survey.n_samples < 2:
         raise ValueError("n_samples=1: a linear model needs more rows")
-    if not survey.varies[-1] and (terms.fit_intercept or not survey.moments.mean[-1]):
+    if not survey.varies[-1] and (survey.terms.fit_intercept or survey.is_zero[-1]):
         raise ValueError("y is the same in all rows (less offset): nothing to explain")
 
 
-def check_determined(survey, terms, factors, features):
-    """Refuse random effects that no rows can tell, as lme4 does.
+def _check_sizes(census, limits):
+    """Refuse clusters of which sums would tell what single rows are."""
+    for factor, mask in enumerate(census.too_small(*limits)):
+        if np.any(mask):
+            raise ValueError(
+                f"clusters {some(census.names(factor), mask)} have fewer than "
+                f"min_parties={limits[0]} holders or min_rows={limits[1]} rows: "
+                "sums over so few would tell what the rows are; "
+                "small_clusters='pool' gives them one random effect together, or "
+                "lower the limits knowingly"
+            )
 
-    Parameters
-    ----------
-    survey : Survey
-    terms : MixedTerms
-    factors, features : list of str
-        Names of the columns of cluster labels, and of X.
-    """
+
+def _check_determined(survey, factors, features):
+    """Refuse random effects that no rows can tell, as lme4 does."""
+    terms = survey.terms
     for number, factor in enumerate(factors):
         rows = survey.census.n_rows[number]
-        named = f"cluster ({factor})" if len(factors) > 1 else "cluster"
+        named = _named(factor, factors)
         if np.count_nonzero(rows) < 2:
             raise ValueError(
                 f"{named} has the same label in all rows, after pooling if that was "
                 "asked for: a variance of random effects needs several; leave it out"
             )
-        if rows.max() == 1:
-            message = (
-                f"{named} has another label in every row: random effects are not told "
-                "from the rows' own scatter; did you pass the right column?"
-            )
-            if terms.target == "numbers":
-                raise ValueError(message)
-            if terms.target == "classes":
-                warn_user(message)
+        if rows.max() == 1 and terms.target == "numbers":
+            raise ValueError(_LIKE_ROWS.format(named))
         columns = terms.random.columns[terms.random.factors == number]
         still = [c for c in columns if c != INTERCEPT and not survey.varies[c]]
         if still and INTERCEPT in columns:
@@ -260,6 +312,28 @@ def check_determined(survey, terms, factors, features):
                 f"slopes names {features[still[0]]!r}, which does not vary: its random "
                 "effects are those of the intercept; leave it out"
             )
+
+
+_LIKE_ROWS = (
+    "{} has another label in every row: random effects are not told from the rows' own "
+    "scatter; did you pass the right column?"
+)
+
+
+def _named(factor, factors):
+    return f"cluster ({factor})" if len(factors) > 1 else "cluster"
+
+
+def warn_of_survey(survey, factors, ledger):
+    """Warn of clusters of single rows; say what sums tell of the others."""
+    terms, census = survey.terms, survey.census
+    if len(ledger.parties) > 1:
+        if terms.pool:
+            _note_pooled(survey, ledger)
+        note_what_opens(census, terms, ledger)
+    for factor, rows in zip(factors, census.n_rows):
+        if terms.target == "classes" and rows.max() == 1:
+            warn_user(_LIKE_ROWS.format(_named(factor, factors)))
 
 
 def warn_of_same_clusters(fitted, census):
@@ -292,37 +366,11 @@ def warn_of_same_clusters(fitted, census):
                 return
 
 
-def pool_small(survey, terms, ledger):
-    """Return the survey with small clusters pooled, or raise if there are any."""
-    limits = terms.min_parties, terms.min_rows, terms.crossed
+def _note_pooled(survey, ledger):
+    """Say which clusters are one: at sites that did not name them, or of all."""
     census = survey.census
-    if terms.pool:
-        _note_merged(census, ledger)
-        survey = survey.pooled(*limits)
-        for factor in range(census.n_factors):
-            names, left = census.names(factor), set(survey.census.names(factor))
-            pooled = [name not in left for name in names]
-            if any(pooled):
-                ledger.note(
-                    f"small clusters {some(names, pooled)} are pooled into one: their "
-                    "rows share one random effect"
-                )
-        census = survey.census
-    for factor, mask in enumerate(census.too_small(*limits)):
-        if np.any(mask):
-            raise ValueError(
-                f"clusters {some(census.names(factor), mask)} have fewer than "
-                f"min_parties={limits[0]} holders or min_rows={limits[1]} rows: "
-                "sums over so few would tell what the rows are; "
-                "small_clusters='pool' gives them one random effect together, or "
-                "lower the limits knowingly"
-            )
-    return survey
-
-
-def _note_merged(census, ledger):
-    """Say which sites named clusters of few rows as one."""
     names = [str(name) for i in range(census.n_factors) for name in census.names(i)]
+    names += [name for pooled in survey.pooled for name in pooled]
     merged = [
         party
         for party in ledger.parties
@@ -334,6 +382,12 @@ def _note_merged(census, ledger):
             f"these are one at each, such as {merged_label(merged[0])!r}, and share "
             "one random effect"
         )
+    for pooled in survey.pooled:
+        if pooled:
+            ledger.note(
+                f"small clusters {some(pooled, [True] * len(pooled))} are pooled into "
+                "one: their rows share one random effect"
+            )
 
 
 def note_what_opens(census, terms, ledger):

@@ -157,7 +157,8 @@ class Design:
     def back_random(self):
         """Matrix from estimated random effects to those of columns as they are."""
         columns = self.random.columns
-        units = np.where(columns == INTERCEPT, 1.0, self.scale[columns])
+        # the intercept is the column before the first, and there may be no other
+        units = np.append(1.0, self.scale)[columns - INTERCEPT]
         back, start = np.diag(1 / units), 0
         for _, members in self.random.terms:
             if INTERCEPT in members:

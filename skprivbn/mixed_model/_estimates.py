@@ -1,10 +1,14 @@
-"""From what the parties release to estimates, for features as they are."""
+"""From what sums of all parties tell to estimates, for features as they are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from skprivbn.mixed_model._updates import solve_information
+from skprivbn.mixed_model._updates import (
+    least_coefficients,
+    solve_information,
+    vanished,
+)
 
 #: below, a scale of the effects counts as zero: a boundary ("singular") fit.
 NO_SCALE = 1e-3
@@ -29,17 +33,18 @@ class Estimates:
     random_covariance : ndarray of shape (n_effects, n_effects)
         Of the random effects.
     effects : ndarray of shape (n_numbers,)
-    effect_covariances : ndarray of shape (n_numbers, n_effects)
+    effect_variances : ndarray of shape (n_numbers,)
     sigma : float or None
         Standard deviation of the rows, in linear models.
     log_likelihood : float
     error : float
         By how much it may be off.
-    determined, collinear, stuck, maximum, singular, converged : bool
+    determined, collinear, stuck, few, maximum, singular, converged : bool
         Whether the rows determine all coefficients of features that vary; if not,
-        whether features are collinear, or the log-likelihood was flat from the start;
-        whether it has its maximum there; whether a variance is zero, or a correlation
-        one; whether the search ended by itself.
+        whether features are collinear, the log-likelihood was flat from the start, or
+        few rows had weight where the search went on to; whether it has its maximum
+        there; whether a variance is zero, or a correlation one; whether the search
+        ended by itself.
     n_iter : int
     """
 
@@ -47,20 +52,37 @@ class Estimates:
     covariance: np.ndarray
     random_covariance: np.ndarray
     effects: np.ndarray
-    effect_covariances: np.ndarray
+    effect_variances: np.ndarray
     sigma: float | None
     log_likelihood: float
     error: float
     determined: bool
     collinear: bool
     stuck: bool
+    few: bool
     maximum: bool
     singular: bool
     converged: bool
     n_iter: int
 
+    def to_payload(self):
+        """Return what the researcher is told."""
+        # compared between parties relative to the largest number
+        values = np.array([self.log_likelihood, self.error])
+        told = {name: getattr(self, name) for name in _TOLD}
+        return told | {"log_likelihood": values}
 
-def estimate(release, survey, terms):
+    @classmethod
+    def from_payload(cls, told):
+        """Read what the researcher is told."""
+        value, error = map(float, told["log_likelihood"])
+        return cls(**told | {"log_likelihood": value, "error": error})
+
+
+_TOLD = [field.name for field in fields(Estimates) if field.name != "error"]
+
+
+def estimate(release, survey):
     """Compute the estimates of a generalised model.
 
     Standard errors are from the observed information. Unless effects were drawn, a
@@ -70,26 +92,30 @@ def estimate(release, survey, terms):
     ----------
     release : Release
     survey : Survey
-    terms : MixedTerms
 
     Returns
     -------
     estimates : Estimates
     """
+    terms = survey.terms
     design, random = survey.design, survey.design.random
     parameters, observed = release.parameters.copy(), release.observed
-    varies = _varies(survey)
+    varies, turn = _varies(survey), release.turn
     n_fixed = len(varies)
-    information = release.complete[:n_fixed, :n_fixed][np.ix_(varies, varies)]
+    complete = release.complete[:n_fixed, :n_fixed]
+    nothing = vanished(complete, turn)
+    known = varies & ~nothing
+    information = complete[np.ix_(known, known)]
     lowest = np.linalg.eigvalsh(information)[0] if len(information) else np.inf
     determined = lowest > _DETERMINED * survey.n_samples
     # where there is no curvature there should be no slope either
     steepest = np.abs(release.gradient[:n_fixed]).max(initial=0.0)
     stuck = not determined and steepest > _STEEP * survey.n_samples
     determined &= not (survey.classes and release.log_likelihood > PERFECT)
+    determined &= not release.few
     theta = parameters[n_fixed:]
     # A scale at its bound is no free parameter.
-    free = np.append(varies, np.abs(theta) > NO_SCALE if terms.mixed else [False])
+    free = np.append(known, np.abs(theta) > NO_SCALE if terms.mixed else [False])
     if len(theta) > 1:
         free[n_fixed:] = _columns_that_vary(theta, random)
     observed = observed[np.ix_(free, free)]
@@ -105,12 +131,17 @@ def estimate(release, survey, terms):
         if determined:
             inverse = solve_information(observed, np.eye(len(observed)))
             covariance[np.ix_(free, free)] = inverse
-    back = design.back_fixed[:, varies]
-    covariance = covariance[:n_fixed, :n_fixed][np.ix_(varies, varies)]
-    covariance = back @ covariance @ back.T
+    parameters[:n_fixed][~known] = 0.0
+    fixed, free_directions = least_coefficients(
+        turn @ parameters[:n_fixed], turn, nothing
+    )
+    back = design.back_fixed
+    covariance = covariance[:n_fixed, :n_fixed][np.ix_(known, known)]
+    covariance = turn[:, known] @ covariance @ turn[:, known].T
+    covariance = _hide_undetermined(covariance, free_directions, back)
     covariance[~varies, :] = covariance[:, ~varies] = np.nan
     matrix = random.matrix(parameters[n_fixed:][: len(random.start)])
-    fixed = back @ parameters[:n_fixed][varies]
+    fixed = back @ fixed
     if terms.centres_offset:
         fixed[0] -= survey.moments.mean[-1]
     return Estimates(
@@ -118,15 +149,40 @@ def estimate(release, survey, terms):
         covariance=covariance,
         log_likelihood=float(log_likelihood),
         sigma=None,
-        determined=bool(determined),
+        determined=bool(determined and not np.any(nothing)),
         maximum=maximum,
-        collinear=release.collinear,
+        collinear=bool(release.collinear or np.any(nothing)),
         stuck=bool(stuck),
+        few=release.few,
         error=release.error,
         converged=release.converged,
         n_iter=release.n_iter,
-        **_translate(matrix, release, survey, 1.0),
+        **_translate(matrix, release, survey),
     )
+
+
+def _hide_undetermined(covariance, free, back):
+    """Return a covariance in the units of the features, NaN where it is not known.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_fixed, n_fixed)
+        For standardised features.
+    free : ndarray of shape (n_fixed, n_free)
+        Directions in which rows do not determine coefficients.
+    back : ndarray of shape (n_fixed, n_fixed)
+
+    Returns
+    -------
+    covariance : ndarray of shape (n_fixed, n_fixed)
+        The intercept is determined if it is the same wherever coefficients of
+        collinear features are.
+    """
+    covariance = back @ covariance @ back.T
+    moves = np.abs(back @ free) > 1e-7 * (np.abs(back) @ np.abs(free))
+    hidden = np.any(moves, axis=1)
+    covariance[hidden, :] = covariance[:, hidden] = np.nan
+    return covariance
 
 
 def _columns_that_vary(theta, random):
@@ -136,50 +192,52 @@ def _columns_that_vary(theta, random):
     return (matrix.max(axis=0) > NO_SCALE)[columns]
 
 
-def estimate_linear(release, survey, terms):
+def estimate_linear(release, survey):
     """Compute the estimates of a linear model.
 
     Parameters
     ----------
     release : LinearRelease
     survey : Survey
-    terms : MixedTerms
 
     Returns
     -------
     estimates : Estimates
     """
+    fit, reml = release.fit, survey.terms.reml
     design, varies = survey.design, _varies(survey)
     unit, n_fixed = survey.scale[-1], len(varies)
     back = design.back_fixed
     shift = np.zeros(n_fixed)
     if design.fit_intercept:
         shift[0] = survey.moments.mean[-1]
-    covariance = unit**2 * back @ release.covariance @ back.T
+    covariance = unit**2 * back @ fit.covariance @ back.T
     covariance[~varies, :] = covariance[:, ~varies] = np.nan
     n_known = int(np.count_nonzero(varies))
-    log_likelihood = release.log_likelihood - release.n_rows * np.log(unit)
-    if terms.reml:
+    log_likelihood = fit.log_likelihood + release.log_weights / 2
+    log_likelihood -= release.n_rows * np.log(unit)
+    if reml:
         # the restricted likelihood depends on the units of the features
         log_likelihood += n_known * np.log(unit)
         log_likelihood += np.log(np.diag(back)[varies]).sum()
-    determined = release.determined or n_known < n_fixed
+    determined = fit.determined or n_known < n_fixed
     if not determined:
         covariance = np.full_like(covariance, np.nan)
-    matrix = design.random.matrix(release.theta) * release.sigma
+    matrix = design.random.matrix(release.theta) * fit.sigma
     return Estimates(
-        fixed=shift + unit * back @ release.beta,
+        fixed=shift + unit * back @ fit.beta,
         covariance=covariance,
         log_likelihood=float(log_likelihood),
-        sigma=float(unit * release.sigma),
+        sigma=float(unit * fit.sigma * np.sqrt(release.precision)),
         determined=determined,
         maximum=True,
         collinear=True,
         stuck=False,
+        few=False,
         error=0.0,
         converged=release.converged,
         n_iter=release.n_steps,
-        **_translate(unit * matrix, release, survey, unit),
+        **_translate(unit * matrix, release, survey, unit, fit.sigma),
     )
 
 
@@ -188,25 +246,43 @@ def _varies(survey):
     return np.append(True, varies) if survey.design.fit_intercept else varies
 
 
-def _translate(matrix, release, survey, unit):
-    """Return what is known of random effects, in the units of the columns."""
+def _translate(matrix, release, survey, unit=1.0, noise=1.0):
+    """Return what is known of random effects, in the units of the columns.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n_effects, n_effects)
+        Root of their covariance, in units of the target.
+    release : Release or LinearRelease
+    survey : Survey
+    unit : float
+        Of the target.
+    noise : float
+        Standard deviation, in this unit, that scales of effects are compared with: of
+        a linear model that of its rows, as in lme4. That of the target says nothing
+        about effects where features explain nearly all of it.
+
+    Returns
+    -------
+    fields : dict
+        Of :class:`Estimates`.
+    """
     back = survey.design.back_random
     values = np.linalg.svd(matrix, compute_uv=False)
-    effects, covariances = _turn(release, survey, back)
+    effects, variances = _turn(release, survey, back)
     return {
         "random_covariance": back @ matrix @ matrix.T @ back.T,
         "effects": unit * effects,
-        "effect_covariances": unit**2 * covariances,
-        "singular": bool(values.min(initial=1.0) < NO_SCALE * max(unit, 1e-300)),
+        "effect_variances": unit**2 * variances,
+        "singular": bool(np.any(values < NO_SCALE * noise * unit)),
     }
 
 
 def _turn(release, survey, back):
     """Turn effects of standardised columns into those of columns as they are."""
     random, census = survey.design.random, survey.census
-    effects = release.effects.copy()
-    covariances = release.effect_covariances.copy()
-    start = 0
+    effects, covariances = release.effects.copy(), release.effect_covariances
+    variances, start = np.zeros(len(effects)), 0
     for factor in np.unique(random.factors):
         columns = np.flatnonzero(random.factors == factor)
         n_levels, width = len(census.n_rows[factor]), len(columns)
@@ -214,7 +290,6 @@ def _turn(release, survey, back):
         turn = back[np.ix_(columns, columns)]
         effects[part] = (effects[part].reshape(n_levels, width) @ turn.T).ravel()
         block = covariances[part][:, columns].reshape(n_levels, width, width)
-        covariances[part] = 0.0
-        covariances[part, columns] = (turn @ block @ turn.T).reshape(-1, width)
+        variances[part] = np.einsum("lii->li", turn @ block @ turn.T).ravel()
         start = part.stop
-    return effects, covariances
+    return effects, variances

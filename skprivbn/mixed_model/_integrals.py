@@ -20,6 +20,7 @@ from skprivbn.mixed_model._laplace import (
     missing_beta,
     parabola_gains,
     predict_modes,
+    predictors,
     slope_at,
     solve_modes,
     theta_curvature,
@@ -102,6 +103,8 @@ class QuadratureIntegral:
     n_nodes : int
     predictor : float
         Of all rows on the average.
+    twice : bool
+        Whether the first column of the fixed effects is that of the random ones.
 
     Attributes
     ----------
@@ -113,9 +116,9 @@ class QuadratureIntegral:
 
     known = first = None
 
-    def __init__(self, data, opened, own, leads, n_nodes, predictor):
-        self.data, self.predictor = data, predictor
-        self.opened, self.own = opened, own
+    def __init__(self, data, opened, own, leads, n_nodes, predictor, twice):
+        self.data, self.predictor, self.twice = data, predictor, twice
+        self.opened, self.own = self.is_opened, self.is_own = opened, own
         self.speaks_for = own | (opened & leads)
         self.grid = Grid.prior(data.n_categories, n_nodes)
 
@@ -152,6 +155,10 @@ class QuadratureIntegral:
         return Curves.of_like_rows(self.data.family, self.predictor, expansion)
 
     # One step
+
+    def predictors(self, parameters):
+        """Return the predictors of own rows at the centres of the nodes."""
+        return self.data.predictor(parameters, self.grid.centre[:, None])[:, 0]
 
     def follow(self, parameters):
         """Place nodes of opened clusters where they should be at other parameters."""
@@ -269,7 +276,8 @@ class QuadratureIntegral:
         """Return what is known of opened clusters, and gradients at their nodes."""
         self.at_centre, self.told = self._tell(parameters)
         self.scores = score_table(self.data, parameters, self.grid.nodes)
-        scores = self.scores.reshape(len(self.told), -1)
+        scores = self.scores[..., : self.scores.shape[2] - self.twice]
+        scores = scores.reshape(len(self.told), -1)
         return np.column_stack([self.told, scores])[self.opened]
 
     def conclude(self, total, parameters):
@@ -279,9 +287,12 @@ class QuadratureIntegral:
         """
         told, scores, chosen = self.told, self.scores.copy(), self.speaks_for
         width, (_, n_nodes, size) = told.shape[1], scores.shape
-        opened = total.reshape(-1, width + n_nodes * size)
+        opened = total.reshape(-1, width + n_nodes * (size - self.twice))
         told[self.opened] = opened[:, :width]
-        scores[self.opened] = opened[:, width:].reshape(-1, n_nodes, size)
+        opened = opened[:, width:].reshape(-1, n_nodes, size - self.twice)
+        scores[self.opened, :, : opened.shape[2]] = opened
+        if self.twice:
+            scores[self.opened, :, -1] = opened[:, :, 0]
         table = told[:, :n_nodes]
         self.posterior, log_integrals = self.grid.integrate(table)
         value = self.at_centre.sum() + log_integrals[chosen].sum()
@@ -290,12 +301,10 @@ class QuadratureIntegral:
         missing = missing_information(self.scores, scores, self.posterior)
         return Slope(value, error, gradient, complete, missing)
 
-    def effects(self, parameters, told):
-        """Return means of the effects and their covariances, where they are told."""
-        told = self.speaks_for & (self.opened | told)
-        mean = parameters[-1] * self.posterior.mean()
-        variance = parameters[-1] ** 2 * self.posterior.variance()
-        return np.where(told, mean, 0.0), np.where(told, variance, 0.0)[:, None]
+    def effects(self, parameters):
+        """Return means of the effects and their covariances."""
+        mean, variance = self.posterior.mean(), self.posterior.variance()
+        return parameters[-1] * mean, parameters[-1] ** 2 * variance[:, None]
 
 
 def _gain(zero, scale):
@@ -316,18 +325,36 @@ class LaplaceIntegral:
         Cells of which sums are known, and those in blocks of this holder alone.
     leads : bool
         Whether this holder speaks for the cells that are opened.
+    twice : int or None
+        Which random effect has the first column of the fixed effects, if one has.
     """
 
-    def __init__(self, data, shape, opened, own, leads):
+    def __init__(self, data, shape, opened, own, leads, twice):
         self.data, self.shape = data, shape
         self.opened, self.own, self.leads = opened, own, leads
         self.is_own_row = own[data.category]
         self.n_effects = data.Z.shape[1]
         n_numbers = len(shape.blocks.column)
         self.is_opened, self.is_own = np.zeros((2, n_numbers), dtype=bool)
+        self._find_told(data.X.shape[1], twice)
         self.is_opened[shape.numbers[opened]] = True
         self.is_own[shape.numbers[own]] = True
         self.u = np.zeros(n_numbers)
+
+    def _find_told(self, n_fixed, twice):
+        """Find which columns of expansions are told: some products are the Hessian."""
+        q = self.n_effects
+        above = {pair: q + i for i, pair in enumerate(zip(*np.triu_indices(q)))}
+        first = q + len(above) + q * (q + 1) * (q + 2) // 6
+        self.is_told = np.ones(first + q * n_fixed, dtype=bool)
+        self.same_as = []
+        if twice is not None:
+            self.is_told[first::n_fixed] = False
+            self.same_as = [above[tuple(sorted((i, twice)))] for i in range(q)]
+
+    def _tell(self, expansion):
+        """Return what is told of the expansion of opened cells."""
+        return expansion.flat[self.opened][:, self.is_told]
 
     # Where to start
 
@@ -339,7 +366,7 @@ class LaplaceIntegral:
         """
         self.expansion = expand(self.data, self.shape, parameters, self.u)
         return np.append(
-            self.expansion.flat[self.opened], self._gains(self.expansion, self.is_own)
+            self._tell(self.expansion), self._gains(self.expansion, self.is_own)
         )
 
     def _gains(self, expansion, chosen):
@@ -363,10 +390,17 @@ class LaplaceIntegral:
     def _everybody(self, opened):
         """Return everybody's expansion of opened cells, and own ones of own cells."""
         flat = np.where(self.own[:, None], self.expansion.flat, 0.0)
-        flat[self.opened] = opened.reshape(-1, flat.shape[1])
+        everybody = np.zeros((np.count_nonzero(self.opened), flat.shape[1]))
+        everybody[:, self.is_told] = opened.reshape(-1, np.count_nonzero(self.is_told))
+        everybody[:, ~self.is_told] = everybody[:, self.same_as]
+        flat[self.opened] = everybody
         return Expansion.from_flat(self.expansion.value, flat, self.n_effects)
 
     # One step
+
+    def predictors(self, parameters):
+        """Return the predictors of own rows at the effects that are expanded around."""
+        return predictors(self.data, self.shape, parameters, self.u)
 
     def tabulate(self, parameters):
         """Return the expansion of opened cells around expected modes, and a Slope."""
@@ -385,7 +419,7 @@ class LaplaceIntegral:
             parameters, self.expansion, modes, self.own
         )
         complete[: len(by_beta), : len(by_beta)] = by_beta
-        opened = self.expansion.flat[self.opened]
+        opened = self._tell(self.expansion)
         return np.append(opened, Slope(value, 0.0, gradient, complete, missing).flat)
 
     def _expand(self, parameters, u):
@@ -460,7 +494,7 @@ class LaplaceIntegral:
             trial = parameters + step
             u, _ = predict_modes(self.shape, *self.known, trial)
             self.trials.append((trial, *self._expand(trial, u)))
-        return np.array([trial[1].flat[self.opened] for trial in self.trials])
+        return np.array([self._tell(trial[1]) for trial in self.trials])
 
     def conclude(self, total, parameters):
         """Return this holder's share of value, gradient and information, as a Slope."""
@@ -484,18 +518,16 @@ class LaplaceIntegral:
         missing = complete - (observed + observed.T) / 2
         return Slope(value + gain, 0.0, gradient, complete, missing)
 
-    def effects(self, parameters, told):
-        """Return modes of the effects and their covariances, where they are told."""
+    def effects(self, parameters):
+        """Return modes of the effects and their covariances."""
         blocks, (_, matrix) = self.shape.blocks, self.shape.split(parameters)
-        chosen = (self.is_opened & self.leads) | (self.is_own & told)
         means, covariances = np.zeros(len(blocks.column)), []
         for members, factor, inverse in zip(
             blocks.members, blocks.spread(matrix), self.modes.inverses
         ):
             means[members] = (factor @ self.modes.u[members][..., None])[..., 0]
             covariances.append(factor @ inverse @ np.swapaxes(factor, 1, 2))
-        covariances = blocks.within_levels(covariances, self.n_effects)
-        return np.where(chosen, means, 0.0), np.where(chosen[:, None], covariances, 0.0)
+        return means, blocks.within_levels(covariances, self.n_effects)
 
 
 def _sides(size):

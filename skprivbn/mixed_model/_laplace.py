@@ -112,7 +112,8 @@ def _triples(q):
     return tuple(np.array(triples).T)
 
 
-def _predictors(rows, shape, parameters, u):
+def predictors(rows, shape, parameters, u):
+    """Return the predictor of each row of a holder at effects u; see `expand`."""
     beta, matrix = shape.split(parameters)
     effects = u[shape.numbers] @ matrix.T
     mixed = np.einsum("ij,ij->i", rows.Z, effects[rows.category])
@@ -138,7 +139,7 @@ def expand(rows, shape, parameters, u):
     -------
     expansion : Expansion
     """
-    eta = _predictors(rows, shape, parameters, u)
+    eta = predictors(rows, shape, parameters, u)
     by_eta = _by_eta(rows, eta)
     Z, q = rows.Z, rows.Z.shape[1]
     i, j = np.triu_indices(q)
@@ -262,7 +263,7 @@ def slope_at(rows, shape, parameters, modes):
         Its products with the columns of Z are the gradient by Lambda.
     """
     _, matrix = shape.split(parameters)
-    by_eta = _by_eta(rows, _predictors(rows, shape, parameters, modes.u))
+    by_eta = _by_eta(rows, predictors(rows, shape, parameters, modes.u))
     turned = rows.Z @ matrix
     solved = np.einsum("nij,nj->ni", modes.inverse[rows.category], turned)
     leverage = np.einsum("ni,ni->n", turned, solved)

@@ -164,6 +164,21 @@ def derivatives(rows, parameters, posterior):
     return gradient, information
 
 
+def working_weights(rows, eta):
+    """Return how much each row counts in sums of products at its predictor.
+
+    Parameters
+    ----------
+    rows : Rows
+    eta : ndarray of shape (n_rows,)
+
+    Returns
+    -------
+    weights : ndarray of shape (n_rows,)
+    """
+    return np.abs(rows.derivatives(eta[:, None]).weight[:, 0])
+
+
 def score_table(rows, parameters, nodes):
     """Return the gradient of each category at each node, by beta and by z's effect.
 

@@ -5,9 +5,11 @@ log-likelihood depends on the rows through sums of products of [Z X y] only. Bet
 sigma are known given theta, the entries of Lambda (Bates et al. 2015).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from skprivbn.mixed_model._updates import least_coefficients
 
 _STEP = 1e-3
 
@@ -45,6 +47,14 @@ class Columns:
     R: np.ndarray
     numbers: np.ndarray
     blocks: object
+
+    def divided(self, unit):
+        """Return the rows in another unit."""
+        return replace(self, Z=self.Z / unit, R=self.R / unit)
+
+    def turned(self, turn):
+        """Return the rows with X multiplied by a matrix from the right."""
+        return replace(self, R=np.column_stack([self.R[:, :-1] @ turn, self.R[:, -1]]))
 
     def products(self, closed):
         """Return the products of rows whose effects are in `closed`, or are not.
@@ -163,6 +173,32 @@ class LinearFit:
     covariance: np.ndarray
     sigma: float
     determined: bool
+
+    def turned_back(self, turn, nothing, reml):
+        """Return the same fit for columns as they were before they were turned.
+
+        Parameters
+        ----------
+        turn : ndarray of shape (n_fixed, n_fixed)
+            See :func:`~skprivbn.mixed_model._updates.decorrelate`.
+        nothing : ndarray of bool of shape (n_fixed,)
+            Columns of which nothing is left.
+        reml : bool
+
+        Returns
+        -------
+        fit : LinearFit
+            With the smallest coefficients where rows do not determine them.
+        """
+        if np.array_equal(turn, np.eye(len(turn))):
+            return self
+        beta, _ = least_coefficients(turn @ self.beta, turn, nothing)
+        covariance = turn @ self.covariance @ turn.T
+        value = self.log_likelihood
+        if reml:
+            # the restricted likelihood depends on the units of the features
+            value += np.log(np.diag(turn)[~nothing]).sum()
+        return replace(self, log_likelihood=value, beta=beta, covariance=covariance)
 
 
 def profile(log_determinant, explained, products, n_rows, reml):

@@ -12,6 +12,7 @@ from skprivbn.mixed_model._census import OTHER
 from skprivbn.mixed_model._checks import (
     check_same_kind,
     check_weights,
+    cluster_keys,
     finite_per_row,
     name_columns,
     require_y,
@@ -20,11 +21,10 @@ from skprivbn.mixed_model._checks import (
 from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
-from skprivbn.mixed_model._survey import cluster_keys
 from skprivbn.partition import is_held
 from skprivbn.partition._base import refuse_name
 from skprivbn.partition._horizontal import one_per_row
-from skprivbn.protocols._applied import predict_at_sites
+from skprivbn.programs._applied import predict_at_sites
 from skprivbn.utils import column_names
 from skprivbn.utils._validation import validate_table
 
@@ -51,7 +51,8 @@ class FittedGLMMMixin(RowsMixin):
     release_effects: str
     singular_: bool
 
-    _row_checks = {"dtype": [np.float64, np.float32]}
+    # without features there are an intercept and random effects left
+    _row_checks = {"dtype": [np.float64, np.float32], "ensure_min_features": 0}
     __metadata_request__predict = {"cluster": True, "offset": True}
     __metadata_request__score = {"cluster": True, "offset": True}
 
@@ -64,10 +65,10 @@ class FittedGLMMMixin(RowsMixin):
         raise NotImplementedError
 
     def _keep(self, estimates, survey, factors, ledger):
-        design, census = survey.design, survey.census
+        random, census = survey.terms.random, survey.census
         errors = np.sqrt(np.diag(estimates.covariance))
         fixed = estimates.fixed
-        if not design.fit_intercept:
+        if not survey.terms.fit_intercept:
             fixed, errors = np.append(0.0, fixed), np.append(np.nan, errors)
         self._keep_fixed(fixed, errors)
         self.covariance_ = estimates.covariance
@@ -82,8 +83,8 @@ class FittedGLMMMixin(RowsMixin):
         self.effect_names_, clusters, effects, spread = {}, {}, {}, {}
         start = 0
         for number, factor in enumerate(factors):
-            members = np.flatnonzero(design.random.factors == number)
-            columns = design.random.columns[members]
+            members = np.flatnonzero(random.factors == number)
+            columns = random.columns[members]
             self.effect_names_[factor] = [
                 "(Intercept)" if c == INTERCEPT else names[c] for c in columns
             ]
@@ -93,11 +94,9 @@ class FittedGLMMMixin(RowsMixin):
             n_levels = len(clusters[factor])
             part = slice(start, start + n_levels * len(members))
             shape, start = (n_levels, len(members)), part.stop
-            each = estimates.effect_covariances[part]
-            each = each[np.arange(len(each)), np.tile(members, n_levels)]
             effects[factor], spread[factor] = self._known_effects(
                 estimates.effects[part].reshape(shape),
-                np.sqrt(np.maximum(each, 0)).reshape(shape),
+                np.sqrt(np.maximum(estimates.effect_variances[part], 0)).reshape(shape),
                 census,
                 number,
                 np.sqrt(np.diag(self.random_effect_covariance_[factor])),

@@ -14,6 +14,8 @@ from skprivbn.mixed_model._likelihood import Posterior
 
 # Steps in which modes are looked for, and when they count as found.
 _MAX_STEPS, _FOUND = 50, 1e-9
+# Modes of effects are no farther from zero than that.
+_FARTHEST = 10.0
 # Fewer cannot tell how good they are.
 _SOME_NODES = 9
 # Points at which splines are added up to be integrated.
@@ -257,6 +259,8 @@ class Curves:
             second = np.maximum(second + near * self.bend, 0.0)
             return sigma * first[:, 0] - u, 1 + sigma**2 * second[:, 0]
 
-        mode, bend = find_modes(derivatives, np.zeros(len(self.centre)))
+        # splines may have other tops far away
+        start = (self.centre - shift)[:, 0] / (sigma or 1.0)
+        mode, bend = find_modes(derivatives, start.clip(-_FARTHEST, _FARTHEST))
         grid = Grid(mode, 1 / np.sqrt(bend), n_nodes)
         return grid, self(sigma * grid.nodes + shift)[0]

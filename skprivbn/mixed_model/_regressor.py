@@ -11,10 +11,10 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import BaseGLMM, share_entries
 from skprivbn.mixed_model._checks import check_numbers, finite_per_row
 from skprivbn.mixed_model._families import Family, family_of
-from skprivbn.mixed_model._linear_protocol import LinearParty
-from skprivbn.mixed_model._protocol import GLMMParty
+from skprivbn.mixed_model._linear_program import linear_mixed_model
+from skprivbn.mixed_model._program import generalised_mixed_model
 from skprivbn.partition import RemoteResults, is_held
-from skprivbn.protocols import ModelParty
+from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import TableLike, WeightsLike
 
@@ -107,7 +107,12 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     (3,)
     """
 
-    protocols = (GLMMParty, LinearParty, ModelParty)
+    protocols = (
+        generalised_mixed_model,
+        linear_mixed_model,
+        score_rows,
+        keep_predictions,
+    )
     _parameter_constraints = {
         **BaseGLMM._parameter_constraints,
         "family": [StrOptions(set(_TARGETS))],

@@ -1,300 +1,28 @@
-"""The survey before a fit: labels, moments of the features, sizes of the clusters."""
+"""What a fit starts from: labels, moments of the features, sizes of the clusters."""
 
+from collections import Counter
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from itertools import combinations, starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from skprivbn.exceptions import PartitionError
-from skprivbn.federation import PartyRefusal, operation
+from skprivbn.federation import PartyRefusal, RowWeights, Sum, Tell, TooFewRows
+from skprivbn.federation._rows import row_blocks, unit_of_squares
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.mixed_model._census import Census, merge_few, merged_label
+from skprivbn.mixed_model._checks import check_survey, cluster_keys
 from skprivbn.mixed_model._design import Design
+from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._terms import MixedTerms
-from skprivbn.protocols import Moments, MomentsParty
-from skprivbn.protocols._moments import FirstMoments
+from skprivbn.programs._moments import Moments
 from skprivbn.utils._validation import is_missing
 
 #: numbers that are held of all clusters together
 MAX_NUMBERS = 1 << 24
-# Room for sums per row, before they overflow a backend.
-_HEADROOM = 64
-
-
-def cluster_keys(n_factors):
-    """Return under which names a party keeps the labels of each factor."""
-    return ["cluster", *(f"cluster_{i}" for i in range(1, n_factors))][:n_factors]
-
-
-def sum_unit(max_sum, n_parties, n_rows):
-    """Return what sums are multiplied by to fit a backend; a power of two."""
-    room = max_sum / (_HEADROOM * n_parties * n_rows)
-    return 1.0 if room >= 1 else 2.0 ** np.floor(np.log2(room))
-
-
-class SurveyParty(MomentsParty):
-    """A data holder that tells its labels and counts its rows."""
-
-    terms = MixedTerms
-
-    def prepare(self):
-        super().prepare()
-        self.keys = cluster_keys(self.terms.n_factors)
-        self.random = self.terms.random
-        if any(_has_missing(self.block, key) for key in ["y", *self.keys]):
-            raise PartyRefusal("invalid-data")
-        self.mixed = self.terms.mixed
-        n_rows = len(self.rows)
-        self.offset = self._numbers("offset", np.zeros(n_rows))
-        if self.terms.has_offset != ("offset" in self.block):
-            raise PartyRefusal("invalid-data")
-        self.weights = self._numbers("sample_weight", np.ones(n_rows))
-        if np.any(self.weights < 0):
-            raise PartyRefusal("invalid-data")
-        if self.terms.target != "classes":
-            self.y = self._check_numbers(self._numbers("y", None))
-        if self.terms.target == "numbers":
-            # the target is standardised like a feature
-            self.rows = np.column_stack([self.rows, self.y])
-        if self.terms.centres_offset:
-            self.rows = np.column_stack([self.rows, self.offset])
-
-    def _numbers(self, key, default):
-        if key not in self.block:
-            return default
-        values = np.asarray(self.block[key])
-        if values.dtype.kind not in "fiub" or not np.all(np.isfinite(values)):
-            raise PartyRefusal("invalid-data")
-        return values.astype(float)
-
-    def _check_numbers(self, y):
-        target = self.terms.target
-        if target == "numbers":
-            return y - self.offset
-        whole = self.weights * y if target == "proportions" else y
-        if np.any(y < 0) or np.any(np.abs(whole - np.rint(whole)) > 1e-6):
-            raise PartyRefusal("invalid-data")
-        if target == "proportions" and np.any(y > 1):
-            raise PartyRefusal("invalid-data")
-        return y
-
-    def schedule(self):
-        yield "labels"
-        yield "census"
-
-    @operation(
-        tells="which classes and, unless all are given, clusters it holds (if small "
-        "ones are pooled, those of few rows of a site as one); its number of rows, "
-        "sums and absolute sums of each feature, and of the offset",
-        answers={"classes": list, "clusters": list, "vector": dict},
-        exact=True,
-    )
-    def labels(self):
-        classes = []
-        if self.terms.target == "classes":
-            classes = np.unique(self.block["y"]).tolist()
-        if len(classes) > 2:
-            # Perhaps not classes at all, but values that nobody should be told.
-            raise PartyRefusal("invalid-data")
-        own, held = self._own_labels(), [[] for _ in self.keys]
-        # also declared ones are counted, by the next sum
-        self.check_labels(own)
-        if self.terms.crossed:
-            # and so are pairs, which share rows
-            self.check_labels(starmap(zip, combinations(own, 2)))
-        if self.terms.clusters is None:
-            held = [_unique(labels) for labels in own]
-        return {"classes": classes, "clusters": held, **self.sums()}
-
-    def _own_labels(self):
-        """Labels of the rows, one list per factor; of nested ones, whole paths."""
-        columns = [np.asarray(self.block[key]).tolist() for key in self.keys]
-        # names that are given have none for clusters that are merged
-        if self.terms.pool and self.terms.clusters is None:
-            enough, other = self.min_cell_count, merged_label(self.name)
-            columns = [merge_few(labels, enough, other) for labels in columns]
-        if not self.terms.nested:
-            return columns
-        paths = [list(zip(*columns[: i + 1])) for i in range(1, len(columns))]
-        return [*columns[:1], *paths]
-
-    @operation(
-        tells="its sums of squares about the common mean, its number of rows in each "
-        "cluster and whether it has any, and sums of the target that tell its mean",
-        hears="all classes and clusters, and the sums of all parties",
-        hears_kind="plaintext aggregate",
-        exact=True,
-    )
-    def census(self, total, classes, clusters):
-        squares = self.sum_squares(total)
-        if self.terms.centres_offset:
-            self.offset = self.offset - self.first.mean[-1]
-        if self.terms.target == "classes":
-            # more than two would count some rows more than once
-            if len(classes) > 2 or len(set(classes)) < len(classes):
-                raise PartyRefusal("refused")
-            self.y = _codes(self.block["y"].tolist(), classes).astype(float)
-        declared = self.terms.clusters
-        if len(clusters) != len(self.keys) or declared not in (None, clusters):
-            raise PartyRefusal("refused")
-        # what the terms take for a row, they take for a cluster, too
-        per_cluster, _ = self.terms.memory(self.rows.shape[1])
-        if per_cluster * sum(map(len, clusters)) > MAX_NUMBERS:
-            raise PartyRefusal("too-large")
-        self.all_labels = [[_hashable(label) for label in known] for known in clusters]
-        if any(len(set(known)) < len(known) for known in self.all_labels):
-            raise PartyRefusal("refused")
-        self.codes = [
-            _codes(own, known)
-            for own, known in zip(self._own_labels(), self.all_labels)
-        ]
-        if not self.mixed:
-            self.codes, self.all_labels = [np.zeros(len(self.y), dtype=int)], [["all"]]
-        own = self.own_rows = [
-            np.bincount(codes, minlength=len(labels))
-            for codes, labels in zip(self.codes, self.all_labels)
-        ]
-        counts = np.concatenate([*own, *(rows > 0 for rows in own)])
-        return self.hide(np.concatenate([squares, counts, self.sum_target()]))
-
-    def sum_target(self):
-        """Return what tells the mean of the target, where a model needs it."""
-        return np.zeros(0)
-
-    def read_census(self, total):
-        """Take what all parties counted, verified: moments, and sizes of the clusters.
-
-        A coordinator who made up that a cluster has several holders would be told
-        what one of them should keep to itself.
-
-        Returns
-        -------
-        rest : ndarray
-            Everybody's :meth:`sum_target`.
-        """
-        values = self.reveal(total)
-        n_squares = self.rows.shape[1]
-        self.moments = self.first.with_second(values[:n_squares], self.terms.second)
-        n_labels = sum(map(len, self.all_labels))
-        counts, rest = np.split(values[n_squares:], [2 * n_labels])
-        self.known = _read_census(counts, self.all_labels, self.terms.nested)
-        return rest
-
-    def settle_clusters(self, opened):
-        """Pool small clusters if that was agreed, and refuse those that remain.
-
-        The coordinator has checked this too; a party does not rely on it.
-
-        Parameters
-        ----------
-        opened : bool
-            Whether sums of clusters with one holder are opened, too.
-        """
-        if not self.mixed or len(self.context.roster) == 1:
-            return
-        limits = self.terms.min_parties, self.terms.min_rows, opened
-        if self.terms.pool:
-            self.known, positions = self.known.pooled(*limits)
-            self.codes = [new[old] for new, old in zip(positions, self.codes)]
-            self.own_rows = [
-                np.bincount(codes, minlength=len(labels))
-                for codes, labels in zip(self.codes, self.known.labels)
-            ]
-        for rows, holders, mask in zip(
-            self.known.n_rows, self.known.n_holders, self.known.too_small(*limits)
-        ):
-            if np.any(rows[mask] < self.terms.min_rows):
-                raise PartyRefusal("too-few-rows")
-            if np.any(holders[mask] < self.terms.min_parties):
-                raise PartyRefusal("too-few-parties")
-        for factor, codes in enumerate(self.codes):
-            shown = opened | self.known.shown(factor)
-            if np.any(shown & self.weighs_on_few(codes, len(self.own_rows[factor]))):
-                raise PartyRefusal("too-few-rows")
-            self._check_values(factor, shown)
-            rows = self.own_rows[factor]
-            # the effect of a cluster of one row is that row's
-            few = (rows > 0) & (rows < self.min_rows) & ~shown
-            if self.terms.release_effects == "all" and np.any(few):
-                raise PartyRefusal("too-few-rows")
-
-    def _check_values(self, factor, shown):
-        """Refuse if few rows of a cluster that is opened share one of few values.
-
-        Sums of zeros and ones are counts, and so are those of outcomes.
-        """
-        if self.min_cell_count <= 1:
-            return
-        n_features = np.shape(self.block["X"])[1]
-        values = np.column_stack([self.rows[:, :n_features], self.y])
-        names = [*(f"feature {i}" for i in range(n_features)), "y"]
-        columns, is_grouped = range(len(names)), np.zeros(len(names), dtype=bool)
-        by_cluster = values[np.argsort(self.codes[factor], kind="stable")]
-        parts = np.split(by_cluster, np.cumsum(self.own_rows[factor])[:-1])
-        for cluster in np.flatnonzero(shown):
-            check_cells(parts[cluster], columns, is_grouped, self.min_cell_count, names)
-
-    def weighs_on_few(self, codes, size):
-        """Tell of the own clusters whether weights leave less than half of the rows.
-
-        Weights that are nearly all nothing are a filter, also within one cluster. Rows
-        beyond `min_rows` may be left out.
-
-        Parameters
-        ----------
-        codes : ndarray of int of shape (n_rows,)
-            Cluster of each row.
-        size : int
-            Number of clusters.
-
-        Returns
-        -------
-        mask : ndarray of bool of shape (size,)
-        """
-        weights = self.weights / (self.weights.max(initial=0.0) or 1.0)
-        total, squares = (np.bincount(codes, weights**i, size) for i in (1, 2))
-        # Kish's number of rows, that of equal weights
-        effective = total**2 / np.where(squares > 0, squares, 1.0)
-        wanted = np.minimum(np.bincount(codes, minlength=size), self.terms.min_rows)
-        return (total > 0) & (effective < wanted / 2)
-
-    def make_design(self):
-        """Return the design in the units that everybody uses."""
-        n_features = np.shape(self.block["X"])[1]
-        columns = self.random.columns
-        if np.any((columns < -1) | (columns >= n_features)):
-            raise PartyRefusal("refused")
-        return design_of(self.moments, n_features, self.terms)
-
-
-def _has_missing(block, key):
-    if key not in block:
-        return True
-    return any(map(is_missing, np.asarray(block[key]).tolist()))
-
-
-def _unique(labels):
-    return [list(v) if isinstance(v, tuple) else v for v in sorted(set(labels))]
-
-
-def _hashable(label):
-    return tuple(label) if isinstance(label, list) else label
-
-
-def _codes(labels, known):
-    """Return the position of each label among the known ones."""
-    positions = {label: i for i, label in enumerate(known)}
-    try:
-        return np.array([positions[label] for label in labels], dtype=int)
-    except KeyError:
-        raise PartyRefusal("invalid-data") from None
-
-
-def _read_census(total, labels, nested):
-    ends = np.cumsum([len(known) for known in labels])[:-1]
-    rows, holders = np.split(np.rint(np.asarray(total)).astype(np.int64), 2)
-    return Census(labels, np.split(rows, ends), np.split(holders, ends), nested)
+# Weights of wild steps are no larger than that, in typical weights.
+_LARGEST = 2.0**16
 
 
 @dataclass(frozen=True)
@@ -306,26 +34,28 @@ class Survey:
     classes : list
         Labels of the target, if it has any.
     census : Census
-        One level without random effects.
-    moments : Moments
-        Of the features, and of the target where that is a number, or the offset.
-    scale : ndarray of shape (n_features,)
-        What features are divided by; 1 if they do not vary.
-    design : Design
-    total : OpenSum
-        The sum that the parties verify.
+        Small clusters pooled, if that was asked for; one level without random effects.
+    pooled : list of list of str
+        Labels of each factor that were.
+    varies, is_zero : ndarray of bool of shape (n_columns,)
+        Of the features, then of the target where that is a number, or the offset.
+    n_features : int
+    terms : MixedTerms
+    moments : Moments, default=None
+        Of these columns; for the parties.
+    weight : float, default=1.0
+        Mean weight of the rows.
     """
 
     classes: list
     census: Census
-    moments: Moments
-    scale: np.ndarray
-    design: Design
-    total: Any
-
-    def pooled(self, *limits):
-        """Return the survey with small clusters as one; see :meth:`Census.pooled`."""
-        return replace(self, census=self.census.pooled(*limits)[0])
+    pooled: list
+    varies: np.ndarray
+    is_zero: np.ndarray
+    n_features: int
+    terms: MixedTerms
+    moments: Any = None
+    weight: float = 1.0
 
     @property
     def n_samples(self):
@@ -333,83 +63,470 @@ class Survey:
         return int(self.census.n_rows[0].sum())
 
     @property
-    def varies(self):
-        """Mask of the columns of `moments` that vary."""
-        return _varies(self.moments)
-
-    @property
     def constant(self):
         """Mask of the features that say nothing, as an intercept says the same.
 
         Without an intercept, only those that are zero.
         """
-        mean = self.design.mean
-        constant = ~self.varies[: len(mean)]
-        return constant if self.design.fit_intercept else constant & (mean == 0)
+        constant = ~self.varies[: self.n_features]
+        if self.terms.fit_intercept:
+            return constant
+        return constant & self.is_zero[: self.n_features]
+
+    @property
+    def scale(self):
+        """What columns are divided by: 1 if they do not vary."""
+        return np.sqrt(np.where(self.varies, self.moments.covariance, 1.0))
+
+    @property
+    def design(self):
+        """The columns of the model, with standardised features."""
+        n, terms = self.n_features, self.terms
+        mean, scale = self.moments.mean[:n], self.scale[:n]
+        return Design(mean, scale, terms.fit_intercept, terms.random)
+
+    @classmethod
+    def of_labels(cls, classes, clusters, n_features, terms):
+        """Return what is known once labels have been told."""
+        labels = [[_hashable(label) for label in known] for known in clusters]
+        labels = labels if terms.mixed else [["all"]]
+        none = [np.zeros(len(known), dtype=int) for known in labels]
+        census = Census(labels, none, none, terms.nested)
+        unknown = np.zeros(0, dtype=bool)
+        return cls(classes, census, [], unknown, unknown, n_features, terms)
+
+    def counted(self, rows, holders):
+        """Return the survey with the sizes of the clusters."""
+        ends = np.cumsum([len(known) for known in self.census.labels])[:-1]
+        rows, holders = (
+            np.split(np.rint(counts).astype(np.int64), ends)
+            for counts in (rows, holders)
+        )
+        return replace(
+            self, census=replace(self.census, n_rows=rows, n_holders=holders)
+        )
+
+    def measured(self, moments, weight):
+        """Return the survey with the moments of the columns, and the mean weight."""
+        rounding = np.finfo(float).eps * moments.n_rows * np.abs(moments.mean)
+        return replace(
+            self,
+            varies=moments.covariance > rounding**2,
+            is_zero=moments.mean == 0,
+            moments=moments,
+            weight=float(weight),
+        )
+
+    def with_small_pooled(self):
+        """Return the survey with small clusters as one; see :meth:`Census.pooled`."""
+        before = self.census
+        census, positions = before.pooled(*self.terms.limits)
+        pooled = [
+            [str(name) for name in before.names(i) if name not in set(census.names(i))]
+            for i in range(before.n_factors)
+        ]
+        if self.pooled:
+            pooled = [[*a, *b] for a, b in zip(self.pooled, pooled)]
+        return replace(self, census=census, pooled=pooled), positions
+
+    def to_payload(self):
+        """Return what the researcher is told."""
+        census = self.census
+        return {
+            "classes": self.classes,
+            "labels": [[_plain(label) for label in known] for known in census.labels],
+            "n_rows": census.n_rows,
+            "n_holders": census.n_holders,
+            "pooled": self.pooled,
+            "varies": self.varies.tolist(),
+            "is_zero": self.is_zero.tolist(),
+        }
+
+    @classmethod
+    def from_payload(cls, told, terms, n_features):
+        """Read what the researcher is told."""
+        labels = [[_hashable(label) for label in known] for known in told["labels"]]
+        census = Census(labels, told["n_rows"], told["n_holders"], terms.nested)
+        varies, is_zero = (
+            np.array(told[name], dtype=bool) for name in ("varies", "is_zero")
+        )
+        return cls(
+            told["classes"], census, told["pooled"], varies, is_zero, n_features, terms
+        )
 
 
-def take_survey(federation, n_features):
-    """Learn the labels, the features' moments and the clusters' sizes.
+@dataclass(frozen=True)
+class OwnRows:
+    """Rows of one party.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_rows, n_features)
+    y, offset, weights : ndarray of shape (n_rows,)
+        The target (classes as 0 and 1; less the offset in linear models), the known
+        part of the predictor, and how much rows count.
+    labels : list of list
+        Clusters of each factor; of nested ones, whole paths.
+    codes : list of ndarray of int of shape (n_rows,)
+        Their numbers in the census.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    offset: np.ndarray
+    weights: np.ndarray
+    labels: list
+    codes: list
+
+    def counts(self, census):
+        """Return how many of the rows are in each cluster of each factor."""
+        return [
+            np.bincount(codes, minlength=len(labels))
+            for codes, labels in zip(self.codes, census.labels)
+        ]
+
+
+def weigh(columns, groups=()):
+    """Return how much rows count in sums over all of them and over groups of them.
 
     Parameters
     ----------
-    federation : Federation
-        Opened with a :class:`SurveyParty`.
-    n_features : int
+    columns : list of (ndarray of shape (n_rows,), float)
+        Weights, and what they are about on the average: squares of much smaller ones
+        would be lost in the fixed point of the sums, those of larger ones too large.
+    groups : iterable of (ndarray of int of shape (n_rows,), ndarray of bool)
+        Group of each row, and for all groups whether sums over them are opened.
+
+    Returns
+    -------
+    weights : RowWeights
+    """
+    totals, squares, groups = [], [], list(groups)
+    for weights, typical in columns:
+        weights = np.minimum(np.abs(weights) / (typical or 1.0), _LARGEST)
+        for sums, values in ((totals, weights), (squares, weights**2)):
+            sums.append([values.sum()])
+            for group, opened in groups:
+                sums.append(np.bincount(group, values, len(opened))[opened])
+    return RowWeights(np.concatenate(totals), np.concatenate(squares))
+
+
+def joined(*weights):
+    """Return the weights of several parts of a vector together."""
+    pieces = zip(*(part for part in weights if part is not None))
+    return RowWeights(*map(np.concatenate, pieces))
+
+
+def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
+    """Learn labels, moments of the features and sizes of the clusters.
+
+    Parameters
+    ----------
+    me : Me
+    look : callable, default=None
+        What else is summed beside squares of the features: takes rows, columns of
+        features in rough units, sums of the target and the number of rows of all
+        parties; returns a vector and weights.
 
     Returns
     -------
     survey : Survey
+    rows : OwnRows or None
+        None if no model can be fitted: the survey tells the researcher why.
+    look : Look or None
     """
-    terms = federation.terms
-    first = federation.secure_sum("labels")
-    replies = list(federation.replies.values())
-    classes = _union("y", [reply["classes"] for reply in replies])
-    clusters = terms.clusters
-    if clusters is None:
-        clusters = [
-            _union("cluster", [reply["clusters"][i] for reply in replies])
-            for i in range(terms.n_factors)
-        ]
-    payload = {"total": first, "classes": classes, "clusters": clusters}
-    total = federation.secure_sum("census", payload)
-    federation.ledger.learns("all parties", "rows and holders of every cluster")
-    labels = [[_hashable(label) for label in known] for known in clusters] or [["all"]]
-    first = FirstMoments.read(first)
-    squares, counts = np.split(np.asarray(total), [len(first.mean)])
-    moments = first.with_second(squares, terms.second)
-    census = _read_census(counts[: 2 * sum(map(len, labels))], labels, terms.nested)
-    design = design_of(moments, n_features, terms)
-    return Survey(classes, census, moments, scale_of(moments), design, total)
-
-
-def scale_of(moments):
-    """Return what features are divided by: 1 if they do not vary."""
-    varies = _varies(moments)
-    return np.sqrt(np.where(varies, moments.covariance, 1.0))
-
-
-def design_of(moments, n_features, terms):
-    """Return the design whose features are standardised by these moments."""
-    return Design(
-        moments.mean[:n_features],
-        scale_of(moments)[:n_features],
-        terms.fit_intercept,
-        terms.random,
-    )
-
-
-def _union(name, held):
-    labels = {_hashable(label) for labels in held for label in labels}
+    terms, rows = me.terms, _read_rows(me)
+    n_features = rows.X.shape[1]
+    if np.any(terms.random.columns >= n_features):
+        raise PartyRefusal("refused")
+    classes, clusters = yield from _tell_labels(me, rows)
+    # what the terms take for a row, they take for a cluster, too
+    per_cluster, _ = terms.memory(n_features)
+    if per_cluster * sum(map(len, clusters)) > MAX_NUMBERS:
+        raise PartyRefusal("too-large")
+    survey = Survey.of_labels(classes, clusters, n_features, terms)
+    if not can_be_fitted(survey, me):
+        return survey, None, None
+    rows = _code(rows, survey)
+    columns = _summed(rows, terms)
+    vector, counted = _first_sums(rows, columns, survey)
     try:
-        return [list(v) if isinstance(v, tuple) else v for v in sorted(labels)]
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in labels})
-        raise PartitionError(
-            f"parties use different kinds of labels in {name}: {kinds}"
-        ) from None
+        total = yield Sum(
+            vector, "rows and holders of clusters, sums of features, target", counted
+        )
+    except TooFewRows as few:
+        if not terms.pool:
+            raise
+        survey, rows = _pool(survey, rows, few.blocks)
+        vector, counted = _first_sums(rows, columns, survey)
+        total = yield Sum(vector, "the same, of clusters of enough rows", counted)
+    width, n_labels = columns.shape[1], sum(map(len, survey.census.labels))
+    ends = np.cumsum([2, width, width, n_labels, n_labels])
+    (n, weight), sums, sizes, counts, holders, target = np.split(total, ends)
+    mean, unit = sums / n, unit_of_squares(sizes / n, n)
+    # products have weights, too, which need room
+    rough = 2.0**7 * unit
+    squares, more, counted = ((columns - mean) / unit) ** 2, np.zeros(0), None
+    if terms.centres_offset:
+        rows = replace(rows, offset=rows.offset - mean[-1])
+    if look is not None:
+        columns_of = Design(
+            mean[:n_features], rough[:n_features], terms.fit_intercept, terms.random
+        )
+        more, counted = look(rows, columns_of.fixed(rows.X), target, n)
+    total = yield Sum(
+        np.append(squares.sum(axis=0), more),
+        "squares of features; first gradient and Hessian",
+        joined(weigh([(np.ones(len(columns)), 1.0)]), counted),
+    )
+    squares, more = np.split(total, [width])
+    survey = survey.counted(counts, holders)
+    survey = survey.measured(Moments(n, mean, squares / n * unit**2), weight / n)
+    if terms.pool and len(me.roster) > 1:
+        survey, positions = survey.with_small_pooled()
+        codes = [new[old] for new, old in zip(positions, rows.codes)]
+        rows = replace(rows, codes=codes)
+    if not can_be_fitted(survey, me):
+        return survey, None, None
+    if len(me.roster) > 1:
+        check_values(rows, survey)
+    rough = rough[:n_features] / survey.scale[:n_features]
+    if terms.fit_intercept:
+        rough = np.append(1.0, rough)
+    return survey, rows, Look(target, more, rough)
 
 
-def _varies(moments):
-    rounding = np.finfo(float).eps * moments.n_rows * np.abs(moments.mean)
-    return moments.covariance > rounding**2
+def _first_sums(rows, columns, survey):
+    """Return numbers and sums of rows and of clusters, and how many count in each."""
+    own = np.concatenate(rows.counts(survey.census))
+    target, counted = _by_intercept(rows, survey.terms)
+    sums = columns.sum(axis=0), np.abs(columns).sum(axis=0), own, own > 0
+    vector = np.concatenate([[len(columns), rows.weights.sum()], *sums, target])
+    return vector, joined(RowWeights(own, own), counted)
+
+
+def _pool(survey, rows, few):
+    """Return clusters of too few rows as one, whoever holds them."""
+    before = survey.census
+    ends = np.cumsum([len(labels) for labels in before.labels])
+    *masks, others = np.split(few, ends)
+    if np.any(others):
+        raise PartyRefusal("too-few-rows")
+    census, positions = before.joined(masks)
+    codes = [new[old] for new, old in zip(positions, rows.codes)]
+    names = [np.array(before.names(i), dtype=object) for i in range(before.n_factors)]
+    pooled = [list(map(str, name[mask])) for name, mask in zip(names, masks)]
+    return replace(survey, census=census, pooled=pooled), replace(rows, codes=codes)
+
+
+class Look(NamedTuple):
+    """What is known of the target before the fit.
+
+    Attributes
+    ----------
+    target : ndarray of shape (3,)
+        Sums of two derivatives by the intercept where the predictor is zero, and of
+        absolute values of the first.
+    total : ndarray
+        The sum of what was looked at.
+    rough : ndarray of shape (n_fixed,)
+        What columns there are to be multiplied by, to be standardised.
+    """
+
+    target: np.ndarray
+    total: np.ndarray
+    rough: np.ndarray
+
+
+def can_be_fitted(survey, me):
+    """Tell whether the researcher will find nothing wrong with the survey."""
+    try:
+        check_survey(survey, len(me.roster))
+    except ValueError:
+        return False
+    return True
+
+
+def _read_rows(me):
+    """Return the own rows, or refuse what is missing or no number."""
+    terms, block = me.terms, me.block
+    keys = cluster_keys(terms.n_factors)
+    if any(_has_missing(block, key) for key in ["y", *keys]):
+        raise PartyRefusal("invalid-data")
+    if terms.has_offset != ("offset" in block):
+        raise PartyRefusal("invalid-data")
+    X = np.concatenate(list(row_blocks(me.numbers())))
+    offset = _numbers(block.get("offset", np.zeros(len(X))))
+    weights = _numbers(block.get("sample_weight", np.ones(len(X))))
+    y = np.asarray(block["y"])
+    if terms.target != "classes":
+        y = _numbers(y)
+    whole = weights * y if terms.target == "proportions" else y
+    wrong = np.any(weights < 0)
+    if terms.target in ("counts", "proportions"):
+        wrong |= np.any(y < 0) or np.any(np.abs(whole - np.rint(whole)) > 1e-6)
+        wrong |= terms.target == "proportions" and np.any(y > 1)
+    if wrong:
+        raise PartyRefusal("invalid-data")
+    if terms.target == "numbers":
+        y = y - offset
+    return OwnRows(X, y, offset, weights, own_labels(me), [])
+
+
+def _numbers(values):
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiub" or not np.all(np.isfinite(values)):
+        raise PartyRefusal("invalid-data")
+    return values.astype(float)
+
+
+def _has_missing(block, key):
+    if key not in block:
+        return True
+    return any(map(is_missing, np.asarray(block[key]).tolist()))
+
+
+def own_labels(me):
+    """Return labels of the rows, one list per factor; of nested ones, whole paths."""
+    terms, keys = me.terms, cluster_keys(me.terms.n_factors)
+    columns = [np.asarray(me.block[key]).tolist() for key in keys]
+    # names that are given have none for clusters that are merged
+    if terms.pool and terms.clusters is None:
+        enough, other = terms.min_cell_count, merged_label(me.name)
+        columns = [merge_few(labels, enough, other) for labels in columns]
+    if not terms.nested:
+        return columns
+    paths = [list(zip(*columns[: i + 1])) for i in range(1, len(columns))]
+    return [*columns[:1], *paths]
+
+
+def check_labels(columns, min_cell_count):
+    """Refuse to name what few of the own rows have.
+
+    Of a column of numbers, or of several columns read together, labels are the rows.
+
+    Parameters
+    ----------
+    columns : iterable of iterable
+        Labels of all own rows.
+    min_cell_count : int
+    """
+    for labels in columns if min_cell_count > 1 else ():
+        counts = Counter(labels)
+        rarest = min(counts, key=counts.__getitem__, default=None)
+        if counts and counts[rarest] < min_cell_count:
+            why = f"{counts[rarest]} rows are {rarest!r}: fewer than min_cell_count"
+            raise PartyRefusal("too-detailed", why)
+
+
+def _tell_labels(me, rows):
+    """Tell peers which labels there are; return those of all parties."""
+    terms, clusters = me.terms, [[] for _ in rows.labels]
+    # also declared ones are counted, by the next sum
+    check_labels(rows.labels, terms.min_cell_count)
+    if terms.crossed:
+        # and so are pairs, which share rows
+        check_labels(starmap(zip, combinations(rows.labels, 2)), terms.min_cell_count)
+    if terms.clusters is None:
+        clusters = [_in_order(set(labels)) for labels in rows.labels]
+    classes = _in_order(set(rows.y.tolist())) if terms.target == "classes" else []
+    if len(classes) > 2:
+        # Perhaps not classes at all, but values that nobody should be told.
+        raise PartyRefusal("invalid-data")
+    told = {me.name: {"classes": classes, "clusters": clusters}}
+    told_nothing = not classes and terms.clusters is not None
+    while len(told) < len(me.roster) and not told_nothing:
+        mine = dict.fromkeys(me.peers, told[me.name]) if len(told) == 1 else {}
+        told |= yield Tell(mine, "labels of its classes and clusters", "public")
+    held = [told[name] for name in me.roster if name in told]
+    classes = _union([party["classes"] for party in held])
+    if terms.clusters is not None:
+        return classes, terms.clusters
+    names = range(len(rows.labels))
+    return classes, [_union([party["clusters"][i] for party in held]) for i in names]
+
+
+def _union(held):
+    return _in_order({_hashable(label) for labels in held for label in labels})
+
+
+def _in_order(labels):
+    """Return labels as they travel, in the same order at all parties."""
+    try:
+        labels = sorted(labels)
+    except TypeError:  # parties have labels of different kinds
+        labels = sorted(labels, key=lambda label: (type(label).__name__, str(label)))
+    return [_plain(label) for label in labels]
+
+
+def _plain(label):
+    return list(label) if isinstance(label, tuple) else label
+
+
+def _hashable(label):
+    return tuple(label) if isinstance(label, list) else label
+
+
+def _code(rows, survey):
+    """Return the rows with numbers for classes and clusters."""
+    terms, y = survey.terms, rows.y
+    if terms.target == "classes":
+        y = _codes(y.tolist(), survey.classes).astype(float)
+    if not terms.mixed:
+        return replace(rows, y=y, codes=[np.zeros(len(y), dtype=int)])
+    codes = [
+        _codes(own, known) for own, known in zip(rows.labels, survey.census.labels)
+    ]
+    return replace(rows, y=y, codes=codes)
+
+
+def _codes(labels, known):
+    """Return the position of each label among the known ones."""
+    positions = {label: i for i, label in enumerate(known)}
+    try:
+        return np.array([positions[label] for label in labels], dtype=int)
+    except KeyError:
+        raise PartyRefusal("invalid-data") from None
+
+
+def _summed(rows, terms):
+    """Return the columns of which moments are summed."""
+    columns = [rows.X]
+    if terms.target == "numbers":
+        # the target is standardised like a feature
+        columns.append(rows.y[:, None])
+    if terms.centres_offset:
+        columns.append(rows.offset[:, None])
+    return np.concatenate(columns, axis=1)
+
+
+def _by_intercept(rows, terms):
+    """Return sums of two derivatives by the intercept, and how much rows count."""
+    first = bend = zero = np.zeros(len(rows.y))
+    if terms.target != "numbers":
+        family = family_of(terms.family, terms.link)
+        by_eta = family.derivatives(rows.weights * rows.y, rows.weights, zero)
+        first, bend = by_eta.first, by_eta.weight
+    sums = np.array([first.sum(), bend.sum(), np.abs(first).sum()])
+    return sums, weigh([(first, 1.0), (bend, 1.0)])
+
+
+def check_values(rows, survey):
+    """Refuse if few own rows of a cluster that is opened share one of few values.
+
+    Sums of zeros and ones are counts, and so are those of outcomes.
+    """
+    terms, census = survey.terms, survey.census
+    if terms.min_cell_count <= 1 or not terms.mixed:
+        return
+    values = np.column_stack([rows.X, rows.y])
+    names = [*(f"feature {i}" for i in range(survey.n_features)), "y"]
+    columns, is_grouped = range(len(names)), np.zeros(len(names), dtype=bool)
+    for factor, (codes, own) in enumerate(zip(rows.codes, rows.counts(census))):
+        by_cluster = values[np.argsort(codes, kind="stable")]
+        parts = np.split(by_cluster, np.cumsum(own)[:-1])
+        for cluster in np.flatnonzero(
+            (terms.crossed | census.shown(factor)) & (own > 0)
+        ):
+            few = terms.min_cell_count
+            check_cells(parts[cluster], columns, is_grouped, few, names)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from skprivbn.federation import Terms
 from skprivbn.mixed_model._design import INTERCEPT, RandomTerms
 from skprivbn.mixed_model._families import FAMILIES
-from skprivbn.protocols import MomentsTerms
 
 #: iterations of the model without effects, and steps of theta of a linear model
 MAX_REGRESSIONS, MAX_STEPS = 50, 60
@@ -13,15 +13,11 @@ _MAX_FACTORS, _MAX_EFFECTS = 8, 32
 
 
 @dataclass(frozen=True)
-class MixedTerms(MomentsTerms):
+class MixedTerms(Terms):
     """What is fitted, how, and what may become known.
 
     Parameters
     ----------
-    second : {"diagonal"}
-        Variances of the features are summed, to standardise them.
-    bounds, epsilon, delta, min_honest :
-        Not used: sums are exact.
     target : {"classes", "numbers", "counts", "proportions"}
         What y is.
     family, link : str
@@ -47,16 +43,16 @@ class MixedTerms(MomentsTerms):
     tol : float
     clusters : list of list or None
         Labels of each factor, if they are public.
-    min_parties, min_rows : int
+    min_parties, min_cluster_rows : int
         Least holders and rows of a cluster whose sums are opened.
+    min_cell_count : int
+        Fewest own rows of a cluster that a party names, or of a value that few rows
+        of a cluster share.
     pool : bool
         Whether smaller clusters share one effect; else they end the fit.
     release_effects : {"all", "shared"}
-    max_sum : float
-        What the backend can add.
     """
 
-    second: Literal["diagonal"] = "diagonal"
     target: Literal["classes", "numbers", "counts", "proportions"] = "classes"
     family: Literal["binomial", "poisson", "gaussian"] = "binomial"
     link: str = "logit"
@@ -77,17 +73,15 @@ class MixedTerms(MomentsTerms):
     tol: float = 1e-10
     clusters: list[Any] | None = None
     min_parties: int = 2
-    min_rows: int = 5
+    min_cluster_rows: int = 5
+    min_cell_count: int = 0
     pool: bool = False
     release_effects: Literal["all", "shared"] = "all"
-    max_sum: float = 2.0**40
 
     def check(self) -> None:
         """Refuse models that do not make sense."""
         if (self.family, self.link) not in FAMILIES:
             raise ValueError(f"link={self.link!r} does not go with {self.family}")
-        if self.epsilon is not None:
-            raise ValueError("mixed models are not fitted with noise")
         known = all(0 <= factor < self.n_factors for factor in self.term_factors)
         columns = [c for members in self.term_columns for c in members]
         if (
@@ -126,6 +120,11 @@ class MixedTerms(MomentsTerms):
         return self.crossed and slopes
 
     @property
+    def limits(self) -> tuple[int, int, bool]:
+        """Least holders and rows of clusters, and whether all of these are opened."""
+        return self.min_parties, self.min_cluster_rows, self.crossed
+
+    @property
     def drawn(self) -> bool:
         """Whether effects are drawn by Metropolis-Hastings."""
         return self.mixed and self.method == "metropolis"
@@ -152,9 +151,9 @@ class MixedTerms(MomentsTerms):
 
     def rounds(self, n_parties: int) -> int:
         """Return the rounds of survey, regression, iterations and release."""
-        survey, release = 2, 2
+        survey, release = 3, 2
         if self.family == "gaussian":
-            return survey + 1 + 2 * MAX_STEPS + release
+            return survey + 2 + MAX_STEPS + release
         each, start = 1, MAX_REGRESSIONS
         if self.drawn:
             each = self.n_batches + 1
@@ -172,13 +171,3 @@ class MixedTerms(MomentsTerms):
         per_row = max(self.n_quadrature, self.batch_size, self.n_burn_in, self.n_draws)
         n_effects = sum(map(len, self.term_columns))
         return per_row + n_effects**3 + n_features, (n_features + n_effects**2 + 1) ** 2
-
-    def message_bytes(self, operation: str, n_features: int, n_parties: int) -> int:
-        """Return more where clusters are named, or counted among peers."""
-        if operation in ("labels", "census"):
-            return n_parties << 24
-        return super().message_bytes(operation, n_features, n_parties)
-
-    def survives_losses(self) -> bool:
-        """Tell that later sums are about earlier ones."""
-        return False

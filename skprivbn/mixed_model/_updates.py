@@ -15,6 +15,11 @@ _LONGEST = 3.0
 _NOISE = 1e-8
 # How much of its error changes where a log-likelihood is looked at nearby.
 _CHANGE = 0.1
+# A column of which others leave less is nearly collinear with them; of a rest that is
+# smaller still, sums cannot tell how large it is, or anything at all.
+_NEARLY, _SMALLEST_REST, _NO_REST = 1e-4, 1e-10, 1e-14
+# Columns that are smaller, squared, are what rounding leaves of nothing.
+_VANISHED = 1e-8
 # Directions in which the information is smaller than this are left alone.
 _RANK_TOLERANCE = 1e-11
 
@@ -33,7 +38,7 @@ def solve_information(information, gradient):
     step : ndarray, shaped like `gradient`
     """
     values, vectors = np.linalg.eigh(information)
-    known = values > _RANK_TOLERANCE * values[-1]
+    known = values > _RANK_TOLERANCE * values.max(initial=0.0)
     vectors = vectors[:, known]
     return (vectors / values[known]) @ (vectors.T @ gradient)
 
@@ -55,7 +60,7 @@ def guess_information(complete, missing):
         bends.
     """
     values, vectors = np.linalg.eigh(complete)
-    known = values > _RANK_TOLERANCE * values[-1]
+    known = values > _RANK_TOLERANCE * values.max(initial=0.0)
     root = vectors[:, known] * np.sqrt(values[known])
     inverse = vectors[:, known] / np.sqrt(values[known])
     lost, directions = np.linalg.eigh(inverse.T @ missing @ inverse)
@@ -63,27 +68,91 @@ def guess_information(complete, missing):
     return (turned * np.clip(np.abs(1 - lost), _LEAST, _MOST)) @ turned.T
 
 
-def is_singular(products, tolerance=1e-6):
-    """Tell whether features are collinear, from their sums of products.
+def decorrelate(products):
+    """Return what takes nearly collinear columns apart, from their sums of products.
+
+    Sums of products lose twice as many digits as rows do where columns are collinear.
+    A column of which those before it explain nearly all is replaced by the rest of it,
+    in its old size; others stay as they are. Parties that hold rows do so each by
+    itself, from the same total, and have to agree to the last bit: there is nothing but
+    plain arithmetic here, no matrix product whose rounding depends on a processor.
 
     Parameters
     ----------
-    products : ndarray of shape (n_features, n_features)
-    tolerance : float, default=1e-6
-        Smallest eigenvalue of the correlations that counts.
+    products : ndarray of shape (n_columns, n_columns)
 
     Returns
     -------
-    singular : bool
+    turn : ndarray of shape (n_columns, n_columns)
+        Upper triangular: columns are to be multiplied by it from the right. The
+        identity where no column is nearly collinear.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(6.0) - 2.5
+    >>> X = np.column_stack([x, x + 1e-3 * np.array([1, -1, 0, 0, -1, 1])])
+    >>> turned = X @ decorrelate(X.T @ X)
+    >>> np.round(turned[:, 1] / np.linalg.norm(X[:, 1]), 2) + 0.0
+    array([ 0.5, -0.5,  0. ,  0. , -0.5,  0.5])
     """
     size = np.sqrt(np.diag(products))
-    # what is left of constant features is rounding
-    varies = size > 1e-9 * size.max()
-    if not np.any(varies):
-        return False
-    products, size = products[np.ix_(varies, varies)], size[varies]
-    correlation = products / np.outer(size, size)
-    return bool(np.linalg.eigvalsh(correlation)[0] < tolerance)
+    size = np.where(size > 1e-9 * size.max(initial=0.0), size, 1.0)
+    # rows of `inverse` are what is left of each column, of those before it
+    left, inverse = products / size[:, None] / size, np.eye(len(products))
+    turn = np.eye(len(products))
+    for j in range(len(products)):
+        rest = left[j, j]
+        if rest < _NEARLY and products[j, j] > 0 and size[j] != 1.0:
+            scale = size[j] / np.sqrt(max(rest, _SMALLEST_REST))
+            turn[:, j] = scale * inverse[j] / size
+        if rest > _NO_REST:
+            factors = left[:, j] / rest
+            factors[: j + 1] = 0.0
+            inverse = inverse - factors[:, None] * inverse[j]
+            left = left - factors[:, None] * left[j]
+    return turn
+
+
+def vanished(products, turn):
+    """Tell of which columns nothing is left: those before them explain them.
+
+    Parameters
+    ----------
+    products : ndarray of shape (n_columns, n_columns)
+        Of columns that were multiplied by `turn`.
+    turn : ndarray of shape (n_columns, n_columns)
+        Of :func:`decorrelate`.
+
+    Returns
+    -------
+    mask : ndarray of bool of shape (n_columns,)
+    """
+    turned = np.any(turn != np.eye(len(turn)), axis=0)
+    size = np.diag(products)
+    return turned & (size < _VANISHED * size.max(initial=0.0))
+
+
+def least_coefficients(coefficients, turn, nothing):
+    """Return the smallest of all coefficients that make the same predictions.
+
+    Parameters
+    ----------
+    coefficients : ndarray of shape (n_columns,)
+        Of columns before they were turned.
+    turn : ndarray of shape (n_columns, n_columns)
+        Of :func:`decorrelate`.
+    nothing : ndarray of bool of shape (n_columns,)
+        Of :func:`vanished`.
+
+    Returns
+    -------
+    coefficients : ndarray of shape (n_columns,)
+    free : ndarray of shape (n_columns, n_nothing)
+        Directions in which the rows do not determine them.
+    """
+    free, _ = np.linalg.qr(turn[:, nothing] / np.linalg.norm(turn[:, nothing], axis=0))
+    return coefficients - free @ (free.T @ coefficients), free
 
 
 class QuasiNewton:
@@ -165,10 +234,11 @@ class QuasiNewton:
         # not farther than all the way so far
         longest = max(_LONGEST, np.abs(self.parameters).max(initial=0.0))
         length = np.abs(step).max(initial=0.0)
-        self.parameters = self.parameters + step * min(1.0, longest / max(length, 1e-9))
         # what is promised falls, unless rounding is all that is left
-        stalled = before <= self.promised < self.noise
-        return self.promised > self.tol and not stalled
+        if before <= self.promised < self.noise:
+            return False
+        self.parameters = self.parameters + step * min(1.0, longest / max(length, 1e-9))
+        return self.promised > self.tol
 
     def _remember(self, moved, change):
         if np.linalg.norm(moved) > 1e-8:

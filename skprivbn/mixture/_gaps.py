@@ -95,7 +95,7 @@ def log_density_of_seen(X: np.ndarray, mixture) -> np.ndarray:
         there = np.ix_(seen, seen)
         entries = X[np.ix_(rows, seen)]
         for k, mean in enumerate(means):
-            factor = _factor(covariances[k][there])
+            factor = factor_of(covariances[k][there])
             difference = (entries - mean[seen]).T
             squares = solve_triangular(factor, difference, lower=True) ** 2
             log_det = np.log(np.sqrt(2 * np.pi) * factor.diagonal()).sum()
@@ -103,7 +103,7 @@ def log_density_of_seen(X: np.ndarray, mixture) -> np.ndarray:
     return densities
 
 
-def _factor(matrix):
+def factor_of(matrix):
     """Return a lower triangular factor of a matrix that was positive definite once.
 
     It never fails: whether it does would tell which gaps there are.
@@ -155,7 +155,7 @@ def conditional(
     """
     gaps = ~seen
     between = covariance[np.ix_(seen, gaps)]
-    slopes = cho_solve((_factor(covariance[np.ix_(seen, seen)]), True), between)
+    slopes = cho_solve((factor_of(covariance[np.ix_(seen, seen)]), True), between)
     return slopes, covariance[np.ix_(gaps, gaps)] - between.T @ slopes
 
 

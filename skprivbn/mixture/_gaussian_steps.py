@@ -22,9 +22,6 @@ from skprivbn.mixture._gaps import (
 from skprivbn.utils._computed_once import computed_once
 from skprivbn.utils._triangles import symmetric, upper
 
-#: the grid of a public frame, in parts of a unit
-GRID = 16
-
 
 class IllDefinedCovarianceError(ValueError):
     """A component's covariance is not positive definite."""
@@ -221,26 +218,6 @@ def uniform_frame(covariance_type, centre, scale, n_components):
     else:
         scales = np.broadcast_to(scale, shape)
     return Frame(covariance_type, np.broadcast_to(centre, shape), scales)
-
-
-def public_frame(mixture):
-    """Return a frame that tells no more of a mixture than its coarse outline.
-
-    Scales are rounded to powers of two and references to a sixteenth of these, so
-    that the last bits of the mixture are gone.
-
-    Parameters
-    ----------
-    mixture : Mixture
-
-    Returns
-    -------
-    frame : Frame
-    """
-    own = frame_of(mixture)
-    scale = np.exp2(np.rint(np.log2(own.scale)))
-    reference = np.rint(own.reference / scale * GRID) * (scale / GRID)
-    return Frame(mixture.covariance_type, reference, scale)
 
 
 def local_statistics(X, responsibilities, frame, mixture=None):

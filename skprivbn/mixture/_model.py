@@ -18,6 +18,7 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     weighted_log_density,
 )
+from skprivbn.mixture._private_steps import private_e_step
 from skprivbn.partition import RemoteResults, is_held
 from skprivbn.privacy._options import note_exact_score
 from skprivbn.utils._typing import TableLike
@@ -96,6 +97,19 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
     def _row_scores(self, X):
         # sums of them are made in double precision, whatever the rows have
         return log_likelihood(self._check(X)[0], self._mixture())
+
+    def _score_rows_alone(self, X):
+        """Return the log-likelihood that every row has alone, NaN where it has none.
+
+        For scores that noise is added to: nothing in a row may raise.
+        """
+        check_is_fitted(self)
+        checks = {"dtype": np.float64, "ensure_all_finite": False}
+        X = validate_table(self, X, reset=False, ensure_min_samples=0, **checks)
+        wrong = np.isinf(X) if self.missing == "em" else ~np.isfinite(X)
+        wrong = wrong.any(axis=1)
+        rows = np.where(wrong[:, np.newaxis], 0.0, X)
+        return np.where(wrong, np.nan, private_e_step(rows, self._mixture())[0])
 
     @by_holders
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:

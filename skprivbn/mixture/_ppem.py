@@ -1,6 +1,7 @@
 """A Gaussian mixture fitted to rows that several parties hold."""
 
 import math
+from contextlib import ExitStack
 from numbers import Integral, Real
 from typing import Literal
 
@@ -12,21 +13,26 @@ from sklearn.utils import check_random_state
 
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.mixture._dp_protocol import (
-    INTEGER_UNIT,
-    PrivateEMParty,
-    PrivateEMTerms,
-    run_private_em,
+from skprivbn.mixture._em import (
+    CLUSTERS,
+    EACH,
+    FEW_CLUSTERS,
+    FEW_ENTRIES,
+    FIRST,
+    ILL_DEFINED,
+    em,
 )
-from skprivbn.mixture._em_protocol import EMParty, run_em
-from skprivbn.mixture._gaussian_steps import covariance_shape
+from skprivbn.mixture._gaussian_steps import (
+    IllDefinedCovarianceError,
+    Mixture,
+    covariance_shape,
+)
 from skprivbn.mixture._model import FittedMixtureMixin
-from skprivbn.mixture._ranges import check_precision
-from skprivbn.mixture._start_protocol import small_component_message
-from skprivbn.mixture._terms import EMTerms, Given
+from skprivbn.mixture._noisy_em import NOISY, PrivateEMTerms, noisy_em, out_of_box
+from skprivbn.mixture._terms import EMTerms, Given, first_mixture
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
-from skprivbn.protocols import ModelParty
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
+from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import (
     Interval,
@@ -83,7 +89,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         With one party, the start of ``GaussianMixture`` with the same integer
         `random_state`.
     weights_init : array-like of shape (n_components,), default=None
-        Initial weights; by `init_params` if None.
+        Initial weights; by `init_params` if None. Clusters of several parties are put
+        in the order that fits what is given best.
     means_init : array-like of shape (n_components, n_features), default=None
         Initial means; by `init_params` if None.
     precisions_init : array-like, default=None
@@ -94,8 +101,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
     warm_start : bool, default=False
         Start from the last fit.
     verbose : int, default=0
-        1 prints the iterations, 2 also the log-likelihood, which is then summed
-        exactly in every iteration, as a result.
+        1 prints the iterations, 2 also the log-likelihood of those of the best start,
+        once the fit has ended: before, only the parties know it.
     verbose_interval : int, default=10
         Iterations between two prints.
     covariance_update : {"exact", "paper"}, default="exact"
@@ -106,8 +113,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         iteration.
     min_rows : int, default=5
         Parties with fewer rows cause a warning; local clusters and components that
-        describe fewer rows, or fewer entries of a column, are not told or stop the
-        fit.
+        describe fewer effective rows, or entries of a column, are not told or stop
+        the fit.
     missing : {"auto", "error", "em"}, default="auto"
         What to do with missing entries (NaN or None). "auto" is "error" without
         `epsilon`; with it, an error would tell that there is such a row, whose entry
@@ -118,10 +125,9 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         there, not on its own value. `predict`, `score` and the like then accept gaps,
         too.
     backend : str or AdditiveBackend, default="party-masking"
-        How sums are hidden: ``"party-masking"``, ``"ckks"`` (as in the paper),
-        ``"paillier"`` (parties know the sums; the first is the fastest, and withstands
-        larger coalitions), ``"masking"`` (the coordinator knows them, too),
-        ``"plaintext"``.
+        How sums are hidden, which parties read: masks (``"party-masking"`` or
+        ``"masking"``: the fastest, and withstand larger coalitions), ``"ckks"`` (as in
+        the paper), ``"paillier"``; or ``"plaintext"``. Results are the same.
     epsilon : float, default=None
         Privacy budget of the fit, spread evenly over `max_iter` iterations, all of
         which are done: 5 to 20 are better than 100. None adds no noise.
@@ -193,7 +199,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
     array([[...]])
     """
 
-    protocols = (EMParty, PrivateEMParty, ModelParty)
+    protocols = (em, noisy_em, score_rows, keep_predictions)
     _fit_checks = {"ensure_min_samples": 2}
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
@@ -393,21 +399,56 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             covariance_update=self.covariance_update,
             rotate_keys=self.key_rotation == "iteration",
             min_rows=self.min_rows,
-            max_sum=check_precision(self.backend, partition.n_parties).max_sum(),
-            tell_bounds=self.verbose >= 2,
         )
-        charge(self, "mixture")
         self._warn_of_disclosures(partition, terms)
-        with self._federate(partition, EMParty, terms) as federation:
-            outcome = run_em(federation, progress)
-        self._set_mixture(outcome.mixture, _dtype_of(partition))
-        self.ledger_ = federation.ledger
-        self.converged_ = outcome.converged
-        self.lower_bounds_ = outcome.lower_bounds
+        with _Watch(progress, self.max_iter) as watch:
+            found = self._run_charged(partition, em, terms, "mixture", progress=watch)
+            if "ends" in found:
+                raise self._failure(**found)
+        self.lower_bounds_ = [float(bound) for bound in found["lower_bounds"]]
+        self.n_iter_, self.n_samples_ = len(self.lower_bounds_), found["n_rows"]
         self.lower_bound_ = (self.lower_bounds_ or [-math.inf])[-1]
-        self.n_iter_ = len(self.lower_bounds_)
-        self.n_samples_ = outcome.n_rows
-        self._warn_of_outcome(partition, federation.terms, outcome)
+        if self.verbose >= 2:
+            self._say_bounds(progress)
+        self.converged_ = found["converged"]
+        parameters = found["weights"], found["means"], found["covariances"]
+        if self.n_iter_:
+            mixture = Mixture.from_covariances(self.covariance_type, *parameters)
+        else:
+            mixture = first_mixture(terms, *parameters, 0.0)
+        self._set_mixture(mixture, _dtype_of(partition))
+        self._warn_of_outcome(partition, terms, found, watch.n_sums)
+
+    def _say_bounds(self, progress):
+        """Print the log-likelihood of iterations, now that it is known."""
+        for n_iter, bound in enumerate(self.lower_bounds_, 1):
+            if n_iter % self.verbose_interval == 0:
+                progress.say(f"em-iteration {n_iter}, log_likelihood {bound:.3g}")
+
+    def _failure(self, ends, min_rows):
+        """Return the error of a fit that ended without a mixture."""
+        if ends == ILL_DEFINED:
+            return IllDefinedCovarianceError()
+        if ends == FEW_ENTRIES:
+            return ValueError(
+                f"a column has entries in fewer than min_rows={min_rows} rows of all "
+                "parties: leave it out, or lower min_rows"
+            )
+        if ends == FEW_CLUSTERS:
+            return ValueError(
+                f"the parties have fewer than n_components={self.n_components} "
+                f"clusters of at least min_rows={min_rows} rows to start from: give "
+                "means_init, or lower n_components or min_rows"
+            )
+        return ValueError(self._small_component(min_rows))
+
+    def _small_component(self, min_rows):
+        rows = "rows, or entries of a column" if self.missing == "em" else "rows"
+        return (
+            f"a component describes fewer than min_rows={min_rows} {rows}, and its "
+            "parameters would tell too much about them: use fewer components, another "
+            "start, or lower min_rows"
+        )
 
     def _fit_privately(self, partition, progress):
         if self._continues and not hasattr(self, "privacy_spent_"):
@@ -433,12 +474,10 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "or give means_init"
             )
         terms = PrivateEMTerms(**start, **noise_terms(self, partition))
-        noise = terms.noise(partition.n_features, partition.n_parties)
-        self._check_noise_fits(noise, INTEGER_UNIT)
-        with self._open_charged(
-            partition, PrivateEMParty, terms, "mixture"
-        ) as federation:
-            mixture = run_private_em(federation, progress)
+        with _Watch(progress, self.max_iter) as watch:
+            what = "the mixture and the sums of all rounds"
+            found = self._run_charged(partition, noisy_em, terms, what, progress=watch)
+        mixture = out_of_box(found, terms)
         # one entry that is no number makes a table of objects of one of float32
         self._set_mixture(mixture, np.float64)
         self.converged_ = False
@@ -462,11 +501,11 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "all parties; 'kmeans', 'local_em' or means_init do not"
             )
 
-    def _warn_of_outcome(self, partition, terms, outcome):
-        if outcome.stopped:
+    def _warn_of_outcome(self, partition, terms, found, n_sums):
+        if found["stopped"]:
             warn_user(
                 f"EM was stopped after {self.n_iter_} iterations, before "
-                + small_component_message(terms),
+                + self._small_component(found["min_rows"]),
                 ConvergenceWarning,
             )
         elif not self.converged_ and self.max_iter > 0:
@@ -476,14 +515,50 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "parameters, or increase max_iter, tol, or check for degenerate data.",
                 ConvergenceWarning,
             )
-        n_values = outcome.n_rows * partition.n_features
-        if partition.n_parties > 1 and outcome.n_values_seen > n_values:
+        n_values = self.n_samples_ * partition.n_features
+        # the log-likelihood is summed, too
+        n_seen = n_sums * (terms.n_parameters(partition.n_features) + 1)
+        if partition.n_parties > 1 and n_seen > n_values:
             warn_leak(
-                f"the sums of all iterations are {outcome.n_values_seen} numbers about "
+                f"the sums of all iterations are {n_seen} numbers about "
                 f"{n_values} values in all rows: whoever reads them has, in principle, "
                 "enough equations to solve for the rows. Fewer iterations, components "
                 "or covariances mean fewer sums; epsilon= limits what they tell"
             )
+
+
+class _Watch(ExitStack):
+    """Tells of starts and iterations, by what parties say that they tell.
+
+    Parameters
+    ----------
+    progress : Progress
+        Whose steps are starts.
+    max_iter : int
+
+    Attributes
+    ----------
+    n_sums : int
+        Of clusters, or of moments.
+    """
+
+    def __init__(self, progress, max_iter):
+        super().__init__()
+        self._progress, self._max_iter = progress, max_iter
+        self._iterations = None
+        self.n_sums = 0
+
+    def __call__(self, what):
+        self.n_sums += what in (CLUSTERS, FIRST, EACH)
+        iterates = what in (EACH, NOISY)
+        is_over = self._iterations is not None and self._iterations.n_steps > 0
+        if self._iterations is None or (is_over and not iterates):
+            self.close()
+            part = self._progress.part("em-iteration", self._max_iter)
+            self._iterations = self.enter_context(part)
+        if iterates:
+            with self._iterations.step():
+                pass
 
 
 def _dtype_of(partition):

@@ -6,14 +6,23 @@ over all parties makes the first mixture, as in scikit-learn.
 
 import secrets
 import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.mixture import GaussianMixture
 
+from skprivbn.federation import sum_over_rows
+from skprivbn.mixture._gaps import entries_seen, fill_with_zeros
+from skprivbn.mixture._gaussian_steps import Mixture
 from skprivbn.utils._computed_once import computed_once
+
+#: of so many of its rows a party makes clusters to start from; all rows move them later
+MAX_START_ROWS = 1 << 17
 
 
 def one_hot(labels, n_components):
@@ -40,55 +49,86 @@ def _by_row(shares):
     return shares / shares.sum(axis=1, keepdims=True)
 
 
-def local_clusters(X, n_clusters, random_state):
-    """Cluster one party's rows by k-means.
+class OwnClusters(NamedTuple):
+    """Clusters of one party's rows.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (n_clusters, n_features)
+    sizes : ndarray of shape (n_clusters,)
+    entries : ndarray of shape (n_clusters, n_features)
+        How many rows of each have an entry in each column; infinite without gaps.
+    mixture : callable or None
+        From complete rows to their responsibilities, if a mixture was fitted.
+    """
+
+    centres: np.ndarray
+    sizes: np.ndarray
+    entries: np.ndarray
+    mixture: Callable | None
+
+
+def own_clusters(rows, n_clusters, random_state, terms):
+    """Cluster one party's rows, by k-means or by a mixture of its own.
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features)
+    rows : ndarray or RowSource of shape (n_samples, n_features)
+        With the centre at zero, which a missing entry is taken for.
     n_clusters : int
     random_state : RandomState
+    terms : EMTerms
 
     Returns
     -------
-    centroids : ndarray of shape (n_clusters, n_features)
-    sizes : ndarray of shape (n_clusters,)
+    clusters : OwnClusters
     """
-    k_means = KMeans(n_clusters, n_init=1, random_state=random_state)
-    with warnings.catch_warnings():
-        # fewer distinct rows than clusters: some clusters stay empty
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        labels = k_means.fit_predict(X)
-    sizes = np.bincount(labels, minlength=n_clusters).astype(float)
-    return k_means.cluster_centers_, sizes
+    some, step = rows, -(-len(rows) // MAX_START_ROWS)
+    if step > 1:
+        some = rows[np.arange(len(rows)) % step == 0]
+    some = fill_with_zeros(np.asarray(some))
+    fitted = None
+    if terms.init_params == "local_em" and len(rows) > 1:
+        kind, reg_covar = terms.covariance_type, terms.reg_covar
+        fitted = _own_mixture(some, n_clusters, random_state, kind, reg_covar)
+    if fitted is not None:
+        members, centres = fitted.predict_proba, fitted.means_
+    else:
+        k_means = KMeans(n_clusters, n_init=1, random_state=random_state)
+        with warnings.catch_warnings():
+            # fewer distinct rows than clusters: some clusters stay empty
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            centres = k_means.fit(some).cluster_centers_
+
+        def members(X):
+            return one_hot(nearest(X, centres), n_clusters)
+
+    sizes = step * members(some).sum(axis=0)
+    entries = np.full(centres.shape, np.inf)
+    if terms.has_gaps:
+
+        def count(X):
+            return entries_seen(X, members(fill_with_zeros(X)))
+
+        entries = sum_over_rows(rows, count)
+    return OwnClusters(centres, sizes, entries, fitted and fitted.predict_proba)
 
 
-def local_components(X, n_components, random_state, **parameters):
-    """Fit one party's own mixture.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-    n_components : int
-    random_state : RandomState
-    **parameters
-        Of scikit-learn's ``GaussianMixture``.
-
-    Returns
-    -------
-    means : ndarray of shape (n_components, n_features)
-    counts : ndarray of shape (n_components,)
-        Sums of responsibilities.
-    predict_proba : callable
-        From rows to their responsibilities.
-    """
-    mixture = GaussianMixture(n_components, random_state=random_state, **parameters)
+def _own_mixture(X, n_components, random_state, covariance_type, reg_covar):
+    """Fit one party's own mixture; None if there are too few rows for one."""
+    mixture = GaussianMixture(
+        n_components,
+        covariance_type=covariance_type,
+        reg_covar=reg_covar,
+        random_state=random_state,
+    )
     with warnings.catch_warnings():
         # it is a start only
         warnings.simplefilter("ignore", ConvergenceWarning)
-        mixture.fit(X)
-    counts = mixture.predict_proba(X).sum(axis=0)
-    return mixture.means_, counts, mixture.predict_proba
+        try:
+            return mixture.fit(X)
+        except ValueError:
+            return None
 
 
 @computed_once
@@ -123,13 +163,14 @@ def nearest(X, centres):
     return pairwise_distances_argmin(X, centres)
 
 
-def cluster_sums(X, labels, centres, scale):
+def cluster_sums(X, members, centres, scale):
     """Sum one party's part of a step of Lloyd's algorithm.
 
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-    labels : ndarray of shape (n_samples,)
+    members : ndarray of shape (n_samples, n_clusters)
+        One-hot.
     centres : ndarray of shape (n_clusters, n_features)
     scale : ndarray of shape (n_features,)
         Unit of each feature.
@@ -139,67 +180,61 @@ def cluster_sums(X, labels, centres, scale):
     vector : ndarray of shape (n_clusters * (1 + n_features),)
         Sizes, then sums of distances from the centres.
     """
-    members = one_hot(labels, len(centres))
-    distances = (X - centres[labels]) / scale
+    distances = (X - members @ centres) / scale
     return np.append(members.sum(axis=0), (members.T @ distances).ravel())
 
 
-def move_centres(vector, centres, scale):
-    """Return the centres after a step of Lloyd's algorithm, from sums over all rows.
+def most_likely_order(covariance_type, shares, means, covariances, given):
+    """Return the cluster that each component starts from, if part of it is given.
 
-    Clusters without rows stay where they are.
-    """
-    n_clusters = len(centres)
-    sizes, sums = vector[:n_clusters], vector[n_clusters:].reshape(centres.shape)
-    occupied = sizes > 0.5
-    step = np.zeros_like(centres)
-    step[occupied] = sums[occupied] / sizes[occupied, np.newaxis]
-    return centres + step * scale
-
-
-def few_moved(both, least):
-    """Tell whether a cluster differs from an earlier one by few rows: sums tell them.
+    Clusters have no order of their own. They are matched with the given parameters so
+    that the expected log-likelihood of all rows is highest, each cluster's rows under
+    the component that it becomes; parameters that are not given are the cluster's.
 
     Parameters
     ----------
-    both : ndarray of shape (n_tables, n_clusters, n_clusters)
-        Numbers of rows by their clusters before and now.
-    least : int
-        Fewest rows to tell of.
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    shares : ndarray of shape (n_components,)
+        Of all rows, in each cluster.
+    means : ndarray of shape (n_components, n_features)
+        Of the clusters.
+    covariances : ndarray
+        Of the clusters; singular ones are refused unless precisions are given.
+    given : Given
+        Weights, means or precisions of the components, in their order; means relative
+        to the same point as those of the clusters.
 
     Returns
     -------
-    few : bool
+    order : ndarray of shape (n_components,)
+        Of each component, the number of its cluster.
     """
-    old, new = both.sum(axis=2, keepdims=True), both.sum(axis=1, keepdims=True)
-    # of small clusters nothing is told
-    told = (old >= least) & (new >= least)
-    few = [(rows - both > 0.5) & (rows - both < least) for rows in (old, new)]
-    return bool(np.any(told & np.logical_or(*few)))
+    kind, shape = covariance_type, means.shape
+    # clusters along the first axis, components along the second
+    spreads = _matrices(kind, covariances, shape)[:, np.newaxis]
+    if given.precisions is None:
+        own = Mixture.from_covariances(kind, shares, means, covariances).precisions
+        precisions = _matrices(kind, own, shape)[:, np.newaxis]
+    else:
+        precisions = _matrices(kind, given.precisions, shape)[np.newaxis]
+    scores = np.linalg.slogdet(precisions)[1]
+    scores = scores - np.einsum("...ab,...ab->...", precisions, spreads)
+    if given.means is not None:
+        steps = means[:, np.newaxis] - given.means
+        scores = scores - np.einsum("...a,...ab,...b->...", steps, precisions, steps)
+    if given.weights is not None:
+        smallest = np.finfo(np.float64).tiny
+        scores = scores + 2 * np.log(np.maximum(given.weights, smallest))
+    scores = np.broadcast_to(shares[:, np.newaxis] * scores, 2 * (len(means),))
+    return linear_sum_assignment(scores.T, maximize=True)[1]
 
 
-def stay_untold(sizes, least):
-    """Mark clusters to be silent about, so that few rows do not follow from others.
-
-    What all clusters add up to is known. Beside small clusters, the smallest others
-    are therefore left out, until all that are left out have enough rows together.
-
-    Parameters
-    ----------
-    sizes : ndarray of shape (n_clusters,) or (n_clusters, n_features)
-        Numbers of rows; of each column on its own, if there are columns.
-    least : int
-        Fewest rows to tell of.
-
-    Returns
-    -------
-    untold : ndarray of bool of the same shape
-    """
-    order = np.argsort(sizes, axis=0)
-    so_far = np.cumsum(np.take_along_axis(sizes, order, axis=0), axis=0)
-    # clusters are added while those before them have too few rows together
-    before = np.concatenate([np.zeros_like(so_far[:1]), so_far[:-1]])
-    joined = np.empty(sizes.shape, dtype=bool)
-    np.put_along_axis(joined, order, before < least, axis=0)
-    small = sizes < least
-    return small | (joined & (small & (sizes > 0)).any(axis=0))
+def _matrices(covariance_type, covariances, shape):
+    """Return covariances, or precisions, as one matrix per component."""
+    n_components, n_features = shape
+    if covariance_type == "tied":
+        return np.broadcast_to(covariances, (n_components, n_features, n_features))
+    if covariance_type == "full":
+        return covariances
+    diagonals = np.reshape(covariances, (n_components, -1, 1))
+    return diagonals * np.eye(n_features)

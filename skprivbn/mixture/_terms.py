@@ -1,6 +1,6 @@
 """Public parameters of a mixture's fit, the same at every party."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,10 @@ class Given:
     means: np.ndarray | None = None
     precisions: np.ndarray | None = None
     covariances: np.ndarray | None = None
+
+    def moved(self, by):
+        """Return the same with all means moved by a vector, if there are any."""
+        return self if self.means is None else replace(self, means=self.means + by)
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,13 @@ class MixtureTerms(Terms):
     def has_gaps(self):
         """Whether rows may have gaps."""
         return self.missing == "em"
+
+    @property
+    def matches_clusters(self):
+        """Whether clusters of rows are put in the order of what is given."""
+        given = self.given.weights, self.given.means, self.given.precisions
+        some = any(value is not None for value in given)
+        return some and self.init_params in ("kmeans", "local_em")
 
     def check(self):
         """Refuse no components or starts, and fewer iterations than none."""
@@ -99,10 +110,6 @@ class EMTerms(MixtureTerms):
         Whether every iteration has keys of its own.
     min_rows : int
         Components of fewer rows are not told.
-    max_sum : float
-        Largest sum of the backend.
-    tell_bounds : bool
-        Whether the coordinator is told the log-likelihood of each iteration.
     """
 
     lower_bound: float
@@ -110,17 +117,12 @@ class EMTerms(MixtureTerms):
     covariance_update: Literal["exact", "paper"]
     rotate_keys: bool
     min_rows: int
-    max_sum: float
-    tell_bounds: bool
-
-    @property
-    def pauses(self):
-        """Whether new keys, or a log-likelihood, come between two iterations."""
-        return self.rotate_keys or self.tell_bounds
 
     def rounds(self, n_parties):
         """Return those of the survey, and of each start with its iterations."""
-        return 10 + len(self.seeds) * (3 * MAX_LLOYD_ROUNDS + 6 + 5 * self.max_iter + 1)
+        # of each component a row and its chances, or a step of k-means without it
+        start = 4 + (MAX_LLOYD_ROUNDS + 2) * self.n_components
+        return 20 + len(self.seeds) * (start + 4 * self.max_iter)
 
 
 def check_given(terms, n_features):
@@ -146,9 +148,9 @@ def first_mixture(terms, weights, means, covariances, middle):
 
     Means are relative to `middle`.
     """
-    kind, given = terms.covariance_type, terms.given
+    kind, given = terms.covariance_type, terms.given.moved(-middle)
     weights = weights if given.weights is None else given.weights
-    means = means if given.means is None else given.means - middle
+    means = means if given.means is None else given.means
     if given.precisions is not None:
         return Mixture.from_precisions(kind, weights, means, given.precisions)
     if given.covariances is not None:

@@ -90,6 +90,21 @@ class LocalPartition:
         )
 
 
+def refuse_weights(sample_weight: Any) -> None:
+    """Refuse weights of rows that are not here.
+
+    Parameters
+    ----------
+    sample_weight : None
+        Anything else is refused.
+    """
+    if sample_weight is not None:
+        raise PartitionError(
+            "sample_weight goes with rows that are here: the rows of a partition all "
+            "count the same"
+        )
+
+
 def column_labels(X: Any) -> list | None:
     """Return the labels of a dataframe's columns; None for arrays.
 

@@ -39,12 +39,21 @@ from skprivbn.utils._validation import (
     refuse_text,
     validate_table,
     wants_floats,
+    without_columns,
 )
 
 #: name of the only party when rows do not say who holds them
 ONE_PARTY = "all"
 #: values beside the rows that are names rather than numbers
 LABELS = {"cluster", "individual", "series"}
+
+# How many rows and columns, of which kind, is for the estimators to say.
+_ANY_TABLE: dict = {
+    "dtype": None,
+    "ensure_all_finite": False,
+    "ensure_min_samples": 0,
+    "ensure_min_features": 0,
+}
 
 
 class HorizontalPartition(DescribeMixin, LocalPartition):
@@ -167,9 +176,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         if labels is not None:
             feature_names = names_of(labels)
         declared, given = declared_categories(X), aligned
-        X = check_array(
-            keep_types(X), dtype=None, ensure_all_finite=False, ensure_min_samples=0
-        )
+        X = check_array(keep_types(without_columns(X)), **_ANY_TABLE)
         rows = _rows_of_parties(party, len(X))
         aligned = {
             key: one_per_row(key, values, len(X))
@@ -319,10 +326,7 @@ def _table(rows, places, labels):
     """Return the columns of rows at some places; a source stays a source."""
     if isinstance(rows, RowSource):
         return rows.map(lambda block: block[:, places], labels)
-    rows = keep_types(rows)
-    return check_array(rows, dtype=None, ensure_all_finite=False, ensure_min_samples=0)[
-        :, places
-    ]
+    return check_array(keep_types(without_columns(rows)), **_ANY_TABLE)[:, places]
 
 
 def _check_holders(key, values, blocks):

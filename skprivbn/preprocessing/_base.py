@@ -6,24 +6,23 @@ import numpy as np
 from sklearn.base import TransformerMixin
 
 from skprivbn.base import PrivateEstimator, by_holders
+from skprivbn.federation._cells import N_CELLS
 from skprivbn.partition import HorizontalPartition
-from skprivbn.preprocessing._incomplete_moments import (
-    IncompleteMomentsParty,
-    IncompleteMomentsTerms,
-    collect_incomplete_moments,
-)
-from skprivbn.privacy._options import apply_to_rows, noise_terms
-from skprivbn.protocols import MomentsParty, MomentsTerms, collect_moments
+from skprivbn.privacy._options import apply_to_rows, noise_terms, warn_of_noise
+from skprivbn.programs import MomentsTerms, moments, quantiles
+from skprivbn.programs._moments import read_moments
 from skprivbn.utils._sklearn import _check_feature_names_in
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
 
 class FederatedTransformer(TransformerMixin, PrivateEstimator):
-    """A transformer of numeric rows; float32 stays float32.
+    """A transformer of numeric rows; float32 stays float32 after an exact fit.
 
     After a fit with noise, or with nothing but public bounds, no row is refused: what
-    follows may be private, and an error would tell that there is such a row.
+    follows may be private, and an error would tell that there is such a row. All
+    results are float64 then, and subclasses implement ``_transform`` so that a row has
+    the same bits alone and among others.
     """
 
     #: whether entries may be missing: True, or "allow-nan"
@@ -51,7 +50,8 @@ class FederatedTransformer(TransformerMixin, PrivateEstimator):
         -------
         X_new : ndarray of shape (n_samples, n_features_out) or HorizontalPartition
             After a fit with `epsilon`, or to public edges of bins, rows with missing
-            entries are missing.
+            entries are missing, and the others float64: nothing that follows depends
+            on which type the table of all rows has.
         """
         X = validate_table(self, X, reset=False, **self._row_checks)
         if hasattr(self, "privacy_spent_"):
@@ -92,7 +92,7 @@ def check_digits(summands, results):
     return summands
 
 
-def fit_moments(estimator, partition, second):
+def fit_moments(estimator, partition, second, *, gaps=False):
     """Return the moments of all parties' rows; sets `ledger_` and `privacy_spent_`.
 
     Parameters
@@ -100,46 +100,50 @@ def fit_moments(estimator, partition, second):
     estimator : estimator
         With `backend` and the parameters of privacy.
     partition : HorizontalPartition
+        With weights of rows, or without.
     second : {"full", "diagonal", "none"}
+    gaps : bool, default=False
+        Whether entries may be missing: each feature has a number of rows of its own.
 
     Returns
     -------
     moments : Moments
     """
-    terms = MomentsTerms(second, **noise_terms(estimator, partition))
-    with estimator._open_charged(
-        partition, MomentsParty, terms, "means and variances"
-    ) as federation:
-        return collect_moments(federation)
+    terms = MomentsTerms(
+        second=second,
+        gaps=gaps,
+        weighted="sample_weight" in partition.aligned,
+        **noise_terms(estimator, partition),
+    )
+    found = estimator._run_charged(partition, moments, terms, "means and variances")
+    if gaps and terms.epsilon is None:
+        refuse_empty_columns(estimator, found["n_rows"])
+    return read_moments(found, terms, partition.n_parties)
 
 
-def fit_incomplete_moments(estimator, partition, second):
-    """Return the moments of each feature over the rows that have it.
+def fit_quantiles(estimator, partition, terms, what):
+    """Return quantiles of all parties' rows; sets `ledger_` and `privacy_spent_`.
 
     Parameters
     ----------
     estimator : estimator
-        As in :func:`fit_moments`.
+        With `backend` and the parameters of privacy.
     partition : HorizontalPartition
-        With weights of rows, or without.
-    second : {"diagonal", "none"}
+    terms : QuantileTerms
+    what : str
+        What is released, in plain words.
 
     Returns
     -------
-    moments : Moments
-        `n_rows` has a number for each feature.
+    quantiles : ndarray of shape (n_features, n_levels)
     """
-    weighted = "sample_weight" in partition.aligned
-    terms = IncompleteMomentsTerms(
-        second, **noise_terms(estimator, partition), weighted=weighted
-    )
-    with estimator._open_charged(
-        partition, IncompleteMomentsParty, terms, "means and variances"
-    ) as federation:
-        moments = collect_incomplete_moments(federation)
-    if terms.epsilon is None:
-        refuse_empty_columns(estimator, moments.n_rows)
-    return moments
+    found = estimator._run_charged(partition, quantiles, terms, what)
+    noise = terms.noise(partition.n_features, partition.n_parties)
+    if noise is not None:
+        std = noise.std / terms.unit
+        warn_of_noise(3 * np.sqrt(N_CELLS) * std, found["n_values"])
+    refuse_empty_columns(estimator, ~np.isnan(found["quantiles"][:, 0]))
+    return found["quantiles"]
 
 
 def refuse_empty_columns(estimator, n_values):

@@ -1,10 +1,11 @@
 """Which labels the columns of several parties have, and which is the most frequent.
 
-Labels are public if they are declared. Otherwise parties tell theirs, those of few
-rows left out. Frequencies are added up for the parties only, who tell the winners; or,
-with differential privacy, in one noisy sum over declared labels.
+Labels are public if they are declared. Otherwise parties tell each other theirs, those
+of few rows left out. Frequencies are added up for the parties only, who tell the
+winners; or, with differential privacy, in one noisy sum over declared labels.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,18 @@ import numpy as np
 
 from skprivbn.bayesian_network._checks import check_states
 from skprivbn.bayesian_network._labels import encode, sorted_states
-from skprivbn.federation import Party, PartyRefusal, operation, sum_over_rows
+from skprivbn.federation import (
+    ALL_ROWS,
+    Me,
+    Noisy,
+    PartyRefusal,
+    Sum,
+    Tell,
+    program,
+    sum_over_rows,
+)
 from skprivbn.federation._cells import CountTerms
 from skprivbn.partition import RemoteRows
-from skprivbn.privacy._options import warn_of_noise
 from skprivbn.privacy._persons import shares_of_rows
 
 #: labels that a party tells of one column; more would be its values
@@ -84,10 +93,6 @@ class CategoriesTerms(CountTerms):
         if self.epsilon is not None and (None in self.categories or not self.count):
             raise ValueError("epsilon: frequencies of declared labels only")
 
-    def rounds(self, n_parties):
-        """Return three: labels, counts and the result."""
-        return 3
-
     def n_labels(self):
         """Return how many labels there are at most."""
         return sum(MAX_LABELS if c is None else len(c) for c in self.categories)
@@ -106,179 +111,102 @@ class CategoriesTerms(CountTerms):
         return []
 
 
-class CategoriesParty(Party):
-    """A holder of rows that tells its labels, and counts them."""
+@program(CategoriesTerms)
+def categories(me: Me) -> Generator[Any, Any, dict]:
+    """Tell labels that are not declared; count them, and find the most frequent."""
+    terms = me.terms
+    if np.shape(me.block["X"])[1] != len(terms.names):
+        raise PartyRefusal("invalid-data")
+    least = max(me.min_rows, terms.min_rows)
+    if terms.epsilon is not None:
+        noise = terms.noise(len(terms.names), len(me.roster))
+        counts = _count(me, terms.categories)
+        counts = yield Noisy(counts, noise, "noisy frequencies of labels")
+        winners = _winners(counts, terms.categories, -np.inf)
+        return {"winners": winners, "largest": float(counts.max() / terms.unit)}
+    found = terms.categories
+    if None in found:
+        told = {me.name: _frequent_labels(me, least)}
+        messages = dict.fromkeys(me.peers, told[me.name])
+        while len(told) < len(me.roster):
+            told |= yield Tell(messages, "labels of columns", "public")
+            messages = {}
+        found = _union(told.values(), terms)
+    if not terms.count:
+        return {"categories": found}
+    counts = yield Sum(_count(me, found), "frequencies of labels", ALL_ROWS)
+    return {"winners": _winners(counts, found, least)}
 
-    terms: Any = CategoriesTerms
 
-    def prepare(self):
-        """Check that the terms are about the own columns."""
-        if np.shape(self.block["X"])[1] != len(self.terms.names):
-            raise PartyRefusal("invalid-data")
-        self.X, self.shared_by = self.block["X"], self.rows_of_person()
-        self.categories = self.terms.categories
+def _frequent_labels(me, least):
+    """Return the labels of columns that do not declare them, which enough rows have."""
+    X, found = np.asarray(me.block["X"]), []
+    for name, declared, column in zip(me.terms.names, me.terms.categories, X.T):
+        labels = () if declared is not None else sorted_states(column)
+        if least > 1 and labels:
+            codes = encode(column[:, None], [name], {name: labels})
+            counts = np.bincount(codes[codes >= 0], minlength=len(labels))
+            labels = [label for label, n in zip(labels, counts) if n >= least]
+        found.append(_check_labels(name, labels, "invalid-data"))
+    return found
 
-    def schedule(self):
-        """Labels, if they are not public; their frequencies; the most frequent."""
-        if self.terms.epsilon is not None:
-            yield "noisy_frequencies"
-            return
-        if None in self.terms.categories:
-            yield "labels"
-        if self.terms.count:
-            yield "frequencies"
-            yield "release"
 
-    @operation(
-        tells="the labels of columns without declared categories",
-        answers={"labels": list},
-    )
-    def labels(self):
-        """Tell the labels that enough of the own rows have."""
-        X, told = np.asarray(self.X), []
-        for name, declared, column in zip(self.terms.names, self.categories, X.T):
-            found = [] if declared is not None else self._frequent(column)
-            if len(found) > MAX_LABELS:
-                raise PartyRefusal("too-detailed")
-            try:
-                told.append(list(check_states(name, found)) if found else [])
-            except ValueError:
-                raise PartyRefusal("invalid-data") from None
-        return {"labels": told}
+def _check_labels(name, labels, code):
+    """Return labels as a list, unless they are too many, or none that can be told."""
+    if len(labels) > MAX_LABELS:
+        raise PartyRefusal("too-detailed")
+    try:
+        return list(check_states(name, labels)) if labels else []
+    except (TypeError, ValueError):
+        raise PartyRefusal(code) from None
 
-    def _frequent(self, column):
-        labels, least = sorted_states(column), max(self.min_rows, self.terms.min_rows)
-        if least <= 1:
-            return list(labels)
-        codes = encode(column[:, None], ["column"], {"column": labels})
-        counts = np.bincount(codes[codes >= 0], minlength=len(labels))
-        return [label for label, n in zip(labels, counts) if n >= least]
 
-    @operation(
-        tells="how many of its rows have each label",
-        hears="labels of columns without declared categories",
-        parties_only=True,
-    )
-    def frequencies(self, found):
-        """Count the labels of all columns."""
+def _union(told, terms):
+    """Return the labels of each column, in ascending order where parties tell them."""
+    found = []
+    for v, (name, declared) in enumerate(zip(terms.names, terms.categories)):
+        if declared is not None:
+            found.append(declared)
+            continue
         try:
-            self.categories = [
-                list(check_states(name, told if declared is None else declared))
-                for name, declared, told in zip(
-                    self.terms.names, self.categories, found, strict=True
-                )
+            labels = [
+                x for each in told for x in _check_labels(name, each[v], "refused")
             ]
-        except (TypeError, ValueError):
+        except (LookupError, TypeError):
             raise PartyRefusal("refused") from None
-        return self.hide(sum_over_rows(self.X, self._count))
+        found.append(list(sorted_states(np.array(labels, dtype=object))))
+    return found
 
-    def _count(self, rows, weights=None):
+
+def _count(me, categories):
+    """Count the labels of all columns; all rows of a person are one, with noise."""
+    shared_by = me.rows_of_person()
+    names = me.terms.names
+
+    def count(rows, weights=None):
         rows = np.asarray(rows)
         counts = []
-        for name, labels, column in zip(self.terms.names, self.categories, rows.T):
+        for name, labels, column in zip(names, categories, rows.T):
+            if not labels:
+                continue
             codes = encode(column[:, None], [name], {name: labels}, strict=False)[:, 0]
             known = codes >= 0
             beside = None if weights is None else weights[known]
             counts.append(np.bincount(codes[known], beside, minlength=len(labels)))
         return np.concatenate(counts).astype(np.int64)
 
-    @operation(
-        tells="the most frequent label of each column",
-        kind="plaintext aggregate",
-        answers={"winners": np.ndarray},
-    )
-    def release(self, total):
-        """Tell the winners: -1 where nobody, or hardly anybody, has a value."""
-        counts, least = self.reveal(total), max(self.min_rows, self.terms.min_rows)
-        return {"winners": _winners(counts, self.categories, least)}
-
-    @operation(
-        tells="noisy frequencies of the labels of each of its columns",
-        kind="noisy release",
-        exact=True,
-    )
-    def noisy_frequencies(self):
-        """Count the declared labels and add this party's noise."""
-        if self.shared_by is None:
-            counts = sum_over_rows(self.X, self._count)
-        else:
-            counts = self._count(np.asarray(self.X), shares_of_rows(self.shared_by))
-        return self.hide_noisy(counts)
-
-
-def agree_on_categories(federation):
-    """Return the labels of every column, declared or told by the parties.
-
-    Parameters
-    ----------
-    federation : Federation
-        Opened with :class:`CategoriesParty`.
-
-    Returns
-    -------
-    categories : list of list
-        In ascending order where parties tell them.
-    """
-    declared = federation.terms.categories
-    if None not in declared:
-        return declared
-    told = [reply["labels"] for reply in federation.call("labels").values()]
-    categories = []
-    for v, (name, labels) in enumerate(zip(federation.terms.names, declared)):
-        if labels is None:
-            found = np.array([x for answer in told for x in answer[v]], dtype=object)
-            labels = list(sorted_states(found))
-        if not labels:
-            raise ValueError(
-                f"column {name!r} has no value at any party, or none that enough rows "
-                "have: leave it out, or declare categories="
-            )
-        categories.append(labels)
-    federation.ledger.learns("coordinator", "the labels of columns that do not declare")
-    return categories
-
-
-def find_most_frequent(federation):
-    """Find the most frequent label of each column: the coordinator's side.
-
-    Parameters
-    ----------
-    federation : Federation
-        Opened with :class:`CategoriesParty`, its terms counting.
-
-    Returns
-    -------
-    winners : list
-        The first of those that are equally frequent.
-    """
-    if federation.terms.epsilon is not None:
-        return _noisy_winners(federation)
-    categories = agree_on_categories(federation)
-    total = federation.secure_sum("frequencies", {"found": categories})
-    federation.ledger.learns("coordinator", "the most frequent label of each column")
-    winners = federation.unanimous("release", {"total": total})["winners"]
-    for name, winner in zip(federation.terms.names, winners):
-        if winner < 0:
-            raise ValueError(
-                f"hardly any row of any party has a value of column {name!r}: leave "
-                "it out"
-            )
-    return [labels[code] for labels, code in zip(categories, winners)]
-
-
-def _noisy_winners(federation):
-    terms = federation.terms
-    noise = terms.noise(len(terms.names), len(federation.roster))
-    what = "noisy frequencies of all labels"
-    counts = np.array(federation.noisy_sum("noisy_frequencies", noise, what))
-    counts = counts / terms.unit
-    warn_of_noise(3 * noise.std / terms.unit, counts.max())
-    winners = _winners(counts, terms.categories, -np.inf)
-    return [labels[code] for labels, code in zip(terms.categories, winners)]
+    if shared_by is None:
+        return sum_over_rows(me.block["X"], count)
+    return count(me.block["X"], shares_of_rows(shared_by))
 
 
 def _winners(counts, categories, least):
-    """Return the code of the largest count of each column; -1 if it is too small."""
+    """Return the most frequent label of each column; None if it is too rare.
+
+    The first of those that are equally frequent.
+    """
     ends = np.cumsum([len(labels) for labels in categories])[:-1]
-    parts = np.split(np.asarray(counts), ends)
-    return np.array([p.argmax() if p.max() >= least else -1 for p in parts])
+    return [
+        labels[of.argmax()] if labels and of.max() >= least else None
+        for labels, of in zip(categories, np.split(counts, ends))
+    ]

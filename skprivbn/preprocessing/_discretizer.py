@@ -9,15 +9,11 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.preprocessing._base import FederatedTransformer
-from skprivbn.preprocessing._histogram import (
-    MAX_LEVELS,
-    HistogramParty,
-    HistogramTerms,
-    find_quantiles,
-)
+from skprivbn.preprocessing._base import FederatedTransformer, fit_quantiles
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, check_bounds, noise_terms
+from skprivbn.programs import QuantileTerms, quantiles
+from skprivbn.programs._quantiles import MAX_LEVELS
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _check_feature_names_in
 
@@ -89,7 +85,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
     array([0., 0., 0., 1., 1., 1., 2., 2., 2., 2.])
     """
 
-    protocols = (HistogramParty,)
+    protocols = (quantiles,)
     #: rows of a bin are alike afterwards; sites count them, as the cells of a table
     _groups_rows = True
 
@@ -177,24 +173,22 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
     def _find_edges(self, partition, bounds, n_bins):
         uniform = self.strategy == "uniform"
         # one search for all features, at every level that one of them needs
-        levels = np.linspace(0, 1, 2 if uniform else np.lcm.reduce(n_bins) + 1)
-        if self.epsilon is None and len(levels) > MAX_LEVELS:
+        n_levels = 2 if uniform else int(np.lcm.reduce(n_bins)) + 1
+        if self.epsilon is None and n_levels > MAX_LEVELS:
             raise ValueError(
                 f"n_bins={self.n_bins!r} is too large: parties tell at most "
                 f"{MAX_LEVELS - 1} bins of equal count, since more would tell their "
                 "values. Different numbers of bins need their least common multiple"
             )
         noise = noise_terms(self, partition, bounds=False)
-        terms = HistogramTerms(len(levels), bounds, min_rows=self.min_rows, **noise)
-        with self._open_charged(
-            partition, HistogramParty, terms, "edges of bins"
-        ) as federation:
-            if self.epsilon is None:
-                warn_leak(
-                    "edges of bins are read off the data, and may be values of single "
-                    "rows; give public bounds= with strategy='uniform', or epsilon="
-                )
-            return find_quantiles(federation, levels)
+        terms = QuantileTerms(n_levels, bounds, min_rows=self.min_rows, **noise)
+        edges = fit_quantiles(self, partition, terms, "edges of bins")
+        if self.epsilon is None:
+            warn_leak(
+                "edges of bins are read off the data, and may be values of single "
+                "rows; give public bounds= with strategy='uniform', or epsilon="
+            )
+        return edges
 
     def _set_edges(self, edges):
         self.bin_edges_ = np.empty(len(edges), dtype=object)

@@ -16,9 +16,8 @@ from skprivbn.bayesian_network._labels import encode, label_dtype
 from skprivbn.federation import Ledger, check_received
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing._categories import (
-    CategoriesParty,
     CategoriesTerms,
-    agree_on_categories,
+    categories,
     known_categories,
 )
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
@@ -37,36 +36,40 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     handle_unknown: str
     accountant: Any
 
-    protocols = (CategoriesParty,)
+    protocols = (categories,)
     #: rows of a label are alike; sites count them, as the cells of a table
     _groups_rows = True
-    #: it opens the session only: labels are told as they are, nothing is added up
+    #: it opens the session only: labels are told, nothing is added up
     backend = "masking"
     _row_checks = {"dtype": None, "ensure_all_finite": False}
 
     def _learn(self, partition):
         names = column_names(self)
-        categories, are_public = known_categories(self.categories, names, partition)
+        known, are_public = known_categories(self.categories, names, partition)
         vars(self).pop("privacy_spent_", None)
         if are_public:
             self.ledger_ = Ledger(parties=partition.names)
             self.ledger_.note("categories are public: no party was asked")
             self.privacy_spent_ = PrivacyCost(0.0, 0.0)
         else:
-            categories = self._find_categories(partition, names, categories)
-        self._set_categories(categories)
+            known = self._find_categories(partition, names, known)
+        self._set_categories(known)
 
-    def _find_categories(self, partition, names, categories):
+    def _find_categories(self, partition, names, known):
         charge_exact(self, "categories")
         warn_leak(
             "categories are read off the data, and a rare one may be that of a single "
             "row; give the public ones, categories=[[...], ...]"
         )
-        terms = CategoriesTerms(names, categories)
-        with self._federate(partition, CategoriesParty, terms) as federation:
-            found = agree_on_categories(federation)
-        self.ledger_ = federation.ledger
-        return found
+        terms = CategoriesTerms(names, known)
+        found = self._run(partition, categories, terms)
+        for name, labels in zip(names, found["categories"]):
+            if not labels:
+                raise ValueError(
+                    f"column {name!r} has no value at any party, or none that enough "
+                    "rows have: leave it out, or declare categories="
+                )
+        return found["categories"]
 
     def _set_categories(self, categories):
         self.categories_ = []

@@ -9,19 +9,17 @@ from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.preprocessing._base import (
     FederatedTransformer,
-    fit_incomplete_moments,
-    refuse_empty_columns,
+    fit_moments,
+    fit_quantiles,
 )
 from skprivbn.preprocessing._categories import (
-    CategoriesParty,
     CategoriesTerms,
-    find_most_frequent,
+    categories,
     known_categories,
 )
-from skprivbn.preprocessing._incomplete_moments import IncompleteMomentsParty
-from skprivbn.preprocessing._median import MedianParty, MedianTerms, find_medians
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms, warn_of_noise
+from skprivbn.programs import QuantileTerms, moments, quantiles
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._validation import is_missing, missing_entries
@@ -95,7 +93,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
 
     statistics_: Any
 
-    protocols = (IncompleteMomentsParty, MedianParty, CategoriesParty)
+    protocols = (moments, quantiles, categories)
     _complete = "allow-nan"
     _parameter_constraints = {
         "strategy": [StrOptions({"mean", "median", "most_frequent"})],
@@ -136,43 +134,52 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
 
     def _learn(self, partition):
         if self.strategy == "mean":
-            self.statistics_ = fit_incomplete_moments(self, partition, "none").mean
+            self.statistics_ = fit_moments(self, partition, "none", gaps=True).mean
         elif self.strategy == "median":
-            self.statistics_ = self._find_medians(partition)
+            terms = QuantileTerms(1, **noise_terms(self, partition))
+            medians = fit_quantiles(self, partition, terms, "medians")
+            self.statistics_ = medians[:, 0]
         else:
             winners = self._find_most_frequent(partition)
             of_numbers = all(isinstance(w, int | float) for w in winners)
             self.statistics_ = np.array(winners, None if of_numbers else object)
 
-    def _find_medians(self, partition):
-        terms = MedianTerms(**noise_terms(self, partition))
-        with self._open_charged(partition, MedianParty, terms, "medians") as federation:
-            medians = find_medians(federation)
-        refuse_empty_columns(self, ~np.isnan(medians))
-        return medians
-
     def _find_most_frequent(self, partition):
         names = column_names(self)
         noise = noise_terms(self, partition, bounds=False)
-        categories, are_public = known_categories(self.categories, names, partition)
+        known, are_public = known_categories(self.categories, names, partition)
         if noise and not are_public:
             raise ValueError(
                 "strategy='most_frequent' with epsilon needs the values that each "
                 "column may have, since which of them occur is not private: give "
                 "categories="
             )
-        terms = CategoriesTerms(names, categories, count=True, **noise)
-        with self._open_charged(
-            partition, CategoriesParty, terms, "most frequent values"
-        ) as federation:
-            return find_most_frequent(federation)
+        terms = CategoriesTerms(names, known, count=True, **noise)
+        what = "most frequent values"
+        found = self._run_charged(partition, categories, terms, what)
+        if noise:
+            std = terms.noise(len(names), partition.n_parties).std / terms.unit
+            warn_of_noise(3 * std, found["largest"])
+        for name, winner in zip(names, found["winners"]):
+            if winner is None:
+                raise ValueError(
+                    f"hardly any row of any party has a value of column {name!r}: "
+                    "leave it out"
+                )
+        return found["winners"]
 
     def _transform(self, X):
         return self._fill(X, missing_entries(X))
 
     def _transform_all(self, X):
-        # what is no number cannot be refused here, and so is missing, too
-        gaps = ~np.isfinite(X) if X.dtype.kind == "f" else missing_entries(X)
+        # what is no number cannot be refused here, and so is missing, too; float32
+        # would round what is filled in, and is objects beside an entry of text
+        if X.dtype.kind == "f":
+            X = X.astype(np.float64, copy=False)
+            return self._fill(X, ~np.isfinite(X))
+        gaps = missing_entries(X)
+        if X.dtype.kind == "O":
+            gaps |= np.frompyfunc(_is_infinite, 1, 1)(X).astype(bool)
         return self._fill(X, gaps)
 
     def _sets_apart(self, X):
@@ -204,3 +211,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         is_text = self.strategy == "most_frequent"
         tags.input_tags.categorical = tags.input_tags.string = is_text
         return tags
+
+
+def _is_infinite(value):
+    return isinstance(value, float | np.floating) and bool(np.isinf(value))

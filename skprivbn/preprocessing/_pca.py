@@ -21,7 +21,8 @@ from skprivbn.preprocessing._base import (
 )
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
-from skprivbn.protocols import ModelParty, MomentsParty
+from skprivbn.programs import keep_predictions, moments, score_rows
+from skprivbn.utils._row_by_row import multiply_rows
 from skprivbn.utils._sklearn import Interval, RealNotInt
 from skprivbn.utils._validation import validate_table
 
@@ -102,7 +103,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
     array([0.925, 0.053])
     """
 
-    protocols = (MomentsParty, ModelParty)
+    protocols = (moments, score_rows, keep_predictions)
     #: axes may make copies of a column; sites tell neither quantiles nor bins of these
     _mixes_columns = True
     _fit_checks = {"ensure_all_finite": True, "ensure_min_samples": 2}
@@ -145,10 +146,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
                 f"n_components={self.n_components} must be at most the number of "
                 f"features, {n_features}"
             )
-        moments = fit_moments(self, partition, "full")
-        n = self.n_samples_ = moments.n_rows
-        self.mean_ = moments.mean
-        self.covariance_ = moments.covariance * n / max(n - 1, 1)
+        found = fit_moments(self, partition, "full")
+        n = self.n_samples_ = found.n_rows
+        self.mean_ = found.mean
+        self.covariance_ = found.covariance * n / max(n - 1, 1)
         variances, axes = np.linalg.eigh(self.covariance_)
         variances = np.maximum(variances[::-1], 0)
         components = _with_signs(axes.T[::-1])
@@ -175,7 +176,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         return self.n_components_
 
     def _transform(self, X):
-        return (X - self.mean_.astype(X.dtype)) @ self._axes().T.astype(X.dtype)
+        # by BLAS, a row would be rounded by the number of rows beside it
+        return multiply_rows(X - self.mean_, self._axes().T).astype(X.dtype, copy=False)
 
     def _summands(self, X):
         """Return the sizes of what is added up in each result; sites round by them."""

@@ -13,13 +13,11 @@ from skprivbn.federation import check_received
 from skprivbn.preprocessing._base import (
     FederatedTransformer,
     check_digits,
-    fit_incomplete_moments,
     fit_moments,
 )
-from skprivbn.preprocessing._incomplete_moments import IncompleteMomentsParty
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
-from skprivbn.protocols import MomentsParty
+from skprivbn.programs import moments
 from skprivbn.utils._sklearn import _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
@@ -100,7 +98,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
 
     # weights given to a pipeline do not reach its scaler, unless the user asks for it
     __metadata_request__fit = {"sample_weight": False}
-    protocols = (IncompleteMomentsParty, MomentsParty)
+    protocols = (moments,)
     _complete = "allow-nan"
     _parameter_constraints = {
         "with_mean": ["boolean"],
@@ -181,18 +179,14 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
 
     def _learn(self, partition):
         second = "diagonal" if self.with_std else "none"
-        if self.epsilon is None:
-            moments = fit_incomplete_moments(self, partition, second)
-            n_values = moments.n_rows
-            alike = np.all(n_values == n_values[0])
-            self.n_samples_ = float(n_values[0]) if alike else n_values
-        else:
-            moments = fit_moments(self, partition, second)
-            self.n_samples_ = moments.n_rows
-        self.mean_ = moments.mean
-        self.var_, self.scale_ = moments.covariance, None
+        # noise hides rows, not which of their entries are missing
+        found = fit_moments(self, partition, second, gaps=self.epsilon is None)
+        n_values = np.asarray(found.n_rows)
+        alike = np.all(n_values == n_values.flat[0])
+        self.n_samples_ = float(n_values.flat[0]) if alike else n_values
+        self.mean_, self.var_, self.scale_ = found.mean, found.covariance, None
         if self.with_std:
-            self.scale_ = _scale(moments)
+            self.scale_ = _scale(found)
 
     def _transform(self, X):
         if self.with_mean:

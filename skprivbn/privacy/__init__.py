@@ -14,6 +14,7 @@ from skprivbn.privacy._distributed import (
     discrete_laplace_share,
     distribute,
 )
+from skprivbn.privacy._folds import LeavePublicGroupOut
 from skprivbn.privacy._mechanisms import (
     CountMechanism,
     add_discrete_gaussian,
@@ -32,6 +33,7 @@ __all__ = [
     "AuditResult",
     "CountMechanism",
     "DistributedNoise",
+    "LeavePublicGroupOut",
     "PrivacyAccountant",
     "PrivacyCost",
     "PrivateSearchCV",

@@ -5,7 +5,7 @@ Each party adds a share to its own counts before the secure sum. The shares of a
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -200,9 +200,61 @@ class DistributedNoise:
         share_sigma = self.scale / math.sqrt(self.min_honest)
         return sum_of_gaussians_gap(share_sigma, self.min_honest)
 
+    def part(self, l1_sensitivity: int, l2_sensitivity: float) -> "DistributedNoise":
+        """Return the same noise, for some of the numbers that it was calibrated for.
+
+        Parameters
+        ----------
+        l1_sensitivity : int
+            Largest sum of absolute changes of these numbers that one individual causes.
+        l2_sensitivity : float
+            The same as the square root of the sum of squares.
+
+        Returns
+        -------
+        noise : DistributedNoise
+            Costs of all parts add up to that of the whole.
+        """
+        if self.kind == "gaussian":
+            # of which rho is the cost, whose parts are those of the squares
+            epsilon = self.epsilon * (l2_sensitivity / self.sensitivity) ** 2
+            return replace(self, epsilon=epsilon, sensitivity=l2_sensitivity)
+        exact = Fraction(self.epsilon) * l1_sensitivity / Fraction(self.sensitivity)
+        epsilon = float(exact)
+        if Fraction(epsilon) > exact:  # rounded: rather more noise than less
+            epsilon = math.nextafter(epsilon, 0)
+        return replace(self, epsilon=epsilon, sensitivity=l1_sensitivity)
+
     def spend(self, accountant: PrivacyAccountant, what: str = "") -> PrivacyCost:
         """Charge one release to an accountant; call it before touching data."""
         return accountant.spend(self.epsilon, self.delta, self.rho, what)
+
+    def split(self, n_releases: int) -> "DistributedNoise":
+        """Return the noise of each of several releases that cost this together.
+
+        Parameters
+        ----------
+        n_releases : int
+            Among which the sensitivity was divided: one individual changes each of
+            them by as much as it changes the others.
+
+        Returns
+        -------
+        noise : DistributedNoise
+            Of the same scale.
+        """
+        if self.kind == "laplace":
+            sensitivity, rest = divmod(self.sensitivity, n_releases)
+            if rest:
+                raise ValueError(
+                    f"{n_releases} releases do not share a sensitivity of "
+                    f"{self.sensitivity:g} evenly"
+                )
+            # rounded down: all together never cost more
+            epsilon = math.nextafter(self.epsilon / n_releases, 0.0)
+        else:
+            epsilon, sensitivity = self.epsilon, self.sensitivity / n_releases**0.5
+        return replace(self, epsilon=epsilon, sensitivity=sensitivity)
 
     def share(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return one party's share, fresh at every call; called by the party."""

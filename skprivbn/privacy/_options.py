@@ -125,22 +125,36 @@ def clip_rows(X, bounds):
 def apply_to_rows(function, X):
     """Apply a function to rows; those with an entry that is no number become NaN.
 
-    For transformers that noise follows: nothing in a row may raise or warn.
+    For transformers that noise follows: nothing in a row may raise or warn. In double
+    precision, whatever the table has: one entry that is no number makes objects of
+    float32, and all other rows would be rounded otherwise.
 
     Parameters
     ----------
     function : callable
-        From an array of finite rows to an array with as many rows.
+        From an array of finite rows to an array with as many rows, each with the bits
+        that it has alone.
     X : ndarray of float of shape (n_samples, n_features)
 
     Returns
     -------
-    X_new : ndarray of shape (n_samples, n_features_out)
+    X_new : ndarray of float64 of shape (n_samples, n_features_out)
     """
+    X = np.asarray(X, dtype=np.float64)
     finite = np.all(np.isfinite(X), axis=1)[:, None]
     with np.errstate(all="ignore"):
-        made = function(np.where(finite, X, X.dtype.type(0)))
-        return np.where(finite, np.nan_to_num(made), made.dtype.type(np.nan))
+        made = np.asarray(function(np.where(finite, X, 0.0)), dtype=np.float64)
+        return np.where(finite, np.nan_to_num(made), np.nan)
+
+
+def _alone(function):
+    """Return a function that is applied to one row at a time."""
+
+    def apply(X):
+        made = [function(X[i : i + 1]) for i in range(len(X))]
+        return np.concatenate(made) if made else function(X)
+
+    return apply
 
 
 def apply_step(step, X):
@@ -149,8 +163,9 @@ def apply_step(step, X):
     Parameters
     ----------
     step : estimator
-        With ``_transform_all`` if it knows what to do with any row; of others, rows
-        with an entry that is no number become NaN.
+        With ``_transform_all`` if it knows what to do with any row, and gives each the
+        bits that it has alone. Others are given one row at a time, since a batch may
+        be rounded by its size; rows with an entry that is no number become NaN.
     X : ndarray of float of shape (n_samples, n_features)
 
     Returns
@@ -159,7 +174,7 @@ def apply_step(step, X):
     """
     if hasattr(step, "_transform_all"):
         return step._transform_all(X)
-    return apply_to_rows(step.transform, X)
+    return apply_to_rows(_alone(step.transform), X)
 
 
 def charge(estimator, what, noise=None, *, rho=None):
@@ -299,4 +314,18 @@ def note_exact_score(estimator: Any) -> None:
             "count. For public rows that is fine; for private ones use "
             "skprivbn.privacy.private_score, and PrivateSearchCV in place of "
             "GridSearchCV"
+        )
+
+
+def warn_of_score(estimator):
+    """Warn that a score tells something exact, beside a fit with noise.
+
+    Parameters
+    ----------
+    estimator : estimator
+    """
+    if getattr(estimator, "epsilon", None) is not None:
+        warn_leak(
+            "score tells an exact sum over the parties' rows, which the privacy budget "
+            "of the fit does not cover"
         )

@@ -102,7 +102,8 @@ def sum_by_person(blocks, n_rows, vectors):
     """
     total, start = np.int64(0), 0
     for block in blocks:
-        for begin in range(0, len(block), _CHUNK):
+        # once without rows, too: who has none tells zeros, as many as everybody
+        for begin in range(0, max(len(block), 1), _CHUNK):
             rows = block[begin : begin + _CHUNK]
             parts = n_rows[start : start + len(rows), None]
             start += len(rows)

@@ -16,8 +16,9 @@ from sklearn.utils import column_or_1d
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
 from skprivbn.privacy._mechanisms import CountMechanism
 from skprivbn.privacy._persons import cut_weights, number_persons
-from skprivbn.utils._sklearn import _num_samples, _safe_indexing
+from skprivbn.privacy._single_rows import plain_entry, rows_alone
 from skprivbn.utils._typing import WeightsLike
+from skprivbn.utils._validation import label_text, texts_of
 
 #: integer steps between the two score bounds; a row's score is rounded to one
 STEPS = 2**16
@@ -64,9 +65,10 @@ def private_score(
     accountant : PrivacyAccountant, default=None
         Is charged before the rows are touched.
     scoring : callable, default=None
-        ``scoring(estimator, X, y)`` returns one number per row, computed from that
-        row only. None means the log-likelihood: `score_samples`, or for classifiers
-        the log-probability of the true class.
+        ``scoring(estimator, X, y)`` returns one number per row. It is given one row
+        at a time, numbers as float64, and not twice the same. None means the
+        log-likelihood: `score_samples`, or for classifiers the log-probability of the
+        true class.
     sample_weight : array-like of int, default=None
         How often each row counts.
     individual : array-like of shape (n_samples,), default=None
@@ -112,27 +114,36 @@ def private_score(
 def row_scores(estimator, X, y=None, scoring=None):
     """Return one score per row, by default its log-likelihood.
 
-    Rows that cannot be scored get NaN, and nothing warns: either would tell that there
-    is such a row.
+    Each row is scored by itself. In a batch, products of matrices are rounded by the
+    number of rows, and one row that cannot be scored fails all: a row more would move
+    the scores of others, for which there is no noise. Rows that cannot be scored get
+    NaN, and nothing warns: either would tell that there is such a row.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted. With a method ``_score_rows_alone``, from a table to scores in which
+        every row has the bits that it has alone, it is not asked row by row.
+    X, y : array-like
+    scoring : callable, default=None
+        See :func:`private_score`.
+
+    Returns
+    -------
+    scores : ndarray of shape (n_samples,)
     """
     score = scoring or _default_scoring(estimator, y)
     _check_call(score, estimator, X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            scores = score(estimator, X, y)
-        except NotFittedError:
-            raise
-        except _OF_ROWS:
-            rows = range(_num_samples(X))
-            scores = [_score_of_row(score, estimator, X, y, [row]) for row in rows]
-        scores = np.asarray(scores, dtype=float)
-    if scores.ndim != 1:
-        raise ValueError(
-            "a private score needs one number per row, so that each can be clipped; "
-            f"got an array of shape {scores.shape}"
-        )
-    return scores
+        if scoring is None and hasattr(estimator, "_score_rows_alone"):
+            return np.asarray(estimator._score_rows_alone(X), dtype=np.float64)
+        known, scores = {}, []
+        for key, *row in rows_alone(X, y):
+            if key is None or key not in known:
+                known[key] = _score_of_row(score, estimator, *row)
+            scores.append(known[key])
+    return np.array(scores, dtype=np.float64)
 
 
 def _check_call(score, estimator, X, y):
@@ -147,12 +158,19 @@ def _check_call(score, estimator, X, y):
         )
 
 
-def _score_of_row(score, estimator, X, y, row):
-    y = None if y is None else _safe_indexing(y, row)
+def _score_of_row(score, estimator, X, y):
     try:
-        return float(score(estimator, _safe_indexing(X, row), y)[0])
+        made = np.asarray(score(estimator, X, y), dtype=np.float64)
+    except NotFittedError:
+        raise
     except _OF_ROWS:
         return math.nan
+    if made.ndim != 1:
+        raise ValueError(
+            "a private score needs one number per row, so that each can be clipped; "
+            f"got an array of shape {made.shape} of one row"
+        )
+    return float(made[0]) if len(made) == 1 else math.nan
 
 
 def _default_scoring(estimator, y):
@@ -174,12 +192,16 @@ def _log_likelihood(estimator, X, y):
 
 
 def _log_probability_of_class(estimator, X, y):
+    # by their text: one label that is text makes text of all numbers in a file
+    classes = np.asarray(estimator.classes_).tolist()
+    known = texts_of(classes) | texts_of([plain_entry(label) for label in classes])
+    codes = [known.get(label_text(label)) for label in np.asarray(y).tolist()]
     probabilities = estimator.predict_proba(X)
-    classes, y = np.asarray(estimator.classes_), column_or_1d(y)
-    matches = y[:, None] == classes[None, :]
-    probability = np.where(matches, probabilities, 0).sum(axis=1)
-    with np.errstate(divide="ignore"):  # an unseen class: clipped to the lower bound
-        return np.log(probability)
+    # an unseen class: clipped to the lower bound
+    return [
+        -math.inf if code is None or row[code] <= 0 else math.log(row[code])
+        for code, row in zip(codes, probabilities)
+    ]
 
 
 def check_score_bounds(bounds):

@@ -43,7 +43,7 @@ from skprivbn.privacy._scores import (
     weight_sum,
 )
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
-from skprivbn.privacy._trials import best_of_trials, cost_of_trials
+from skprivbn.privacy._trials import best_of_trials, cost_of_trials, stated_cost
 from skprivbn.utils import tell_progress
 from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import (
@@ -111,15 +111,16 @@ class PrivateSearchCV(
         one fit or score costs [1]_. For one holder, and ``delta=0``; whoever sees how
         long it takes guesses how many there were.
     scoring : callable, default=None
-        ``scoring(estimator, X, y)`` returns one number per row. None means the
-        log-likelihood.
+        ``scoring(estimator, X, y)`` returns one number per row, and is given one row
+        at a time. None means the log-likelihood.
     cv : int, float or splitter, default=0.25
         A fraction holds out rows once (one fit per candidate). An integer is a number
         of folds (so many fits per candidate, all of which cost). Each row is assigned
         at random by itself, and rows of one `individual` together. A splitter must
         test each row at most once, and should place each row without regard to
-        others, as :class:`sklearn.model_selection.LeaveOneGroupOut` does. A fit that
-        fails ends the search. By chance one may have no rows, which noise takes too.
+        others, in a number of folds that is public: :class:`LeavePublicGroupOut`. A
+        fit that fails ends the search. By chance one may have no rows, which noise
+        takes too.
     max_weight : int, default=1
         Public bound of the weight of a row in the scores, or of all rows of one
         `individual` together: those of individuals with more count less.
@@ -382,7 +383,9 @@ class PrivateSearchCV(
             )
 
     def _check_rows(self, n_rows, y):
-        if n_rows < 2:
+        # with noise, fits take no rows, too, and an error would tell that there are few
+        is_exact = math.isinf(stated_cost(self.estimator).epsilon)
+        if n_rows < 2 and is_exact:
             raise ValueError(
                 "a search needs rows to fit and rows to score, got n_samples=1 or less"
             )

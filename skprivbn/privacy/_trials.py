@@ -86,7 +86,7 @@ def cost_of_trials(estimator, candidates, epsilon):
     cost : PrivacyCost
         Infinite if the fits are exact.
     """
-    fits = [_stated_cost(make_candidate(estimator, c, None)) for c in candidates]
+    fits = [stated_cost(make_candidate(estimator, c, None)) for c in candidates]
     if any(cost.delta > 0 for cost in fits):
         raise ValueError(
             "method='random_trials' needs fits with delta=0: its guarantee is for pure "
@@ -95,7 +95,7 @@ def cost_of_trials(estimator, candidates, epsilon):
     return PrivacyCost(PRICE * max(epsilon, *(cost.epsilon for cost in fits)))
 
 
-def _stated_cost(estimator):
+def stated_cost(estimator):
     """What a fit is going to cost, by the parameters of the estimator or its steps."""
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     steps = [step for step in steps if step not in (None, "passthrough")]
@@ -133,7 +133,7 @@ def best_of_trials(estimator, candidates, n_trials, run):
         # paid for all at once: what an account, or a warning, tells of a trial tells
         # that there was one; and so would be told by whoever adds up uncounted fits
         model.set_params(**dict.fromkeys(counting, PrivacyAccountant(math.inf)))
-        stated = _stated_cost(model).epsilon
+        stated = stated_cost(model).epsilon
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model, score = run(model)

@@ -43,12 +43,11 @@ def expand(Z, basis):
     return np.stack(functions, axis=2).reshape(len(Z), -1)
 
 
-def basis_features(moments, scale):
-    """Describe moments of :func:`expand` as features, variables in their own units."""
+def basis_features(covariance, n_rows, scale):
+    """Describe the covariance of :func:`expand` as features, in the columns' units."""
     d = len(scale)
-    size = len(moments.mean) // d
-    features = np.arange(d * size).reshape(d, size)
-    units = np.ones(d * size)
+    features = np.arange(d * N_FUNCTIONS).reshape(d, N_FUNCTIONS)
+    units = np.ones(d * N_FUNCTIONS)
     units[features[:, 0]] = scale
-    covariance = moments.covariance * np.outer(units, units)
-    return FeatureMoments(covariance, moments.n_rows, features[:, 0], features)
+    covariance = covariance * np.outer(units, units)
+    return FeatureMoments(covariance, n_rows, features[:, 0], features)

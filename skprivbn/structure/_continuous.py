@@ -12,6 +12,10 @@ from skprivbn.utils import warn_user
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
 
+#: of a model with equal noise variances: what samples, cut weak weights and noise that
+#: differs somewhat leave apart (benchmarks/study_units.py)
+MAX_NOISE_RATIO = 20.0
+
 
 def public_network(network):
     """Return the parameters of a Gaussian network, as a site is told them."""
@@ -27,6 +31,8 @@ class ContinuousNetworkMixin(LearntNetworkMixin):
     """Prediction and likelihood through the fitted `network_`."""
 
     _fit_checks = {"ensure_min_features": 2, "ensure_min_samples": 2}
+    #: whether directions come from equal noise variances, and so from units
+    _assumes_equal_variances = True
 
     def _rows(self, X):
         check_is_fitted(self)
@@ -82,11 +88,25 @@ class ContinuousNetworkMixin(LearntNetworkMixin):
         return self.network_.log_likelihood(self._rows(X))
 
 
+def vary(mean, variances):
+    """Return which columns vary by more than rows about their mean are rounded by.
+
+    Parameters
+    ----------
+    mean, variances : ndarray of shape (n_features,)
+
+    Returns
+    -------
+    ndarray of bool of shape (n_features,)
+    """
+    return variances > (2.0**-40 * mean) ** 2
+
+
 def refuse_constant(names, mean, variances, where):
     """Raise if columns do not vary; names them, and where they do not."""
-    # what is left of a constant column after cancellation is not variation
-    rounding = 1e-12 * (variances + mean**2)
-    constant = [name for name, v, e in zip(names, variances, rounding) if v <= e]
+    constant = [
+        name for name, varies in zip(names, vary(mean, variances)) if not varies
+    ]
     if constant:
         raise ValueError(
             f"columns {constant} are constant {where}: they cannot be part of a "
@@ -104,20 +124,80 @@ def warn_if_few_rows(n_rows, n_features):
         )
 
 
-def warn_if_standardised(variances):
-    """Warn if variables have the same spread, which hides the directions."""
+def warn_if_standardised(variances, tolerance=0.02):
+    """Warn if variables have the same spread, which hides the directions.
+
+    Parameters
+    ----------
+    variances : ndarray of shape (n_features,)
+    tolerance : float, default=0.02
+        By how much variances that are the same may differ.
+    """
     if len(variances) < 2:
         return
     # all of them nearly, or most of them exactly: one column was left in its unit
     typical = np.median(variances)
     n_exact = np.sum(np.abs(variances - typical) <= 1e-6 * typical)
     most = n_exact >= max(3, 0.75 * len(variances))
-    if most or variances.max() <= 1.02 * variances.min():
+    if most or variances.max() <= (1.0 + tolerance) * variances.min():
         which = "most" if n_exact < len(variances) and most else "all"
         warn_user(
             f"{which} variables have nearly the same variance, as after standardising: "
             "methods that assume equal noise variances read directions off unequal "
             "marginal variances and fail on such data; give the variables in their "
-            "own units, or use FederatedGaussianBayesianNetwork(method='ges'), 'pc' "
-            "or 'bic'"
+            "own units, or use FederatedGaussianBayesianNetwork(), whose default "
+            "method does not assume equal noise variances"
+        )
+
+
+def noise_ratio(network, noise=0.0):
+    """Return by what factor noise variances differ at least, and of which variables.
+
+    Parameters
+    ----------
+    network : GaussianBayesianNetwork or MLPNetwork
+    noise : float or ndarray of shape (n_features,), default=0.0
+        Of privacy, as of :class:`~skprivbn.programs.Moments`.
+
+    Returns
+    -------
+    ratio : float
+    most, least : int
+        The variables with the largest and the smallest.
+    """
+    variances, error = network.variances, 0.0
+    if np.any(noise):
+        error = 3.0 * (noise**2 + noise**2 @ np.square(network.weights))
+    low, high = variances - error, variances + error
+    most, least = np.argmax(low), np.argmin(high)
+    return float(low[most] / high[least]), int(most), int(least)
+
+
+def warn_if_units_differ(network, n_rows, method, noise=0.0):
+    """Warn if a model of equal noise variances leaves very different ones.
+
+    What parents leave of a variable has the variable's unit: they explain any
+    difference of variances but that one.
+
+    Parameters
+    ----------
+    network : GaussianBayesianNetwork or MLPNetwork
+        As it was fitted.
+    n_rows : float
+        Behind it. Where there are not more of them than variables, parents explain
+        whatever they like.
+    method : str
+        What assumes that noise variances are equal.
+    noise : float or ndarray of shape (n_features,), default=0.0
+        Of privacy, as of :class:`~skprivbn.programs.Moments`.
+    """
+    ratio, most, least = noise_ratio(network, noise)
+    if n_rows > len(network.nodes) and ratio > MAX_NOISE_RATIO:
+        warn_user(
+            f"noise variances differ {ratio:.2g}-fold ({network.nodes[most]!r} has the "
+            f"largest, {network.nodes[least]!r} the smallest): {method} assumes that "
+            "all are the same, as in columns of comparable units; where they are not, "
+            "the graph follows the units. Use FederatedGaussianBayesianNetwork(), "
+            "whose default method assumes neither, or give columns in comparable "
+            "units; standardising them does not help"
         )

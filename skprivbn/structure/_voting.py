@@ -1,5 +1,6 @@
 """A vote over graphs that parties learn alone: the baseline of the paper."""
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import isclass
@@ -14,11 +15,15 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.federation import Party, PartyRefusal, Terms, operation
-from skprivbn.protocols import ModelParty
+from skprivbn.federation import ALL_ROWS, Me, PartyRefusal, Sum, Terms, program
+from skprivbn.programs import keep_predictions, score_rows
+from skprivbn.programs._moments import add_moments
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._continuous import ContinuousNetworkMixin
-from skprivbn.structure.gaussian._moments import moment_sums, read_moments
+from skprivbn.structure._continuous import (
+    ContinuousNetworkMixin,
+    vary,
+    warn_if_units_differ,
+)
 from skprivbn.structure.gaussian._pooled_notears import Notears
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval
@@ -55,10 +60,6 @@ class VotingTerms(Terms):
                     f"{_MOST_REPEATS}: sites do not work that long"
                 )
 
-    def rounds(self, n_parties):
-        """Return two: the vote, the moments."""
-        return 2
-
     def n_parameters(self, n_features):
         """Return the votes, and the moments that weights are made of."""
         n_moments = 1 + n_features + n_features * (n_features + 1) // 2
@@ -70,49 +71,38 @@ class VotingTerms(Terms):
         return n_hidden * n_features, n_hidden * n_features**2
 
 
-class VotingParty(Party):
-    """A holder of rows who learns a graph alone and votes for its edges."""
+@program(VotingTerms)
+def voting(me: Me) -> Generator[Any, Any, dict]:
+    """Vote for the edges of the own graph; then add the moments of all rows."""
+    learner, X = _own_learner(me.terms), np.asarray(me.numbers())
+    votes = yield Sum(_own_votes(learner, X), "edges that parties found", ALL_ROWS)
+    found = yield from add_moments(X, np.ones(len(X)))
+    return found | {"votes": votes}
 
-    terms = VotingTerms
 
-    def prepare(self):
-        """Refuse rows that are not finite numbers, and foreign learners."""
-        self.X = self.finite_numbers()
-        module, name = self.terms.learner
-        if not module.startswith(_LEARNERS):
-            raise PartyRefusal("refused")
-        learner = getattr(import_module(module), name)
-        # A module also holds what it imports; nothing but its own estimators may run.
-        if not isclass(learner) or learner.__module__ != module:
-            raise PartyRefusal("refused")
-        if not issubclass(learner, BaseEstimator):
-            raise PartyRefusal("refused")
-        self.learner = learner(**self.terms.options)
+def _own_learner(terms):
+    """Return the learner that terms name, or refuse it: no other code is run."""
+    module, name = terms.learner
+    if not module.startswith(_LEARNERS):
+        raise PartyRefusal("refused")
+    learner = getattr(import_module(module), name)
+    # A module also holds what it imports; nothing but its own estimators may run.
+    if not isclass(learner) or learner.__module__ != module:
+        raise PartyRefusal("refused")
+    if not issubclass(learner, BaseEstimator):
+        raise PartyRefusal("refused")
+    return learner(**terms.options)
 
-    def schedule(self):
-        """One vote, then the moments for the parameters."""
-        yield "vote"
-        yield "moments"
 
-    @operation(tells="the edges it found on its own rows", exact=True)
-    def vote(self):
-        """One vote per edge of the own graph; none if the rows do not suffice."""
-        X = self.X
-        votes = np.zeros((X.shape[1], X.shape[1]), dtype=np.int64)
-        # what is left of a constant column after cancellation is not variation
-        if len(X) > 1 and (X.var(axis=0) > 1e-12 * np.square(X).mean(axis=0)).all():
-            with catch_warnings():
-                # few rows of one party make every learner warn
-                simplefilter("ignore")
-                votes += self.learner.fit(X).adjacency_matrix_
-        return self.hide(votes)
-
-    @operation(
-        tells="number of rows, column sums and cross-products of its rows", exact=True
-    )
-    def moments(self):
-        """What the parameters of the elected graph need."""
-        return self.hide(moment_sums(self.X))
+def _own_votes(learner, X):
+    """Return one vote per edge of the own graph; none if the rows do not suffice."""
+    votes = np.zeros((X.shape[1], X.shape[1]), dtype=np.int64)
+    if len(X) > 1 and vary(X.mean(axis=0), X.var(axis=0)).all():
+        with catch_warnings():
+            # few rows of one party make every learner warn
+            simplefilter("ignore")
+            votes += learner.fit(X).adjacency_matrix_
+    return votes
 
 
 class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
@@ -174,7 +164,7 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
     np.float64(1.0)
     """
 
-    protocols = (VotingParty, ModelParty)
+    protocols = (voting, score_rows, keep_predictions)
     _parameter_constraints = {
         "estimator": [HasMethods(["fit", "get_params"]), None],
         "min_votes": [Interval(Real, 0, 1, closed="left")],
@@ -224,27 +214,29 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
             [type(learner).__module__, type(learner).__qualname__],
             learner.get_params(deep=False),
         )
-        with self._federate(partition, VotingParty, terms) as federation:
-            votes = federation.secure_sum("vote")
-            moments = read_moments(federation.secure_sum("moments"))
-            self.ledger_ = federation.ledger
+        found = self._run(partition, voting, terms)
+        votes, n_rows = found["votes"], found["n_rows"][0]
         d = self.n_features_in_
         self.votes_ = votes.reshape(d, d) / partition.n_parties
         elected = np.where(self.votes_ > self.min_votes, self.votes_, 0.0)
         if self.acyclic:
             elected = acyclic_weights(elected, 0.0)
         self.adjacency_matrix_ = elected != 0.0
-        self.n_iter_, self.n_samples_ = 2, round(moments.n_rows)
+        self.n_iter_, self.n_samples_ = 3, round(n_rows)
         vars(self).pop("network_", None)  # that of a fit before
+        network = GaussianBayesianNetwork.fit_from_moments(
+            found["mean"],
+            found["covariance"],
+            acyclic_weights(elected, 0.0) != 0.0,
+            nodes=column_names(self),
+        )
+        if getattr(learner, "_assumes_equal_variances", False):
+            who = type(learner).__name__
+            warn_if_units_differ(network, n_rows, who)
         if not is_acyclic(self.adjacency_matrix_):
             warn_user(
                 "the elected graph has cycles, and so no network_ to predict, score "
                 "or sample from: acyclic=True drops the edges with fewest votes"
             )
         else:
-            self.network_ = GaussianBayesianNetwork.fit_from_moments(
-                moments.mean,
-                moments.covariance,
-                self.adjacency_matrix_,
-                nodes=column_names(self),
-            )
+            self.network_ = network

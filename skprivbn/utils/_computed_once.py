@@ -1,9 +1,11 @@
 """What several parties compute alike is computed once, if they share a process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, wraps
+from threading import Lock
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -63,6 +65,95 @@ def computed_once(
     return compute
 
 
+def steps_once(make: Callable[_Arguments, Generator]) -> Callable[_Arguments, Any]:
+    """Memoise a generator of public steps: simulated parties repeat them.
+
+    Parties that are in one process go through the same steps, as long as they are
+    answered the same, to the last bit. Nothing is kept once all of them have ended.
+
+    Parameters
+    ----------
+    make : callable
+        Of arguments as of :func:`computed_once`. The generator it returns depends on
+        them and on what it is sent alone, and on nothing that is secret. Nobody changes
+        what it yields or returns.
+
+    Returns
+    -------
+    make : callable
+
+    Examples
+    --------
+    >>> from skprivbn.utils._computed_once import steps_once
+    >>> @steps_once
+    ... def double(x):
+    ...     while True:
+    ...         print("working")
+    ...         x = 2 * (yield x)
+    >>> first, second = double(1), double(1)
+    >>> next(first), next(second), first.send(5), second.send(5), second.send(6)
+    working
+    working
+    working
+    (1, 1, 10, 10, 12)
+    """
+    under_way: Any = WeakValueDictionary()
+
+    @wraps(make)
+    def repeat(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Generator:
+        key, steps, answers, answer = _exact((*args, *kwargs.items())), None, [], None
+        while True:
+            answers.append(answer)
+            step = None if steps is None else steps.at(answers)
+            if step is None:
+                # none so far, or others were answered otherwise
+                steps = under_way.get(key)
+                step = None if steps is None else steps.after(answers)
+            if step is None:
+                steps = under_way[key] = _Steps(make(*args, **kwargs))
+                step = steps.after(answers)
+            is_last, value = step
+            if is_last:
+                return value
+            answer = yield value
+
+    return repeat
+
+
+class _Steps:
+    """A generator, and what it has yielded so far."""
+
+    def __init__(self, generator):
+        self.generator, self.answers, self.steps = generator, [], []
+        self.lock = Lock()
+
+    def after(self, answers):
+        """Go through all answers; return what :meth:`at` does after the last."""
+        step = None
+        for n_answers in range(1, len(answers) + 1):
+            step = self.at(answers[:n_answers])
+            if step is None:
+                break
+        return step
+
+    def at(self, answers):
+        """Return (whether it ended, what came) after some answers, or None."""
+        with self.lock:
+            n_known, last = len(self.steps), _exact(answers[-1])
+            if len(answers) <= n_known:
+                same = self.answers[len(answers) - 1] == last
+                return self.steps[len(answers) - 1] if same else None
+            if len(answers) > n_known + 1:
+                return None
+            try:
+                step = False, self.generator.send(answers[-1])
+            except StopIteration as stop:
+                step = True, stop.value
+            self.answers.append(last)
+            self.steps.append(step)
+            return step
+
+
 def _exact(value):
     """Return what is equal for values that are the same, to the last bit."""
     if isinstance(value, float):
@@ -74,8 +165,10 @@ def _exact(value):
         return value.dtype.str, value.shape, value.tobytes()
     if value is None or isinstance(value, int | str):
         return type(value), value
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return tuple(map(_exact, value))
+    if isinstance(value, dict):
+        return tuple(map(_exact, value.items()))
     names = _field_names(type(value))
     if not names:
         raise TypeError(f"a {type(value).__name__} cannot be told apart by its bytes")

@@ -84,7 +84,7 @@ class Progress:
                 known = "".join(
                     f", {key} {value:.3g}" for key, value in numbers.items()
                 )
-                self._print(f"{self.name} {self.n_steps}{known}")
+                self.say(f"{self.name} {self.n_steps}{known}")
 
     @contextmanager
     def part(self, step, max_steps=None):
@@ -106,9 +106,10 @@ class Progress:
         """Say how long it took."""
         if self.estimator.verbose:
             plural = "" if self.n_steps == 1 else "s"
-            self._print(f"{self.n_steps} {self.name}{plural}")
+            self.say(f"{self.n_steps} {self.name}{plural}")
 
-    def _print(self, text):
+    def say(self, text):
+        """Print a line, and how long it took so far."""
         seconds = perf_counter() - self.began
         print(f"[{type(self.estimator).__name__}] {text}, {seconds:.1f} s")
 

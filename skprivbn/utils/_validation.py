@@ -44,6 +44,13 @@ def keep_types(X: Any) -> Any:
     return X.astype(object) if any(is_text) and any(is_odd) else X
 
 
+def without_columns(X: Any) -> Any:
+    """Return a frame that has no columns as an array: scikit-learn takes no such."""
+    if hasattr(X, "columns") and hasattr(X, "dtypes") and len(X.columns) == 0:
+        return np.empty((len(X), 0))
+    return X
+
+
 def validate_table(
     estimator: Any, X: Any, *, ensure_all_finite: bool | str = True, **options: Any
 ) -> np.ndarray:
@@ -66,6 +73,7 @@ def validate_table(
     X : ndarray
     """
     dtype = options.get("dtype", "numeric")
+    X = without_columns(X)
     if dtype is None:
         X = keep_types(X)
     if ensure_all_finite is False and wants_floats(dtype):
@@ -273,6 +281,8 @@ def label_text(label: Any) -> str | None:
     """
     if is_missing(label) or not isinstance(label, str | int | float | np.generic):
         return None
+    if isinstance(label, np.floating):
+        label = float(label)  # as in an array: by itself, float32 has fewer digits
     try:
         text = str(label)
     except ValueError:  # too many digits

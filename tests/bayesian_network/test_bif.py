@@ -1,5 +1,6 @@
 import gzip
 import re
+import tracemalloc
 from pathlib import Path
 from time import process_time
 
@@ -125,6 +126,72 @@ def test_every_truncation_is_an_error():
 def test_an_open_quotation_mark_is_found():
     with pytest.raises(ValueError, match="line 2: a quotation mark is not closed"):
         BayesianNetwork.from_bif('network unknown {}\nvariable "x { }')
+
+
+@pytest.mark.parametrize("n", [1, 500_000])
+@pytest.mark.parametrize("opened", ["/* ", "rain /* ", "/* rain /*"])
+def test_an_open_comment_is_found_at_its_first_line(opened, n):
+    # each of half a million used to be looked for up to the end of the text
+    with pytest.raises(ValueError, match="line 2: a comment is not closed"):
+        BayesianNetwork.from_bif("network unknown {}\n" + opened * n)
+
+
+def test_a_comment_is_never_read_as_words():
+    # not even if what follows cannot be read
+    text = "network unknown {}\n" + "// variable rain\n" * 3
+    with pytest.raises(ValueError, match="line 5: a quotation mark is not closed"):
+        BayesianNetwork.from_bif(text + '"')
+    assert BayesianNetwork.from_bif(SMALL + "// open /* \n/* // */") is not None
+
+
+def defaults(n_parents, n_children, n_states=2):
+    """Return a short text of tables that default rows stand for."""
+    labels = ", ".join(f"s{k}" for k in range(n_states))
+    row = ", ".join([repr(1 / n_states)] * n_states)
+    parents = [f"u{i}" for i in range(n_parents)]
+    given = dict.fromkeys(parents, "")
+    given |= {f"v{i}": f"| {', '.join(parents)}" for i in range(n_children)}
+    declared = [
+        f"variable {v} {{ type discrete [ {n_states} ] {{ {labels} }}; }}"
+        for v in given
+    ]
+    rows = [f"probability ( {v} {u} ) {{ default {row}; }}" for v, u in given.items()]
+    return "\n".join(declared + rows)
+
+
+@pytest.mark.parametrize(
+    "size, message",
+    [
+        ((19, 1), "default rows .* 'v0' stand for 1048.* at most 1000000"),
+        # none of the tables is too large for itself
+        ((16, 20), "default rows .* 'v7' stand for 1048.* at most 1000000"),
+        ((40, 1), "40 parents and a table of 2199023255552 entries"),
+        ((40, 1, 1), "40 parents and a table of 1 entries; at most 31 parents"),
+        ((3, 1, 100), "3 parents and a table of 100000000 entries"),
+    ],
+)
+def test_default_rows_of_a_short_text_do_not_fill_the_memory(size, message):
+    text = defaults(*size)
+    assert len(text) < 10_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=message):
+            BayesianNetwork.from_bif(text)
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_default_rows_beside_others():
+    text = defaults(12, 2).replace(
+        "default 0.5, 0.5; }", "(s0) 1, 0; default 0.5, 0.5; }"
+    )
+    text = re.sub(r"(probability \( u\d+  \) \{ )\(s0\) 1, 0; ", r"\1", text)
+    text = text.replace("(s0) 1, 0", f"({', '.join(['s1', *['s0'] * 11])}) 1, 0")
+    cpt = BayesianNetwork.from_bif(text).cpts["v1"]
+    expected = np.full((2,) * 13, 0.5)
+    expected[(1,) + (0,) * 11] = [1, 0]
+    np.testing.assert_array_equal(cpt, expected)
 
 
 @pytest.mark.parametrize("text", ["", "network unknown { }", " // nothing"])

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
-from skprivbn.bayesian_network._column_scores import ColumnScoreParty
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import PartitionError, PartyError
-from skprivbn.federation import InProcessFederation
 from skprivbn.partition import VerticalPartition
-from skprivbn.structure import PrivateK2StructureLearner
+from skprivbn.programs import _column_scores as _scores
+from skprivbn.structure import CollectiveBayesianNetwork, PrivateK2StructureLearner
 
 ASIA = load_asia()
 X = ASIA.encode(ASIA.sample(200, random_state=0))
@@ -52,16 +51,20 @@ def test_collective_networks_too():
     assert model.score(partition) == pytest.approx(expected, abs=4 * 2.0**-24)
 
 
+def watch_openings(monkeypatch):
+    """Return a list of the shares that parties open, in the order of their rounds."""
+    opened, open_numbers = [], _scores.open_numbers
+
+    def watched(talk, roster, shares):
+        opened.append(shares)
+        return open_numbers(talk, roster, shares)
+
+    monkeypatch.setattr(_scores, "open_numbers", watched)
+    return opened
+
+
 def test_only_the_sum_and_the_number_of_records_become_known(learner, monkeypatch):
-    seen = []
-    call = InProcessFederation.call
-
-    def watched(self, operation, *arguments, **options):
-        replies = call(self, operation, *arguments, **options)
-        seen.append((operation, replies))
-        return replies
-
-    monkeypatch.setattr(InProcessFederation, "call", watched)
+    opened = watch_openings(monkeypatch)
     before = len(learner.ledger_.entries)
     learner.score(split(X, HALVES))
     told = {
@@ -69,24 +72,12 @@ def test_only_the_sum_and_the_number_of_records_become_known(learner, monkeypatc
         for entry in learner.ledger_.entries[before:]
         if entry.receiver == "coordinator" and entry.tells
     }
-    assert told == {
-        ("session.join", "public"),
-        ("n_records", "public"),
-        ("score", "masked"),
-    }
-    (shares,) = [replies for operation, replies in seen if operation == "score"]
-    assert {reply.length for reply in shares.values()} == {4}
+    assert told == {("the result", "public")}
+    assert [len(shares) for shares in opened] == [2, 2]
 
 
 def test_shares_of_columns_of_one_party_alone_are_random_too(monkeypatch):
-    # sums of halves have carries, which say something of shares that are not
-    opened, score = [], ColumnScoreParty.score
-
-    def watched(self):
-        opened.append(self.total)
-        return score(self)
-
-    monkeypatch.setattr(ColumnScoreParty, "score", watched)
+    opened = watch_openings(monkeypatch)
     model = PrivateK2StructureLearner(max_parents=0).fit(split(X, HALVES))
     assert model.score(split(X, HALVES)) == model.score(split(X, HALVES))
     first, second = opened[:2], opened[2:]

@@ -55,6 +55,72 @@ def start_sessions(backend, contexts):
     return converse({n: open_sums(backend, context) for n, context in contexts.items()})
 
 
+def start_sessions_for(readers, backend, contexts):
+    """The same for sums that are for "parties" only, or for "all"."""
+    converse({name: open_sums(None, context) for name, context in contexts.items()})
+    setup = {"parties": backend.setup_for_parties, "all": backend.setup_for_all}
+    return converse({n: setup[readers](context) for n, context in contexts.items()})
+
+
+class Exchange:
+    """One sum in which both sides are generators.
+
+    Parameters
+    ----------
+    sessions : dict of str to SumSession
+    vectors : ndarray of shape (n_parties, n_values)
+    fails : iterable of (str, int)
+        Party, and number of the first of its messages that does not arrive, from 0.
+    tamper : callable, default=None
+        Changes the coordinator's answers ``{name: payload}``.
+
+    Attributes
+    ----------
+    received : list of dict
+        All that the coordinator was sent, by name, in order.
+    """
+
+    def __init__(self, sessions, vectors, fails=(), tamper=None):
+        self.roster, self.fails, self.tamper = tuple(sessions), dict(fails), tamper
+        self.parties = {
+            name: session.exchange(vector, "statistics")
+            for (name, session), vector in zip(sessions.items(), vectors)
+        }
+        self.received = []
+
+    def _send(self, answers):
+        if self.tamper is not None and answers is not None:
+            answers = self.tamper(answers)
+        number, said = len(self.received), {}
+        for name in list(self.parties if answers is None else answers):
+            if self.fails.get(name, number + 1) <= number:
+                continue
+            answer = None if answers is None else deepcopy(answers[name])
+            said[name] = self.parties[name].send(answer)
+        self.received.append(deepcopy(said))
+        return said
+
+    def run(self, backend):
+        """Return the total as `combine` returns it."""
+        combine = backend.combine(self._send(None), self.roster)
+        answers = None
+        try:
+            while True:
+                answers = self._send(combine.send(answers))
+        except StopIteration as stop:
+            return HiddenVector.from_payload(stop.value.to_payload())
+
+    def read(self, total, names=None):
+        """Return what parties read, by name, once they are handed the total."""
+        values = {}
+        for name in self.roster if names is None else names:
+            try:
+                self.parties[name].send({"total": deepcopy(total.to_payload())})
+            except StopIteration as stop:
+                values[name] = stop.value
+        return values
+
+
 def converse(generators):
     """Carry what generators say to each other; return their results by name."""
     names, generators = list(generators), dict(generators)

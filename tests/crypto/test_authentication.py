@@ -36,8 +36,8 @@ from tests.federation.hostile import forge
 
 RINGS = {
     "masking": (MaskingBackend.ring, 2, 128),
-    "paillier": (PaillierBackend.ring, 2, 97),
-    "ckks": (CKKSBackend.ring, 1, 47),
+    "paillier": (PaillierBackend.ring, 2, 113),
+    "ckks": (CKKSBackend.ring, 2, 113),
 }
 TINY = TagRing(251, coefficient_bits=8, digit_bits=4)
 BACKENDS = {
@@ -265,23 +265,23 @@ def test_honest_sums_are_accepted_by_all_and_twice(name):
     backend = BACKENDS[name]
     vectors = np.random.default_rng(0).normal(size=(4, 9)) * 1000
     sessions, total = run_sum(backend, vectors)
-    grid = backend.numbers(4, 9).grid
     for session in sessions.values():
         for _ in range(2):
             np.testing.assert_allclose(
-                session.reveal(total), vectors.sum(axis=0), atol=2 * grid + 1e-11
+                session.reveal(total), vectors.sum(axis=0), rtol=0, atol=1e-11
             )
 
 
 @pytest.mark.parametrize("name", [n for n in BACKENDS if n != "ckks fast"])
 def test_extreme_values_of_64_parties_are_accepted(name):
     backend = BACKENDS[name]
-    numbers = backend.numbers(64, 7)
-    largest, grid = np.nextafter(numbers.limit / 64, 0), numbers.grid
+    largest, grid = np.nextafter(2.0**55 / 64, 0), 2.0**-56
     pattern = np.array([largest, -largest, grid, -grid, 0.0, grid / 2, 1.0])
     sessions, total = run_sum(backend, np.tile(pattern, (64, 1)))
     revealed = sessions["party 0"].reveal(total)
-    np.testing.assert_allclose(revealed[:5], 64 * pattern[:5], rtol=1e-12)
+    # half a step of the grid is rounded to the even one
+    expected = 64 * np.where(pattern == grid / 2, 0.0, pattern)
+    np.testing.assert_array_equal(revealed, expected)
 
 
 #: what to add to a number: multiples of moduli, the ends of all ranges, one unit
@@ -334,8 +334,10 @@ def additions(backend, total, rng):
     parameters = backend._parameters()
     server = _ckks._keyless_context(parameters)
     encrypted = _ckks._load(total.parts[0], parameters, server)
-    shift = np.zeros(2 * total.length + 2)
-    exponent = -backend.numbers(3, 5).fraction_bits - 3 + rng.integers(0, 30)
+    digits = backend.digits(3)
+    shift = np.zeros(digits.n_digits * (total.length + 2))
+    # from a fraction of a step to more than a slot holds
+    exponent = -digits.fraction_bits - 3 + rng.integers(0, 50)
     shift[rng.integers(len(shift))] = 2.0**exponent * rng.choice([-1, 1])
     encrypted += shift.tolist()
     return replace(total, parts=[_ckks._frame(encrypted.serialize(), parameters)])
@@ -396,8 +398,9 @@ def test_forged_totals_pass_end_to_end_over_a_field_of_seven_at_its_rate(
     """So none of the forgeries above is refused for another reason only."""
     ring = TagRing(7, coefficient_bits=3, digit_bits=2)
     monkeypatch.setattr(type(BACKENDS[name]), "ring", ring)
-    # about one in seven of those that leave header and check value as they are
-    assert 3 < end_to_end(name, 150) < 45
+    # One in seven where masks spread a forgery over the ring; without masks a changed
+    # byte is often a multiple of seven, and one in four passes (40 of 150, spread 6).
+    assert 3 < end_to_end(name, 150) < 75
 
 
 @pytest.mark.parametrize("name", ["masking", "plaintext", "paillier", "ckks"])

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -52,8 +53,8 @@ def stated_error(backend, vectors):
     """Absolute error that the backend's `describe` promises."""
     n_parties, largest = len(vectors), np.abs(np.sum(np.abs(vectors), axis=0)).max()
     rounding = 2 * n_parties * np.finfo(float).eps * largest
-    resolution = backend.numbers(*vectors.shape).grid
-    return n_parties * resolution / 2 + rounding
+    grid = 2.0**-backend.numbers.fraction_bits
+    return n_parties * grid / 2 + rounding
 
 
 def agree_with_numpy(backend, n_parties, length, magnitude, seed):
@@ -94,12 +95,12 @@ def test_sum_equals_numpys_slow_backends(backend, n_parties, length, exponent, s
 @given(
     n_parties=st.integers(1, 16),
     length=st.integers(1, 5000),
-    exponent=st.floats(-8, 4),
+    exponent=st.floats(-8, 14),
     seed=st.integers(0, 2**32),
 )
 @fuzzed(0.25)
 @pytest.mark.parametrize("backend", ALL[:2])
-def test_sum_equals_numpys_small_range(backend, n_parties, length, exponent, seed):
+def test_sum_equals_numpys_long_vectors(backend, n_parties, length, exponent, seed):
     agree_with_numpy(backend, n_parties, length, 10.0**exponent, seed)
 
 
@@ -107,22 +108,52 @@ def test_sum_equals_numpys_small_range(backend, n_parties, length, exponent, see
 def test_vectors_that_fill_or_exceed_one_ciphertext(backend):
     slots = {"default": 2048, "fast": 2048, "large": 4096}
     n = slots[backend.preset] if isinstance(backend, CKKSBackend) else 4
-    for length in (
-        0,
-        1,
-        n // 2 - 1,
-        n // 2,
-        n - 3,
-        n - 2,
-        n - 1,
-        n,
-        2 * n - 2,
-        2 * n - 1,
-    ):
+    # A number of CKKS takes three slots, and two more numbers are the tag.
+    third = n // 3
+    lengths = {0, 1, third - 3, third - 2, third - 1, third, n - 2, n - 1, n}
+    lengths |= {2 * n // 3 - 2, 2 * n // 3 - 1, 2 * n - 2, 2 * n - 1}
+    for length in sorted(lengths - {-2, -1}):
         vectors = RNG.normal(size=(2, length))
         total = secure_sum(backend, vectors)
-        grid = backend.numbers(2, length).grid
-        np.testing.assert_allclose(total, vectors.sum(axis=0), atol=grid + 1e-15)
+        error = stated_error(backend, vectors) if length else 0
+        np.testing.assert_allclose(total, vectors.sum(axis=0), rtol=0, atol=error)
+
+
+def exact_sums(vectors):
+    """Return sums of values on the grid, by rational numbers."""
+    return [
+        sum(Fraction(round(Fraction(x) * 2**56), 2**56) for x in column)
+        for column in vectors.T.tolist()
+    ]
+
+
+def numbers_of_all_sizes(n_parties):
+    """Values from below the grid to the limit, both signs, ties, cancellation."""
+    rng = np.random.default_rng(1)
+    vectors = 10.0 ** rng.uniform(-19, 15, (n_parties, 40))
+    vectors *= rng.choice([-1, 1], vectors.shape)
+    largest = np.nextafter(2.0**55 / n_parties, 0)
+    step = 2.0**-56
+    ends = [largest, -largest, step, -step, step / 2, 1.5 * step, 0.0, -0.0, 2.0**44]
+    vectors = np.hstack([vectors, np.tile(ends, (n_parties, 1))])
+    vectors[-1, 40:42] *= -1  # the largest values cancel, all or some
+    return vectors
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 5])
+def test_totals_are_the_same_to_the_last_bit_in_all_backends(n_parties):
+    vectors = numbers_of_all_sizes(n_parties)
+    counts = np.random.default_rng(2).integers(-(2**60), 2**60, (n_parties, 9))
+    backends = [CKKSBackend(preset) for preset in ("default", "fast", "large")]
+    backends += [TEST_PAILLIER, PlaintextBackend(), PartyMaskingBackend()]
+    backends += [MaskingBackend(recovery=True)]
+    masked = secure_sum(MaskingBackend(), vectors)
+    np.testing.assert_allclose(
+        masked, np.array(exact_sums(vectors), dtype=float), rtol=4e-16, atol=0
+    )
+    for backend in backends:
+        assert secure_sum(backend, vectors).tobytes() == masked.tobytes()
+        np.testing.assert_array_equal(secure_sum(backend, counts), counts.sum(axis=0))
 
 
 @pytest.mark.parametrize("backend", [*ALL, PARTY_MASKING])
@@ -250,10 +281,20 @@ def test_damaged_ciphertexts_raise(backend):
     total = backend.add(hide_all(sessions, np.ones((2, 5))))
     np.testing.assert_allclose(session.reveal(total), 2)
     part = total.parts[-1]
-    wrong_parts = [damage(part, seed) for seed in range(20)]
-    for wrong in (*wrong_parts, b"", part[:-1], part + b"\1", bytes(len(part))):
+    for wrong in (b"", part[:-1], part + b"\1", bytes(len(part))):
         with pytest.raises(ProtocolError):
             session.reveal(replace(total, parts=[*total.parts[:-1], wrong]))
+    n_read = 0
+    for seed in range(20):
+        wrong = replace(total, parts=[*total.parts[:-1], damage(part, seed)])
+        try:
+            read = session.reveal(wrong)
+        except ProtocolError:
+            continue
+        # Zstandard can write the same ciphertext with one bit changed, seldom
+        np.testing.assert_allclose(read, 2)
+        n_read += 1
+    assert n_read <= 2
 
 
 @pytest.mark.parametrize("backend", [*KEY_HOLDERS, ALL[4], ALL[6]])

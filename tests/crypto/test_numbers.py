@@ -13,10 +13,12 @@ from skprivbn.crypto._numbers import (
     check_vector,
     decode_fixed_point,
     encode_fixed_point,
+    join_digits,
     limbs_from_bytes,
     limbs_to_bytes,
     pack_limbs,
     pack_shortest,
+    split_digits,
     subtract_limbs,
     sum_limbs,
     unpack_limbs,
@@ -115,6 +117,43 @@ def test_shortest_form_is_short_and_the_same(numbers, n_zeros, n_signs):
     signed = [n - 2**128 if n >= 2**127 else n for n in numbers]
     bits = max((((n ^ (n >> 127)) >> shift).bit_length() for n in signed), default=0)
     assert n_bytes == bits // 8 + 1 or not any(numbers)
+
+
+@fuzzed(6)
+@given(
+    st.lists(st.integers(-(2**111), 2**111 - 1), min_size=1, max_size=9),
+    st.integers(1, 46),
+)
+def test_digits_are_those_of_python_integers(numbers, n_bits):
+    n_digits = -(-112 // n_bits)
+    digits = split_digits(to_limbs([n % 2**128 for n in numbers]), n_bits, n_digits)
+    assert digits.shape == (n_digits, len(numbers))
+    for column, number in zip(digits.T.tolist(), numbers):
+        *lower, last = column
+        expected = [number >> n_bits * i & 2**n_bits - 1 for i in range(n_digits)]
+        assert lower == expected[:-1]
+        assert last == number >> n_bits * (n_digits - 1)
+
+
+@fuzzed(6)
+@given(st.data(), st.integers(1, 46))
+def test_sums_of_digits_are_digits_of_sums(data, n_bits):
+    """Whatever the digits, as long as they are in 64 bits: modulo 2**128."""
+    n_digits = -(-112 // n_bits)
+    digit = st.integers(-(2**62), 2**62)
+    rows = data.draw(
+        st.lists(
+            st.lists(digit, min_size=3, max_size=3),
+            min_size=n_digits,
+            max_size=n_digits,
+        )
+    )
+    found = to_integers(join_digits(np.array(rows, dtype=np.int64), n_bits))
+    expected = [
+        sum(d << n_bits * i for i, d in enumerate(column)) % 2**128
+        for column in zip(*rows)
+    ]
+    assert found == expected
 
 
 def test_check_vector():

@@ -13,12 +13,16 @@ from skprivbn.exceptions import ProtocolError
 from tests.crypto.shares._sides import messages_of
 
 
+def side(name, names, session, keys, check_sizes=None):
+    talk = Conversation(name, names, session)
+    records = yield from align_records(talk, keys, check_sizes)
+    yield from talk.finish()
+    return records
+
+
 def align(lists, said=None):
     names, session = [f"p{i}" for i in range(len(lists))], os.urandom(16)
-    sides = {
-        name: align_records(Conversation(name, names, session), keys)
-        for name, keys in zip(names, lists)
-    }
+    sides = {name: side(name, names, session, keys) for name, keys in zip(names, lists)}
 
     def note(sender, receiver, payload):
         if said is not None:
@@ -182,9 +186,7 @@ def align_with_swapped_points():
     """Let the second of three parties swap two points of the first one's list."""
     keys = [f"key {i}" for i in range(5)]
     names, session = ("a", "b", "c"), os.urandom(16)
-    sides = {
-        name: align_records(Conversation(name, names, session), keys) for name in names
-    }
+    sides = {name: side(name, names, session, keys) for name in names}
 
     def swap(sender, receiver, payload):
         if (sender, receiver) == ("b", "c") and "messages/0" in payload:
@@ -225,7 +227,7 @@ def test_attack_a_peer_with_one_key_is_refused_before_any_point_leaves():
 
     names = ("a", "b")
     sides = {
-        name: align_records(Conversation(name, names, b"s"), keys, refuse)
+        name: side(name, names, b"s", keys, refuse)
         for name, keys in zip(names, (["anna", "bert"], ["anna"]))
     }
     with pytest.raises(ProtocolError, match="too few"):

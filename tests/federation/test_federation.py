@@ -263,7 +263,7 @@ def test_leaving_forgets_the_session(blocks):
     with InProcessFederation(blocks, MeanParty, MeanTerms(), "ckks") as federation:
         federation.secure_sum("moments")
     for host in federation._hosts.values():
-        assert host._party is None and host._session is None and host._sums is None
+        assert host._party is None and host._session is None and not host._sums
     with pytest.raises(PartyError, match="refuses"):
         federation.call("moments")
 

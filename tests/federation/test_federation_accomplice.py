@@ -26,7 +26,7 @@ def means_after_a_forgery(backend, part):
         total = federation.secure_sum("moments")
         payload = total.hidden.to_payload() if isinstance(total, OpenSum) else total
         hidden = HiddenVector.from_payload(payload)
-        accomplice = federation._hosts["c"]._sums
+        accomplice = federation._hosts["c"]._plain_sums
         parts = list(hidden.parts)
         parts[part] = shift_with_a_fitting_tag(accomplice, parts[part], SHIFT)
         federation.call(

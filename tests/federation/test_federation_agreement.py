@@ -19,9 +19,6 @@ from skprivbn.crypto import (
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation, decode, encode
 from skprivbn.federation._host import PartyHost
-from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.partition import HorizontalPartition
-from skprivbn.preprocessing._histogram import HistogramParty, HistogramTerms
 from tests.crypto.test_signed import shift_with_a_fitting_tag
 from tests.federation.hostile import changed
 from tests.federation.protocol import MeanParty, MeanTerms
@@ -51,7 +48,7 @@ def federation():
 def forged(federation, total, accomplice="c"):
     """Return another total, with a tag by a party that has the key."""
     parts = list(HiddenVector.from_payload(total).parts)
-    sums = federation._hosts[accomplice]._sums
+    sums = federation._hosts[accomplice]._plain_sums
     parts[0] = shift_with_a_fitting_tag(sums, parts[0], SHIFT)
     return changed(total, parts=parts)
 
@@ -217,74 +214,3 @@ def test_who_talks_where_others_answer_is_named(agreeing, monkeypatch):
         with pytest.raises(PartyError) as caught:
             federation.call("release")
     assert (caught.value.party, caught.value.code) == ("b", "garbage")
-
-
-def quantiles_of(name, with_forgery):
-    """Let one party search where the pair wants it to, in the last step."""
-    rng = np.random.default_rng(0)
-    blocks = {name: {"X": rng.normal(size=(20, 1))} for name in "abc"}
-    terms = HistogramTerms(3, bounds=np.array([[-4.0], [4.0]]))
-    with InProcessFederation(blocks, HistogramParty, terms, "masking") as federation:
-        total = federation.secure_sum("counts")
-        total = federation.secure_sum("narrow", {"total": total})
-        help_the_coordinator(federation)
-        each = dict.fromkeys("abc", {"total": total})
-        if with_forgery:
-            sums = federation._hosts["c"]._covered_sums
-            hidden = HiddenVector.from_payload(total)
-            # no row is below any threshold, in this party's eyes
-            shift = np.zeros(hidden.length)
-            shift[:-1] = -60
-            part = shift_with_a_fitting_tag(sums, hidden.parts[0], shift.astype(int))
-            each[name] = {"total": changed(total, parts=[part])}
-        replies = federation.call("release", each=each)
-        return replies[name]["quantiles"]
-
-
-def test_attack_counts_for_one_party():
-    honest = quantiles_of("a", False)
-    assert honest.shape == (1, 3)
-    with pytest.raises(PartyError, match="not signed or sealed"):
-        quantiles_of("a", True)
-
-
-def test_without_digests_that_party_answers(no_agreement):
-    assert not np.array_equal(quantiles_of("a", True), quantiles_of("a", False))
-
-
-class EarlyStop(InProcessFederation):
-    """Tells one party after the first iteration that the fit has ended."""
-
-    def call(self, operation, payload=None, **options):
-        if operation != "statistics" or not payload or payload["total"] is None:
-            return super().call(operation, payload, **options)
-        name = self.first
-        super().call("update", payload, to=name)
-        super().call("finish", to=name)
-        self.answer = self._ask("outline", {name: {}}, None, "raise")[name]
-        raise InterruptedError
-
-
-def outline_of_one_party(monkeypatch):
-    rows = np.random.default_rng(0).normal(size=(60, 2))
-    opened = []
-
-    def federate(self, party_class, terms, backend, **options):
-        blocks = {n: {"X": part} for n, part in zip("abc", np.split(rows, 3))}
-        opened.append(EarlyStop(blocks, party_class, terms, backend))
-        return opened[0]
-
-    monkeypatch.setattr(HorizontalPartition, "federate", federate)
-    model = PPEMGaussianMixture(2, random_state=0, tol=1e-12)
-    with pytest.raises(InterruptedError):
-        model.fit(rows, party=np.repeat(list("abc"), 20))
-    return opened[0].answer
-
-
-def test_attack_one_party_is_told_that_the_fit_has_ended(monkeypatch):
-    """It tells no means of an iteration after which the others went on."""
-    assert outline_of_one_party(monkeypatch).keys() == {"sealed", "done"}
-
-
-def test_without_digests_it_tells_them(monkeypatch, no_agreement):
-    assert outline_of_one_party(monkeypatch)["reference"].shape == (2, 2)

@@ -13,13 +13,11 @@ from skprivbn.crypto import (
     PartyMaskingBackend,
     PlaintextBackend,
     _authentication,
-    _ckks,
 )
-from skprivbn.crypto._numbers import add_limbs
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation
 from skprivbn.federation._answers import OpenSum
-from tests.federation.hostile import as_integers, forge
+from tests.federation.hostile import add_plaintext
 from tests.federation.protocol import MeanParty, MeanTerms
 
 BACKENDS = {
@@ -36,29 +34,11 @@ N_ROWS = 12
 SHIFT = np.array([1200.0, -600.0])
 
 
-def add_plaintext(backend, total):
-    """Add numbers to a total without any key, as anybody on the way can."""
+def forged_payload(backend, total):
+    """Return a total with the shift added, as it travels."""
     hidden = total.hidden if isinstance(total, OpenSum) else None
     hidden = hidden or HiddenVector.from_payload(total)
-    if isinstance(backend, PaillierBackend):
-        modulus, ciphertext, *others = hidden.parts
-        n = int.from_bytes(modulus, "big")
-        shift = sum(int(x) << 48 + 96 * i for i, x in enumerate(SHIFT))
-        number = int.from_bytes(ciphertext, "big") * (1 + shift * n) % n**2
-        parts = [modulus, number.to_bytes(len(ciphertext), "big"), *others]
-    elif isinstance(backend, CKKSBackend):
-        parameters = backend._parameters()
-        server = _ckks._keyless_context(parameters)
-        encrypted = _ckks._load(hidden.parts[0], parameters, server)
-        encrypted += [*SHIFT, *np.zeros(encrypted.size() - 2)]
-        parts = [_ckks._frame(encrypted.serialize(), parameters)]
-    else:
-
-        def change(limbs):
-            add_limbs(limbs[:, :2], as_integers(SHIFT))
-
-        return forge(hidden, change).to_payload()
-    return replace(hidden, parts=parts).to_payload()
+    return add_plaintext(backend, hidden, SHIFT).to_payload()
 
 
 def forged_update(name):
@@ -69,7 +49,7 @@ def forged_update(name):
         BLOCKS, MeanParty, MeanTerms(), backend, **options
     ) as federation:
         total = federation.secure_sum("moments")
-        federation.call("update", {"total": add_plaintext(backend, total)})
+        federation.call("update", {"total": forged_payload(backend, total)})
         return [host._party.mean for host in federation._hosts.values()]
 
 
@@ -117,7 +97,7 @@ def test_attack_total_of_the_round_before():
 def test_a_party_that_met_a_forged_total_is_gone():
     with InProcessFederation(BLOCKS, MeanParty, MeanTerms(), "masking") as federation:
         total = federation.secure_sum("moments")
-        forged = {"total": add_plaintext(MaskingBackend(), total)}
+        forged = {"total": forged_payload(MaskingBackend(), total)}
         with pytest.raises(PartyError):
             federation.call("update", forged, to="a")
         with pytest.raises(PartyError, match="refuses"):

@@ -79,7 +79,7 @@ def test_attack_a_question_whose_answer_is_known_for_all_but_one(before):
 @pytest.mark.parametrize("before", [False, True])
 def test_without_binding_to_what_was_told_one_answer_is_read(before, monkeypatch):
     """The twin: masks cancel although parties were told different things."""
-    monkeypatch.setattr(PartyHost, "_hear", lambda self, name, told: None)
+    monkeypatch.setattr(PartyHost, "_bind", lambda self, name, told: None)
     with federate() as federation:
         if before:
             federation.call("tell", each=ONE_BY_ONE)

@@ -2,13 +2,22 @@
 
 import time
 import tracemalloc
+from itertools import count
 
 import numpy as np
 import pytest
 
 from skprivbn.crypto import CKKSBackend, MaskingBackend, PartyMaskingBackend
 from skprivbn.exceptions import PartyError, ProtocolError
-from skprivbn.federation import InProcessFederation, PartyRefusal, _host, decode, encode
+from skprivbn.federation import (
+    Coordinator,
+    InProcessFederation,
+    PartyRefusal,
+    _host,
+    decode,
+    encode,
+    runner,
+)
 from skprivbn.federation._party import Operation
 from skprivbn.federation._wire import MAX_VALUES
 from skprivbn.mixture import PPEMGaussianMixture
@@ -29,7 +38,7 @@ def decoded(monkeypatch):
         lengths.append(len(message))
         return decode(message)
 
-    monkeypatch.setattr(_host, "decode", noting)
+    monkeypatch.setattr(runner, "decode", noting)
     return lengths
 
 
@@ -57,7 +66,7 @@ def test_a_total_may_be_as_long_as_what_was_hidden(decoded):
 
 
 def test_long_terms_and_greetings_are_refused(monkeypatch):
-    monkeypatch.setattr(_host, "MAX_TERMS_BYTES", 10_000)
+    monkeypatch.setattr(runner, "MAX_TERMS_BYTES", 10_000)
     assert join(host(), settings={"x": LONG})["code"] == "too-large"
     party = host()
     assert join(party)["ok"]
@@ -77,10 +86,10 @@ def test_long_messages_in_a_conversation_are_refused(decoded):
     "value", [None, [], {}, "", np.zeros(0, np.uint8)], ids=lambda v: type(v).__name__
 )
 def test_many_small_values_do_not_take_long(value):
-    many = b"".join([encode([value])[22:]] * 2_000_000)
-    header = encode([None] * 2)[13:14] + (2_000_000).to_bytes(8, "little")
+    many = b"".join([encode([value])[18:]] * 2_000_000)
+    header = encode([None] * 2)[13:14] + (2_000_000).to_bytes(4, "little")
     body = header + many
-    message = b"SKPB\x01" + len(body).to_bytes(8, "little") + body
+    message = b"SKPB\x02" + len(body).to_bytes(8, "little") + body
     start = time.process_time()
     with pytest.raises(ProtocolError, match="values"):
         decode(message)
@@ -256,34 +265,34 @@ def test_honest_hosts_keep_their_limits_small():
 
 
 @pytest.mark.parametrize(
-    "operation, answer",
+    "number, answer",
     [
-        ("assign", {"status": 3}),
-        ("assign", {}),
-        ("begin", {"status": None}),
-        ("component_sizes", {"vector": {}, "status": "go on"}),
-        ("statistics", {"status": "go on"}),
-        ("update", {"status": "go on", "more": 1}),
+        (0, {"hello": 3}),
+        (2, {"sealed": {"a": 1}, "phase": 1}),
+        (4, {}),
+        (5, {"sum": 3, "vector": {}}),
+        (6, {"sum": "another sum", "vector": {}}),
+        (7, {"status": "go on"}),
     ],
 )
-def test_estimators_name_the_party_that_answers_garbage(operation, answer, monkeypatch):
+def test_estimators_name_the_party_that_answers_garbage(number, answer, monkeypatch):
     with pytest.raises(PartyError, match="party 'b'"):
-        fit_with_answer(operation, answer, monkeypatch)
+        fit_with_answer(number, answer, monkeypatch)
 
 
 def test_without_declared_answers_nobody_is_named(monkeypatch):
-    monkeypatch.setattr(Operation, "fits", lambda self, payload: True)
-    with pytest.raises(KeyError, match="status"):
-        fit_with_answer("assign", {}, monkeypatch)
+    monkeypatch.setattr(Coordinator, "_is_said", lambda self, said: True)
+    with pytest.raises((StopIteration, KeyError, RuntimeError)):
+        fit_with_answer(4, {}, monkeypatch)
 
 
-def fit_with_answer(operation, answer, monkeypatch):
-    """Fit a mixture while one party answers something else."""
-    honest = InProcessFederation._exchange
+def fit_with_answer(number, answer, monkeypatch):
+    """Fit a mixture while one party answers something else in one round."""
+    honest, rounds = InProcessFederation._exchange, count()
 
     def spoil(self, requests, timeout):
         replies = honest(self, requests, timeout)
-        if decode(requests.get("b", encode({})))["operation"] == operation:
+        if next(rounds) == number:
             replies["b"] = encode({"ok": True, "payload": answer})
         return replies
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.federation import decode
 from skprivbn.federation._announced import PROTOCOLS, announced
@@ -32,8 +31,16 @@ from skprivbn.preprocessing import (
     FederatedSimpleImputer,
     FederatedStandardScaler,
 )
-from skprivbn.protocols import ModelParty, ModelTerms, MomentsParty, MomentsTerms
+from skprivbn.programs import (
+    KeptTerms,
+    ModelTerms,
+    MomentsTerms,
+    keep_predictions,
+    moments,
+    score_rows,
+)
 from skprivbn.structure import (
+    CollectiveBayesianNetwork,
     FederatedBayesianNetwork,
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,
@@ -115,8 +122,9 @@ def test_scores_of_sites_are_those_of_the_joined_rows(federation, model):
     assert [entry.sequence for entry in model.ledger_.entries] == list(
         range(before + len(later))
     )
-    assert {e.kind for e in later if e.operation == "score"} == {"public", "masked"}
-    assert "sum of the scores" in str(list(model.ledger_.who_learns_what()))
+    sums = [e for e in later if e.operation.startswith("scores of rows")]
+    assert {entry.kind for entry in sums} == {"masked"}
+    assert "scores of rows" in str(list(model.ledger_.who_learns_what()))
     assert any("made up to fit one row" in note for note in model.ledger_.notes)
 
 
@@ -221,9 +229,9 @@ def test_predictions_stay_at_the_sites(tmp_path):
         assert audit(tmp_path, name)[-1]["results"] == chances.file
     with pytest.raises(PartitionError, match="do not come here"):
         np.asarray(labels)
-    # to "keep" and to "leave", every site says the same whatever the results are
+    # at the end every site says the same, whatever the results are
     answers = [decode(answer) for answer in federation._relay.session.transcript[1::2]]
-    assert answers.count({"ok": True, "payload": {}}) == 3 + 2 * 2 * 3
+    assert answers.count({"ok": True, "payload": {"result": None}}) == 2 * 3
 
 
 def test_predictions_of_labels_and_networks_stay_too(tmp_path):
@@ -313,8 +321,8 @@ def test_attack_an_overflow_is_not_told_at_a_small_epsilon_either(tmp_path):
         FederatedStandardScaler(epsilon=1e-3, bounds=(-1, 1)).fit(twice)
         # nor is the number of rows, by the least that the coordinator wants
         told = MomentsTerms(bounds=np.array([[-1.0] * 2, [1.0] * 2]), epsilon=1e-3)
-        with rows.federate(MomentsParty, told, "masking", min_rows=10**6) as session:
-            session.secure_sum("noisy_moments")
+        with rows.federate(moments, told, "masking", min_rows=10**6) as session:
+            session.run()
 
 
 def test_no_label_is_a_formula(tmp_path):
@@ -476,20 +484,22 @@ def test_only_estimators_that_can_be_made_again_are_described():
         describe_model(FederatedPCA())
 
 
-@pytest.mark.parametrize("task", ["sample", "prepare", "hide"])
-def test_no_other_task(federation, task):
+def test_a_score_keeps_nothing_and_what_is_kept_tells_nothing(federation):
+    assert [kind for kind, _ in score_rows.rounds()] == ["Sum"]
+    assert keep_predictions.rounds() == []
     terms = ModelTerms(describe_model(fitted(FederatedPCA(), X)))
     rows = federation.rows(["a", "b"])
-    with pytest.raises(PartyError):
-        rows.federate(ModelParty, HostileTerms(terms, task=task)).__enter__()
+    with pytest.raises(PartyError) as caught:
+        rows.federate(score_rows, HostileTerms(terms, method="predict")).__enter__()
+    assert caught.value.code == "refused"
 
 
 @pytest.mark.parametrize("method", ["fit", "_row_scores", "set_params", "__init__"])
 def test_no_other_method(tmp_path, method):
     write_tables(tmp_path, X, WARD, PARTY, PEOPLE)
     rows = connect(make_sites(tmp_path, allow_results()), "icu").rows(["a", "b"])
-    terms = ModelTerms(describe_model(two_components()), "keep", "predict")
+    terms = KeptTerms(describe_model(two_components()), "predict")
     with pytest.raises(PartyError) as caught:
-        rows.federate(ModelParty, HostileTerms(terms, method=method)).__enter__()
+        rows.federate(keep_predictions, HostileTerms(terms, method=method)).__enter__()
     assert caught.value.code == "refused"
     assert not (tmp_path / "north" / "results").exists()

@@ -100,9 +100,9 @@ def test_attack_quantiles_along_axes(stays, monkeypatch):
 LARGE = 2.0**46
 
 
-def mean_of_bins(rows, offset):
+def mean_of_bins(rows, offset, large=LARGE):
     """Have sites round a column beside a large number, and take that off again."""
-    for mean in (-LARGE - offset, LARGE):
+    for mean in (-large - offset, large):
         model = {"mean": np.array([mean, 0.0]), "scale": np.ones(2)}
         rows = public_model(FederatedStandardScaler, model, 2).transform(rows)
     return FederatedStandardScaler().fit(rows).mean_[0]
@@ -117,6 +117,16 @@ def test_attack_bins_by_rounding(stays, monkeypatch):
         twos = np.round((table[:, 0] + LARGE + offset) / 2) * 2 - LARGE
         binned = np.round(twos / 4) * 4
         assert mean_of_bins(sites.rows(), offset) == pytest.approx(binned.mean())
+
+
+def test_a_mean_far_away_must_leave_half_of_the_digits(stays):
+    sites, table = stays
+    age = table[:, 0]
+    spread = 2.0 ** np.ceil(np.log2(np.ptp(age)))
+    far = code_of(mean_of_bins, sites.rows(), 0.0, spread * 2.0**27)
+    assert far == "invalid-data"
+    near = mean_of_bins(sites.rows(), 0.0, spread * 2.0**22)
+    assert near == pytest.approx(age.mean(), abs=1e-3)
 
 
 def test_steps_as_they_should_be_are_taken(stays):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.graphical_model import DPCGMLearner
@@ -28,6 +27,7 @@ from skprivbn.preprocessing import (
     FederatedStandardScaler,
 )
 from skprivbn.structure import (
+    CollectiveBayesianNetwork,
     FederatedBayesianNetwork,
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,

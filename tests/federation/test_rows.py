@@ -8,7 +8,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import _rows
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.mixture import PPEMGaussianMixture, _start_protocol
+from skprivbn.mixture import PPEMGaussianMixture, _seeding
 from skprivbn.partition import HorizontalPartition, RowSource
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
@@ -77,7 +77,6 @@ LEARNERS = {
         ),
         ["means_"],
     ),
-    "held out": (FederatedGaussianBayesianNetwork("auto"), ["weights_"]),
 }
 
 
@@ -140,7 +139,7 @@ def test_memory_does_not_grow_with_the_rows(name, monkeypatch):
     model, _ = LEARNERS[name]
     peaks = []
     # what a party makes clusters of to start from
-    monkeypatch.setattr(_start_protocol, "MAX_START_ROWS", 1_000)
+    monkeypatch.setattr(_seeding, "MAX_START_ROWS", 1_000)
     for n_rows in (2_000, 12_000):
         partition = HorizontalPartition(
             {party: normal_source(n_rows) for party in PARTIES}

@@ -10,7 +10,7 @@ from skprivbn.federation import InProcessFederation
 from skprivbn.federation._session import Agreement, check_roster
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_vertical
 from skprivbn.preprocessing import FederatedStandardScaler
-from skprivbn.protocols import MomentsParty, MomentsTerms
+from skprivbn.programs import MomentsTerms, moments
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
 
@@ -41,7 +41,7 @@ def test_names_that_would_make_the_ledger_untrue_are_refused(name):
         check_vertical(BaseEstimator(), ROWS, {name: [0], "south": [1]})
     blocks = {name: {"X": ROWS}, "south": {"X": ROWS}}
     with pytest.raises(PartitionError, match="name"):
-        InProcessFederation(blocks, MomentsParty, MomentsTerms("none"))
+        InProcessFederation(blocks, moments, MomentsTerms("none"))
 
 
 def test_prefixes_are_names():

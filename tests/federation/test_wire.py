@@ -20,33 +20,33 @@ def test_every_truncation_is_refused():
         b"",
         b"?",
         b"NN",
-        b"s" + struct.pack("<Q", 2**62) + b"x",
-        b"b" + struct.pack("<Q", 2**64 - 1),
-        b"l" + struct.pack("<Q", 2**40),
-        b"d" + struct.pack("<Q", 2**40),
-        b"s" + struct.pack("<Q", 1) + b"\xff",
-        b"a\x04\x01" + struct.pack("<Q", 2**40),
+        b"s" + struct.pack("<I", 2**31) + b"x",
+        b"b" + struct.pack("<I", 2**32 - 1),
+        b"l" + struct.pack("<I", 2**30),
+        b"d" + struct.pack("<I", 2**30),
+        b"s" + struct.pack("<I", 1) + b"\xff",
+        b"a\x04\x01" + struct.pack("<I", 2**30),
         b"a\x04\x02" + struct.pack("<2Q", 2**32, 2**32),
         b"a\x04\x02" + struct.pack("<2Q", 0, 2**63),
-        b"a\x63\x01" + struct.pack("<Q", 0),
+        b"a\x63\x01" + struct.pack("<I", 0),
         b"a\x04\x63",
-        b"a\x00\x01" + struct.pack("<Q", 1) + b"\x02",
-        b"l" + struct.pack("<Q", 1) + (b"l" + struct.pack("<Q", 1)) * 20 + b"N",
-        b"d" + struct.pack("<Q", 2) + (struct.pack("<Q", 1) + b"kN") * 2,
+        b"a\x00\x01" + struct.pack("<I", 1) + b"\x02",
+        b"l" + struct.pack("<I", 1) + (b"l" + struct.pack("<I", 1)) * 20 + b"N",
+        b"d" + struct.pack("<I", 2) + (struct.pack("<I", 1) + b"kN") * 2,
     ],
 )
 def test_hostile_bodies_are_refused(body):
     with pytest.raises(ProtocolError):
-        decode(struct.pack("<4sBQ", b"SKPB", 1, len(body)) + body)
+        decode(struct.pack("<4sBQ", b"SKPB", 2, len(body)) + body)
 
 
 @pytest.mark.parametrize(
     "header",
     [
-        struct.pack("<4sBQ", b"PICK", 1, 1),
-        struct.pack("<4sBQ", b"SKPB", 2, 1),
-        struct.pack("<4sBQ", b"SKPB", 1, 0),
-        struct.pack("<4sBQ", b"SKPB", 1, 2**63),
+        struct.pack("<4sBQ", b"PICK", 2, 1),
+        struct.pack("<4sBQ", b"SKPB", 1, 1),
+        struct.pack("<4sBQ", b"SKPB", 2, 0),
+        struct.pack("<4sBQ", b"SKPB", 2, 2**63),
     ],
 )
 def test_wrong_headers_are_refused(header):

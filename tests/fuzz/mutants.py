@@ -8,8 +8,8 @@ from skprivbn.federation import decode, encode
 
 _HEADER = struct.calcsize("<4sBQ")
 _TAGS = b"NTFifsbald"
-_LENGTHS = [0, 1, 2, 255, 2**16, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64 - 1]
-_LENGTHS = [struct.pack("<Q", n) for n in _LENGTHS]
+_LENGTHS = [0, 1, 2, 255, 2**16, 2**24, 2**30, 2**31, 2**32 - 1]
+_LENGTHS = [struct.pack("<I", n) for n in _LENGTHS]
 #: what stands in the place of any value of a message
 _VALUES = [
     *(None, True, -1, 0, 3, 2**31, 2**63 - 1, -(2**63)),
@@ -67,7 +67,7 @@ class Mutator:
 
     def _relength(self):
         place = self._place()
-        return self._fit(place, self._random.choice(_LENGTHS), place + 8)
+        return self._fit(place, self._random.choice(_LENGTHS), place + 4)
 
     def _insert(self):
         start, end = sorted((self._place(), self._place()))
@@ -88,7 +88,7 @@ class Mutator:
     def _with_header(self, body):
         if self._random.random() < 0.1:
             return self._message[:_HEADER] + body
-        return struct.pack("<4sBQ", b"SKPB", 1, len(body)) + body
+        return struct.pack("<4sBQ", b"SKPB", 2, len(body)) + body
 
     def _replace(self):
         """Change one value, or the names of a dict, in a message that stays valid."""

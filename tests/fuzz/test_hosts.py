@@ -81,8 +81,14 @@ def no_hang(seconds, what):
 def held_by(host):
     """Return what changes when a host answers: itself, its party, keys and sums."""
     group = host._session and host._session.group
-    sums = host._sums, host._exact_sums, host._covered_sums
+    sums = host._plain_sums, host._exact_sums, host._covered_sums
     return [held for held in (host, host._party, group, *sums) if held is not None]
+
+
+def place_of(host):
+    """Return where the program of a host stands, if it runs one."""
+    frame = getattr(host._rest, "gi_frame", None)
+    return None if frame is None else frame.f_lasti
 
 
 class Attack:
@@ -136,6 +142,7 @@ class Attack:
         """Send mutants to a host that is as if it had not heard those before."""
         mutator = Mutator(message, self.others[-100:], self.random)
         states = [(held, dict(vars(held))) for held in held_by(host)]
+        place = place_of(host)
         for _ in range(N_AT_A_TIME):
             mutant = mutator.make()
             start = time.process_time()
@@ -149,6 +156,8 @@ class Attack:
             for held, state in states:
                 vars(held).clear()
                 vars(held).update(state)
+            if place != place_of(host):
+                return True  # a program that has gone on cannot be wound back
         return True
 
     def strike_as_peer(self, host, message):

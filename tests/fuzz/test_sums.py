@@ -33,8 +33,8 @@ integers = hnp.arrays(np.int64, shapes, elements=st.integers(-(2**40), 2**40))
 def allowed_error(backend, vectors):
     largest = np.abs(vectors).sum(axis=0).max(initial=0.0)
     rounding = 2 * len(vectors) * np.finfo(float).eps * largest
-    resolution = backend.numbers(*vectors.shape).grid
-    return len(vectors) * resolution / 2 + rounding
+    grid = 2.0**-backend.numbers.fraction_bits
+    return len(vectors) * grid / 2 + rounding
 
 
 @pytest.mark.parametrize("name", BACKENDS)

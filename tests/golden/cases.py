@@ -1,28 +1,54 @@
-"""Small fixed inputs, and every estimator of the package fitted to them."""
+"""Every estimator of the package, in every variant that asks parties otherwise."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
 from sklearn.linear_model import LogisticRegression
 
-from skprivbn.partition import HorizontalPartition, VerticalPartition
+from skprivbn.crypto import MaskingBackend
+from skprivbn.partition import HorizontalPartition
+from tests.golden.data import (
+    AMOUNTS,
+    BLOBS,
+    BLOBS_OF_PEOPLE,
+    BLOBS_WITH_GAPS,
+    CENTRES,
+    CLASSES,
+    COLUMNS,
+    COLUMNS_WITH_KEYS,
+    COUNTS,
+    CROSSED,
+    GAPPED,
+    LABELS,
+    MIXED,
+    ONE_HOLDER,
+    PATIENTS,
+    PEOPLE,
+    SEM,
+    SEM_COLUMNS,
+    SEM_UNITS,
+    SEM_WITH_KEYS,
+    SERIES,
+    TABLE,
+    WEIGHTED,
+    Data,
+)
 
 #: rows that predictions are kept of
 N_KEPT = 5
+#: names of cases that are no estimators'
+FUNCTIONS = {"describe"}
 
 
-@dataclass(frozen=True)
-class Data:
-    """What goes into a fit, and what the fitted estimator is asked about."""
+class Description:
+    """``HorizontalPartition.describe``, called as estimators are."""
 
-    rows: tuple
-    metadata: dict = field(default_factory=dict)
-    #: rows or columns of several holders, to score
-    partition: Any = None
-    #: metadata of predictions
-    asked: dict = field(default_factory=dict)
+    def __init__(self, **options):
+        self.options = options
+
+    def fit(self, X, party):
+        summary = HorizontalPartition.from_rows(X, party).describe(**self.options)
+        self.columns_, self.tables_ = summary.columns, summary.tables
+        self.ledger_, self.privacy_spent_ = summary.ledger, summary.privacy_spent
 
 
 @dataclass(frozen=True)
@@ -35,11 +61,13 @@ class Case:
     data: Data
     parameters: dict
     methods: tuple
-    noisy: bool
+    noisy: bool | str
     rtol: float
 
     def make(self, current_name, import_module):
         """Return the estimator, by the names of today."""
+        if self.estimator in FUNCTIONS:
+            return Description(**self.parameters)
         family = import_module(f"skprivbn.{self.family}")
         found = getattr(family, current_name(self.estimator))
         return found(
@@ -51,7 +79,7 @@ class Case:
 
     def answer(self, estimator, method):
         """Return what a fitted estimator answers."""
-        X = self.data.rows[0]
+        X = self.data.rows[0] if self.data.shown is None else self.data.shown
         if method == "score of a partition":
             return estimator.score(self.data.partition)
         if method == "transform of a partition":
@@ -67,137 +95,11 @@ class Case:
         if method == "inverse_transform":
             return estimator.inverse_transform(estimator.transform(X[:N_KEPT]))
         if method == "score":
-            return estimator.score(*self.data.rows, **self.data.asked)
+            return estimator.score(X, *self.data.rows[1:], **self.data.asked)
         asked = {name: values[:N_KEPT] for name, values in self.data.asked.items()}
         return getattr(estimator, method)(X[:N_KEPT], **asked)
 
 
-def blobs():
-    rng = np.random.default_rng(0)
-    centres = np.array([[0.0, 0.0], [4.0, 1.0], [-2.0, 5.0]])
-    X = np.vstack([centre + rng.normal(size=(30, 2)) for centre in centres])
-    party = np.array(["north", "south", "west"])[rng.integers(3, size=len(X))]
-    order = rng.permutation(len(X))
-    X, party = X[order], party[order]
-    return rows_of(X, party)
-
-
-def blobs_with_gaps():
-    (X,), party = BLOBS.rows, BLOBS.metadata["party"]
-    X = X.copy()
-    X[::4, 0] = X[1::5, 1] = np.nan
-    return rows_of(X, party)
-
-
-def rows_of(X, party, **aligned):
-    partition = HorizontalPartition.from_rows(X, party, **aligned)
-    return Data((X,), {"party": party, **aligned}, partition)
-
-
-def linear_rows(n_rows=150):
-    rng = np.random.default_rng(1)
-    noise = rng.normal(size=(n_rows, 4))
-    X = noise.copy()
-    X[:, 1] += 1.5 * X[:, 0]
-    X[:, 2] -= 1.2 * X[:, 0]
-    X[:, 3] += 1.1 * X[:, 1] + 0.9 * X[:, 2]
-    return X + [1.0, -2.0, 0.5, 3.0]
-
-
-def sem():
-    X = linear_rows()
-    return rows_of(X, np.array(["a", "b", "c"])[np.arange(len(X)) % 3])
-
-
-def sem_columns():
-    frame = pd.DataFrame(linear_rows(60), columns=["u", "v", "w", "z"])
-    blocks = {"left": frame[["u", "w"]], "right": frame[["v", "z"]]}
-    return Data((frame,), {}, VerticalPartition(blocks, order=list(frame.columns)))
-
-
-def time_series():
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(150, 3))
-    for t in range(1, len(X)):
-        X[t] += 0.6 * X[t - 1] * (t % 50 > 0)
-        X[t, 1] += 1.2 * X[t, 0]
-    series = np.repeat([0, 1, 2], 50)
-    party = np.array(["a", "b", "c"])[series]
-    data = rows_of(X, party, series=series)
-    return Data(data.rows, data.metadata, data.partition, {"series": series})
-
-
-def table(n_rows=120):
-    rng = np.random.default_rng(3)
-    first = rng.integers(2, size=n_rows)
-    second = np.where(rng.random(n_rows) < 0.8, first, 1 - first)
-    third = rng.integers(3, size=n_rows)
-    fourth = np.where(rng.random(n_rows) < 0.8, (second + third) % 2, third)
-    return np.column_stack([first, second, third, fourth])
-
-
-def discrete_columns():
-    X = table()
-    blocks = {"hospital": X[:, :2], "lab": X[:, 2:]}
-    columns = {"hospital": ["x0", "x1"], "lab": ["x2", "x3"]}
-    return Data((X,), {}, VerticalPartition(blocks, columns))
-
-
-def labelled_columns():
-    frame = pd.DataFrame(table(), columns=["age", "sick", "ward", "test"])
-    frame["ward"] = frame["ward"].map(["east", "north", "west"].__getitem__)
-    return Data((frame,))
-
-
-def discrete_rows():
-    X = table(300)
-    party = np.array(["a", "b", "c"])[np.arange(len(X)) % 3]
-    return rows_of(X, party)
-
-
-def one_holder():
-    return Data((table(300),))
-
-
-def people():
-    X = table(300)
-    party = np.array(["a", "b", "c"])[np.arange(len(X)) % 100 % 3]
-    return rows_of(X, party, individual=np.arange(len(X)) % 100)
-
-
-def centres():
-    rng = np.random.default_rng(4)
-    X, cluster = rng.normal(size=(240, 2)), np.arange(240) % 8
-    log_odds = X @ [1.0, -0.5] + rng.normal(size=8)[cluster]
-    y = (rng.random(240) < 1 / (1 + np.exp(-log_odds))).astype(int)
-    party = np.array(["a", "b", "c"])[rng.integers(3, size=240)]
-    party[cluster == 7] = "a"
-    metadata = {"cluster": cluster, "party": party}
-    partition = HorizontalPartition.from_rows(X, party, y=y, cluster=cluster)
-    return Data((X, y), metadata, partition, {"cluster": cluster})
-
-
-def amounts():
-    data = centres()
-    (X, y), metadata = data.rows, data.metadata
-    y = X @ [1.0, -0.5] + 0.3 * metadata["cluster"] + y
-    partition = HorizontalPartition.from_rows(X, metadata["party"], y=y, **data.asked)
-    return Data((X, y), metadata, partition, data.asked)
-
-
-def classes():
-    data = centres()
-    return Data(data.rows)
-
-
-BLOBS, SEM, SEM_COLUMNS, SERIES = blobs(), sem(), sem_columns(), time_series()
-COLUMNS, LABELS, TABLE, ONE_HOLDER = (
-    discrete_columns(),
-    labelled_columns(),
-    discrete_rows(),
-    one_holder(),
-)
-PEOPLE, CENTRES, AMOUNTS, CLASSES = people(), centres(), amounts(), classes()
 CASES = {}
 
 
@@ -213,7 +115,11 @@ def add(
     rtol=1e-9,
     **parameters,
 ):
-    """Enter a case; `options` tells it from the others of the same estimator."""
+    """Enter a case; `options` tells it from the others of the same estimator.
+
+    What is `noisy` is computed with noise of zero; where that leaves choices that are
+    random, `noisy="shape"` keeps what no choice can change.
+    """
     name = f"{estimator}: {options}"
     rtol = 1e-6 if parameters.get("backend") == "ckks" else rtol
     assert name not in CASES
@@ -256,7 +162,13 @@ def add_mixtures():
     mixture("paper's covariances", covariance_update="paper")
     mixture("new keys", key_rotation="iteration")
     mixture("told bounds", verbose=2)
-    mixture("gaps", asked, blobs_with_gaps(), missing="em", n_components=2)
+    gaps = {"data": BLOBS_WITH_GAPS, "missing": "em", "n_components": 2}
+    mixture("gaps", asked, **gaps)
+    mixture("gaps, diagonal", covariance_type="diag", **gaps)
+    mixture("gaps, ckks", backend="ckks", **gaps | {"max_iter": 2})
+    mixture("paper's start", init_params="paper")
+    mixture("small components", n_components=4, min_rows=8)
+    mixture("signed sums", backend=MaskingBackend(signed=True), max_iter=2)
     mixture("plaintext", ["score of a partition"], backend="plaintext")
     mixture("ckks", ["score of a partition"], backend="ckks")
     mixture("ckks, diagonal", backend="ckks", covariance_type="diag", max_iter=2)
@@ -265,18 +177,21 @@ def add_mixtures():
     mixture("laplace", ["predict"], **private)
     mixture("gaussian", ["predict"], delta=1e-5, min_honest=2, **private)
     mixture("noise, public start", init_params="random", **private)
+    mixture("noise, diagonal", covariance_type="diag", **private)
+    mixture("noise on people", data=BLOBS_OF_PEOPLE, **private)
+    mixture("noise, ckks", backend="ckks", **private | {"max_iter": 2})
 
 
 def add_graphs_from_rows():
     asked = ("predict", "score", "score of a partition")
-    for search in ("equal_variance", "bic", "ges", "notears", "golem", "pc", "auto"):
+    for method in ("equal_variance", "bic", "ges", "notears", "golem", "pc"):
         add(
             "structure",
             "FederatedGaussianBayesianNetwork",
-            search,
+            method,
             SEM,
             asked,
-            search=search,
+            method=method,
             random_state=0,
         )
 
@@ -287,8 +202,11 @@ def add_graphs_from_rows():
             options,
             data,
             methods,
-            **parameters,
+            **{"method": "equal_variance"} | parameters,
         )
+
+    gaussian("default", method="auto")
+    gaussian("default, other units", SEM_UNITS, method="auto")
 
     gaussian("sigmoids", basis="sigmoid")
     gaussian("polynomials", basis="polynomial")
@@ -300,19 +218,29 @@ def add_graphs_from_rows():
         SEM_COLUMNS,
         parties={"left": ["u", "w"], "right": ["v", "z"]},
     )
+    gaussian("paillier", backend="paillier")
+    gaussian("bootstrap", method="bic", n_bootstrap=5, random_state=0)
+    gaussian("keys", SEM_WITH_KEYS, method="bic")
     private = {"epsilon": 3.0, "bounds": (-9.0, 9.0), "noisy": True}
     gaussian("laplace", methods=(), **private)
     gaussian("gaussian", methods=(), delta=1e-5, **private)
+    gaussian("noise on people", BLOBS_OF_PEOPLE, (), **private)
+    gaussian("noise, ckks", methods=(), backend="ckks", **private)
 
     def admm(options, methods=asked, **parameters):
         add("structure", "FederatedNotearsADMM", options, SEM, methods, **parameters)
 
     admm("linear")
     admm("exponential", acyclicity="expm", max_iter=30)
-    admm("networks", model="mlp", n_hidden=3, max_iter=8, random_state=0)
-    admm("ckks", backend="ckks", max_iter=6)
+    networks = {"method": "mlp", "n_hidden": 3, "random_state": 0}
+    # steps of an optimiser within each party
+    admm("networks", max_iter=8, rtol=1e-7, **networks)
+    admm("networks, ckks", (), backend="ckks", max_iter=3, **networks)
+    admm("ckks", backend="ckks", max_iter=7)
+    admm("paillier", backend="paillier", max_iter=3)
     admm("plaintext", backend="plaintext")
     admm("laplace", methods=(), **private)
+    admm("gaussian", methods=(), delta=1e-5, **private)
     add(
         "structure",
         "FederatedDynotears",
@@ -321,19 +249,35 @@ def add_graphs_from_rows():
         ["predict", "score", "score of a partition"],
     )
     add("structure", "FederatedDynotears", "two lags", SERIES, n_lags=2, max_iter=30)
+    ckks = {"backend": "ckks", "max_iter": 5}
+    add("structure", "FederatedDynotears", "ckks", SERIES, **ckks)
     add("structure", "Notears", "pooled", Data(SEM.rows), ["predict", "score"])
+
+    def tables(options, data=TABLE, methods=asked, **parameters):
+        name = "FederatedBayesianNetwork"
+        add("structure", name, options, data, methods, **parameters)
+
     for method in ("hill_climbing", "ges", "k2"):
-        add(
-            "structure",
-            "FederatedBayesianNetwork",
-            method,
-            TABLE,
-            asked,
-            method=method,
-            criterion="bdeu",
-        )
+        ordering = [0, 1, 2, 3] if method == "k2" else None
+        tables(method, method=method, criterion="bdeu", ordering=ordering)
+    graph = {"x0": [], "x1": ["x0"], "x2": [], "x3": ["x1", "x2"]}
+    tables("known graph", structure=graph)
+    tables("ckks", backend="ckks")
+    tables("paillier", backend="paillier", structure=graph)
+    tables("small cells", min_cell_count=4)
+    tables("bootstrap", n_bootstrap=5, random_state=0)
+    tables("gaps left out", GAPPED, missing="skip")
+    tables("gaps", GAPPED, missing="em", max_iter=5)
+    tables("numbers and labels", MIXED, continuous=["dose", "days"])
+    states = {f"x{i}": list(range(n)) for i, n in enumerate((2, 2, 3, 3))}
+    private = {"states": states, "epsilon": 20.0, "noisy": True}
+    tables("laplace", methods=(), **private)
+    tables("gaussian", methods=(), delta=1e-5, **private)
+    tables("noise, known graph", methods=(), structure=graph, **private)
+    tables("noise on people", PEOPLE, (), **private)
     add("structure", "VotingStructureLearner", "vote", SEM, asked)
     add("structure", "VotingStructureLearner", "acyclic", SEM, asked, acyclic=True)
+    add("structure", "VotingStructureLearner", "ckks", SEM, backend="ckks")
 
 
 def add_graphs_from_columns():
@@ -348,6 +292,7 @@ def add_graphs_from_columns():
             ONE_HOLDER,
             asked,
             criterion=criterion,
+            ordering=[0, 1, 2, 3],
         )
     add(
         "structure",
@@ -360,6 +305,7 @@ def add_graphs_from_columns():
 
     def private_k2(options, data=COLUMNS, methods=asked, **parameters):
         parameters = {"parties": halves, "max_parents": 2, **parameters}
+        parameters["ordering"] = [0, 1, 2, 3]
         add(
             "structure",
             "PrivateK2StructureLearner",
@@ -376,11 +322,18 @@ def add_graphs_from_columns():
     private_k2("paillier", backend="paillier", max_parents=1)
     private_k2("graph only", methods=(), fit_parameters=False)
     private_k2("small cells", min_cell_count=3)
+    private_k2("keys", COLUMNS_WITH_KEYS, parties=None)
+    private_k2("bdeu", criterion="bdeu")
+    private_k2("paper's score", criterion="wright_yang")
+    noise = {"epsilon": 50.0, "states": [[0, 1], [0, 1], [0, 1, 2], [0, 1, 2]]}
+    private_k2("laplace", methods=(), noisy=True, **noise)
+    private_k2("gaussian", methods=(), noisy=True, delta=1e-5, **noise)
+    private_k2("noise, three parties", methods=(), noisy=True, parties=thirds, **noise)
 
     def collective(options, data=COLUMNS, methods=asked, **parameters):
         parameters = {"parties": halves, **parameters}
         add(
-            "bayesian_network",
+            "structure",
             "CollectiveBayesianNetwork",
             options,
             data,
@@ -389,10 +342,11 @@ def add_graphs_from_columns():
         )
 
     collective("bic", methods=[*asked, "score of a partition", "partial_fit"])
-    collective("independence tests", search="cheng_bell_liu")
+    collective("independence tests", method="cheng_bell_liu")
     collective("three parties", parties=thirds)
     collective("ordered", ordering=[0, 1, 2, 3], post_process=False)
     collective("labels", LABELS)
+    collective("keys", COLUMNS_WITH_KEYS, parties=None)
     graph = {"x0": [], "x1": ["x0"], "x2": [], "x3": ["x1", "x2"]}
     collective("known graph", structure=graph)
     collective("paillier", structure=graph, backend="paillier")
@@ -414,33 +368,39 @@ def add_fields():
         add("graphical_model", "DPCGMLearner", options, data, methods, **parameters)
 
     # iterations end within a tolerance, after steps that differ between processors
-    exact = {"epsilon": None, "rtol": 1e-7}
+    exact, noisy = {"epsilon": None, "rtol": 1e-7}, {"noisy": True, "rtol": 1e-7}
     field_of("exact chain", ONE_HOLDER, **exact)
     field_of("exact tree", ONE_HOLDER, cliques="tree", **exact)
     field_of("exact triangle", ONE_HOLDER, cliques=[(0, 1), (1, 2, 3)], **exact)
     field_of("exact loop", ONE_HOLDER, inference="loopy", **exact)
     for method in ("auto", "cgm", "naive"):
-        field_of(f"{method}, one holder", ONE_HOLDER, noisy=True, method=method)
-    field_of("gaussian, one holder", ONE_HOLDER, noisy=True, delta=1e-6)
-    field_of("one holder, tree", ONE_HOLDER, (), noisy=True, cliques="mst")
-    field_of(
-        "gradients",
-        ONE_HOLDER,
-        noisy=True,
-        method="psgd",
-        delta=1e-5,
-        psgd_params={"n_steps": 10},
-    )
-    field_of("laplace", methods=[*asked, "score of a partition"], noisy=True)
-    field_of("gaussian", noisy=True, delta=1e-6, min_honest=3)
-    field_of("ckks", noisy=True, backend="ckks")
-    # the tree itself is chosen under noise
-    field_of("tree", methods=(), noisy=True, cliques="mst", delta=1e-6, epsilon=50.0)
-    field_of("people, shared", PEOPLE, noisy=True, contribution="normalize")
-    field_of("people, cut", PEOPLE, noisy=True, contribution="clip", max_records=2)
+        field_of(f"{method}, one holder", ONE_HOLDER, **noisy, method=method)
+    field_of("gaussian, one holder", ONE_HOLDER, **noisy, delta=1e-6)
+    field_of("one holder, tree", ONE_HOLDER, (), **noisy, cliques="mst")
+    field_of("one holder, adaptive", ONE_HOLDER, (), **noisy, cliques="aim")
+    gradients = {"method": "psgd", "delta": 1e-5, "psgd_params": {"n_steps": 10}}
+    # batches are drawn at random
+    field_of("gradients", ONE_HOLDER, noisy="shape", **gradients)
+    field_of("laplace", methods=[*asked, "score of a partition"], **noisy)
+    field_of("gaussian", **noisy, delta=1e-6, min_honest=3)
+    field_of("ckks", **noisy, backend="ckks")
+    field_of("paillier", **noisy, backend="paillier")
+    field_of("tree", methods=(), **noisy, cliques="mst", delta=1e-6, epsilon=50.0)
+    field_of("adaptive", methods=(), **noisy, cliques="aim")
+    field_of("adaptive, gaussian", methods=(), **noisy, cliques="aim", delta=1e-6)
+    field_of("adaptive, ckks", methods=(), **noisy, cliques="aim", backend="ckks")
+    field_of("people, shared", PEOPLE, **noisy, contribution="normalize")
+    field_of("people, cut", PEOPLE, **noisy, contribution="clip", max_records=2)
+    halves = {"hospital": [0, 1], "lab": [2, 3]}
+    columns = {"parties": halves, "data": COLUMNS, "methods": (), **noisy}
+    field_of("columns", **columns)
+    field_of("columns, adaptive", cliques="aim", epsilon=3.0, **columns)
+    field_of("columns, gaussian", delta=1e-6, **columns)
+    keys = {"data": COLUMNS_WITH_KEYS, "parties": None}
+    field_of("columns, keys", **columns | keys)
 
 
-def add_the_rest():
+def add_mixed_models_and_steps():
     asked = (
         "decision_function",
         "predict_proba",
@@ -449,56 +409,102 @@ def add_the_rest():
         "score of a partition",
     )
 
-    def mixed(options, methods=asked, **parameters):
-        add("mixed_model", "PrivateGLMM", options, CENTRES, methods, **parameters)
+    def mixed(options, methods=asked, data=CENTRES, **parameters):
+        # steps of an optimiser end within a tolerance
+        name = "PrivateGLMMClassifier"
+        add("mixed_model", name, options, data, methods, rtol=1e-7, **parameters)
 
     mixed("quadrature")
+    mixed("laplace", n_quadrature=1)
+    mixed("slopes", slopes=[0], max_iter=20)
+    mixed("probit", link="probit")
     mixed("shared effects", release_effects="shared", clusters=list(range(8)))
     mixed("plaintext", backend="plaintext")
     mixed("ckks", backend="ckks", max_iter=4)
-    mixed(
-        "metropolis",
-        e_step="metropolis",
-        n_draws=100,
-        n_burn_in=20,
-        max_iter=4,
-        random_state=0,
-    )
-    name, asked = "PrivateGLMMRegressor", ("predict", "score")
-    add("mixed_model", name, "linear", AMOUNTS, asked)
-    add("mixed_model", name, "maximum likelihood", AMOUNTS, asked, reml=False)
+    mixed("paillier", (), backend="paillier", max_iter=1)
+    metropolis = {"method": "metropolis", "n_draws": 100, "n_burn_in": 20}
+    metropolis |= {"max_iter": 4, "random_state": 0}
+    mixed("metropolis", **metropolis)
+    mixed("metropolis, ckks", (), backend="ckks", **metropolis | {"max_iter": 2})
+
+    asked = ("predict", "score")
+
+    def regressor(options, data=AMOUNTS, methods=asked, **parameters):
+        name = "PrivateGLMMRegressor"
+        add("mixed_model", name, options, data, methods, rtol=1e-7, **parameters)
+
+    regressor("linear")
+    regressor("maximum likelihood", reml=False)
+    regressor("slopes", slopes=[0])
+    regressor("weights", WEIGHTED, ())
+    regressor("crossed", CROSSED, (), arrangement="crossed")
+    regressor("small clusters pooled", small_clusters="pool", min_rows=25)
+    regressor("ckks", backend="ckks")
+    regressor("paillier", backend="paillier")
+    regressor("poisson", COUNTS, family="poisson")
+    regressor("poisson, laplace", COUNTS, family="poisson", n_quadrature=1)
+    regressor("poisson, ckks", COUNTS, (), family="poisson", backend="ckks", max_iter=3)
     both = ("transform", "inverse_transform", "transform of a partition")
     private = {"epsilon": 5.0, "bounds": (-6.0, 9.0), "noisy": True}
-    family = "preprocessing"
-    for backend in ("masking", "ckks", "paillier", "plaintext"):
-        name = "FederatedStandardScaler"
-        add(family, name, backend, BLOBS, both, backend=backend)
-    add(family, "FederatedStandardScaler", "laplace", BLOBS, both, **private)
-    add(family, "FederatedPCA", "all", BLOBS, both)
-    add(family, "FederatedPCA", "whitened", BLOBS, both, n_components=1, whiten=True)
-    add(family, "FederatedPCA", "laplace", BLOBS, both, **private)
+    people = {"data": BLOBS_OF_PEOPLE, **private}
+
+    def step(name, options, data=BLOBS, methods=both, **parameters):
+        add("preprocessing", f"Federated{name}", options, data, methods, **parameters)
+
+    for backend in ("masking", "ckks", "paillier", "plaintext", "sparse-masking"):
+        step("StandardScaler", backend, backend=backend)
+    step("StandardScaler", "signed sums", backend=MaskingBackend(signed=True))
+    step("StandardScaler", "recovery", backend=MaskingBackend(recovery=True))
+    step("PCA", "all")
+    step("PCA", "whitened", n_components=1, whiten=True)
+    for backend in ("ckks", "paillier"):
+        step("PCA", backend, backend=backend)
+        step("KBinsDiscretizer", backend, n_bins=3, backend=backend)
     for strategy in ("quantile", "uniform"):
-        name = "FederatedKBinsDiscretizer"
-        add(family, name, strategy, BLOBS, both, n_bins=3, strategy=strategy)
-    add(family, "FederatedKBinsDiscretizer", "laplace", BLOBS, both, **private)
-    name = "FederatedKBinsDiscretizer"
-    bins = {"n_bins": [2, 4], "encode": "onehot-dense"}
-    add(family, name, "one column a bin", BLOBS, both, **bins)
-    name = "FederatedSimpleImputer"
+        step("KBinsDiscretizer", strategy, n_bins=3, strategy=strategy)
+    step("KBinsDiscretizer", "one column a bin", n_bins=[2, 4], encode="onehot-dense")
+    step("KBinsDiscretizer", "groups", n_bins=3, min_rows=10)
+    for name in ("StandardScaler", "PCA", "KBinsDiscretizer"):
+        step(name, "laplace", **private)
+        step(name, "gaussian", delta=1e-5, min_honest=2, **private)
+        step(name, "noise on people", **people)
     filled = ("transform", "transform of a partition")
     for strategy in ("mean", "median", "most_frequent"):
         data = TABLE if strategy == "most_frequent" else BLOBS
-        add(family, name, strategy, data, filled, strategy=strategy)
-    add(family, name, "laplace", BLOBS, filled, **private)
-    for name in ("FederatedOrdinalEncoder", "FederatedOneHotEncoder"):
-        add(family, name, "auto", TABLE, both)
+        step("SimpleImputer", strategy, data, filled, strategy=strategy)
+        data = GAPPED if strategy == "most_frequent" else BLOBS_WITH_GAPS
+        step("SimpleImputer", f"{strategy} of gaps", data, filled, strategy=strategy)
+        if strategy != "most_frequent":
+            options = {"strategy": strategy, **private}
+            name = f"{strategy}, laplace"
+            step("SimpleImputer", name, BLOBS_WITH_GAPS, filled, **options)
+    step("SimpleImputer", "ckks", BLOBS_WITH_GAPS, filled, backend="ckks")
+    for name in ("OrdinalEncoder", "OneHotEncoder"):
+        step(name, "auto", TABLE)
         declared = [[0, 1], [0, 1], [0, 1, 2], [0, 1, 2]]
-        add(family, name, "declared", TABLE, both, categories=declared)
+        step(name, "declared", TABLE, categories=declared)
+
+
+def add_summaries():
+    def describe(options, **parameters):
+        states = {"ward": ["east", "west"], "sick": [0, 1]}
+        parameters = {"states": states, "tables": [("ward", "sick")], **parameters}
+        add("partition", "describe", options, PATIENTS, (), **parameters)
+
+    describe("exact")
+    describe("small groups", min_rows=20, min_cell_count=40)
+    describe("ckks", backend="ckks")
+    private = {"epsilon": 9.0, "bounds": (-10.0, 10.0), "noisy": True}
+    describe("laplace", **private)
+    describe("gaussian", delta=1e-5, **private)
+
+
+def add_searches():
     search = {
         "estimator": LogisticRegression(),
         "param_grid": {"C": [0.1, 1.0]},
         "score_bounds": (-5.0, 0.0),
-        "noisy": True,
+        "noisy": "shape",
     }
     # who wins is noise: attributes of the winner are the same for all candidates
     add("privacy", "PrivateSearchCV", "noisy scores", CLASSES, ["score"], **search)
@@ -517,4 +523,6 @@ add_mixtures()
 add_graphs_from_rows()
 add_graphs_from_columns()
 add_fields()
-add_the_rest()
+add_mixed_models_and_steps()
+add_summaries()
+add_searches()

@@ -1,17 +1,23 @@
 """Compute the golden results anew: python -m tests.golden.make [case ...].
 
-Every case runs twice: results that differ from run to run are no golden ones.
+Every case runs twice: results that differ from run to run are no golden ones. The case
+"sites" is what sites answer.
 """
 
 import json
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from tests.golden.cases import CASES
 from tests.golden.recording import differences, record
+from tests.golden.sites import POLICIES, SIZES, ask_all
 
-RESULTS = Path(__file__).with_name("results.json")
+FOLDER = Path(__file__).parent
+#: what is found, what that costs, and which questions sites answer
+RESULTS, COSTS = FOLDER / "results.json", FOLDER / "costs.json"
+SITES = FOLDER / "sites.json"
 
 
 def make(case):
@@ -23,43 +29,41 @@ def make(case):
     return first
 
 
-def load():
-    """Return the results of all cases, as they were kept."""
-    kept = json.loads(RESULTS.read_text())
-    texts = kept.pop("texts")
-    return {name: _map_texts(lambda i: texts[int(i)], kept[name]) for name in kept}
+def make_sites():
+    """Return which questions sites of each kind answer."""
+    answers = {}
+    for size in SIZES:
+        for policy in POLICIES:
+            with tempfile.TemporaryDirectory() as folder:
+                answers[f"{size}, {policy}"] = ask_all(Path(folder), size, policy)
+    return answers
 
 
-def save(results):
-    """Write results, one case a line, and every text once."""
-    texts = {}
-    kept = {
-        name: _map_texts(lambda text: str(texts.setdefault(text, len(texts))), found)
-        for name, found in sorted(results.items())
-    }
-    lines = [f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in kept]
-    lines.append(f'"texts": {json.dumps(list(texts), indent=0)}')
-    RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+def load(path):
+    """Return what was kept of all cases."""
+    return json.loads(path.read_text())
 
 
-def _map_texts(function, found):
-    if isinstance(found, str):
-        return function(found)
-    if isinstance(found, list):
-        return [_map_texts(function, member) for member in found]
-    if isinstance(found, dict):
-        return {name: _map_texts(function, member) for name, member in found.items()}
-    return found
+def save(path, kept):
+    """Write what is kept, one case a line."""
+    lines = [f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept)]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def main(names):
     """Write the results of some cases, or of all."""
-    results = load() if names else {}
-    for name in names or CASES:
+    results, costs = (load(RESULTS), load(COSTS)) if names else ({}, {})
+    if not names or "sites" in names:
+        save(SITES, make_sites())
+    for name in [name for name in names or CASES if name != "sites"]:
         start = time.process_time()
-        results[name] = make(CASES[name])
-        print(f"{(time.process_time() - start) / 2:6.2f} s {name}")
-    save({name: results[name] for name in CASES})
+        found = make(CASES[name])
+        if "costs" in found:
+            costs[name] = found.pop("costs")
+        results[name] = found
+        print(f"{(time.process_time() - start) / 2:6.2f} s {name}", flush=True)
+    for path, kept in ((RESULTS, results), (COSTS, costs)):
+        save(path, {name: kept[name] for name in CASES if name in kept})
 
 
 if __name__ == "__main__":

@@ -4,22 +4,25 @@ Every question may be the attacker's: it asks for as many tables and distances a
 can, all of which the person changes by as much as it can. It knows all other rows.
 """
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
-from skprivbn.graphical_model._adaptive import AdaptiveBudget, measure_adaptively
+from skprivbn.exceptions import PartyError
+from skprivbn.graphical_model import DPCGMLearner, _shared_adaptive
+from skprivbn.graphical_model._adaptive import (
+    AdaptiveBudget,
+    Question,
+    measure_adaptively,
+)
 from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._release import OneHolder
-from skprivbn.graphical_model._shared_adaptive import (
-    AdaptiveParty,
-    AdaptiveTerms,
-    pack,
-)
-from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from tests.graphical_model.test_release_audit import (
     EPSILON,
     log_ratio,
@@ -28,6 +31,8 @@ from tests.graphical_model.test_release_audit import (
 from tests.privacy.toys import prove_epsilon, suspect_epsilon
 
 N_SESSIONS = 2000
+#: of fits, whose every message goes through four parties
+N_REAL_SESSIONS = 400
 N_COLUMNS, SIZES = 3, [2, 2, 2]
 PERSONS = {
     "record": Contribution(),
@@ -47,17 +52,31 @@ def rows_with_and_without(contribution):
     return (codes, person, None), others
 
 
-def interrogate(holder, budget):
-    """All answers of one session: a model expects zeros, the person is a one."""
-    pairs, answers = [(0, 1), (0, 2), (1, 2)], [holder.one_way()]
+def questions(budget):
+    """Ask all that one session allows: a model expects zeros, the person is a one."""
+    pairs, singles = [(0, 1), (0, 2), (1, 2)], [(0,), (1,), (2,)]
+    answers = [(yield Question("one_way", singles))]
     for number in range(budget.n_rounds):
         asked = pairs * (budget.n_pairs(number) // 3)
         asked += [(0, 1, 2)] * budget.n_triples(number)
         expected = [np.zeros([2] * len(clique), dtype=np.int64) for clique in asked]
         for table in expected:
             table.flat[0] = 2**20
-        answers += [holder.distances(asked, expected), holder.chosen(pairs)]
+        answers.append((yield Question("distances", asked, expected, number)))
+        answers.append((yield Question("chosen", pairs, (), number)))
     return np.concatenate(answers)
+
+
+def interrogate(holder, budget):
+    """Return all answers of one holder."""
+    asked, answer = questions(budget), None
+    while True:
+        try:
+            kind, cliques, expected, _ = asked.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        arguments = {"one_way": (), "chosen": (cliques,)}.get(kind, (cliques, expected))
+        answer = getattr(holder, kind)(*arguments)
 
 
 def attack(one, other, noise, draw):
@@ -211,48 +230,69 @@ def test_shares_for_all_parties_do_not_survive_colluders(delta):
     assert prove_epsilon(*seen, delta=delta) > EPSILON
 
 
-class HonestParties:
-    """What is left of a sum after colluders took their answers away."""
+class Interrogated(Exception):
+    """Ends a fit once the attacker has what it wants."""
 
-    def __init__(self, rows, noise, contribution, n_honest):
-        empty = rows[0][:0], None if rows[1] is None else rows[1][:0], None
-        self.parties = [object.__new__(AdaptiveParty) for _ in range(n_honest)]
-        for number, party in enumerate(self.parties):
-            party.rows = rows if number == 0 else empty
-            party.block = {"X": party.rows[0]}
-            party.terms = AdaptiveTerms(
-                nodes=["a", "b", "c"],
-                states=[[0, 1]] * N_COLUMNS,
-                bins={},
-                contribution=contribution,
-                missing="error",
-                epsilon=EPSILON,
-                delta=noise.delta,
-                min_honest=noise.min_honest,
-            )
-            party.budget, party.noise = party.terms.budget, noise
-            party.hide = lambda vector: vector
 
-    def one_way(self):
-        for party in self.parties:  # a new session
-            party.n_told = 0
-        return self._add("one_way")
+@pytest.fixture
+def ask_honest_parties(monkeypatch):
+    """Sessions of four parties, the last two of which add no noise.
 
-    def distances(self, cliques, expected):
-        flat = np.concatenate([table.ravel() for table in expected])
-        return self._add("distances", pack(cliques), flat)
+    Colluders would take theirs away again. The search that all parties run asks the
+    worst questions that its budget allows, whatever it was told before.
+    """
+    share, turns = DistributedNoise.share, itertools.cycle([True, True, False, False])
 
-    def chosen(self, cliques):
-        return self._add("chosen", pack(cliques))
+    def drawn(self, shape):
+        # in one process, parties answer one after the other
+        return share(self, shape) if next(turns) else np.zeros(shape, dtype=np.int64)
 
-    def _add(self, name, *payload):
-        return sum(getattr(party, name)(*payload) for party in self.parties)
+    def search(sizes, budget, *arguments, **options):
+        raise Interrogated((yield from questions(budget)))
+
+    monkeypatch.setattr(DistributedNoise, "share", drawn)
+    monkeypatch.setattr(f"{_shared_adaptive.__name__}.adaptive_rounds", search)
+
+    def ask(rows, contribution, delta):
+        codes, person, _ = rows
+        whose = np.r_[np.arange(30), np.full(len(codes) - 30, 100)]
+        learner = DPCGMLearner(
+            cliques="aim",
+            epsilon=EPSILON,
+            delta=delta,
+            states={name: [0, 1] for name in "abc"},
+            contribution=None if person is None else contribution.kind,
+            max_records=contribution.max_records,
+            min_honest=2,
+        )
+        frame = pd.DataFrame(codes, columns=list("abc"))
+        with pytest.raises(PartyError, match="raised an error") as told:
+            learner.fit(frame, party=whose % 4, individual=person)
+        assert isinstance(told.value.__cause__, Interrogated)
+        return told.value.__cause__.args[0]
+
+    return ask
+
+
+@pytest.mark.parametrize("name", PERSONS)
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_the_attack_reaches_the_parties(ask_honest_parties, monkeypatch, name, delta):
+    """Without any noise, they answer what one holder of all rows would."""
+    monkeypatch.setattr(
+        DistributedNoise, "share", lambda self, shape: np.zeros(shape, dtype=np.int64)
+    )
+    contribution = PERSONS[name]
+    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
+    exact = exact_answers(budget, contribution)
+    for rows, expected in zip(rows_with_and_without(contribution), exact, strict=True):
+        told = ask_honest_parties(rows, contribution, delta)
+        np.testing.assert_array_equal(told, expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PERSONS)
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
-def test_what_honest_parties_answer(name, delta):
+def test_what_honest_parties_answer(ask_honest_parties, name, delta):
     """The same through the parties themselves, message by message."""
     contribution = PERSONS[name]
     budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
@@ -260,8 +300,10 @@ def test_what_honest_parties_answer(name, delta):
     exact = exact_answers(budget, contribution)
     seen = []
     for rows in rows_with_and_without(contribution):
-        parties = HonestParties(rows, noise, contribution, 2)
-        told = np.stack([interrogate(parties, budget) for _ in range(400)])
+        sessions = range(N_REAL_SESSIONS)
+        told = np.stack(
+            [ask_honest_parties(rows, contribution, delta) for _ in sessions]
+        )
         seen.append(log_ratio(told, *exact, noise))
     assert prove_epsilon(*seen, delta=delta) <= EPSILON
     # the noise of two shares is there: its spread is that of the whole

@@ -11,15 +11,14 @@ from numpy.testing import assert_array_equal
 from skprivbn.crypto.shares import Conversation, open_noisy_numbers, run_together
 from skprivbn.crypto.shares import _noise as shared_noise
 from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
-from skprivbn.federation import PartyRefusal
 from skprivbn.graphical_model import DPCGMLearner, _column_tables
-from skprivbn.graphical_model._adaptive import PROBABILITY_UNIT, AdaptiveBudget
-from skprivbn.graphical_model._column_shares import SharedTables, apportion
-from skprivbn.graphical_model._column_tables import (
-    ColumnTablesParty,
-    ColumnTablesTerms,
+from skprivbn.graphical_model._adaptive import (
+    PROBABILITY_UNIT,
+    AdaptiveBudget,
+    Question,
 )
-from skprivbn.graphical_model._shared_adaptive import pack
+from skprivbn.graphical_model._column_shares import SharedTables, apportion
+from skprivbn.graphical_model._column_tables import ColumnTablesTerms, column_tables
 from skprivbn.inspection import privacy_report
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import DistributedNoise, PrivacyAccountant
@@ -146,6 +145,9 @@ def terms_for(roster, **changes):
         "owners": owners_of(roster),
         "has_keys": False,
         "cliques": None,
+        "max_states": 1000,
+        "workload": [],
+        "workload_weights": [],
     }
     return ColumnTablesTerms(**fields | changes)
 
@@ -162,6 +164,9 @@ def test_both_sides_calibrate_the_noise():
         {"cliques": [[0, 9]]},
         {"states": [[]] * 4},
         {"bins": {"x9": [0.0, 1.0]}},
+        {"workload": [[0, 9]], "workload_weights": [1.0]},
+        {"workload": [[0, 1]]},
+        {"max_states": 0},
     ):
         with pytest.raises(ValueError):
             terms_for(["clinic", "lab"], **wrong)
@@ -259,8 +264,8 @@ def test_a_twin_that_opens_shares_as_they_are_is_told_apart(monkeypatch):
     assert told_apart("bob", runs)
 
 
-def ask_different():
-    """Ask each holder for the table of its own column, of as many states."""
+def come_apart(monkeypatch):
+    """Let each holder come to the table of its own column, of as many states."""
     X = np.random.default_rng(0).integers(2, size=(60, 2))
     partition = VerticalPartition({"clinic": X[:, :1], "lab": X[:, 1:]})
     terms = ColumnTablesTerms(
@@ -273,34 +278,30 @@ def ask_different():
         owners=["clinic", "lab"],
         has_keys=False,
         cliques=None,
+        max_states=100,
+        workload=[],
+        workload_weights=[],
     )
-    with partition.federate(ColumnTablesParty, terms) as federation:
-        federation.converse("one_way")
-        federation.call("release")
-        ask = {"cliques": pack([(0, 1)]), "expected": np.ones(4, dtype=np.int64)}
-        federation.converse("distances", ask)
-        federation.call("release")
-        each = {
-            name: {"cliques": pack([(v,)])} for v, name in enumerate(("clinic", "lab"))
-        }
-        federation._relay("chosen", federation.call("chosen", each=each))
-        told = federation.unanimous("release")["numbers"]
-    return told, terms.budget.units[2], X
+    n_holders = iter(range(2))
+
+    def other_rounds(terms, n_parties, _):
+        told = yield Question("chosen", [(next(n_holders),)])
+        return {"told": told}
+
+    monkeypatch.setattr(_column_tables, "shared_rounds", other_rounds)
+    with partition.federate(column_tables, terms) as federation:
+        return federation.run()["told"], terms.budget.units[2], X
 
 
-def test_holders_that_are_asked_different_tables_refuse():
+def test_holders_that_come_to_different_tables_refuse(monkeypatch):
     with pytest.raises(PartyError, match="refuse"):
-        ask_different()
+        come_apart(monkeypatch)
 
 
 def test_holders_that_do_not_compare_add_two_tables_up(monkeypatch, no_noise):
     """The twin: a record changes twice as many counts as noise is made for."""
-
-    def trusting(self, talk, cliques, expected=()):
-        yield from ()
-
-    monkeypatch.setattr(ColumnTablesParty, "_agree", trusting)
-    told, unit, X = ask_different()
+    monkeypatch.setattr(_column_tables, "_agree", lambda talk, question: iter(()))
+    told, unit, X = come_apart(monkeypatch)
     assert_array_equal(told, unit * (np.bincount(X[:, 0]) + np.bincount(X[:, 1])))
 
 
@@ -310,44 +311,6 @@ def no_noise(monkeypatch):
         return np.zeros(shape, dtype=np.int64)
 
     monkeypatch.setattr(DistributedNoise, "share", nothing)
-
-
-@pytest.fixture
-def party():
-    holder = object.__new__(ColumnTablesParty)
-    holder.terms, holder.n_told = terms_for(["clinic", "lab"]), 0
-    holder.codes = rows_of(50)[:, :2]
-    holder._open = lambda *asked: iter([asked])
-    return holder
-
-
-PAIR = pack([(0, 1)])
-
-
-@pytest.mark.parametrize(
-    "cliques, expected",
-    [
-        (PAIR, np.full(5, 7)),
-        (PAIR, np.full(6, 7.0)),
-        (PAIR, np.full(6, -1)),
-        (PAIR, np.full(6, PROBABILITY_UNIT + 1)),
-        # would count a record more than once, if it overflowed
-        (PAIR, np.full(6, PROBABILITY_UNIT)),
-        (pack([(0, 1)] * 20), np.full(120, 7)),
-        (pack([(0, 9)]), np.full(6, 7)),
-    ],
-)
-def test_a_holder_tells_no_other_distances(party, cliques, expected):
-    with pytest.raises(PartyRefusal):
-        list(party.distances(cliques, expected))
-    assert list(party.distances(PAIR, np.full(6, 7)))
-
-
-def test_a_holder_counts_no_other_tables(party):
-    for cliques in (pack([(1, 0)]), pack([(0, 1)] * 5), PAIR.astype(float)):
-        with pytest.raises(PartyRefusal):
-            list(party.chosen(cliques))
-    assert list(party.chosen(PAIR))
 
 
 REFUSED = {

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skprivbn.exceptions import BudgetExceededError
+from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
+from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import CountMechanism, DistributedNoise, PrivacyAccountant
 from tests.graphical_model.test_dpcgm import X, empirical, learner
 
@@ -46,3 +47,29 @@ def test_states_from_data_are_no_release_for_a_limited_budget(X, method):
     with pytest.raises(BudgetExceededError, match="states of the columns"):
         learner(states=None, **options).fit(X)
     assert accountant.history == ()
+
+
+@pytest.mark.filterwarnings("ignore:epsilon=None learns from exact tables")
+@pytest.mark.parametrize("epsilon", [1.0, None])
+@pytest.mark.parametrize("n_rows", [40, 1000])
+def test_values_of_a_continuous_column_do_not_become_states(n_rows, epsilon):
+    rng = np.random.default_rng(0)
+    balances = np.column_stack(
+        [rng.integers(0, 3, n_rows), rng.lognormal(8, 1, n_rows)]
+    )
+    balance = rf"'x1' has {n_rows} different .*bins=.*FederatedKBins.*states="
+    options = {"epsilon": epsilon, "cliques": "chain"}
+    with pytest.raises(ValueError, match=balance):
+        DPCGMLearner(**options).fit(balances)
+    codes = np.tile(np.arange(257), 3)[:, np.newaxis]
+    with pytest.raises(ValueError, match="257 different values in 771 rows.*256"):
+        DPCGMLearner(**options).fit(codes)
+    # what the message says
+    edges = np.quantile(balances[:, 1], [0, 0.25, 0.5, 0.75, 1])
+    with pytest.warns(PrivacyLeakWarning, match="read off the data"):
+        found = DPCGMLearner(bins={"x1": edges}, **options).fit(balances)
+    assert not np.isin(found.sample(200)[:, 1], balances[:, 1]).any()
+    with pytest.warns(PrivacyLeakWarning, match="read off the data"):
+        found = DPCGMLearner(**options).fit(codes[codes[:, 0] < 256])
+    assert len(found.network_.states["x0"]) == 256
+    assert DPCGMLearner(states=[257], **options).fit(codes).network_.nodes == ("x0",)

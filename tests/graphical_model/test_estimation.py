@@ -122,6 +122,20 @@ def test_empirical_bayes_is_close_to_the_best_penalty():
     assert np.median(ratios) <= 1.15
 
 
+@pytest.mark.parametrize("scale", [0.1, 10.0, 100.0])
+def test_tables_of_a_uniform_field_have_no_signal_whatever_the_noise(scale):
+    # rows vary by chance, too: next to no noise must not make a signal of that
+    layout, theta = random_field(4, 3, spread=0.0)
+    found = [
+        signal_strength(noisy_tables(layout, theta, 5000, scale, "gaussian", seed=seed))
+        for seed in range(40)
+    ]
+    assert abs(np.mean(found)) < 1
+    assert np.mean(np.array(found) < 2) > 0.8
+    layout, theta = random_field(4, 3)
+    assert signal_strength(noisy_tables(layout, theta, 5000, scale, "gaussian")) > 3
+
+
 def test_pure_noise_gives_the_uniform_field():
     layout, theta = random_field(spread=0.0)
     tables = noisy_tables(layout, theta, 1000, 2000.0, seed=1)

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skprivbn.federation import PartyRefusal
+from skprivbn.federation import Me
 from skprivbn.graphical_model._adaptive import AdaptiveBudget
 from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._shared_adaptive import AdaptiveParty, AdaptiveTerms
+from skprivbn.graphical_model._shared_adaptive import (
+    AdaptiveTerms,
+    adaptive_tables,
+)
 from skprivbn.privacy import DistributedNoise, distribute
 from tests.graphical_model.test_adaptive import learner, mean_error, rows_of
 
@@ -28,18 +31,14 @@ def test_several_holders(parameters):
     assert mean_error(found, X) < 0.06
     assert found.noise_.n_parties == 4
     assert found.privacy_spent_ == (4.0, found.delta)
-    sums = {e.operation for e in found.ledger_.entries} & {
-        "one_way",
-        "distances",
-        "chosen",
-    }
-    assert len(sums) == 3
-    kinds = {e.kind for e in found.ledger_.entries if e.operation in sums}
-    hidden = "ciphertext" if parameters.get("backend") == "ckks" else "masked"
-    assert kinds == {"public", hidden}
+    sums = [words for kind, words in adaptive_tables.rounds() if kind == "Noisy"]
+    told = [e for e in found.ledger_.entries if e.operation in sums]
+    assert len(sums) == len({e.operation for e in told}) == 3
+    # noise is added under masks, whatever the backend
+    assert {e.kind for e in told} == {"masked"}
+    n_sums = sum(e.sender == found.ledger_.parties[0] for e in told)
     # one for one-way tables, two for each round
-    rounds = {e.round for e in found.ledger_.entries if e.operation in sums}
-    assert len(rounds) == (1 + 2 * 5 if "delta" in parameters else 1 + 2 * 3)
+    assert n_sums == (1 + 2 * 5 if "delta" in parameters else 1 + 2 * 3)
 
 
 def test_persons_of_several_holders():
@@ -74,6 +73,9 @@ def terms_for(**changes):
         "epsilon": 1.0,
         "delta": 1e-6,
         "min_honest": 2,
+        "max_states": 10**5,
+        "workload": [],
+        "workload_weights": [],
     }
     return AdaptiveTerms(**{**fields, **changes})
 
@@ -99,6 +101,10 @@ BAD_TERMS = {
     "bins that are not the states": {"bins": {"x0": [0.0, 1.0, 5.0]}},
     "no contribution": {"contribution": {"kind": "all"}},
     "missing": {"missing": "impute"},
+    "workload of no column": {"workload": [[0, 9]], "workload_weights": [1.0]},
+    "workload without weight": {"workload": [[0, 1]]},
+    "negative weight": {"workload": [[0, 1]], "workload_weights": [-1.0]},
+    "no states at all": {"max_states": 0},
 }
 
 
@@ -108,65 +114,50 @@ def test_terms_that_are_none(name):
         terms_for(**BAD_TERMS[name])
 
 
-@pytest.fixture
-def party():
-    """A holder that shows what it would hide, before noise."""
-    holder = object.__new__(AdaptiveParty)
-    holder.terms = terms_for()
-    holder.budget, holder.n_told = holder.terms.budget, 0
-    holder.rows = rows_of(100), None, None
-    holder.block = {"X": holder.rows[0]}
-    holder.hide_noisy = lambda counts: counts
-    return holder
+def answers_without_noise(X):
+    """Run the program of a party alone; return what it yields, and its result."""
+    me = Me({"X": X}, terms_for(min_honest=1), "a", ("a",))
+    steps, said, answer = adaptive_tables(me), [], None
+    while True:
+        try:
+            said.append(steps.send(answer))
+        except StopIteration as stop:
+            return said, stop.value
+        answer = said[-1].counts
 
 
-def packed(*cliques):
-    return np.array([[*c, *[-1] * (3 - len(c))] for c in cliques], dtype=np.int64)
+def test_answers_of_a_holder_are_in_the_units_of_the_budget():
+    X = rows_of(100)
+    said, found = answers_without_noise(X)
+    one_way, _, table = terms_for().budget.units
+    singles = count_tables(X, SINGLES, Contribution())
+    assert_array_equal(said[0].counts, one_way * singles)
+    for clique, counts, unit in zip(found["cliques"], found["counts"], found["units"]):
+        exact = count_tables(
+            X, TableLayout([tuple(clique)], [3] * N_COLUMNS), Contribution()
+        )
+        assert_array_equal(np.ravel(counts), unit * exact)
+        assert unit % (one_way if len(clique) == 1 else table) == 0
 
 
-BAD_CLIQUES = {
-    "other type": packed((0, 1)).astype(float),
-    "other shape": np.array([[0, 1]]),
-    "no such column": packed((0, 9)),
-    "a column twice": packed((1, 1)),
-    "not in order": packed((1, 0)),
-    "no column": packed(()),
-    "too many": packed(*[(0, 1)] * 6),
-}
-
-
-@pytest.mark.parametrize("name", BAD_CLIQUES)
-def test_a_holder_counts_no_other_tables(party, name):
-    with pytest.raises(PartyRefusal):
-        party.chosen(BAD_CLIQUES[name])
-
-
-def test_a_holder_tells_no_other_distances(party):
-    cliques, weights = packed((0, 1)), np.full(9, 7)
-    for expected in (
-        weights[:8],
-        weights.astype(float),
-        -weights,
-        np.full(9, 2**62),  # would overflow
-    ):
-        with pytest.raises(PartyRefusal):
-            party.distances(cliques, expected)
-    many = packed(*[(0, 1)] * 30)
-    party.n_told = 0
-    with pytest.raises(PartyRefusal):  # ten pairs in the first round
-        party.distances(many, np.tile(weights, 30))
-
-
-def test_answers_of_a_holder_are_in_the_units_of_the_budget(party):
-    pair = TableLayout([(0, 1)], [3] * N_COLUMNS)
-    exact = count_tables(party.rows[0], pair, Contribution())
-    one_way, distance, table = party.budget.units
-    assert_array_equal(party.chosen(packed((0, 1))), table * exact)
-    gap = np.abs(9 * exact - 100).sum() // 18
-    told = party.distances(packed((0, 1)), np.full(9, 7))
-    assert_array_equal(told, [distance * gap])
-    singles = count_tables(party.rows[0], SINGLES, Contribution())
-    assert_array_equal(party.one_way(), one_way * singles)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_releases_cost_together_what_the_fit_is_charged(delta):
+    terms = terms_for(delta=delta, min_honest=1)
+    me = Me({"X": rows_of(100)}, terms, "a", ("a",))
+    steps, noises, answer = adaptive_tables(me), [], None
+    whole = terms.noise(N_COLUMNS, 1)
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration:
+            break
+        noises.append(step.noise)
+        answer = step.counts
+    assert {noise.scale for noise in noises} == {whole.scale}
+    if delta == 0:
+        assert sum(noise.epsilon for noise in noises) == pytest.approx(1.0)
+    else:
+        assert sum(noise.rho for noise in noises) == pytest.approx(whole.rho, rel=1e-3)
 
 
 def test_no_row_makes_a_holder_refuse():

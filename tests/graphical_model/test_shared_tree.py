@@ -6,18 +6,17 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skprivbn.exceptions import PrivacyLeakWarning
-from skprivbn.federation import PartyRefusal
+from skprivbn.federation import Me
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._shared_tree import (
     SharedTreeBudget,
-    TreeParty,
     TreeTerms,
     all_pairs,
     dependence_tests,
-    is_spanning_tree,
     maximum_spanning_tree,
+    noisy_tree,
 )
 from skprivbn.privacy import PrivacyAccountant, distribute
 
@@ -92,21 +91,6 @@ def test_without_noise_the_tests_rank_pairs_as_mutual_information(X):
     assert {frozenset(e) for e in tree} == {frozenset(e) for e in expected}
 
 
-@pytest.mark.parametrize(
-    "edges, expected",
-    [
-        ([(0, 1), (1, 2), (0, 3)], True),
-        ([(0, 1), (0, 1), (2, 3)], False),  # twice
-        ([(0, 1), (1, 2), (0, 2)], False),  # a cycle
-        ([(0, 1), (1, 2), (2, 4)], False),  # no such column
-        ([(1, 0), (1, 2), (2, 3)], False),  # the table would be transposed
-        ([(0, 0), (1, 2), (2, 3)], False),
-    ],
-)
-def test_spanning_trees_are_recognised(edges, expected):
-    assert is_spanning_tree(edges, 4) is expected
-
-
 def learner(**parameters):
     settings = {"epsilon": 20.0, "states": [3] * 5, "accountant": PrivacyAccountant(20)}
     return DPCGMLearner("mst", **{**settings, **parameters})
@@ -168,19 +152,22 @@ def test_both_sides_calibrate_the_noise():
     assert (terms.protects, person.protects) == ("rows", "individuals")
 
 
-@pytest.mark.parametrize(
-    "edges",
-    [
-        np.array([[0, 1], [0, 1], [2, 3], [3, 4]]),
-        np.array([[0, 1], [1, 2]]),
-        np.array([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]),
-    ],
-)
-def test_a_party_counts_trees_only(edges):
-    party = object.__new__(TreeParty)
-    party.terms = terms_for()
-    with pytest.raises(PartyRefusal):
-        party.tree(edges)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_both_releases_cost_together_what_the_fit_is_charged(X, delta):
+    terms = terms_for(delta=delta)
+    steps = noisy_tree(Me({"X": X}, terms, "a", ("a",)))
+    pairs = next(steps)
+    tree = steps.send(pairs.counts)
+    assert len(tree.counts) == 4 * 9
+    whole, noises = terms.noise(5, 1), (pairs.noise, tree.noise)
+    assert {noise.scale for noise in noises} == {whole.scale}
+    if delta == 0:
+        assert sum(noise.epsilon for noise in noises) == pytest.approx(1.0)
+    else:
+        assert sum(noise.rho for noise in noises) == pytest.approx(whole.rho, rel=1e-3)
+    with pytest.raises(StopIteration) as stop:
+        steps.send(tree.counts)
+    assert {(0, 1), (1, 2), (1, 3)} < set(map(tuple, stop.value.value["edges"]))
 
 
 def test_every_fit_is_charged_and_the_states_must_be_public(X):
@@ -194,9 +181,9 @@ def test_every_fit_is_charged_and_the_states_must_be_public(X):
 
 
 @pytest.mark.parametrize("cliques", ["chain", "mst"])
-def test_noise_that_encryption_cannot_hold_costs_nothing(X, cliques):
+def test_noise_that_does_not_fit_costs_nothing(X, cliques):
     accountant = PrivacyAccountant(1.0)
-    small = learner(epsilon=1e-5, backend="ckks", accountant=accountant)
-    with pytest.raises(ValueError, match="largest sum of the backend"):
+    small = learner(epsilon=1e-12, backend="ckks", accountant=accountant)
+    with pytest.raises(ValueError, match="does not fit 64-bit integers"):
         small.set_params(cliques=cliques).fit(X, party=np.arange(len(X)) % 4)
     assert accountant.spent().epsilon == 0

@@ -44,7 +44,7 @@ def test_drawing_of_a_fit_has_every_message_that_tells_something():
     }
     assert len(told) == 3
     assert all(tells in words for tells in told)
-    assert words.count("the coordinator can read the sum") == 2
+    assert "the coordinator can read the sum" not in words
     assert message_diagram(scaler.ledger_) == message_diagram(scaler)
 
 

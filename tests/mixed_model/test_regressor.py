@@ -3,18 +3,20 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import multivariate_normal
 from sklearn.metrics import d2_tweedie_score, r2_score
 
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning
-from skprivbn.federation import Federation, PartyRefusal, decode, encode
+from skprivbn.federation import PartyRefusal, decode, encode
 from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.mixed_model import (
     PrivateGLMMClassifier,
     PrivateGLMMRegressor,
+    _base,
     likelihood_ratio_test,
 )
-from skprivbn.mixed_model._linear_protocol import LinearParty
 from skprivbn.partition import HorizontalPartition
+from tests.mixed_model.limits import fit_with_limit
 
 RNG = np.random.default_rng(3)
 N = 400
@@ -73,9 +75,13 @@ def test_backends_agree(family):
 def test_a_linear_model_takes_one_exchange_of_sums():
     model = fit("gaussian")
     sums = [e.operation for e in model.ledger_.entries if e.kind == "masked"]
-    assert set(sums) == {"labels", "census", "products", "release"}
+    assert set(sums) == {
+        "rows and holders of clusters, sums of features, target",
+        "squares of features; first gradient and Hessian",
+        "products of features and target, by shared cluster",
+    }
     closed = fit("gaussian", CENTRE % 3)
-    n_trials = sum(e.operation == "trials" for e in closed.ledger_.entries)
+    n_trials = sum("trial variances" in e.operation for e in closed.ledger_.entries)
     assert n_trials / 6 < 15, "Newton's method on theta takes few rounds"
     assert closed.ledger_.n_rounds < 45
 
@@ -92,7 +98,7 @@ def test_closed_clusters_are_in_no_sum_of_products():
         sizes[name] = next(
             e.n_bytes
             for e in model.ledger_.entries
-            if e.operation == "products" and e.receiver == "coordinator"
+            if e.operation.startswith("products") and e.receiver == "coordinator"
         )
     # five clusters less: 3 products of two effects, and 2 times [X y] of 4 columns
     assert sizes["shared"] - sizes["alone"] == 5 * (3 + 2 * 4) * 14
@@ -117,9 +123,11 @@ def test_sums_of_a_cluster_of_one_row_would_give_it_away():
 @pytest.mark.parametrize("family", ["gaussian", "poisson"])
 def test_small_shared_clusters_are_refused_or_pooled(family):
     cluster = CENTRE.astype(str)
-    cluster[:4], cluster[4:8] = "tiny", "small"
+    # of expectations, and so of weights, that are much the same
+    alike = np.argsort(np.abs(ETA))[:8]
+    cluster[alike] = ["tiny"] * 4 + ["small"] * 4
     party = PARTY.copy()
-    party[:4], party[4:8] = [0, 1, 2, 0], [1, 2, 0, 1]
+    party[alike] = [0, 1, 2, 0, 1, 2, 0, 1]
     with pytest.raises(ValueError, match="small_clusters='pool'"):
         fit(family, party, cluster)
     pooled = fit(family, party, cluster, small_clusters="pool")
@@ -139,13 +147,12 @@ def test_small_shared_clusters_are_refused_or_pooled(family):
 
 
 def test_a_party_insists_on_the_limits_itself(monkeypatch):
-    monkeypatch.setattr(
-        PrivateGLMMRegressor, "_check_survey", lambda _, survey, *rest: survey
-    )
+    # a researcher who does not mind gets no estimates
+    monkeypatch.setattr(_base, "check_survey", lambda *arguments: None)
     cluster = np.where(np.arange(N) < 4, 99, CENTRE)
     party = np.where(cluster == 99, np.arange(N) % 3, PARTY)
     for family in ("gaussian", "poisson"):
-        with pytest.raises(PartyError, match="fewer rows"):
+        with pytest.raises(KeyError, match="estimates"):
             fit(family, party, cluster)
 
 
@@ -308,39 +315,31 @@ def test_parties_apply_models_with_slopes_and_nested_effects():
         rebuild_model(wrong, 2)
 
 
-def fit_crossed(**options):
+def fit_crossed(min_rows, **options):
     """A sample of its own for one row; the others meet every plate often."""
     plate, sample = CENTRE % 3, WARD.copy()
     sample[0] = 9
     sample[1:20] = 9
     plate[0], plate[1:20] = 2, 0
-    cluster = pd.DataFrame({"plate": plate, "sample": sample})
     model = PrivateGLMMRegressor(
         arrangement="crossed", slopes={"plate": [0]}, **options
     )
-    return model.fit(X, TARGETS["gaussian"], cluster=cluster, party=PARTY)
+    columns = {"X": X, "y": TARGETS["gaussian"], "cluster": plate, "cluster_1": sample}
+    return fit_with_limit(model, columns, PARTY, min_rows, ["plate", "sample"])
 
 
-@quiet
 def test_attack_a_pair_of_crossed_clusters_with_one_row():
     """Sums of a feature over a pair would be that row's feature."""
-    with pytest.raises(ValueError, match="pairs of clusters have fewer rows"):
-        fit_crossed()
+    with pytest.raises(PartyError) as caught:
+        fit_crossed(5)
+    assert caught.value.code == "too-few-rows"
 
 
-@quiet
-def test_twin_pairs_that_nobody_counts_give_a_row_away(monkeypatch):
-    monkeypatch.setattr(LinearParty, "_check_pairs", lambda party, counts: None)
-    totals, add = {}, Federation.secure_sum
-
-    def watch(federation, operation, payload=None):
-        totals[operation] = add(federation, operation, payload)
-        return totals[operation]
-
-    monkeypatch.setattr(Federation, "secure_sum", watch)
-    fit_crossed()
+def test_twin_pairs_that_nobody_counts_give_a_row_away():
+    heard = fit_crossed(1)
     secret = (X[0, 0] - X[:, 0].mean()) / X[:, 0].std()
-    assert np.abs(np.asarray(totals["products"]) - secret).min() < 1e-9
+    products = heard["products of features and target, by shared cluster"]
+    assert np.abs(products - secret).min() < 1e-9
 
 
 @quiet
@@ -365,3 +364,73 @@ def test_small_clusters_of_several_factors_are_pooled():
         for m in (pooled, expected)
     )
     assert next(effects) == pytest.approx(next(effects), abs=1e-7)
+
+
+def marginal_density(model, X, y, weights):
+    """Return the log-density of y at the estimates, restricted with `reml`.
+
+    From the covariance matrix of all rows, as the textbook has it.
+    """
+    Z = np.equal.outer(CENTRE, model.clusters_).astype(float)
+    V = model.random_effect_scale_**2 * Z @ Z.T
+    V += np.diag(model.residual_scale_**2 / weights)
+    columns = np.column_stack([np.ones(len(X)), X])
+    mean = columns @ np.append(model.intercept_, model.coef_)
+    value = multivariate_normal(mean, V).logpdf(y)
+    if model.reml:
+        information = columns.T @ np.linalg.solve(V, columns)
+        value -= np.linalg.slogdet(information)[1] / 2
+        value += columns.shape[1] * np.log(2 * np.pi) / 2
+    return value
+
+
+@pytest.mark.parametrize("reml", [False, True])
+def test_the_likelihood_of_weighted_rows_is_the_density_at_the_estimates(reml):
+    weights = np.exp(np.random.default_rng(0).normal(size=N))
+    y = TARGETS["gaussian"]
+    model = PrivateGLMMRegressor("gaussian", reml=reml)
+    model.fit(X, y, cluster=CENTRE, party=PARTY, sample_weight=weights)
+    value = marginal_density(model, X, y, weights)
+    assert model.log_likelihood_ == pytest.approx(value, abs=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-3, 1.0, 1e3, 1e9])
+@pytest.mark.parametrize("explained", [0.0, 2e3])
+def test_whether_a_fit_is_singular_does_not_depend_on_units(unit, explained):
+    rng = np.random.default_rng(7)
+    columns = rng.normal(size=(N, 2))
+    noise = rng.normal(size=N)
+    for effects, singular in ((rng.normal(size=8), False), (np.zeros(8), True)):
+        y = columns @ [1.0, explained] + 0.36 * effects[CENTRE] + noise
+        if singular:
+            # clusters whose means are as like as can be
+            y -= np.bincount(CENTRE, noise)[CENTRE] / np.bincount(CENTRE)[CENTRE]
+        model = PrivateGLMMRegressor("gaussian")
+        model.fit(columns, unit * y, cluster=CENTRE, party=PARTY)
+        assert model.singular_ == singular
+        assert ("singular" in str(model.summary())) == singular
+
+
+@quiet
+@pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3, 1e6])
+def test_precisions_in_another_unit_give_the_same_model(factor):
+    def weighted(weights):
+        model = PrivateGLMMRegressor("gaussian", slopes=[0])
+        arguments = {"cluster": CENTRE, "party": np.where(CENTRE < 4, 0, PARTY)}
+        return model.fit(X, TARGETS["gaussian"], sample_weight=weights, **arguments)
+
+    weights = np.exp(np.random.default_rng(0).normal(size=N))
+    model, other = weighted(factor * weights), weighted(weights)
+    assert_same(model, other, atol=1e-5)
+    sigma = np.sqrt(factor) * other.residual_scale_
+    assert model.residual_scale_ == pytest.approx(sigma, rel=1e-6)
+    assert model.singular_ == other.singular_
+
+
+@quiet
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 5])
+def test_linear_models_heed_max_iter(max_iter):
+    # of clusters that one party holds alone, every step is a sum
+    model = fit("gaussian", CENTRE % 3, max_iter=max_iter)
+    assert model.n_iter_ == max_iter and not model.converged_

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import Party
+from skprivbn.federation import runner
 from skprivbn.mixed_model import (
     PrivateGLMM,
     PrivateGLMMRegressor,
-    _linear_protocol,
+    _linear_program,
     _survey,
 )
 from skprivbn.mixed_model._census import merge_few, merged_label
+from skprivbn.mixed_model._checks import cluster_keys
 from tests.federation.site.loopback import audit, open_sites
 
 NAMES = ("north", "south", "west")
@@ -79,12 +80,14 @@ def quote(labels):
     return str([str(label) for label in labels]).replace("'", '"')
 
 
-def open_wards(folder, tables, rules=""):
+def open_wards(folder, tables, min_rows=FEW):
     wards = sorted({row[0] for rows in tables.values() for row in rows})
     columns = {"ward": quote(wards), "sex": '["0", "1"]', "age": '"float"'}
     columns |= {"sick": '"int"', "stay": '"float"'}
     estimators = ["PrivateGLMM", "PrivateGLMMRegressor"]
-    return open_sites(folder, tables, columns, estimators, rules).rows(["age"])
+    return open_sites(folder, tables, columns, estimators, min_rows=min_rows).rows(
+        ["age"]
+    )
 
 
 def merge_by_hand(tables):
@@ -123,7 +126,20 @@ def test_sites_fit_what_is_fitted_to_rows_that_were_merged_by_hand(tmp_path, y):
     assert note.startswith("north, south did not") and "'(other at north)'" in note
     # people at the site read it, too
     said = str(audit(tmp_path, "north")[-1])
-    assert "those of few rows of a site as one" in said and "north-4" not in said
+    assert "labels of its classes and clusters" in said and "north-4" not in said
+
+
+def test_wards_of_fewer_rows_than_sites_allow_are_one(tmp_path):
+    tables = make_tables(np.random.default_rng(0))
+    model = PrivateGLMMRegressor(small_clusters="pool", release_effects="shared")
+    rows = open_wards(tmp_path, tables, min_rows=20)
+    model.fit(rows, y="stay", cluster="ward")
+    # north has 12 rows of one ward and 9 of small ones, nobody is told that
+    left = ["(other at south)", "0", "1", "north-3", "west-2", "(other)"]
+    assert model.clusters_.tolist() == left
+    with pytest.raises(PartyError) as caught:
+        model.set_params(small_clusters="refuse").fit(rows, y="stay", cluster="ward")
+    assert caught.value.code == "too-detailed"
 
 
 def test_wards_that_lose_a_holder_are_pooled(tmp_path):
@@ -146,18 +162,19 @@ def test_wards_that_lose_a_holder_are_pooled(tmp_path):
 
 
 def overhear(rows, cluster, **options):
-    """Return all that the coordinator hears of clusters: names, rows and holders."""
-    heard, read = [], _survey._read_census
+    """Return all that parties hear of clusters: names, rows and holders."""
+    heard, read = [], _survey.Survey.counted
 
     def listen(*told):
-        heard.append(read(*told))
-        return heard[-1]
+        survey = read(*told)
+        heard.append(survey.census)
+        return survey
 
     model = PrivateGLMMRegressor(
         small_clusters="pool", release_effects="shared", **options
     )
     with pytest.MonkeyPatch.context() as patched, suppress(ValueError):
-        patched.setattr(_survey, "_read_census", listen)
+        patched.setattr(_survey.Survey, "counted", listen)
         model.fit(rows, y="stay", cluster=cluster)
     census = heard[0]
     return [
@@ -168,7 +185,8 @@ def overhear(rows, cluster, **options):
 
 def tell_anything(monkeypatch):
     """The twin of what stands behind it: nobody counts how many rows have a label."""
-    monkeypatch.setattr(Party, "check_labels", lambda self, columns: None)
+    monkeypatch.setattr(_survey, "check_labels", lambda *arguments: None)
+    monkeypatch.setattr(runner, "check_rows", lambda total, n, *rest: total[:n])
 
 
 def test_attack_names_of_wards_of_one_row(tmp_path, monkeypatch):
@@ -202,10 +220,11 @@ def merge_small_only(labels, enough, other):
     return [other if sizes[label] < enough else label for label in labels]
 
 
-def merge_cells(party):
+def merge_cells(me):
     """Merge small wards of each sex anew: what is merged depends on other columns."""
-    columns = [np.asarray(party.block[key]).tolist() for key in party.keys]
-    other = merged_label(party.name)
+    keys = cluster_keys(me.terms.n_factors)
+    columns = [np.asarray(me.block[key]).tolist() for key in keys]
+    other = merged_label(me.name)
     if len(columns) == 1:
         return [merge_few(columns[0], FEW, other)]
     outer, ward = columns
@@ -240,7 +259,7 @@ def test_attack_differences_of_fits_with_other_columns(tmp_path, monkeypatch):
         overhear(rows, ["sex", "ward"])
     assert caught.value.code == "too-detailed"
     # the twin merges wards of each sex anew, and all are large enough by themselves
-    monkeypatch.setattr(_survey.SurveyParty, "_own_labels", merge_cells)
+    monkeypatch.setattr(_survey, "own_labels", merge_cells)
     _, cells = overhear(rows, ["sex", "ward"])
     assert min(cells.values()) >= FEW
     # men of the small wards: men who are merged, less those of the large ward, who are
@@ -251,15 +270,15 @@ def test_attack_differences_of_fits_with_other_columns(tmp_path, monkeypatch):
 
 
 def open_products(rows, cluster, **options):
-    """Return the sums by cluster that the coordinator reads, and the model."""
-    heard, read = [], _linear_protocol.unpack
+    """Return the sums by cluster that parties read."""
+    heard, read = [], _linear_program.unpack
 
     def listen(*told):
         heard.append(read(*told))
         return heard[-1]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_linear_protocol, "unpack", listen)
+        patched.setattr(_linear_program, "unpack", listen)
         PrivateGLMMRegressor(**options).fit(rows, y="stay", cluster=cluster)
     return heard[0]
 

@@ -9,23 +9,22 @@ from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import InProcessFederation
+from skprivbn.federation import InProcessFederation, Runner
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.mixture._dp_protocol import (
-    exact_statistics,
-    round_rows,
-    sensitivities,
-)
-from skprivbn.mixture._em_protocol import EMParty
-from skprivbn.mixture._gaps import _factor
+from skprivbn.mixture._em import em
+from skprivbn.mixture._gaps import factor_of
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     e_step,
     local_statistics,
     uniform_frame,
 )
+from skprivbn.mixture._noisy_em import (
+    exact_statistics,
+    round_rows,
+    sensitivities,
+)
 from skprivbn.mixture._private_gaps import bounded_moments
-from skprivbn.mixture._start_protocol import StartParty
 from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import HorizontalPartition, RowSource
 from tests.federation.flare import hospitals
@@ -313,8 +312,6 @@ EM = EMTerms(
     covariance_update="exact",
     rotate_keys=False,
     min_rows=5,
-    max_sum=np.inf,
-    tell_bounds=False,
     missing="em",
 )
 
@@ -348,9 +345,7 @@ def test_attack_a_component_of_many_rows_with_one_entry(backend):
 def test_attack_works_where_only_rows_are_counted(monkeypatch):
     rows, party = one_entry()
     monkeypatch.setattr(
-        EMParty,
-        "_too_small",
-        lambda self, sizes: sizes[: self.terms.n_components].min() < 5,
+        "skprivbn.mixture._em._entries", lambda me, X: np.ones((len(X), 1))
     )
     model = PPEMGaussianMixture(
         2,
@@ -371,19 +366,20 @@ def test_attack_works_where_only_rows_are_counted(monkeypatch):
 
 def test_told_centres_hide_columns_with_few_entries(monkeypatch):
     rows, party = one_entry()
-    told = []
-    original = StartParty._tell_peers
-    monkeypatch.setattr(
-        StartParty,
-        "_tell_peers",
-        lambda self, mine: (told.append(mine["centroids"]), original(self, mine))[1],
-    )
+    told, tell = [], Runner._tell
+
+    def watched(runner, step, *words):
+        told.extend(m["centres"] for m in step.messages.values() if "centres" in m)
+        return tell(runner, step, *words)
+
+    monkeypatch.setattr(Runner, "_tell", watched)
     model = PPEMGaussianMixture(2, missing="em", covariance_type="diag", random_state=0)
     with pytest.raises(ValueError, match="entries of a column"):
         model.set_params(backend="party-masking").fit(rows, party=party)
     far = np.vstack(told)
     far = far[far[:, 0] > 2]
-    assert len(far) == 3
+    # each of three parties tells two others
+    assert len(far) == 6
     np.testing.assert_array_equal(far[:, 1], 0)
 
 
@@ -392,7 +388,7 @@ def test_attack_another_rule_for_gaps(missing):
     blocks = {name: {"X": np.zeros((9, 2))} for name in "abc"}
     with pytest.raises(PartyError):
         InProcessFederation(
-            blocks, EMParty, HostileTerms(EM, missing=missing), "masking"
+            blocks, em, HostileTerms(EM, missing=missing), "masking"
         ).__enter__()
 
 
@@ -453,7 +449,7 @@ def test_expected_moments_stay_in_the_box_whatever_the_mixture():
 
 def test_a_matrix_on_the_edge_has_a_factor():
     ones = np.ones((3, 3))
-    factor = _factor(ones)
+    factor = factor_of(ones)
     np.testing.assert_allclose(factor @ factor.T, ones, atol=1e-7)
     assert np.all(np.triu(factor, 1) == 0)
     assert np.all(factor.diagonal() > 0)

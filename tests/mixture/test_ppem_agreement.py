@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris, make_blobs
+from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.mixture import GaussianMixture
 
 from skprivbn.crypto import CKKSBackend, PaillierBackend
@@ -97,6 +97,50 @@ def test_an_offset_does_not_matter(three_blobs, covariance_type):
     found = PPEMGaussianMixture(3, **settings).fit(X + 2.0**20, party=party)
     found.means_ = found.means_ - 2.0**20
     assert_same_mixture(found, expected, atol=1e-8, bound_atol=1e-8)
+
+
+@types
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["means"],
+        ["weights"],
+        ["precisions"],
+        ["means", "weights"],
+        ["means", "precisions"],
+        ["weights", "precisions"],
+    ],
+    ids="+".join,
+)
+def test_a_start_that_is_partly_given(names, covariance_type):
+    # k-means of three parties finds the clusters of scikit-learn's, in another order
+    backend = "masking" if "weights" in names else "party-masking"
+    X = load_wine().data[:, :5]
+    settings = {"covariance_type": covariance_type, "random_state": 0}
+    found = GaussianMixture(3, max_iter=0, **settings).fit(X)
+    settings["max_iter"] = 5
+    rng = np.random.default_rng(0)
+    weights = found.weights_**1.5
+    start = {
+        "means_init": found.means_ + rng.normal(0, 0.1, (3, 5)),
+        "weights_init": weights / weights.sum(),
+        "precisions_init": found.precisions_ * 1.1,
+    }
+    settings.update((f"{name}_init", start[f"{name}_init"]) for name in names)
+    expected = GaussianMixture(3, **settings).fit(X)
+    party = np.resize(["north", "south", "west"], len(X))
+    alone = PPEMGaussianMixture(3, backend=backend, **settings).fit(X)
+    assert_same_mixture(alone, expected, atol=1e-8)
+    mixture = PPEMGaussianMixture(3, backend=backend, **settings).fit(X, party=party)
+    if "means" not in names:
+        # one matrix, for instance, says nothing about the order of components
+        for model in (mixture, expected):
+            order = np.argsort(model.means_[:, 0])
+            model.weights_, model.means_ = model.weights_[order], model.means_[order]
+            if covariance_type != "tied":
+                model.covariances_ = model.covariances_[order]
+    assert_same_mixture(mixture, expected, atol=1e-8)
 
 
 def test_features_of_very_different_scales_and_a_bad_start(three_blobs):

@@ -8,16 +8,16 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
+from skprivbn.crypto import CKKSBackend
 from skprivbn.exceptions import (
     BudgetExceededError,
-    PartyError,
     PrivacyLeakWarning,
     ProtocolError,
 )
-from skprivbn.federation import InProcessFederation, decode
-from skprivbn.mixture import PPEMGaussianMixture, _em_protocol
-from skprivbn.partition import HorizontalPartition
+from skprivbn.federation import Coordinator, decode
+from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.privacy import PrivacyAccountant
+from tests.federation.hostile import Relay
 from tests.mixture.conftest import start_of
 
 ignore_leaks = pytest.mark.filterwarnings(
@@ -124,34 +124,11 @@ class TestSmallComponents:
         np.testing.assert_allclose(guarded.lower_bounds_, stopped.lower_bounds_)
 
 
-class Tap(InProcessFederation):
-    """A federation that keeps what the coordinator receives."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.received = []
-
-    def _exchange(self, requests, timeout):
-        replies = super()._exchange(requests, timeout)
-        for name, message in requests.items():
-            operation = decode(message)["operation"]
-            self.received.append((operation, name, replies[name]))
-        return replies
-
-
 @pytest.fixture
-def tapped(monkeypatch):
-    """Return the tap of the next federation."""
-    taps = []
-
-    def federate(
-        self, party_class, terms, backend="plaintext", *, min_rows=1, **options
-    ):
-        taps.append(Tap(self._blocks, party_class, terms, backend, **options))
-        return taps[-1]
-
-    monkeypatch.setattr(HorizontalPartition, "federate", federate)
-    return taps
+def tap():
+    """Stand where the coordinator is."""
+    with Relay().carrying() as relay:
+        yield relay
 
 
 def floats_in(payload):
@@ -170,43 +147,67 @@ def floats_in(payload):
 
 
 @ignore_leaks
-@pytest.mark.parametrize("key_rotation", ["fit", "iteration"])
-def test_no_decryption_reaches_the_coordinator(three_blobs, tapped, key_rotation):
+@pytest.mark.parametrize("backend", ["ckks", "masking"])
+def test_nothing_but_the_result_reaches_the_coordinator(three_blobs, tap, backend):
     X, party = three_blobs
-    mixture = PPEMGaussianMixture(
-        3, backend="ckks", random_state=0, key_rotation=key_rotation
-    )
+    mixture = PPEMGaussianMixture(3, backend=backend, random_state=0)
     mixture.fit(X, party=party)
-    [tap] = tapped
     told = [
         payload
-        for *_, message in tap.received
-        if list(floats_in(payload := decode(message)["payload"]))
+        for message in tap.replies
+        if list(floats_in(payload := decode(message.body)["payload"]))
     ]
-    # the coarse outline of the result is all that is told in numbers
-    outline, *others = told
-    assert [answer.keys() for answer in others] == [outline.keys()] * 4
-    steps = outline["reference"] / outline["scale"] * 16
-    np.testing.assert_array_equal(steps, np.rint(steps))
-    rotations = sum(operation == "session.rotate" for operation, *_ in tap.received)
-    expected = mixture.n_iter_ * 5 if key_rotation == "iteration" else 0
-    assert rotations == expected
+    assert len(told) == len(set(party))
+    assert all(payload.keys() == {"result"} for payload in told)
+    np.testing.assert_array_equal(told[0]["result"]["means"], mixture.means_)
 
 
 @ignore_leaks
-def test_no_partys_log_likelihood_leaves_it(three_blobs, tapped):
+def test_results_do_not_depend_on_the_noise_of_ciphertexts(three_blobs):
+    # What is told is a function of the inputs alone, so that it says nothing of a key.
     X, party = three_blobs
-    mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0, verbose=2)
+    one, again, masked_one = (
+        PPEMGaussianMixture(3, backend=backend, random_state=0).fit(X, party=party)
+        for backend in ("ckks", "ckks", "masking")
+    )
+    for name in ("weights_", "means_", "covariances_", "lower_bounds_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(again, name))
+        np.testing.assert_array_equal(getattr(one, name), getattr(masked_one, name))
+
+
+@ignore_leaks
+def test_keys_may_change_in_every_iteration(three_blobs, monkeypatch):
+    X, party = three_blobs
+    keys, make = [], CKKSBackend._make_key
+
+    def watched(backend):
+        keys.append(make(backend))
+        return keys[-1]
+
+    monkeypatch.setattr(CKKSBackend, "_make_key", watched)
+    settings = {"backend": "ckks", "random_state": 0}
+    one = PPEMGaussianMixture(3, **settings).fit(X, party=party)
+    assert len(keys) == 1
+    keys.clear()
+    other = PPEMGaussianMixture(3, key_rotation="iteration", **settings)
+    other.fit(X, party=party)
+    assert len(set(keys)) == 1 + other.n_iter_
+    np.testing.assert_array_equal(one.means_, other.means_)
+
+
+@ignore_leaks
+def test_no_partys_log_likelihood_leaves_it(three_blobs, tap):
+    X, party = three_blobs
+    mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0, max_iter=1, tol=1)
     mixture.fit(X, party=party)
-    [tap] = tapped
-    messages = b"".join(message for *_, message in tap.received)
-    rows_of = HorizontalPartition.from_rows(X, party)._blocks
-    for name, host in tap._hosts.items():
-        own = mixture.score_samples(rows_of[name]["X"]).sum()
-        assert struct.pack("<d", own) not in messages
-        assert host._party is None
-    # the total is a result, and adds up
-    assert len(mixture.lower_bounds_) == mixture.n_iter_
+    messages = b"".join(message.body for message in tap.replies)
+    assert struct.pack("<d", mixture.lower_bound_) in messages
+    start = PPEMGaussianMixture(3, backend="ckks", random_state=0, max_iter=0)
+    start.fit(X, party=party)
+    for name in set(party):
+        own = start.score_samples(X[party == name])
+        for value in (own.sum(), own.mean()):
+            assert struct.pack("<d", value) not in messages
 
 
 @ignore_leaks
@@ -220,14 +221,10 @@ def test_messages_have_sizes_that_do_not_depend_on_the_rows(three_blobs, backend
         mixture = PPEMGaussianMixture(3, **settings)
         with pytest.warns(ConvergenceWarning):
             mixture.fit(rows, party=party)
-        entries = mixture.ledger_.entries
-        # Totals that the coordinator reads come back in as many bytes as the largest
-        # of them needs, which says nothing that they do not.
         sizes.append(
             [
                 (e.operation, e.sender, e.receiver, e.n_bytes)
-                for e in entries
-                if backend != "masking" or e.sender != "coordinator"
+                for e in mixture.ledger_.entries
             ]
         )
     assert sizes[0] == sizes[1]
@@ -244,43 +241,11 @@ def test_the_ledger_tells_who_learns_what(three_blobs):
         for who, what, _, seen_as, *_ in table
         if seen_as == "sums over rows, in the clear"
     }
-    by_coordinator = [what for who, what in clear if who == "coordinator"]
-    assert len(by_coordinator) == 1 and "best start's last" in by_coordinator[0]
+    assert not [what for who, what in clear if who == "coordinator"]
+    told = {what for who, what, *_ in table if who == "coordinator"}
+    assert "the result" in told
     assert any(what.startswith("centres and sizes") for who, what in clear)
     assert not any(row[3].startswith("rows of data") for row in table)
-
-
-@ignore_leaks
-def test_parties_accept_nothing_out_of_turn(three_blobs, monkeypatch):
-    X, party = three_blobs
-
-    def greedy(federation, progress):
-        federation.secure_sum("statistics")
-
-    monkeypatch.setattr("skprivbn.mixture._ppem.run_em", greedy)
-    with pytest.raises(PartyError, match="refuses"):
-        masked().fit(X, party=party)
-
-
-@ignore_leaks
-@pytest.mark.parametrize("backend", ["masking", "party-masking"])
-def test_parties_sum_nothing_after_the_last_iteration(
-    three_blobs, monkeypatch, backend
-):
-    X, party = three_blobs
-
-    def greedy(federation, progress):
-        _em_protocol.survey(federation)
-        _em_protocol.start(federation, federation.terms)
-        total, _ = _em_protocol._sums(federation, None)
-        _em_protocol._first_sums(federation, total)
-
-    monkeypatch.setattr("skprivbn.mixture._ppem.run_em", greedy)
-    with pytest.raises(PartyError, match="refuses"):
-        masked(backend=backend, max_iter=1).fit(X, party=party)
-    # there is an iteration to go: the same question is due
-    with pytest.raises(AttributeError, match="'NoneType'"):
-        masked(backend=backend, max_iter=2).fit(X, party=party)
 
 
 @ignore_leaks
@@ -289,15 +254,15 @@ def test_a_failed_fit_leaves_no_result_and_secrets_none(three_blobs, monkeypatch
     mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0)
 
     def wrong_total(*asked):
-        raise ProtocolError("the parties disagree on how to go on")
+        raise ProtocolError("the parties disagree")
 
     with monkeypatch.context() as patched:
-        patched.setattr(_em_protocol, "sum_and_status", wrong_total)
+        patched.setattr(Coordinator, "_add", wrong_total)
         with pytest.raises(ProtocolError):
             mixture.fit(X, party=party)
     assert not hasattr(mixture, "means_")
     text = pickle.dumps(mixture.fit(X, party=party))
-    assert b"tenseal" not in text and b"PartyHost" not in text
+    assert b"tenseal" not in text and b"Runner" not in text
 
 
 def test_exact_fits_are_refused_under_a_privacy_budget(three_blobs):

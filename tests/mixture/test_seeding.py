@@ -1,25 +1,69 @@
-"""Sums of clusters: those of few rows do not follow from what is told of the others."""
+"""Clusters to start from: the order that they are put in."""
+
+from itertools import permutations
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
-from skprivbn.mixture._seeding import stay_untold
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_what_is_left_out_has_enough_rows_together(seed):
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(0, 12, (6, 50)).astype(float)
-    untold = stay_untold(sizes, 5)
-    left_out = np.where(untold, sizes, 0).sum(axis=0)
-    assert not np.any((left_out > 0) & (left_out < 5))
-    assert np.all(untold[sizes < 5])
-    # small clusters alone would be told by what all clusters add up to
-    alone = np.where(sizes < 5, sizes, 0).sum(axis=0)
-    assert np.any((alone > 0) & (alone < 5))
+from skprivbn.mixture._seeding import most_likely_order
+from skprivbn.mixture._terms import Given
 
 
-def test_clusters_of_enough_rows_are_told():
-    assert not stay_untold(np.array([40.0, 5.0, 20.0]), 5).any()
-    # nobody is in the second
-    assert stay_untold(np.array([40.0, 0.0, 20.0]), 5).tolist() == [False, True, False]
+def moments(kind, X, labels):
+    """Return means and covariances of clusters, and the latter as matrices."""
+    n_features, clusters = X.shape[1], [X[labels == k] for k in range(4)]
+    full = np.array([np.cov(rows.T, bias=True) for rows in clusters])
+    if kind == "full":
+        covariances = matrices = full
+    elif kind == "tied":
+        covariances = np.average(full, axis=0, weights=np.bincount(labels))
+        matrices = np.array([covariances] * 4)
+    elif kind == "diag":
+        covariances = full.diagonal(axis1=1, axis2=2)
+        matrices = np.array([np.diag(row) for row in covariances])
+    else:
+        covariances = full.diagonal(axis1=1, axis2=2).mean(axis=1)
+        matrices = np.array([value * np.eye(n_features) for value in covariances])
+    return np.array([rows.mean(axis=0) for rows in clusters]), covariances, matrices
+
+
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("names", ["m", "w", "p", "mw", "mp", "wp"])
+def test_clusters_take_the_most_likely_order(kind, names):
+    rng = np.random.default_rng([len(kind), *names.encode()])
+    labels = np.repeat(range(4), [30, 50, 70, 90])
+    X = rng.normal(size=(240, 3)) * rng.uniform(0.5, 2, (4, 3))[labels]
+    X += rng.normal(size=(4, 3))[labels]
+    shares = np.bincount(labels) / 240
+    means, covariances, matrices = moments(kind, X, labels)
+    X_other = rng.normal(size=(240, 3)) * rng.uniform(0.5, 2, (4, 3))[labels]
+    _, others, other_matrices = moments(kind, X_other, labels)
+    full = kind in ("full", "tied")
+    given = Given(
+        means=rng.normal(size=(4, 3)) if "m" in names else None,
+        weights=rng.dirichlet(np.ones(4)) if "w" in names else None,
+        precisions=(np.linalg.inv(others) if full else 1 / others)
+        if "p" in names
+        else None,
+    )
+
+    def log_likelihood(order):
+        total = 0.0
+        for component, cluster in enumerate(order):
+            mean, covariance = means[cluster], matrices[cluster]
+            if "m" in names:
+                mean = given.means[component]
+            if "p" in names:
+                covariance = other_matrices[component]
+            rows = X[labels == cluster]
+            total += multivariate_normal.logpdf(rows, mean, covariance).sum()
+            if "w" in names:
+                total += len(rows) * np.log(given.weights[component])
+        return total
+
+    found = most_likely_order(kind, shares, means, covariances, given)
+    values = [log_likelihood(order) for order in permutations(range(4))]
+    assert log_likelihood(found) == pytest.approx(max(values), rel=1e-12)
+    if (kind, names) != ("tied", "p"):
+        assert max(values) - np.sort(values)[-2] > 1e-6

@@ -4,10 +4,10 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 from sklearn.compose import make_column_selector
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_vertical
 from skprivbn.structure import (
+    CollectiveBayesianNetwork,
     FederatedGaussianBayesianNetwork,
     PrivateK2StructureLearner,
 )

@@ -15,12 +15,9 @@ from skprivbn.preprocessing import (
     FederatedOneHotEncoder,
     FederatedOrdinalEncoder,
     FederatedSimpleImputer,
+    _categories,
 )
-from skprivbn.preprocessing._categories import (
-    CategoriesParty,
-    CategoriesTerms,
-    agree_on_categories,
-)
+from skprivbn.preprocessing._categories import CategoriesTerms, categories
 from skprivbn.privacy import PrivacyAccountant
 
 X = np.array(
@@ -37,12 +34,12 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("ours, theirs, options", PAIRS)
-@pytest.mark.parametrize("categories", ["auto", DECLARED])
+@pytest.mark.parametrize("known", ["auto", DECLARED])
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
-def test_encodes_as_scikit_learn_does(ours, theirs, options, categories):
-    ours = ours(categories=categories, **options).fit(X, party=PARTY)
+def test_encodes_as_scikit_learn_does(ours, theirs, options, known):
+    ours = ours(categories=known, **options).fit(X, party=PARTY)
     dense = {"sparse_output": False} if theirs is OneHotEncoder else {}
-    theirs = theirs(categories=categories, **options, **dense).fit(X)
+    theirs = theirs(categories=known, **options, **dense).fit(X)
     for mine, other in zip(ours.categories_, theirs.categories_):
         assert mine.tolist() == other.tolist()
     np.testing.assert_array_equal(ours.transform(X), theirs.transform(X))
@@ -108,8 +105,44 @@ def test_labels_of_few_rows_are_not_told_where_there_is_a_limit():
     partition = HorizontalPartition({"a": rows, "b": rows[:20], "c": rows[:20]})
     for least, found in ((1, ["common", "rare"]), (5, ["common"])):
         terms = CategoriesTerms(["x0"], [None], min_rows=least)
-        with partition.federate(CategoriesParty, terms, "masking") as federation:
-            assert agree_on_categories(federation) == [found]
+        with partition.federate(categories, terms, "masking") as federation:
+            assert federation.run() == {"categories": [found]}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "ab",
+        {},
+        [],
+        [[None]],
+        [[["a"]]],
+        [np.arange(3)],
+        [5],
+        [[*"aa"]],
+        [[*range(257)]],
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_labels_that_a_peer_makes_up_are_refused(told, monkeypatch):
+    honest = _categories._frequent_labels
+
+    def frequent_labels(me, least):
+        return told if me.name == "b" else honest(me, least)
+
+    monkeypatch.setattr(_categories, "_frequent_labels", frequent_labels)
+    with pytest.raises(PartyError) as caught:
+        FederatedOrdinalEncoder().fit(X[:, :1], party=PARTY)
+    assert caught.value.code in ("refused", "too-detailed")
+
+
+def test_only_the_parties_know_who_has_a_label(recwarn):
+    encoder = FederatedOrdinalEncoder().fit(X, party=PARTY)
+    told = [e for e in encoder.ledger_.entries if e.operation == "labels of columns"]
+    assert {e.receiver for e in told if e.kind == "sealed"} == {"a", "b", "c"}
+    # what the coordinator sees of it are envelopes
+    assert all(e.n_bytes < 250 for e in told if e.receiver == "coordinator")
 
 
 def test_a_column_of_many_values_is_no_column_of_labels():

@@ -15,17 +15,9 @@ from skprivbn.preprocessing import (
     FederatedSimpleImputer,
     FederatedStandardScaler,
 )
-from skprivbn.preprocessing._categories import (
-    CategoriesParty,
-    CategoriesTerms,
-    find_most_frequent,
-)
-from skprivbn.preprocessing._incomplete_moments import (
-    IncompleteMomentsParty,
-    IncompleteMomentsTerms,
-    collect_incomplete_moments,
-)
+from skprivbn.preprocessing._categories import CategoriesTerms, categories
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.programs import MomentsTerms, moments
 
 X = load_iris().data.copy()
 X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
@@ -142,17 +134,15 @@ def test_a_feature_that_few_rows_have_is_not_averaged():
     rows = np.column_stack([np.arange(40.0), np.full(40, np.nan)])
     rows[0, 1] = 7.0
     partition = HorizontalPartition.from_rows(rows, np.arange(40) % 2)
-    terms = IncompleteMomentsTerms("none")
+    terms = MomentsTerms("none", gaps=True)
     with (
         pytest.raises(PartyError, match="fewer rows than its minimum"),
-        partition.federate(
-            IncompleteMomentsParty, terms, "masking", min_rows=5
-        ) as federation,
+        partition.federate(moments, terms, "masking", min_rows=5) as federation,
     ):
-        collect_incomplete_moments(federation)
+        federation.run()
     # without the limit, the one value is told
-    with partition.federate(IncompleteMomentsParty, terms, "masking") as federation:
-        assert collect_incomplete_moments(federation).mean[1] == 7.0
+    with partition.federate(moments, terms, "masking") as federation:
+        assert federation.run()["mean"][1] == 7.0
 
 
 def test_the_only_label_of_a_column_is_not_told():
@@ -160,14 +150,11 @@ def test_the_only_label_of_a_column_is_not_told():
     rows[0] = 1.0  # the one patient of whom it is known
     partition = HorizontalPartition.from_rows(rows, np.arange(40) % 2)
     terms = CategoriesTerms(["sick"], [[0.0, 1.0]], count=True)
-    with (
-        pytest.raises(ValueError, match="'sick'"),
-        partition.federate(CategoriesParty, terms, "masking", min_rows=5) as federation,
-    ):
-        find_most_frequent(federation)
     # without the party's own limit, the answer is that patient's
-    with partition.federate(CategoriesParty, terms, "masking") as federation:
-        assert find_most_frequent(federation) == [1.0]
+    for min_rows, winner in ((5, None), (1, 1.0)):
+        session = partition.federate(categories, terms, "masking", min_rows=min_rows)
+        with session as federation:
+            assert federation.run() == {"winners": [winner]}
 
 
 def test_scaler_leaves_gaps_alone():
@@ -199,14 +186,12 @@ def test_weights_that_single_out_a_row_count_as_one_row():
     partition = HorizontalPartition.from_rows(
         complete, np.arange(len(X)) % 2, sample_weight=weights
     )
-    terms = IncompleteMomentsTerms("none", weighted=True)
+    terms = MomentsTerms("none", gaps=True, weighted=True)
     with (
         pytest.raises(PartyError, match="fewer rows than its minimum"),
-        partition.federate(
-            IncompleteMomentsParty, terms, "masking", min_rows=5
-        ) as federation,
+        partition.federate(moments, terms, "masking", min_rows=5) as federation,
     ):
-        federation.secure_sum("sums")
+        federation.run()
 
 
 def test_weights_of_a_pipeline_are_not_the_scalers_unless_asked_for():

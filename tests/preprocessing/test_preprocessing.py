@@ -111,6 +111,17 @@ def test_outer_edges_have_enough_rows_at_them_or_beyond(strategy):
         assert np.sum(values <= found[0] + near) >= 7
 
 
+@pytest.mark.parametrize("n_rows", [7, 9, 10, 13, 14, 20])
+def test_outer_edges_of_few_rows_are_at_most_the_middle(n_rows):
+    rows = np.random.default_rng(n_rows).normal(size=(n_rows, 1))
+    binner = FederatedKBinsDiscretizer(2, strategy="uniform", min_rows=7)
+    with pytest.warns(PrivacyLeakWarning, match="edges"):
+        edges = binner.fit(rows, party=np.arange(n_rows) % 3).bin_edges_[0]
+    few = min(7, (n_rows + 1) // 2)
+    expected = np.sort(rows[:, 0])[[few - 1, -few]]
+    np.testing.assert_allclose(edges[[0, -1]], expected, atol=5e-3)
+
+
 def test_public_bounds_ask_nobody():
     binner = FederatedKBinsDiscretizer(2, strategy="uniform", bounds=([0] * 4, [8] * 4))
     binner.fit(X, party=PARTY)
@@ -219,9 +230,11 @@ def test_output_containers(estimator, container):
 
 
 @pytest.mark.parametrize("estimator", TRANSFORMERS)
-def test_float32_is_kept(estimator):
+def test_float32_is_kept_unless_noise_may_follow(estimator):
+    """One row of text would make float64 of a table of float32, for all rows."""
     estimator.fit(X.astype(np.float32), party=PARTY)
-    assert estimator.transform(X.astype(np.float32)).dtype == np.float32
+    expected = np.float64 if hasattr(estimator, "privacy_spent_") else np.float32
+    assert estimator.transform(X.astype(np.float32)).dtype == expected
 
 
 def test_values_too_large_for_the_number_format_are_refused():

@@ -17,7 +17,6 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, PredefinedSplit
 from sklearn.pipeline import make_pipeline
 
-from skprivbn.bayesian_network import _labels
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning
 from skprivbn.federation import Ledger
 from skprivbn.graphical_model import DPCGMLearner
@@ -432,7 +431,7 @@ def test_one_cell_of_a_file_does_not_change_how_others_are_read(cell, monkeypatc
         assert_alike(estimator, (rows, {}), (more, {}))
     if cell == "x":
         # the twin: text is no number, and all labels are unknown
-        monkeypatch.setattr(_labels, "texts_of", lambda labels: {})
+        monkeypatch.setattr("skprivbn.utils._labels.texts_of", lambda labels: {})
         with pytest.raises(AssertionError, match="30"):
             assert_alike(field(epsilon=EPSILON), (rows, {}), (more, {}))
 

@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -119,6 +120,28 @@ def test_distributed_mechanism():
         noise.check_survivors(2)
 
 
+@pytest.mark.parametrize("n_releases", [1, 3, 7])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_releases_that_share_a_budget_cost_it_together(delta, n_releases):
+    l1, l2 = 10 * n_releases, 5.0 * math.sqrt(n_releases)
+    total = distribute(CountMechanism.for_budget(1.1, delta, l1, l2), 5)
+    one = total.split(n_releases)
+    assert (one.scale, one.std) == (total.scale, total.std)
+    if delta:
+        assert one.sensitivity == pytest.approx(5.0)
+        cost, paid = n_releases * one.rho, total.rho
+    else:
+        assert one.sensitivity == 10
+        cost, paid = n_releases * one.epsilon, total.epsilon
+        assert cost <= paid
+    assert cost == pytest.approx(paid, rel=1e-9)
+
+
+def test_counts_that_releases_cannot_share_evenly_are_refused():
+    with pytest.raises(ValueError, match="evenly"):
+        distribute(CountMechanism.for_budget(1.0, 0.0, 10), 5).split(3)
+
+
 def test_weak_gaussian_noise_is_raised_to_the_smallest_share():
     central = CountMechanism.for_budget(8.0, 1e-3, 1)
     noise = distribute(central, 4, min_honest=4)
@@ -157,3 +180,19 @@ def test_audit_catches_shares_that_rely_on_every_party():
     assert suspect_epsilon(*outcomes) > broken.epsilon
     # and the ledger's table knew
     assert prove_epsilon(*outcomes) <= broken.epsilon_with_colluders()[1]
+
+
+@pytest.mark.parametrize("n_parties", [1, 5])
+def test_parts_of_a_noise_cost_together_what_it_costs(n_parties):
+    laplace = distribute(CountMechanism.for_budget(0.7, 0.0, 21), n_parties)
+    parts = [laplace.part(n, n**0.5) for n in (1, 3, 17)]
+    assert {part.scale for part in parts} == {laplace.scale}
+    assert sum(part.epsilon for part in parts) == pytest.approx(0.7, rel=1e-14)
+    # by which shares are drawn: never less noise than of the whole
+    whole = Fraction(laplace.epsilon) / Fraction(laplace.sensitivity)
+    for part in parts:
+        assert Fraction(part.epsilon) / Fraction(part.sensitivity) <= whole
+    gaussian = distribute(CountMechanism.for_budget(0.7, 1e-6, 21, 21**0.5), n_parties)
+    parts = [gaussian.part(n, n**0.5) for n in (1, 3, 17)]
+    assert {part.scale for part in parts} == {gaussian.scale}
+    assert sum(part.rho for part in parts) == pytest.approx(gaussian.rho, rel=1e-9)

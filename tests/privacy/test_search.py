@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -17,7 +18,12 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
-from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV, _folds
+from skprivbn.privacy import (
+    LeavePublicGroupOut,
+    PrivacyAccountant,
+    PrivateSearchCV,
+    _folds,
+)
 from skprivbn.privacy._folds import private_splits
 from skprivbn.privacy._scores import STEPS, bounded_weights, check_individual
 from skprivbn.privacy._selection import NoisyMax
@@ -176,14 +182,14 @@ def test_party_follows_its_rows(X, routing):
 def test_leave_one_party_out_with_routing(X):
     party = np.arange(3000) % 3
     with sklearn.config_context(enable_metadata_routing=True):
-        splitter = LeaveOneGroupOut().set_split_request(groups="party")
+        splitter = LeavePublicGroupOut(range(3)).set_split_request(groups="party")
         search = make_search(cv=splitter).fit(X, party=party)
     assert search.n_splits_ == 3
 
 
 def test_groups_without_routing(X):
-    search = make_search(cv=LeaveOneGroupOut()).fit(X, groups=np.arange(3000) % 2)
-    assert search.n_splits_ == 2
+    search = make_search(cv=LeavePublicGroupOut(["0", "1", "2"]))
+    assert search.fit(X, groups=np.arange(3000) % 2).n_splits_ == 3
 
 
 def test_weights_reach_scores_and_estimator():
@@ -286,13 +292,14 @@ def test_rows_that_cannot_be_scored_count_as_worst(X):
     )
 
 
-@pytest.mark.parametrize("cv", [3, 0.5, PredefinedSplit(np.arange(3000) % 3)])
+@pytest.mark.parametrize("cv", [3, 0.5, LeavePublicGroupOut([0, 1, 2])])
 def test_nobody_is_judged_by_what_was_learnt_from_them(cv):
-    persons = np.arange(3000) // 3
-    splits = private_splits(cv, np.zeros((3000, 1)), None, persons)
+    persons, groups = np.arange(3000) // 3, np.arange(3000) % 3
+    beside = {"groups": groups} if isinstance(cv, LeavePublicGroupOut) else {}
+    splits = private_splits(cv, np.zeros((3000, 1)), None, persons, **beside)
     for train, test in splits:
         assert np.intersect1d(persons[train], persons[test]).size == 0
-    if not isinstance(cv, PredefinedSplit):
+    if not beside:
         assert any(len(train) for train, _ in splits)
         tested = [set(persons[test]) for _, test in splits]
         assert sum(map(len, tested)) == len(set.union(*tested))
@@ -382,12 +389,51 @@ def test_folds_that_move_other_rows_warn():
     rows = np.arange(10)
     with pytest.warns(PrivacyLeakWarning, match="KFold"):
         private_splits(KFold(2), X, None, rows)
-    assert len(private_splits(PredefinedSplit([0] * 5 + [1] * 5), X, None, rows)) == 2
+    with pytest.warns(PrivacyLeakWarning, match="PredefinedSplit counts the groups"):
+        private_splits(PredefinedSplit([0] * 5 + [1] * 5), X, None, rows)
+    with pytest.warns(PrivacyLeakWarning, match="LeaveOneGroupOut counts the groups"):
+        private_splits(LeaveOneGroupOut(), X, None, rows, groups=rows % 2)
+    groups = {"groups": rows % 2}
+    assert (
+        len(private_splits(LeavePublicGroupOut([0, 1]), X, None, rows, **groups)) == 2
+    )
     with (
         pytest.warns(PrivacyLeakWarning, match="ShuffleSplit"),
         pytest.raises(ValueError, match="several test folds"),
     ):
         private_splits(ShuffleSplit(5, test_size=0.5), X, None, rows)
+
+
+GROUPS = {
+    "numbers": [0, 1, 0, 2, 1],
+    "a gap": [0, 1, 0, 2, None, 1],
+    "text": ["0", "1", "0", "2", "somewhere", "1"],
+    "mixed": [0, "1", 0.0, True, ["x"], "1.0"],
+    "series": pd.Series([0, 1, 0, 2, 1]),
+    "categories": pd.Categorical(["0", "1", "0", "2", "1"]),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_folds_of_declared_groups(name):
+    """Whatever else is there, a row is held out with its group, and with no other."""
+    groups, cv = GROUPS[name], LeavePublicGroupOut([0, 1, "x"])
+    X = np.zeros((len(groups), 1))
+    splits = list(cv.split(X, groups=groups))
+    assert len(splits) == cv.get_n_splits() == 3
+    last, extra = len(groups) - 1, [3] if name == "mixed" else []
+    assert [test.tolist() for _, test in splits] == [[0, 2], [1, *extra, last], []]
+    for train, test in splits:
+        assert sorted([*train, *test]) == list(range(len(groups)))
+
+
+def test_groups_must_be_declared_once():
+    X, groups = np.zeros((2, 1)), [0, 1]
+    for labels in ([], [0, "0"], [None]):
+        with pytest.raises(ValueError, match="at least one group"):
+            list(LeavePublicGroupOut(labels).split(X, groups=groups))
+    with pytest.raises(ValueError, match="needs groups="):
+        list(LeavePublicGroupOut([0, 1]).split(X))
 
 
 def first_wins(totals, epsilon, n_releases=1000):

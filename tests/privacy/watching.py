@@ -7,14 +7,14 @@ how likely the answers are in both worlds, and its guess is as good as a guess c
 
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from unittest import mock
 
 import numpy as np
 from sklearn.base import clone
 
-from skprivbn.federation import Party
+from skprivbn.federation import Party, Runner
 from skprivbn.graphical_model import _column_tables, _psgd, _selection
-from skprivbn.mixture._dp_protocol import INTEGER_UNIT
 from skprivbn.privacy import (
     CountMechanism,
     DistributedNoise,
@@ -63,6 +63,7 @@ class Watch:
         """Let nothing be opened unseen."""
         share, release = DistributedNoise.share, CountMechanism.release
         hide, laplace = Party.hide, _winner.add_discrete_laplace
+        with_noise = Runner._with_noise
         gaussian, choose = _psgd.add_discrete_gaussian, _selection.noisy_max
         open_shares = _column_tables.open_noisy_numbers
 
@@ -74,25 +75,33 @@ class Watch:
                 return np.zeros(shape, dtype=np.int64)
             return share(noise, shape)
 
-        def watched_hide(party, vector):
-            vector = np.ravel(vector)
-            unit = INTEGER_UNIT if vector.dtype.kind == "f" else 1
+        def watched_noise(runner, counts, noise):
+            vector = with_noise(runner, counts, noise)
             if self._asking:
-                return vector / unit
+                return vector
+            again = partial(watched_noise, runner, counts, noise)
+            return see(runner, vector, again)
+
+        def watched_hide(party, vector):
+            again = getattr(party, party._operation.split()[0])
+            told = see(party, np.ravel(vector), again)
+            return told if self._asking else hide(party, told)
+
+        def see(party, vector, again):
+            if self._asking:
+                return vector
             number = self._n_hidden[id(party)]
             self._n_hidden[id(party)] += 1
             if number == len(self.opened):
                 self.opened.append(np.zeros(vector.shape))
                 self.noises.append(self._noise)
                 self.again.append([])
-                told = None if self.answers is None else self.answers[number] * unit
+                told = None if self.answers is None else self.answers[number]
             elif self.answers is not None:
                 told = np.zeros(vector.shape)
-            self.opened[number] = self.opened[number] + vector / unit
-            self.again[number].append(getattr(party, party._operation.split()[0]))
-            if self.answers is not None:
-                vector = told.astype(vector.dtype)
-            return hide(party, vector)
+            self.opened[number] = self.opened[number] + vector
+            self.again[number].append(again)
+            return vector if self.answers is None else told.astype(vector.dtype)
 
         def watched_shares(talk, group, shares, noise):
             number = self._n_hidden[talk.name]
@@ -143,6 +152,7 @@ class Watch:
                 (DistributedNoise, "share", watched_share),
                 (CountMechanism, "release", watched_release),
                 (Party, "hide", watched_hide),
+                (Runner, "_with_noise", watched_noise),
                 (_column_tables, "open_noisy_numbers", watched_shares),
                 (_psgd, "add_discrete_gaussian", watched_gaussian),
                 (_selection, "noisy_max", watched_choice),

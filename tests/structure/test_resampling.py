@@ -5,9 +5,9 @@ import pytest
 
 from skprivbn.datasets import make_linear_sem
 from skprivbn.inspection import DAGDisplay
+from skprivbn.programs import Moments
 from skprivbn.structure import FederatedGaussianBayesianNetwork as Learner
 from skprivbn.structure._resampling import share_of_edges, wishart_root
-from skprivbn.structure.gaussian._moments import moment_sums, read_moments
 from skprivbn.structure.gaussian._search import search
 
 
@@ -22,7 +22,8 @@ def resampled_rows(X, method, n_samples):
     """The oracle: searches in samples of the pooled rows."""
     rng, found = np.random.default_rng(0), []
     for _ in range(n_samples):
-        sample = read_moments(moment_sums(X[rng.integers(len(X), size=len(X))]))
+        drawn = X[rng.integers(len(X), size=len(X))]
+        sample = Moments(len(X), drawn.mean(axis=0), np.cov(drawn.T, bias=True))
         found.append(search(method, sample, significance=0.01).cpdag)
     return share_of_edges(found)
 

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.datasets import load_asia
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
-from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
+from skprivbn.structure import (
+    CollectiveBayesianNetwork,
+    K2StructureLearner,
+    PrivateK2StructureLearner,
+)
 from skprivbn.utils._frozen import FrozenMapping
 
 ASIA = load_asia()

@@ -3,8 +3,7 @@ import pytest
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
-from skprivbn.structure import PrivateK2StructureLearner
+from skprivbn.structure import CollectiveBayesianNetwork, PrivateK2StructureLearner
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import _fit_context
 

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
@@ -15,6 +14,7 @@ from skprivbn.preprocessing import (
     FederatedStandardScaler,
 )
 from skprivbn.structure import (
+    CollectiveBayesianNetwork,
     FederatedBayesianNetwork,
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,

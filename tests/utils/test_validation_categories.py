@@ -8,12 +8,16 @@ import polars as pl
 import pytest
 from sklearn.model_selection import GridSearchCV
 
-from skprivbn.bayesian_network import BayesianNetwork, CollectiveBayesianNetwork
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import PartitionError, PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_horizontal
-from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
+from skprivbn.structure import (
+    CollectiveBayesianNetwork,
+    K2StructureLearner,
+    PrivateK2StructureLearner,
+)
 from skprivbn.utils._validation import declared_categories
 
 pytestmark = pytest.mark.filterwarnings(

@@ -8,8 +8,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import FederatedEstimator
-from skprivbn.federation import Party, PartyRefusal, Terms, operation
-from skprivbn.protocols import ModelParty
+from skprivbn.federation import PartyRefusal, RowWeights, Sum, Terms, program
+from skprivbn.programs import keep_predictions, score_rows
 
 
 @dataclass(frozen=True)
@@ -24,60 +24,40 @@ class NewtonTerms(Terms):
         if self.C <= 0 or self.max_iter < 1:
             raise ValueError("C and max_iter must be positive")
 
-    def rounds(self, n_parties):
-        """Return two a step, and the release."""
-        return 2 * self.max_iter + 1
+
+@program(NewtonTerms)
+def newton(me):
+    """Step until steps are small: every party does the same from verified totals."""
+    X, y = np.asarray(me.numbers()), me.block["y"]
+    if not np.isin(y, [0, 1]).all():
+        raise PartyRefusal("invalid-data")
+    X = np.column_stack([X, np.ones(len(X))])
+    coef, n_iter = np.zeros(X.shape[1]), 0
+    while n_iter < me.terms.max_iter:
+        p = expit(X @ coef)
+        gradient, hessian = X.T @ (y - p), (X.T * (p * (1 - p))) @ X
+        # with which rows enter the gradient, and the Hessian
+        weights = RowWeights.of(np.column_stack([y - p, p * (1 - p)]))
+        derivatives = np.append(gradient, hessian)
+        total = yield Sum(derivatives, "gradient and Hessian", weights)
+        step = newton_step(total, coef, me.terms.C)
+        coef, n_iter = coef + step, n_iter + 1
+        if np.abs(step).max() < 1e-8:
+            break
+    return {"coef": np.round(coef, 7), "n_iter": n_iter}
 
 
-class NewtonParty(Party):
-    """A data holder: hides its derivatives, steps by itself from verified sums."""
-
-    terms = NewtonTerms
-
-    def prepare(self):
-        """Check the own rows."""
-        X, self.y = self.finite_numbers(), self.block["y"]
-        if not np.isin(self.y, [0, 1]).all():
-            raise PartyRefusal("invalid-data")
-        self.X = np.column_stack([X, np.ones(len(X))])
-        self.coef, self.converged = np.zeros(self.X.shape[1]), False
-
-    def schedule(self):
-        """Steps until they are small, then the result; nothing else is answered."""
-        for _ in range(self.terms.max_iter):
-            yield "derivatives"
-            yield "step"
-            if self.converged:
-                break
-        yield "release"
-
-    @operation(tells="gradient and Hessian of the log-likelihood of its rows")
-    def derivatives(self):
-        """What a Newton step needs."""
-        p = expit(self.X @ self.coef)
-        hessian = (self.X.T * (p * (1 - p))) @ self.X
-        return self.hide(np.append(self.X.T @ (self.y - p), hessian))
-
-    @operation(tells="whether to go on")
-    def step(self, total):
-        """Every party does the same step."""
-        d, total = len(self.coef), self.reveal(total)
-        penalty = np.append(np.full(d - 1, 1 / self.terms.C), 0.0)
-        gradient = total[:d] - penalty * self.coef
-        step = np.linalg.solve(total[d:].reshape(d, d) + np.diag(penalty), gradient)
-        self.coef, self.converged = self.coef + step, bool(np.abs(step).max() < 1e-8)
-        return {"go_on": not self.converged}
-
-    @operation(tells="the coefficients, rounded", kind="plaintext aggregate")
-    def release(self):
-        """Tell the result."""
-        return {"coef": np.round(self.coef, 7)}
+def newton_step(total, coef, C):
+    """Return the step that maximises the penalised likelihood's parabola."""
+    penalty = np.append(np.full(len(coef) - 1, 1 / C), 0.0)
+    gradient, hessian = total[: len(coef)], total[len(coef) :].reshape(len(coef), -1)
+    return np.linalg.solve(hessian + np.diag(penalty), gradient - penalty * coef)
 
 
 class FederatedLogisticRegression(FederatedEstimator, ClassifierMixin):
     """Logistic regression for classes 0 and 1, from rows of several parties."""
 
-    protocols = (NewtonParty, ModelParty)
+    protocols = (newton, score_rows, keep_predictions)
 
     def __init__(self, C=1.0, max_iter=25, backend="masking"):
         self.C = C
@@ -85,17 +65,9 @@ class FederatedLogisticRegression(FederatedEstimator, ClassifierMixin):
         self.backend = backend
 
     def _learn(self, partition):
-        terms = NewtonTerms(self.C, self.max_iter)
-        n_iter, go_on = 0, True
-        with self._federate(partition, NewtonParty, terms) as federation:
-            while go_on and n_iter < self.max_iter:
-                total = federation.secure_sum("derivatives")
-                go_on = federation.agree("step", {"total": total})
-                n_iter += 1
-            coef = federation.unanimous("release", rtol=1e-6)["coef"]
-        self.coef_, self.intercept_ = coef[None, :-1], coef[-1:]
-        self.n_iter_ = n_iter
-        self.classes_, self.ledger_ = np.array([0, 1]), federation.ledger
+        found = self._run(partition, newton, NewtonTerms(self.C, self.max_iter))
+        self.coef_, self.intercept_ = found["coef"][None, :-1], found["coef"][-1:]
+        self.n_iter_, self.classes_ = found["n_iter"], np.array([0, 1])
 
     def predict(self, X):
         """Return the more probable class of each row."""

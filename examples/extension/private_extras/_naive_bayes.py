@@ -6,39 +6,44 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skprivbn.base import FederatedEstimator
-from skprivbn.federation import Party, PartyRefusal, Terms, operation
-from skprivbn.protocols import ModelParty
+from skprivbn.federation import PartyRefusal, RowWeights, Sum, Terms, program
+from skprivbn.programs import keep_predictions, score_rows
 
 
-class ClassMomentsParty(Party):
-    """A data holder: counts, sums and squares of its rows in each of two classes."""
-
-    @operation(tells="number, sums and squares of its rows in each class", exact=True)
-    def moments(self):
-        """One sum, all that naive Bayes needs."""
-        X, y = self.finite_numbers(), self.block["y"]
-        if not np.isin(y, [0, 1]).all():
-            raise PartyRefusal("invalid-data")
-        rows = np.column_stack([np.ones(len(X)), X, X**2])
-        return self.hide([rows[y == label].sum(axis=0) for label in (0, 1)])
+@program(Terms)
+def class_moments(me):
+    """Add up counts, sums and squares of the rows in each of two classes."""
+    X, y = np.asarray(me.numbers()), me.block["y"]
+    if not np.isin(y, [0, 1]).all():
+        raise PartyRefusal("invalid-data")
+    rows = np.column_stack([np.ones(len(X)), X, X**2])
+    classes = np.column_stack([y == 0, y == 1])
+    sums = [rows[y == label].sum(axis=0) for label in (0, 1)]
+    # which rows count in which class: nobody reads a sum about too few of them
+    weights = RowWeights.of(classes)
+    total = yield Sum(sums, "number, sums and squares of rows by class", weights)
+    total = total.reshape(2, -1)
+    counts, (sums, squares) = total[:, :1], np.split(total[:, 1:], 2, axis=1)
+    theta = sums / counts
+    return {
+        "theta": theta,
+        "var": squares / counts - theta**2,
+        "prior": (counts / counts.sum()).ravel(),
+    }
 
 
 class FederatedNaiveBayes(FederatedEstimator, ClassifierMixin):
     """Gaussian naive Bayes for classes 0 and 1, from rows of several parties."""
 
-    protocols = (ClassMomentsParty, ModelParty)
+    protocols = (class_moments, score_rows, keep_predictions)
 
     def __init__(self, backend="masking"):
         self.backend = backend
 
     def _learn(self, partition):
-        with self._federate(partition, ClassMomentsParty, Terms()) as federation:
-            total = np.reshape(federation.secure_sum("moments"), (2, -1))
-        counts, (sums, squares) = total[:, :1], np.split(total[:, 1:], 2, axis=1)
-        self.theta_ = sums / counts
-        self.var_ = squares / counts - self.theta_**2
-        self.class_prior_ = (counts / counts.sum()).ravel()
-        self.classes_, self.ledger_ = np.array([0, 1]), federation.ledger
+        found = self._run(partition, class_moments, Terms())
+        self.theta_, self.var_ = found["theta"], found["var"]
+        self.class_prior_, self.classes_ = found["prior"], np.array([0, 1])
 
     def predict(self, X):
         """Return the more probable class of each row."""

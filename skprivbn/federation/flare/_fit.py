@@ -55,7 +55,10 @@ class DryFit(FlareFit):
     """Asks sites what they would say to a fit, and goes no further."""
 
     def __enter__(self):
-        self._start()
+        if self._is_program:
+            self._start()
+        else:
+            self._join()
 
     def _exchange(self, requests, timeout):
         signed = {name: self._sign(request) for name, request in requests.items()}
@@ -71,6 +74,9 @@ class DryFit(FlareFit):
                 epsilons.append(told["epsilon"])
         exact = not epsilons or None in epsilons
         epsilon = None if exact else max(epsilons)
+        if self._is_program:
+            rounds = self.party_class.rounds(noisy=not exact if epsilons else None)
+            raise Considered(DryRun(answers, rounds, epsilon))
         operations = self.party_class.operations()
         if epsilons:  # otherwise nobody has said which
             operations = self.party_class.operations_of(noisy=not exact)

@@ -45,6 +45,16 @@ class Researcher:
         return encode({"request": request, "signature": signature})
 
 
+#: who reads what programs yield
+READERS = {
+    "Sum": "the sites, as a sum over all",
+    "Release": "the researcher, as a sum over all",
+    "Noisy": "everybody, as a sum with noise",
+    "Tell": "other sites, sealed",
+    "Hear": "heard from the researcher",
+}
+
+
 class DryRun:
     """What a fit would ask of the sites, and what they would say.
 
@@ -71,6 +81,9 @@ class DryRun:
     def what_leaves(self) -> LedgerTable:
         """Return a table, in plain words, of what sites would tell at most."""
         rows = []
+        if isinstance(self.operations, list):
+            rows = [(READERS[r.kind], r.what, "") for r in self.operations]
+            return LedgerTable(["told to", "what", "as, if it is not summed"], rows)
         for words in self.operations.values():
             if words.tells:
                 rows.append(

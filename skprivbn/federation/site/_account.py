@@ -14,6 +14,7 @@ from pathlib import Path
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.site._accounts import Accounts
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import StateFile
 from skprivbn.privacy import PrivacyAccountant, Spend
@@ -146,10 +147,12 @@ def spent_so_far(dataset):
     epsilon : float
     """
     n_exact, epsilon = 0, 0.0
-    path = Path(f"{dataset.state_file}.{dataset.version}.exact.json")
+    is_open = Accounts(dataset).is_open()
+    state = dataset.state_file if is_open else dataset.source.old_state
+    path = Path(f"{state}.{dataset.version}.exact.json")
     if path.exists():
         n_exact = _n(BudgetFile(path, math.inf, 0.0))
-    path = Path(f"{dataset.state_file}.budget.json")
+    path = Path(f"{state}.budget.json")
     if dataset.budget is not None and path.exists():
         epsilon = PrivacyAccountant(*dataset.budget, budget_file=path).spent().epsilon
     return n_exact, epsilon

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._wire import encode
-from skprivbn.federation.site._audit import describe
+from skprivbn.federation.program import Program
+from skprivbn.federation.site._audit import SEEN_AS, describe
 from skprivbn.federation.site._state import StateFile
 
 #: name of the file, beside the audit log
@@ -115,6 +116,9 @@ def _n_waiting(state):
 
 def _what_leaves(question):
     """Return what a party may tell, in the words of the ledger."""
+    if isinstance(question.party_class, Program):
+        rounds = question.party_class.rounds(noisy=question.noise is not None)
+        return {f"{what} ({SEEN_AS[kind]})": 1 for kind, what in rounds}
     words, noisy = {}, question.noise is not None
     for operation in question.party_class.operations_of(noisy=noisy).values():
         kind = operation.kind

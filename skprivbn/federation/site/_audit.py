@@ -26,6 +26,15 @@ MAX_ENTRIES = 100
 #: of a text, such as the purpose, so many characters
 MAX_TEXT = 1000
 _START = "0" * 64
+#: who reads what a program yields
+SEEN_AS = {
+    "Sum": "secure sum, read by the sites",
+    "Release": "secure sum, read by the researcher and the server",
+    "Noisy": "secure sum with noise, read by the researcher and the server",
+    "Tell": "sealed, to peers",
+    "Hear": "heard from the researcher",
+    "result": "read by the researcher and the server",
+}
 
 
 class AuditLog:
@@ -197,6 +206,20 @@ class QuestionLog:
             if what:
                 key = f"{what} ({seen_as})"
                 self._open["left"][key] = self._open["left"].get(key, 0) + 1
+
+    def tells_round(self, kind, what):
+        """Remember what a round of a program carries, in the words of the ledger.
+
+        Parameters
+        ----------
+        kind : str
+            Of the round, such as "Sum".
+        what : str
+        """
+        if self._open is None:
+            return
+        key = f"{what} ({SEEN_AS[kind]})"
+        self._open["left"][key] = self._open["left"].get(key, 0) + 1
 
     def keeps(self, name):
         """Remember which results the site has kept for itself."""

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 
 from skprivbn.federation.site._account import spent_so_far
+from skprivbn.federation.site._accounts import Accounts
 from skprivbn.federation.site._cells import CellError
 from skprivbn.federation.site._small_cells import FEW_VALUES
 
@@ -51,17 +52,21 @@ def check_state(dataset):
     -------
     problems : list of str
     """
-    folder = dataset.state_file.parent
+    folder = dataset.state
+    while not folder.exists():
+        folder = folder.parent
     if not os.access(folder, os.W_OK):
         return [
-            f"dataset {dataset.name}: what is asked and spent is kept in {folder}, "
+            f"dataset {dataset.name}: what is asked and spent is kept in "
+            f"{dataset.state}, "
             "where this user may not write: every question would be refused"
         ]
     try:
         spent_so_far(dataset)
+        problem = Accounts(dataset).find_problem()
     except (OSError, ValueError) as error:
         return [f"dataset {dataset.name}: {error}"]
-    return []
+    return [] if problem is None else [problem]
 
 
 def check_data(dataset):

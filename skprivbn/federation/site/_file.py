@@ -25,6 +25,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import quote
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import BACKENDS, PROTOCOLS
@@ -47,7 +48,9 @@ _KINDS = ("float", "int", "key")
 #: backends of this package that hide sums; a site never accepts plaintext
 _BACKENDS = ("ckks", "masking", "paillier", "party-masking")
 
-_SITE_KEYS = {"min_parties", "peers", "audit_log", "results", "datasets"}
+_SITE_KEYS = {"min_parties", "peers", "audit_log", "state", "results", "datasets"}
+#: folder of what was asked and spent, beside the site file
+STATE = "skprivbn_state"
 _DATASET_KEYS = {
     "path",
     "sql",
@@ -72,6 +75,10 @@ class Dataset:
     name : str
     source : Table
         Where its rows are.
+    account : str
+        What it is charged to: the name of the first dataset of the same place.
+    state : Path
+        Folder with the accounts of the site.
     columns : dict of str to str or list of str
         What each column holds: ``"float"``, ``"int"``, ``"key"`` (text that
         identifies records or people) or the list of its categories. Columns
@@ -113,6 +120,8 @@ class Dataset:
 
     name: str
     source: Table
+    account: str
+    state: Path
     columns: dict
     min_rows: int
     estimators: dict
@@ -168,8 +177,8 @@ class Dataset:
 
     @property
     def state_file(self):
-        """Where spent budget and numbers of fits are kept: next to the data."""
-        return self.source.state_file
+        """What the files begin with in which spent budget and fits are counted."""
+        return self.state / quote(self.account, safe="")
 
     def fingerprint(self):
         """Identify the present content of the data."""
@@ -267,8 +276,12 @@ class SiteFile:
         datasets = content["datasets"]
         if not isinstance(datasets, dict) or not datasets:
             raise PartitionError(f"{path}: datasets must be tables [datasets.name]")
+        state, accounts = content.get("state", STATE), {}
+        if not isinstance(state, str):
+            raise PartitionError(f"{path}: state must be a folder, got {state!r}")
         datasets = {
-            name: _dataset(name, entry, path.parent) for name, entry in datasets.items()
+            name: _dataset(name, entry, path.parent, path.parent / state, accounts)
+            for name, entry in datasets.items()
         }
         _check_budgets(datasets.values())
         results = content.get("results")
@@ -281,7 +294,7 @@ class SiteFile:
         )
 
 
-def _dataset(name, entry, folder):
+def _dataset(name, entry, folder, state, accounts):
     where = f"dataset {name!r}"
     check_keys(entry, _DATASET_KEYS, {"columns", "estimators"}, where)
     columns = entry["columns"]
@@ -313,10 +326,13 @@ def _dataset(name, entry, folder):
     def is_key(column):
         return isinstance(column, str) and columns.get(column) == "key"
 
+    source = find_table(entry, columns, folder, where)
     keyed = None, lambda c: c is None or is_key(c), 'a column declared as "key"'
     return Dataset(
         name=name,
-        source=find_table(entry, columns, folder, where),
+        source=source,
+        account=accounts.setdefault(source.place, name),
+        state=state,
         columns=columns,
         estimators=estimators,
         backends=backends,
@@ -329,9 +345,9 @@ def _dataset(name, entry, folder):
 
 def _check_budgets(datasets):
     """Refuse two budgets for one file: the people in it would be charged to both."""
-    by_file = {}
+    by_account = {}
     for dataset in datasets:
-        other = by_file.setdefault(dataset.state_file, dataset)
+        other = by_account.setdefault(dataset.account, dataset)
         if other.budget != dataset.budget:
             raise PartitionError(
                 f"datasets {other.name!r} and {dataset.name!r} are the same file, "

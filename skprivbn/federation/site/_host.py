@@ -15,6 +15,7 @@ from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode
 from skprivbn.federation.site._account import Account
+from skprivbn.federation.site._accounts import Accounts
 from skprivbn.federation.site._approvals import APPROVALS, Approvals
 from skprivbn.federation.site._audit import describe
 from skprivbn.federation.site._block import (
@@ -30,6 +31,8 @@ from skprivbn.federation.site._rules import (
     check_models,
     check_question,
     check_rows,
+    check_told,
+    count_numbers,
 )
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import recording
@@ -77,6 +80,8 @@ class SiteHost(PartyHost):
         self._question = self._account = None
         self._is_charged = self._is_signed = False
         self.asked, self.details = "", {}
+        #: rows that count, and numbers that each operation has told
+        self._n_rows, self._told = 0.0, {}
 
     def pin(self, identities):
         """Accept only these identities from now on."""
@@ -132,7 +137,18 @@ class SiteHost(PartyHost):
     def _answer(self, request):
         # for logs, whose lines are the site's own
         self.asked = _MARKS.sub("?", request["operation"][:MAX_WORDS])
-        return super()._answer(request)
+        # an answer may be held back until peers have agreed on what they heard
+        name = request["operation"] if not self._conversation else self._conversation[0]
+        reply = super()._answer(request)
+        self._count(name, reply)
+        return reply
+
+    def _count(self, name, reply):
+        """Count the numbers of an answer, before it leaves."""
+        if self._party is None or name not in self._party.operations():
+            return
+        self._told[name] = max(self._told.get(name, 0), count_numbers(reply))
+        check_told(self._question, self._n_rows, self._told)
 
     def _join(self, agreement):
         """Check the rules of the site and reserve what is asked; data are not read."""
@@ -235,7 +251,10 @@ class SiteHost(PartyHost):
         if question.is_kept:
             return None
         dataset, agreement = question.dataset, question.agreement
+        accounts = Accounts(dataset)
         with recording():
+            accounts.open()
+            accounts.check()
             if question.is_exact and not question.recovers:
                 Snapshots(dataset).check(agreement.roster, question.weights)
             if dataset.approve == "ask" and not is_dry:
@@ -250,6 +269,7 @@ class SiteHost(PartyHost):
         question = self._question
         if self._account is not None:
             with recording():
+                Accounts(question.dataset).hold()
                 if question.is_exact and not question.recovers:
                     self._hold_roster(question.agreement.roster)
                 if question.dataset.approve == "ask":
@@ -273,10 +293,17 @@ class SiteHost(PartyHost):
         self._block = block
         self._log.has_rows(len(block["X"]))
         super()._check_rows()
-        check_rows(question, effective_rows(block))
+        self._n_rows, self._told = effective_rows(block), {}
+        check_rows(question, self._n_rows)
 
     def _hold_roster(self, roster):
         Snapshots(self._dataset).hold(roster, self._question.weights)
+
+    def _hold_survivors(self, names):
+        """Take survivors of a recovery as what they are: another roster."""
+        if self._question.is_exact:
+            with recording():
+                self._hold_roster(names)
 
     def _control_backend(self, step, **payload):
         """Take survivors of a recovery as what they are: another roster."""
@@ -294,16 +321,26 @@ class SiteHost(PartyHost):
         found = self._dataset.backends.get(name)
         return None if found is None else found.load()()
 
+    def _tells(self, kind, what, n_numbers):
+        """Remember what is about to leave, and refuse too many numbers."""
+        self._told[what] = max(self._told.get(what, 0), n_numbers)
+        check_told(self._question, self._n_rows, self._told)
+        self._log.tells_round(kind, what)
+
+    def _keep(self, results):
+        """Write results down that a program made for the site's own use."""
+        self._write_results(results, self._terms.keeps_results())
+
     def _operate(self, name, payload):
         words = self._party_class.operations().get(name)
         reply = super()._operate(name, payload)
         self._log.tells(words, reply, self._coordinator_reads_sum_of(words))
         label = self._terms.keeps_results()
         if label is not None:
-            self._keep(self._party.kept, label)
+            self._write_results(self._party.kept, label)
         return reply
 
-    def _keep(self, results, label):
+    def _write_results(self, results, label):
         """Write results down; whether that works is nobody else's business."""
         name = name_results(self._dataset.name, label, self._agreement.session)
         named = [c for c, kind in self._dataset.columns.items() if kind == "key"]
@@ -330,7 +367,10 @@ class SiteHost(PartyHost):
         if dataset is None or not dataset.is_for(self.researcher):
             why = f"there is no {data['dataset']!r} for {self.researcher!r}"
             raise PartyRefusal("unknown-dataset", why)
-        if not isinstance(columns, list) or not columns:
+        # of clusters there are models without features
+        if not isinstance(columns, list) or not (
+            columns or "cluster" in data["aligned"]
+        ):
             raise PartyRefusal("unknown-dataset")
         # what goes beside the rows does not take their place
         if "X" in data["aligned"]:

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from skprivbn.federation._party import PartyRefusal
+import numpy as np
+
+from skprivbn.crypto import HiddenVector
+from skprivbn.federation._party import Party, PartyRefusal
 from skprivbn.federation._session import Agreement
+from skprivbn.federation.program import Program
 from skprivbn.privacy import DistributedNoise
 
 #: numbers that parameters may make a party keep beside each of its rows
@@ -97,7 +101,9 @@ class Question:
         """Whether sums may be opened over fewer sites than the roster has."""
         backend = self.agreement.backend
         wanted = backend is not None and backend["parameters"].get("recovery", False)
-        return bool(wanted) and self.terms.survives_losses()
+        # a program goes on after a loss if it has one sum, which its parties see to
+        survives = isinstance(self.party_class, Program)
+        return bool(wanted) and (survives or self.terms.survives_losses())
 
 
 def known_backend(question):
@@ -239,6 +245,69 @@ def check_rows(question, n_rows):
         if n_parameters > question.dataset.max_parameters_per_row * n_rows:
             why = f"a model of {n_parameters} parameters: see max_parameters_per_row"
             raise PartyRefusal("too-detailed", why)
+
+
+def is_foreign(party_class):
+    """Tell whether a protocol was written outside of this package.
+
+    Parameters
+    ----------
+    party_class : type
+
+    Returns
+    -------
+    foreign : bool
+    """
+    package = Party.__module__.partition(".")[0]
+    return party_class.__module__.partition(".")[0] != package
+
+
+def check_told(question, n_rows, told):
+    """Refuse exact answers with too many numbers for the rows that they are about.
+
+    What terms declare (:meth:`Terms.n_parameters`) is nothing if somebody forgot to:
+    numbers that leave are counted, of protocols which this package does not have.
+
+    Parameters
+    ----------
+    question : Question
+    n_rows : float
+        That count.
+    told : dict of str to int
+        Numbers in the longest answer of each operation so far.
+    """
+    if not question.is_exact or not is_foreign(question.party_class):
+        return
+    n_numbers = sum(told.values())
+    if n_numbers > question.dataset.max_parameters_per_row * n_rows:
+        why = f"answers of {n_numbers} exact numbers: see max_parameters_per_row"
+        raise PartyRefusal("too-detailed", why)
+
+
+def count_numbers(answer):
+    """Return how many numbers an answer has, hidden ones included.
+
+    Parameters
+    ----------
+    answer : object
+        As it travels.
+
+    Returns
+    -------
+    n_numbers : int
+    """
+    if isinstance(answer, dict) and "hidden" in answer:
+        return HiddenVector.from_payload(answer).length
+    if isinstance(answer, dict):
+        # what peers tell each other, or shares, are no answers
+        return sum(count_numbers(answer[word]) for word in answer if word != "sealed")
+    if isinstance(answer, list | tuple):
+        return sum(map(count_numbers, answer))
+    if isinstance(answer, bytes):
+        return -(-len(answer) // 8)
+    if isinstance(answer, bool | np.bool_ | str | None):
+        return 0
+    return int(np.size(answer))
 
 
 def check_models(dataset, models, method=None):

@@ -30,6 +30,8 @@ IN_MEMORY = 1 << 23
 _NO_TEXT = (".xlsx", ".xls", ".ods", ".sav", ".dta", ".sas7bdat", ".rds", ".feather")
 #: their cursors send all rows at once, unless they have a name
 _NAMED_CURSORS = ("psycopg", "psycopg2")
+#: arguments of connections that say who reads, and not what
+_LOGIN = ("user", "password", "passwd")
 
 
 class Table(ABC):
@@ -46,15 +48,17 @@ class Table(ABC):
     ----------
     name : str
         For messages to the people at the site.
-    state_file : Path
-        What spent budget and numbers of fits are kept beside. It belongs to the data,
-        whatever datasets or links they are known as.
+    place : str
+        Where the rows are. Datasets of one place are about the same people.
+    old_state : Path
+        What releases up to 0.2 kept spent budget and numbers of fits beside.
     query : str or None
         To a database, which has rows of many kinds; None for files.
     """
 
     name: str
-    state_file: Path
+    place: str
+    old_state: Path
     query: str | None = None
     #: what a row is called in messages
     row_word = "row"
@@ -150,9 +154,9 @@ class Table(ABC):
         if n_rows is not None and n_rows * len(columns) > IN_MEMORY:
             X = RowSource(lambda: self._stacked(columns), n_rows, columns)
             return X, self.read(beside) if beside else {}
-        spool, found = _Spool(self.state_file.parent), []
+        spool, found = _Spool(self.old_state.parent), []
         for values in self.values(list(dict.fromkeys([*columns, *beside]))):
-            spool.add(np.column_stack([values[name] for name in columns]))
+            spool.add(_side_by_side(values, columns))
             found.append({name: values[name] for name in beside})
         return spool.rows(columns), {
             name: np.concatenate([values[name] for values in found]) for name in beside
@@ -160,7 +164,7 @@ class Table(ABC):
 
     def _stacked(self, columns):
         for values in self.values(columns):
-            yield np.column_stack([values[name] for name in columns])
+            yield _side_by_side(values, columns)
 
     def _check_columns(self, header, columns):
         lacking = [name for name in columns if name not in header]
@@ -174,6 +178,12 @@ class Table(ABC):
 
     def __str__(self):
         return self.name
+
+
+def _side_by_side(values, columns):
+    """Return some columns of a block as a table, of which there may be none."""
+    n_rows = max(map(len, values.values()), default=0)
+    return np.column_stack([np.empty((n_rows, 0)), *(values[name] for name in columns)])
 
 
 class _Spool:
@@ -223,7 +233,8 @@ class _FileTable(Table):
     def __init__(self, path, kinds, missing=()):
         super().__init__(kinds, missing)
         self.path, self.name = path, str(path)
-        self.state_file = path.resolve()
+        self.old_state = path.resolve()
+        self.place = str(self.old_state)
 
     def _check_exists(self):
         if not self.path.is_file():
@@ -387,7 +398,7 @@ class SqlTable(Table):
     query : str
         Written by the people at the site; no coordinator adds anything to it.
     folder : Path
-        Where to keep what was spent.
+        That the path of a file of SQLite starts from.
     kinds, missing :
         As in :class:`Table`.
     """
@@ -398,11 +409,14 @@ class SqlTable(Table):
         if driver.__name__ == "sqlite3":
             path = folder / self.connect.get("database", "")
             self.connect["database"] = str(path)
-            self.state_file = path.resolve()
+            self.old_state = path.resolve()
+            self.place = str(self.old_state)
         else:
             place = json.dumps([driver.__name__, self.connect], sort_keys=True)
             number = hashlib.sha256(place.encode()).hexdigest()[:16]
-            self.state_file = folder / f"{driver.__name__}-{number}"
+            self.old_state = folder / f"{driver.__name__}-{number}"
+            kept = {k: v for k, v in self.connect.items() if k not in _LOGIN}
+            self.place = json.dumps([driver.__name__, kept], sort_keys=True)
         self.name = f"the query to {driver.__name__}"
 
     def fingerprint(self):
@@ -428,7 +442,7 @@ class SqlTable(Table):
 
     def _batches(self):
         """Yield names of columns and rows, as the query returns them."""
-        if self.driver.__name__ == "sqlite3" and not self.state_file.exists():
+        if self.driver.__name__ == "sqlite3" and not self.old_state.exists():
             raise ValueError(f"there is no database {self.connect['database']}")
         try:
             with closing(self.driver.connect(**self.connect)) as connection:

@@ -1,7 +1,7 @@
 """What the rounds of linear ADMM give away: two attacks, to test and to show.
 
-Both take what an honest but curious coordinator sees. The first needs one party's
-message in the clear, the second only the sums over parties of many rounds.
+The first needs one party's message in the clear, as the paper sends it. The second
+needs only the sums over parties of many rounds, which every party reads.
 """
 
 import numpy as np

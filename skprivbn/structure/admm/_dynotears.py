@@ -17,10 +17,13 @@ from skprivbn.partition import (
     RemoteResults,
     check_horizontal,
 )
-from skprivbn.protocols import ModelParty
-from skprivbn.structure._continuous import public_network, refuse_constant
+from skprivbn.programs import keep_predictions, score_rows
+from skprivbn.structure._continuous import (
+    public_network,
+    warn_if_units_differ,
+)
 from skprivbn.structure.admm._notears import ADMMMixin
-from skprivbn.structure.admm._protocol import ADMMParty, lagged_rows
+from skprivbn.structure.admm._program import admm, lagged_rows
 from skprivbn.structure.admm._steps import ConsensusProblem
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import Interval, _fit_context
@@ -125,7 +128,7 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
     __metadata_request__score = {"series": True}
     __metadata_request__predict = {"series": True}
 
-    protocols = (ADMMParty, ModelParty)
+    protocols = (admm, score_rows, keep_predictions)
     _parameter_constraints = {
         **ADMMMixin._parameter_constraints,
         "n_lags": [Interval(Integral, 1, None, closed="left")],
@@ -223,17 +226,24 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
             n_lags=n_lags,
             lagged_threshold=self.lagged_threshold,
         )
-        result, averages, ledger = self._run(partition, terms, progress)
-        network = self._make_network(result.kept, *averages)
-        self._keep(result)
-        self.n_samples_, self.mean_ = result.n_rows, averages[0]
-        self.weights_, *lagged = self._effects(result.parameters)
+        found = self._agree(partition, terms, progress)
+        self._keep(found)
+        self.n_samples_, self.mean_ = found["n_rows"], found["mean"]
+        self.weights_, *lagged = self._effects(found["parameters"])
         self.lagged_weights_ = np.array(lagged)
-        present, *past = self._effects(result.kept)
+        present, *past = self._effects(terms.kept(found["parameters"]))
         self._past = np.array(past)
         self.adjacency_matrix_ = present != 0
         self.lagged_adjacency_matrix_ = self._past != 0
-        self.network_, self.ledger_ = network, ledger
+        self.network_ = GaussianBayesianNetwork(
+            column_names(self),
+            present,
+            self.mean_ - self.mean_ @ present,
+            np.maximum(
+                found["noise"] - found["shift"] ** 2, 1e-12 * found["variances"]
+            ),
+        )
+        warn_if_units_differ(self.network_, self.n_samples_, "DYNOTEARS")
         p = (n_lags + 1) * d
         self._warn_of_trajectory(
             partition.n_parties, p * (p + 1) // 2, self.n_iter_ * p * d
@@ -242,17 +252,6 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
     def _effects(self, parameters):
         d = self.n_features_in_
         return parameters.reshape(-1, d, d)
-
-    def _make_network(self, parameters, mean, variances, shift, noise):
-        names = column_names(self)
-        refuse_constant(names, mean, variances, "within every party's rows")
-        present = self._effects(parameters)[0]
-        return GaussianBayesianNetwork(
-            names,
-            present,
-            mean - mean @ present,
-            np.maximum(noise - shift**2, 1e-12 * variances),
-        )
 
     def _lagged(self, X, series):
         """Return rows with their past, and at which rows of X they are."""

@@ -14,29 +14,29 @@ from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.partition import RemoteResults, is_held
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
-from skprivbn.protocols import ModelParty
+from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._continuous import (
     ContinuousNetworkMixin,
     refuse_constant,
     warn_if_standardised,
+    warn_if_units_differ,
 )
 from skprivbn.structure.admm._mlp import (
     MLPNetwork,
     n_free_of_mlp,
 )
-from skprivbn.structure.admm._protocol import (
-    ADMMParty,
+from skprivbn.structure.admm._program import (
     ADMMTerms,
-    collect_residuals,
-    run_admm,
+    admm,
+    loss_scale,
     run_locally,
 )
 from skprivbn.structure.admm._steps import ConsensusProblem
-from skprivbn.structure.gaussian._moments_protocol import (
-    GaussianMomentsParty,
-    GaussianMomentsTerms,
-    collect_noisy_moments,
+from skprivbn.structure.gaussian._program import (
+    NetworkMomentsTerms,
+    network_moments,
+    read_noisy,
 )
 from skprivbn.utils import column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions
@@ -70,25 +70,34 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
     def _steps(self):
         return {"step": "round", "max_steps": int(self.max_iter) + 1}
 
-    def _run(self, partition, terms, progress):
-        """Run the rounds; then sum the residuals of the graph that is cut from them.
+    def _agree(self, partition, terms, progress):
+        """Have the parties run Algorithm 1; keep how it ended."""
 
-        Returns
-        -------
-        result : ADMMResult
-        averages : list of ndarray
-            Means, variances, mean residuals and noise variances of the variables.
-        ledger : Ledger
-        """
-        with self._federate(partition, ADMMParty, terms) as federation:
-            result = run_admm(federation, progress)
-            sums = collect_residuals(federation)
-        mean, shift, noise = (total / result.n_rows for total in sums)
-        averages = [mean, result.variances, shift, noise]
-        return result, averages, federation.ledger
+        def tell(what):
+            if what.startswith("parameters"):
+                with progress.step():
+                    pass
+
+        found = self._run(partition, admm, terms, progress=tell)
+        if found["n_rows"] == 0:
+            raise ValueError(
+                f"no series has more than n_lags={terms.n_lags} rows, so that "
+                "nothing has a past: give longer series"
+            )
+        refuse_constant(
+            column_names(self),
+            found["mean"],
+            found["variances"],
+            "within every party's rows",
+        )
+        self.ledger_.learns(
+            "all parties",
+            f"the sums of all {found['n_iter']} rounds, which together can determine "
+            "every party's covariance",
+        )
+        return found
 
     def _terms(self, n_parties, problem, defaults, **more):
-        known_to = resolve_backend(self.backend).sum_known_to
         rho1 = defaults["rho1"] if self.rho1 is None else self.rho1
         # a party's loss is of order 1 / K, so the penalty that is weighed against it is
         rho2 = defaults["rho2"] / n_parties if self.rho2 is None else self.rho2
@@ -102,34 +111,35 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
             max_iter=self.max_iter,
             tol=self.tol,
             h_tol=self.h_tol,
-            solved_by="coordinator" if known_to == "coordinator" else "parties",
             threshold=self.threshold,
             **more,
         )
 
-    def _keep(self, result):
-        self.n_iter_ = result.n_iter
-        self.h_ = float(result.h)
-        self.consensus_distance_ = result.distance
-        self.converged_ = result.converged
-        if not result.converged:
+    def _keep(self, found):
+        self.n_iter_, self.converged_ = found["n_iter"], found["converged"]
+        self.h_, self.consensus_distance_ = found["h"], found["distance"]
+        if not self.converged_:
             warn_user(
-                f"no consensus after {result.n_iter} rounds: distance "
-                f"{result.distance:.2g} (tol={self.tol}), cycles {result.h:.2g} "
-                f"(h_tol={self.h_tol}); increase max_iter, or tol and h_tol",
+                f"no consensus after {self.n_iter_} rounds: distance "
+                f"{self.consensus_distance_:.2g} (tol={self.tol}), cycles "
+                f"{self.h_:.2g} (h_tol={self.h_tol}); increase max_iter, or tol and "
+                "h_tol",
                 ConvergenceWarning,
             )
 
     def _warn_of_trajectory(self, n_parties, n_unknown, n_equations):
         """Warn when the sums of all rounds can determine every party's moments."""
         known = resolve_backend(self.backend).kind == "plaintext"
-        if n_parties < 3 or known or n_equations < n_parties * n_unknown:
+        # with two parties, the roster is warned of: each sum is the other's
+        n_others = n_parties - 1
+        if n_others < 2 or known or n_equations < n_others * n_unknown:
             return
         warn_leak(
             f"the sums of {self.n_iter_} rounds are {n_equations} equations for the "
-            f"{n_parties * n_unknown} entries of the {n_parties} parties' covariances: "
-            "whoever knows all sums can in principle solve for them, although every "
-            "single sum is hidden; FederatedGaussianBayesianNetwork discloses one sum"
+            f"{n_others * n_unknown} entries of the other {n_others} parties' "
+            "covariances: a party, which reads all sums, can in principle solve for "
+            "them, although it sees no other party's numbers; the coordinator reads "
+            "the result only. FederatedGaussianBayesianNetwork takes two sums"
         )
 
 
@@ -138,7 +148,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
 
     Every party fits its own rows near a common graph; the common graph is the sparse
     acyclic one nearest to what the parties ask for on average. Only the sum of what
-    they ask for is disclosed in every round.
+    they ask for is disclosed in every round, and to the parties only.
 
     Read more in the :ref:`User Guide <structure_federated>`.
 
@@ -182,7 +192,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         Measure of cycles that counts as none.
     backend : str or AdditiveBackend, default="masking"
         How sums are hidden. Every party solves the common problem from sums that it
-        has verified; under masking the coordinator knows them, too.
+        has verified; the coordinator reads the result only.
     random_state : int, RandomState instance or None, default=None
         First weights of networks.
     epsilon : float, default=None
@@ -233,12 +243,12 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
 
     See Also
     --------
-    FederatedGaussianBayesianNetwork : One sum instead of many; better on linear data.
+    FederatedGaussianBayesianNetwork : Two sums instead of many, columns in any units.
 
     Notes
     -----
     The sums of many rounds can together determine every party's covariance; a
-    ``PrivacyLeakWarning`` says so.
+    ``PrivacyLeakWarning`` says so. Parties read these sums, the coordinator does not.
 
     References
     ----------
@@ -260,7 +270,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
     True
     """
 
-    protocols = (ADMMParty, GaussianMomentsParty, ModelParty)
+    protocols = (admm, network_moments, score_rows, keep_predictions)
     _parameter_constraints = {
         **ADMMMixin._parameter_constraints,
         "method": [StrOptions({"linear", "mlp"})],
@@ -332,10 +342,14 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
             self._fit_private(partition, terms)
             return
         charge(self, "rounds")
-        result, averages, ledger = self._run(partition, terms, progress)
-        network = self._make_network(result.kept, *averages)
-        self._keep(result)
-        self.network_, self.ledger_ = network, ledger
+        found = self._agree(partition, terms, progress)
+        self._keep_model(found, terms, found["n_rows"], found["variances"])
+        self.network_ = network = self._make_network(found, terms)
+        # variances within parties lack what their means differ by, one row's share each
+        n_means = partition.n_parties
+        lacking = (n_means + 4.0 * np.sqrt(2.0 * n_means)) / self.n_samples_
+        warn_if_standardised(found["variances"], min(0.02 + lacking, 0.1))
+        warn_if_units_differ(network, self.n_samples_, "NOTEARS")
         d = self.n_features_in_
         if self.method == "linear":
             self._warn_of_trajectory(
@@ -367,11 +381,10 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         maps = parameters[: self.n_hidden * d * d]
         return np.linalg.norm(maps.reshape(-1, d, d), axis=0)
 
-    def _make_network(self, parameters, mean, variances, shift, noise):
-        names = column_names(self)
-        refuse_constant(names, mean, variances, "within every party's rows")
-        warn_if_standardised(variances)
-        noise = np.maximum(noise - shift**2, 1e-12 * variances)
+    def _make_network(self, found, terms):
+        names, mean, shift = column_names(self), found["mean"], found["shift"]
+        noise = np.maximum(found["noise"] - shift**2, 1e-12 * found["variances"])
+        parameters = terms.kept(found["parameters"])
         kept = self._weights(parameters)
         if self.method == "linear":
             return GaussianBayesianNetwork(names, kept, mean - mean @ kept, noise)
@@ -379,28 +392,29 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
             tuple(names), kept != 0, parameters, self.n_hidden, mean, shift, noise
         )
 
-    def _keep(self, result):
-        super()._keep(result)
-        self.n_samples_, self.loss_scale_ = result.n_rows, result.scale
-        self.weights_ = self._weights(result.parameters)
-        self.adjacency_matrix_ = self._weights(result.kept) != 0
+    def _keep_model(self, found, terms, n_rows, variances):
+        self._keep(found)
+        self.n_samples_, self.loss_scale_ = n_rows, loss_scale(variances, terms)
+        self.weights_ = self._weights(found["parameters"])
+        self.adjacency_matrix_ = self._weights(terms.kept(found["parameters"])) != 0
 
     def _fit_private(self, partition, terms):
         """Noisy moments once; everything after them costs no privacy."""
-        release = GaussianMomentsTerms(**noise_terms(self, partition))
-        with self._open_charged(
-            partition, GaussianMomentsParty, release, "moments"
-        ) as federation:
-            moments = collect_noisy_moments(federation)
-        rho2 = terms.rho2 * partition.n_parties
-        result = run_locally(moments, replace(terms, rho2=rho2))
-        self._keep(result)
+        release = NetworkMomentsTerms(**noise_terms(self, partition))
+        found = self._run_charged(partition, network_moments, release, "moments")
+        moments = read_noisy(found, release, partition.n_parties)
+        terms = replace(terms, rho2=terms.rho2 * partition.n_parties)
+        variances = np.diag(moments.covariance)
+        found = run_locally(moments, terms)
+        self._keep_model(found, terms, moments.n_rows, variances)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,
             moments.covariance,
-            self._weights(result.kept),
+            self.adjacency_matrix_,
             nodes=column_names(self),
         )
+        noise = moments.noise
+        warn_if_units_differ(self.network_, self.n_samples_, "NOTEARS", noise)
 
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Predict every variable from its parents.

@@ -1,1 +1,1 @@
-"""Continuous networks from one secure sum of moments."""
+"""Continuous networks from secure sums of moments."""

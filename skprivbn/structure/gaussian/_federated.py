@@ -1,4 +1,4 @@
-"""Linear Gaussian networks from one secure sum of moments."""
+"""Linear Gaussian networks from secure sums of moments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,52 +19,47 @@ from skprivbn.partition import (
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
-from skprivbn.protocols import ModelParty
-from skprivbn.protocols._applied import add_column_scores
+from skprivbn.programs import Moments, keep_predictions, score_rows
+from skprivbn.programs._column_scores import add_column_scores
+from skprivbn.programs._columns import same_number_of_records
+from skprivbn.programs._moments import read_moments
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._continuous import (
     ContinuousNetworkMixin,
     refuse_constant,
     warn_if_few_rows,
     warn_if_standardised,
+    warn_if_units_differ,
 )
 from skprivbn.structure._resampling import share_of_edges, wishart_root
-from skprivbn.structure.gaussian._column_scores import GaussianColumnScoreParty
-from skprivbn.structure.gaussian._columns_protocol import (
-    ColumnMomentsParty,
-    ColumnMomentsTerms,
-    collect_column_moments,
-)
-from skprivbn.structure.gaussian._moments import join_moments, nearest_covariance
-from skprivbn.structure.gaussian._moments_protocol import (
-    HOLDOUT,
-    GaussianMomentsParty,
-    GaussianMomentsTerms,
-    collect_basis_moments,
-    collect_moments,
-    collect_noisy_moments,
+from skprivbn.structure.gaussian._column_scores import score_gaussian_columns
+from skprivbn.structure.gaussian._columns import ColumnMomentsTerms, column_moments
+from skprivbn.structure.gaussian._moments import nearest_covariance
+from skprivbn.structure.gaussian._program import (
+    NetworkMomentsTerms,
+    network_moments,
+    read_noisy,
 )
 from skprivbn.structure.gaussian._search import (
     EQUAL_VARIANCE_SEARCHES,
     SEARCHES,
-    held_out,
+    choose,
     search,
 )
 from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions
+from skprivbn.utils._triangles import symmetric
 from skprivbn.utils._typing import RandomStateLike
-
-#: what method="auto" chooses from, by held-out likelihood
-_CANDIDATES = ("equal_variance", "bic", "ges")
 
 
 class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator):
-    """Structure of a Gaussian network from one secure sum over data holders.
+    """Structure of a Gaussian network from secure sums over data holders.
 
     Count, column sums and cross-products are all that linear Gaussian structure
-    learning needs to know of the rows. The parties add theirs without showing them,
-    in one round; the search then runs on the pooled covariance. For linear data this
-    is more accurate, faster and discloses less than :class:`FederatedNotearsADMM`.
+    learning needs to know of the rows. The parties add theirs without showing them:
+    first the sums, then products about the mean, so that columns may be far from zero.
+    The search then runs on the pooled covariance. For linear data this is more
+    accurate, faster and discloses less than :class:`FederatedNotearsADMM`.
 
     Parties may also hold columns about the same records (`parties`). Then every pair
     of them multiplies its columns by oblivious transfers, and the coordinator learns
@@ -74,27 +69,28 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
 
     Parameters
     ----------
-    method : {"equal_variance", "bic", "ges", "notears", "golem", "pc", "auto"}, \
-            default="equal_variance"
+    method : {"auto", "equal_variance", "bic", "ges", "notears", "golem", "pc"}, \
+            default="auto"
         How to search for the graph.
 
+        - "auto" takes "equal_variance" if one noise variance for all variables has a
+          better BIC than one for each, and else "bic", so that columns may be in any
+          units; "pc" if there are not more rows than columns.
         - "equal_variance" climbs from the empty graph and from a GOLEM solution on
           the likelihood with one noise variance for all variables.
-        - "golem" and "notears" optimise continuous weights and threshold them.
+        - "golem" and "notears" optimise continuous weights and threshold them. They
+          assume equal noise variances, too, and so columns in comparable units.
         - "ges", "pc" and "bic" do not assume equal noise variances; they learn a
           Markov equivalence class, and `network_` is one member of it. "bic" climbs
           from the empty graph, a GOLEM solution and what "ges" finds.
-        - "auto" takes of "equal_variance", "bic" and "ges" the one whose graph gives
-          rows set aside by every party the highest likelihood; "pc" if there are
-          not more rows than columns.
 
     parties : dict, list of pairs, "prefix" or None, default=None
         Which party holds which columns, if columns and not rows are spread. Columns
         are rounded to 2**-13 of their standard deviation.
     basis : {"sigmoid", "polynomial"}, default=None
         Let parents act through five functions of each of them instead of linearly.
-        Takes a second sum. For methods "equal_variance" and "bic". `network_` is then
-        the best linear network on the graph found.
+        Takes one more sum. For methods "auto", "equal_variance" and "bic". `network_`
+        is then the best linear network on the graph found.
     centre : {"pooled", "party"}, default="pooled"
         With "party" every party's own means are removed, for parties that differ in
         level; needs parties with more than a few rows.
@@ -109,10 +105,9 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         covariances of as many rows from a normal distribution are drawn at the
         coordinator: parties are asked for nothing more.
     backend : str or AdditiveBackend, default="masking"
-        How the sum is hidden. The coordinator learns the sum: with key-holder
-        backends it is therefore summed under masks too.
+        How sums are hidden. Parties read them, and tell the coordinator the moments.
     random_state : int, RandomState instance or None, default=None
-        Chooses the rows that "auto" sets aside, and draws the samples of `n_bootstrap`.
+        Draws the samples of `n_bootstrap`.
     epsilon : float, default=None
         Privacy budget of the moments. None releases them exactly.
     delta : float, default=0.0
@@ -159,7 +154,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
 
     See Also
     --------
-    FederatedNotearsADMM : Many rounds instead of one sum.
+    FederatedNotearsADMM : Many rounds instead of two sums.
 
     References
     ----------
@@ -178,10 +173,11 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
     """
 
     protocols = (
-        GaussianMomentsParty,
-        ColumnMomentsParty,
-        GaussianColumnScoreParty,
-        ModelParty,
+        network_moments,
+        column_moments,
+        score_gaussian_columns,
+        score_rows,
+        keep_predictions,
     )
     _parameter_constraints = {
         "method": [StrOptions({*SEARCHES, "auto"})],
@@ -199,7 +195,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
 
     def __init__(
         self,
-        method: str = "equal_variance",
+        method: str = "auto",
         *,
         parties: Mapping | Sequence | str | None = None,
         basis: str | None = None,
@@ -232,6 +228,10 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         self.accountant = accountant
         self.min_honest = min_honest
 
+    @property
+    def _assumes_equal_variances(self):
+        return self.method in EQUAL_VARIANCE_SEARCHES
+
     def _check_rows(self, X, party=None, **beside):
         by_columns = isinstance(X, VerticalPartition | RemoteColumns)
         if not by_columns and self.parties is None:
@@ -263,85 +263,45 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
                 "normal rows do, which products of functions and noise do not"
             )
         if self.basis is not None:
-            if self.method not in ("equal_variance", "bic"):
+            if self.method not in ("auto", "equal_variance", "bic"):
                 raise ValueError(
-                    f"basis={self.basis!r} needs method='equal_variance' or 'bic', got "
-                    f"{self.method!r}"
+                    f"basis={self.basis!r} needs method='auto', 'equal_variance' or "
+                    f"'bic', got {self.method!r}"
                 )
             if self.epsilon is not None:
                 raise ValueError(
                     "basis cannot be combined with epsilon: the noise on five times "
                     "as many columns would leave nothing to see"
                 )
-        if self.epsilon is None:
-            return
-        if self.method == "auto":
-            raise ValueError(
-                "method='auto' compares likelihoods of rows set aside, which epsilon "
-                "does not cover; name a method"
-            )
-        if self.centre == "party":
+        if self.epsilon is not None and self.centre == "party":
             raise ValueError("centre='party' is not available with epsilon")
 
-    def _exact_terms(self):
-        terms = GaussianMomentsTerms(self.centre, self.basis)
-        if self.method != "auto":
-            return terms
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
-        return replace(terms, holdout=HOLDOUT, seed=seed)
-
     def _exact_moments(self, partition):
-        charge(self, "moments")
-        terms, options = self._exact_terms(), {}
-        with self._federate(partition, GaussianMomentsParty, terms) as federation:
-            parts, total = collect_moments(federation)
-            moments = join_moments(parts, self.centre)
-            refuse_constant(
-                column_names(self),
-                moments.mean,
-                np.diag(moments.covariance),
-                "over all parties' rows",
-            )
-            if self.basis is not None:
-                expanded = collect_basis_moments(federation, total)
-                scale = np.sqrt(np.diag(moments.covariance))
-                options["features"] = basis_features(expanded, scale)
-            self.ledger_ = federation.ledger
-        self.n_iter_ = 1 if self.basis is None else 2
-        self.method_ = self.method
-        if self.method == "auto":
-            self.method_ = self._choose(*parts)
+        terms = NetworkMomentsTerms(centre=self.centre, basis=self.basis)
+        found = self._run_charged(partition, network_moments, terms, "moments")
+        moments, options = read_moments(found, terms, partition.n_parties), {}
+        variances = np.diag(moments.covariance)
+        names, where = column_names(self), "over all parties' rows"
+        refuse_constant(names, moments.mean, variances, where)
+        if self.basis is not None:
+            covariance = symmetric(found["functions"])
+            scale = np.sqrt(variances)
+            options["features"] = basis_features(covariance, moments.n_rows, scale)
+        self.n_iter_ = 2 if self.basis is None else 3
         warn_if_few_rows(moments.n_rows, len(moments.mean))
-        if self.method_ in EQUAL_VARIANCE_SEARCHES:
-            warn_if_standardised(np.diag(moments.covariance))
         return moments, options
 
-    def _choose(self, learning, other):
-        if learning.n_rows + other.n_rows <= len(learning.mean):
-            # likelihoods of so few rows favour noise; tests of single edges do not
-            return "pc"
-
-        def likelihood(method):
-            return held_out(self._search(method, learning).adjacency, learning, other)
-
-        return max(_CANDIDATES, key=likelihood)
-
     def _noisy_moments(self, partition):
-        terms = GaussianMomentsTerms(**noise_terms(self, partition))
-        with self._open_charged(
-            partition, GaussianMomentsParty, terms, "moments"
-        ) as federation:
-            moments = collect_noisy_moments(federation)
-        self.n_iter_, self.method_ = 1, self.method
-        return moments
+        terms = NetworkMomentsTerms(**noise_terms(self, partition))
+        found = self._run_charged(partition, network_moments, terms, "moments")
+        self.n_iter_ = 1
+        return read_noisy(found, terms, partition.n_parties)
 
     def _column_moments(self, partition):
         """Moments from columns that different parties hold."""
         for name, value in (("basis", self.basis), ("epsilon", self.epsilon)):
             if value is not None:
                 raise ValueError(f"{name} is not available for columns of parties")
-        if self.method == "auto":
-            raise ValueError("method='auto' is not available for columns of parties")
         if partition.n_parties == 1:
             warn_leak(
                 "all columns are taken to be one party's: there is nobody to hide "
@@ -350,45 +310,44 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         charge(self, "moments")
         owners = [partition.owners[name] for name in partition.feature_names]
         terms = ColumnMomentsTerms(owners, partition.has_keys)
-        with partition.federate(ColumnMomentsParty, terms) as federation:
-            moments = collect_column_moments(
-                federation, partition.columns, partition.feature_names
-            )
-            self.ledger_ = federation.ledger
+        with partition.federate(column_moments, terms) as federation:
+            found = federation.run()
+        self.ledger_ = federation.ledger
+        n_rows = same_number_of_records(found["numbers"])
+        moments = Moments(float(n_rows), found["mean"], found["covariance"])
+        who = "all parties and the coordinator"
+        self.ledger_.learns(who, "means and covariance of all columns")
         if partition.has_keys:
             who = "all parties"
             self.ledger_.learns(who, "which records all of them have", "public")
         self.ledger_.note(
             "products across parties by oblivious transfer, safe against parties that "
-            "follow the protocol; only the coordinator sees both shares",
+            "follow the protocol",
             "technique",
         )
-        self.n_iter_, self.method_ = 1, self.method
+        self.n_iter_ = 1
         warn_if_few_rows(moments.n_rows, len(moments.mean))
-        if self.method in EQUAL_VARIANCE_SEARCHES:
-            warn_if_standardised(np.diag(moments.covariance))
         return moments
 
     def _add_scores(self, X, sample_weight=None, **beside):
         if not isinstance(X, VerticalPartition | RemoteColumns):
             return super()._add_scores(X, sample_weight, **beside)
-        return add_column_scores(self, X, sample_weight, GaussianColumnScoreParty)
+        return add_column_scores(self, X, sample_weight, score_gaussian_columns)
 
-    def _search(self, method, moments, **options):
-        return search(
-            method,
-            moments,
-            lambda1=self.lambda1,
-            threshold=self.threshold,
-            significance=self.significance,
-            **options,
-        )
+    @property
+    def _search_options(self):
+        names = ("lambda1", "threshold", "significance")
+        return {name: getattr(self, name) for name in names}
 
     def _keep(self, moments, options):
-        found = self._search(self.method_, moments, **options)
+        options = self._search_options | options
+        if self.method == "auto":
+            self.method_, found = choose(moments, **options)
+        else:
+            self.method_, found = self.method, search(self.method, moments, **options)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,
-            nearest_covariance(moments.covariance, 0.0),
+            nearest_covariance(moments.covariance),
             found.adjacency,
             nodes=column_names(self),
         )
@@ -397,6 +356,11 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         weights = self.network_.weights if found.weights is None else found.weights
         self.weights_ = np.array(weights)
         self.n_samples_ = moments.n_rows
+        if self._assumes_equal_variances:
+            if self.epsilon is None:  # noise tells variances apart
+                warn_if_standardised(np.diag(moments.covariance))
+            who = f"method={self.method!r}"
+            warn_if_units_differ(self.network_, moments.n_rows, who, moments.noise)
         if self.n_bootstrap:
             self.edge_confidence_ = share_of_edges(list(self._resample(moments)))
             self.ledger_.note(
@@ -413,6 +377,6 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         for _ in range(self.n_bootstrap):
             drawn = root @ wishart_root(rng, np.array(n_rows - 1), len(root))
             sample = replace(moments, covariance=drawn @ drawn.T / n_rows)
-            found = self._search(self.method_, sample)
+            found = search(self.method_, sample, **self._search_options)
             directed = self.method_ in EQUAL_VARIANCE_SEARCHES
             yield found.adjacency if directed else found.cpdag

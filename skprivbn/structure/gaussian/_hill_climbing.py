@@ -250,7 +250,10 @@ class ResidualScores(LocalScores):
         if self.equal_variances:
             with np.errstate(invalid="ignore", divide="ignore"):
                 change = d * np.log1p(np.maximum(change / now.sum(), -1.0 + 1e-15))
-        return -0.5 * n * change - n_edges * self.penalty
+        gain = -0.5 * n * change - n_edges * self.penalty
+        # an edge gains the same in both directions: its first end decides, not the last
+        # digit, which depends on how rows are spread over parties
+        return np.rint(gain / self.tolerance) * self.tolerance
 
 
 def _default_penalty(moments):

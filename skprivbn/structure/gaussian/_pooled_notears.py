@@ -10,7 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._continuous import ContinuousNetworkMixin, warn_if_standardised
+from skprivbn.structure._continuous import (
+    ContinuousNetworkMixin,
+    refuse_constant,
+    warn_if_standardised,
+    warn_if_units_differ,
+)
 from skprivbn.structure.gaussian._notears import notears
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import Interval, _fit_context
@@ -111,8 +116,7 @@ class Notears(ContinuousNetworkMixin, BaseEstimator):
         self.n_samples_ = len(X)
         mean = X.mean(axis=0)
         covariance = (X - mean).T @ (X - mean) / len(X)
-        if not (np.diag(covariance) > 1e-12 * (np.diag(covariance) + mean**2)).all():
-            raise ValueError("some columns are constant: leave them out")
+        refuse_constant(column_names(self), mean, np.diag(covariance), "in these rows")
         warn_if_standardised(np.diag(covariance))
         self.weights_, self.h_, self.n_iter_ = notears(
             covariance,
@@ -131,4 +135,5 @@ class Notears(ContinuousNetworkMixin, BaseEstimator):
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             mean, covariance, kept, nodes=column_names(self)
         )
+        warn_if_units_differ(self.network_, len(X), "NOTEARS")
         return self

@@ -7,13 +7,15 @@ import numpy as np
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
 from skprivbn.structure._acyclicity import acyclic_weights
+from skprivbn.structure._continuous import MAX_NOISE_RATIO, noise_ratio
 from skprivbn.structure.gaussian._equivalence_search import ges, pc
 from skprivbn.structure.gaussian._hill_climbing import (
     FeatureMoments,
     edge_penalty,
+    graph_score,
     hill_climb,
 )
-from skprivbn.structure.gaussian._moments import effective_rows
+from skprivbn.structure.gaussian._moments import effective_rows, nearest_covariance
 from skprivbn.structure.gaussian._notears import golem, notears
 
 #: searches whose directions come from equal noise variances
@@ -42,10 +44,15 @@ def best_hill_climb(moments, starts, **options):
     return best
 
 
-def _equal_variance(moments, options):
+def _features(moments, options):
     features = options.get("features")
     if features is None:
         features = FeatureMoments.linear(moments.covariance, effective_rows(moments))
+    return features
+
+
+def _equal_variance(moments, options):
+    features = _features(moments, options)
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
     starts = [acyclic_weights(golem(moments.covariance)) != 0]
     graph = best_hill_climb(features, starts, penalty=penalty)
@@ -53,9 +60,7 @@ def _equal_variance(moments, options):
 
 
 def _bic(moments, options):
-    features = options.get("features")
-    if features is None:
-        features = FeatureMoments.linear(moments.covariance, effective_rows(moments))
+    features = _features(moments, options)
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
     # the first finds directions, if noise variances are equal; the second does not
     # depend on the columns' units, nor does the score
@@ -134,17 +139,47 @@ def search(method, moments, **options):
     return SEARCHES[method](moments, options)
 
 
-def held_out(adjacency, moments, other):
-    """Mean log-likelihood of rows known by their moments `other` only.
+def choose(moments, **options):
+    """Search as the moments themselves speak for: what "auto" does.
 
-    The network is fitted on `moments`; quadratic forms in rows average to moments.
+    The graph of "equal_variance" with one noise variance, and that of "bic" with one
+    for each variable, are compared by their penalised likelihoods; each variance costs
+    half a logarithm of the rows, as a weight does in BIC. Where columns are in
+    different units, or noise differs, one variance loses.
+
+    Parameters
+    ----------
+    moments : Moments
+        Number of rows, mean and covariance.
+    **options
+        As of :func:`search`.
+
+    Returns
+    -------
+    method : str
+        "equal_variance" or "bic"; "pc" if there are not more rows than columns.
+    found : FoundGraph
     """
+    d, features = len(moments.mean), _features(moments, options)
+    if features.n_features == 1 and moments.n_rows <= d:
+        # likelihoods of so few rows favour noise; tests of single edges do not
+        return "pc", search("pc", moments, **options)
+    penalty = edge_penalty(moments.n_rows, d, features.n_features)
+
+    def score(found, equal_variances):
+        options = {"equal_variances": equal_variances, "penalty": penalty}
+        return graph_score(features, found.adjacency, **options)
+
+    one, each = (search(m, moments, **options) for m in ("equal_variance", "bic"))
+    # privacy noise leaves few effective rows, which tell variances apart too late
     network = GaussianBayesianNetwork.fit_from_moments(
-        moments.mean, moments.covariance, adjacency
+        moments.mean, nearest_covariance(moments.covariance), one.adjacency
     )
-    shift = other.mean - network.mean
-    second = other.covariance + np.outer(shift, shift)
-    rest = np.eye(len(shift)) - network.weights
-    residual = np.einsum("ij,ik,kj->j", rest, second, rest)
-    terms = residual / network.variances + np.log(2.0 * np.pi * network.variances)
-    return float(-0.5 * terms.sum())
+    if noise_ratio(network, moments.noise)[0] > MAX_NOISE_RATIO:
+        return "bic", each
+    # a sum of residual variances is d times the one that all share
+    gain = 0.5 * features.n_rows * d * np.log(d)
+    cost = 0.5 * (d - 1) * np.log(max(moments.n_rows, 2.0))
+    if score(one, True) + gain >= score(each, False) - cost:
+        return "equal_variance", one
+    return "bic", each

@@ -7,7 +7,11 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._checks import check_ordering, known_states
+from skprivbn.bayesian_network._checks import (
+    check_ordering,
+    known_states,
+    warn_of_column_order,
+)
 from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
@@ -41,7 +45,7 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         Most parents of a column.
     ordering : array-like of str or int, default=None
         All columns, by name or position, parents before children. None takes the
-        order of the columns.
+        order of the columns, and warns.
     criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic", "total_variation"}, \
             default="k2"
         Score of a family: the exact score of Cooper and Herskovits, its
@@ -134,6 +138,8 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
         self.n_samples_ = len(X)
         names = column_names(self)
         ordering = check_ordering(self.ordering, names)
+        if self.max_parents > 0:
+            warn_of_column_order(self.ordering, names)
         declared = known_states(self.states, names, dict(zip(names, categories)))
         codes, states = encode_columns(X, names, declared)
         n_states = [len(labels) for labels in states]

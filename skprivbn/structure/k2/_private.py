@@ -10,8 +10,12 @@ from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._checks import check_ordering, known_states
-from skprivbn.bayesian_network._column_scores import ColumnScoreParty
+from skprivbn.bayesian_network._checks import (
+    check_ordering,
+    known_states,
+    warn_of_column_order,
+)
+from skprivbn.bayesian_network._column_scores import score_columns
 from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
 from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto.shares import (
@@ -23,8 +27,8 @@ from skprivbn.partition import VerticalPartition, check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin, charge
-from skprivbn.protocols import ModelParty
-from skprivbn.protocols._columns import (
+from skprivbn.programs import keep_predictions, score_rows
+from skprivbn.programs._columns import (
     CountBackend,
     describe_shares,
     note_values_only,
@@ -35,7 +39,7 @@ from skprivbn.structure.k2._base import (
     check_table_sizes,
     encode_columns,
 )
-from skprivbn.structure.k2._protocol import K2Party, K2Terms, run_private_k2
+from skprivbn.structure.k2._program import K2Terms, private_k2
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike
@@ -65,7 +69,7 @@ class PrivateK2StructureLearner(
         Most parents of a column.
     ordering : array-like of str or int, default=None
         All columns, by name or position, parents before children. None takes the
-        order of the columns.
+        order of the columns, and warns.
     criterion : {"k2", "stirling", "wright_yang", "bdeu", "bic", "total_variation"}, \
             default="k2"
         Score of a family: the exact score of Cooper and Herskovits, its
@@ -168,7 +172,7 @@ class PrivateK2StructureLearner(
     True
     """
 
-    protocols = (K2Party, ColumnScoreParty, ModelParty)
+    protocols = (private_k2, score_columns, score_rows, keep_predictions)
     _steps = {"step": "turn", "every": 100}
     _parameter_constraints = {
         "parties": PARTIES_CONSTRAINT,
@@ -257,9 +261,13 @@ class PrivateK2StructureLearner(
                 "all columns are taken to be one party's: this is plain K2 with "
                 "nobody to hide anything from; pass parties= to say who holds what"
             )
+        if self.max_parents > 0:
+            warn_of_column_order(self.ordering, partition.feature_names)
         spent = charge(self, "network", rho=noise and noise.rho)
-        with partition.federate(K2Party, terms) as federation:
-            result = run_private_k2(federation, progress)
+        with partition.federate(private_k2, terms) as federation:
+            result = federation.run(turn=progress.step)
+        for name in ("network_", "privacy_spent_"):
+            vars(self).pop(name, None)  # those of a fit before
         if spent is not None:
             self.privacy_spent_ = spent
         self.n_samples_ = result["n_samples"]

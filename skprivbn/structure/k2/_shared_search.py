@@ -105,6 +105,11 @@ class _Node:
     searching: bool = True
     candidates: list = field(default_factory=list)
 
+    @property
+    def families(self):
+        """The node with its parents and one candidate, for every candidate."""
+        return [(*self.family, candidate) for candidate in self.candidates]
+
 
 class SharedK2:
     """One party's side of the search.
@@ -147,8 +152,8 @@ class SharedK2:
             node.counts = self.own.counts([variable]).astype(self.ring)
         return node
 
-    def learn(self, margins=None):
-        """Search; return {variable: list of its parents in the order found}.
+    def start(self, margins=None):
+        """Score all columns without parents, each at its holder.
 
         Parameters
         ----------
@@ -156,24 +161,21 @@ class SharedK2:
             Noisy counts of every variable by itself, public; "total_variation" needs
             them.
         """
-        ordering, n = self.plan.ordering, self.plan.n_samples
+        n = self.plan.n_samples
         self.distances = {v: DistanceTerms(x, n) for v, x in (margins or {}).items()}
         for node in self.nodes:
             if node.counts is not None:
                 node.score = self._own_score(node.family, node.counts)
-        for _ in range(self.plan.max_parents):
-            active = []
-            for position, node in enumerate(self.nodes):
-                node.candidates = [
-                    v for v in ordering[:position] if v not in node.family
-                ]
-                if node.searching and node.candidates:
-                    active.append(node)
-            if not active:
-                break
-            counts = yield from self._step(active)
-            pairs = {f: c for f, c in self._known.items() if len(f) == 2}
-            self._known = pairs | counts
+
+    def searching(self):
+        """Return the nodes that may get another parent, with their candidates."""
+        ordering = self.plan.ordering
+        for position, node in enumerate(self.nodes):
+            node.candidates = [v for v in ordering[:position] if v not in node.family]
+        return [node for node in self.nodes if node.searching and node.candidates]
+
+    def parents(self):
+        """Return {variable: list of its parents in the order found}."""
         return {node.family[0]: node.family[1:] for node in self.nodes}
 
     def terms(self, family):
@@ -182,49 +184,60 @@ class SharedK2:
             return self.distances[family[0]]
         return self.plan.terms(family)
 
-    def _step(self, active):
-        """Score all candidates, open the best of each node, take it; return counts."""
-        families, largest, scales = [], 1, []
-        for node in active:
-            of_node = [(*node.family, candidate) for candidate in node.candidates]
-            bounds = [self._bound(family) for family in (node.family, *of_node)]
-            scales.append(self._noise_scale([node.family, *of_node]))
-            more = self._most_noise(scales[-1], len(of_node))
+    def share_counts(self, nodes):
+        """Return own shares of the counts of all candidate families.
+
+        Beside them, all that the scores and their comparison need is made.
+        """
+        largest, self._scales = 1, []
+        for node in nodes:
+            families = [node.family, *node.families]
+            bounds = [self._bound(family) for family in families]
+            self._scales.append(self._noise_scale(families))
+            more = self._most_noise(self._scales[-1], len(node.candidates))
             largest = max(largest, max(bounds) + more)
-            families += of_node
-        sizes = [1 + len(node.candidates) for node in active]
+        self._sizes = [1 + len(node.candidates) for node in nodes]
         # in two's complement
-        argmax = SharedArgmax(self.talk.roster, sizes, largest.bit_length() + 1)
-        lookups = self._plan_lookups(families)
+        n_bits = largest.bit_length() + 1
+        self._argmax = argmax = SharedArgmax(self.talk.roster, self._sizes, n_bits)
+        self._lookups = self._plan_lookups([f for node in nodes for f in node.families])
         found = yield from together(
             self.talk,
             {
-                "counts": lambda talk: self._share_counts(talk, active),
+                "counts": lambda talk: self._count(talk, nodes),
                 "argmax": lambda talk: argmax.prepare(talk, self._branch("argmax")),
                 **{
                     f"scores {label}": lookup.prepare
-                    for label, lookup in lookups.items()
+                    for label, lookup in self._lookups.items()
                 },
             },
         )
-        counts = found["counts"]
-        scores = yield from self._share_scores(families, counts, lookups)
+        return found["counts"]
+
+    def open_best(self, nodes, scores):
+        """Tell everybody which candidate of each node is best; 0 if none is better."""
         listed = []
-        for node in active:
-            of_node = ((*node.family, candidate) for candidate in node.candidates)
-            listed += [node.score, *(scores.get(f, np.uint64(0)) for f in of_node)]
+        for node in nodes:
+            listed += [
+                node.score,
+                *(scores.get(f, np.uint64(0)) for f in node.families),
+            ]
         listed = np.array(listed, dtype=np.uint64)
         if self.noise is not None:
-            listed = self._with_noise(listed, sizes, scales)
-        winners = yield from argmax.open(self.talk, self._branch("argmax"), listed)
-        for node, winner in zip(active, winners):
+            listed = self._with_noise(listed, self._sizes, self._scales)
+        return self._argmax.open(self.talk, self._branch("argmax"), listed)
+
+    def add_parents(self, nodes, winners, counts, scores):
+        """Give every node its best candidate, if there is one, and keep its counts."""
+        for node, winner in zip(nodes, winners):
             # the current score comes first and so wins ties: only gains are taken
             node.searching = winner > 0
             if node.searching:
                 node.family = [*node.family, node.candidates[winner - 1]]
                 node.counts = counts.get(tuple(node.family))
                 node.score = scores.get(tuple(node.family), np.uint64(0))
-        return counts
+        pairs = {f: c for f, c in self._known.items() if len(f) == 2}
+        self._known = pairs | counts
 
     def _bound(self, family):
         q = prod(self.plan.n_states[v] for v in family[1:])
@@ -262,10 +275,10 @@ class SharedK2:
         owners = {self.plan.owners[v] for v in family}
         return tuple(name for name in self.talk.roster if name in owners)
 
-    def _share_counts(self, talk, active):
+    def _count(self, talk, nodes):
         """Own shares of the counts of all candidate families."""
         counts, pairs, more = {}, [], []
-        for node in active:
+        for node in nodes:
             for owner in self.talk.roster:
                 chosen = [v for v in node.candidates if self.plan.owners[v] == owner]
                 holders = self._holders([*node.family, *chosen[:1]])
@@ -340,16 +353,17 @@ class SharedK2:
     def _label(self, holders):
         return " ".join(str(self.talk.roster.index(name)) for name in holders)
 
-    def _share_scores(self, families, counts, lookups):
-        """Own shares of the scores of all candidate families."""
+    def share_scores(self, nodes, counts):
+        """Return own shares of the scores of all candidate families."""
         scores = {
             family: self._own_score(family, counts[family])
-            for family in families
+            for node in nodes
+            for family in node.families
             if self._holders(family) == (self.talk.name,)
         }
         sides = {
             f"scores {label}": partial(lookup.look_up, counts=counts)
-            for label, lookup in lookups.items()
+            for label, lookup in self._lookups.items()
         }
         for found in (yield from together(self.talk, sides)).values():
             scores.update(found)

@@ -1,7 +1,7 @@
 """How sure an edge is: searches on tables that are drawn again.
 
 A bootstrap sample of rows would give, of each table, as many rows drawn from its cells.
-These draws need the table alone, so nobody is asked for rows or weights of them. Drawn
+These draws need the table alone, so nobody looks at rows or weights of them. Drawn
 for each table anew, they say nothing about who is in two tables; therefore gains are
 only compared within a table, as where rows have gaps.
 """
@@ -26,7 +26,8 @@ class ResampledTables:
     def __init__(self, tables, rng):
         self.tables, self.n_states, self._rng = tables, tables.n_states, rng
         self.fits, self.variance = tables.fits, tables.variance
-        self.fetch_families = tables.fetch_families
+        self.fetch, self.asking = tables.fetch, tables.asking
+        self.families = tables.families
         self._drawn = {}
 
     def __call__(self, variables, within=None):
@@ -50,7 +51,8 @@ class ResampledMoments:
 
     def __init__(self, moments, rng):
         self.moments, self.n_states, self._rng = moments, moments.n_states, rng
-        self.fetch, self.n_numbers = moments.fetch, moments.n_numbers
+        self.fetch, self.asking = moments.fetch, moments.asking
+        self.n_numbers = moments.n_numbers
         self._drawn = {}
 
     def __call__(self, given):

@@ -1,6 +1,5 @@
 """Parameters of a known graph from rows with gaps: EM over parties."""
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -132,38 +131,3 @@ class FamiliesEM:
             {node: coefficients[..., 1:] for node, (coefficients, _) in lines.items()},
             {node: variances for node, (_, variances) in lines.items()},
         )
-
-
-@dataclass(frozen=True)
-class EMResult:
-    """Where EM ended: its last sums."""
-
-    total: np.ndarray
-    n_iter: int
-    converged: bool
-
-
-def run_em(federation, em, n_samples, max_iter, tol):
-    """The coordinator's side: hand sums back, until they hardly change.
-
-    Parameters
-    ----------
-    federation : Federation
-    em : FamiliesEM
-    n_samples : int
-    max_iter : int
-    tol : float
-
-    Returns
-    -------
-    result : EMResult
-    """
-    total = federation.secure_sum("begin", {"parents": em.parents})
-    n_iter, before, converged = 0, -np.inf, False
-    while n_iter < max_iter and not converged:
-        total = federation.secure_sum("expect", {"total": total})
-        now = total[-2] / n_samples
-        # pseudo-counts may let it fall, too
-        converged = bool(abs(now - before) < tol)
-        n_iter, before = n_iter + 1, now
-    return EMResult(total, n_iter, converged)

@@ -15,17 +15,16 @@ from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
 )
-from skprivbn.bayesian_network._checks import check_ordering
+from skprivbn.bayesian_network._checks import check_ordering, warn_of_column_order
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
-from skprivbn.graphical_model._release import TablesParty, gap_rule
-from skprivbn.partition import HorizontalPartition
+from skprivbn.federation import declare_noise
+from skprivbn.graphical_model._release import gap_rule, release_tables
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
-from skprivbn.protocols import ModelParty
+from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
-from skprivbn.structure.rows._bootstrap import edge_confidence
 from skprivbn.structure.rows._checks import (
     check_options,
     check_values,
@@ -34,21 +33,15 @@ from skprivbn.structure.rows._checks import (
     edge_rules,
     known_parents,
 )
-from skprivbn.structure.rows._em import FamiliesEM, run_em
-from skprivbn.structure.rows._mixed import AskedMoments, MixedScores
 from skprivbn.structure.rows._model import RowNetworkMixin
-from skprivbn.structure.rows._noisy import noisy_terms, release
-from skprivbn.structure.rows._protocol import (
-    RowTablesParty,
-    RowTablesTerms,
-    agree_on_states,
+from skprivbn.structure.rows._noisy import noisy_terms, read_tables
+from skprivbn.structure.rows._program import (
+    RowNetworkTerms,
     list_tables,
-    sum_moments,
-    sum_tables,
+    network_of_rows,
 )
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import SEARCHES, search
-from skprivbn.structure.rows._tables import MAX_CELLS, AskedTables
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
@@ -57,9 +50,9 @@ from skprivbn.utils._typing import RandomStateLike
 class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEstimator):
     """Learn a discrete Bayesian network from rows that several parties hold.
 
-    The search for a graph runs where no rows are. Whenever it needs a contingency
+    Every party runs the same search for a graph. Whenever it needs a contingency
     table, the parties count their own rows and add the counts up without showing
-    them: many tables in a round, only those that the search asks for, and none of them
+    them: many tables in a round, only those that the search needs, and none of them
     twice. The network is the one that pooled rows would give, to the last edge.
 
     Read more in the :ref:`User Guide <structure_rows>`.
@@ -84,7 +77,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         Most parents of a column.
     ordering : array-like of str or int, default=None
         For "k2": all columns, by name or position, parents before children. None takes
-        the order of the columns.
+        the order of the columns, and warns.
     structure : mapping of str to sequence of str, default=None
         Parents of every column, if known: then only probabilities are learnt.
     required_edges : list of (parent, child), default=None
@@ -103,7 +96,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
     n_bootstrap : int, default=0
         Bootstrap samples in which the search is repeated, for `edge_confidence_`. Of
         every table that a search needs, as many rows are drawn again from its cells,
-        at the coordinator: parties are asked for nothing but some more tables. Numbers
+        by the search: parties add up nothing but some more tables. Numbers
         of continuous columns are drawn as normal in every configuration.
     alpha : float, default=1.0
         Pseudo-count of every cell of a table; 0 gives maximum likelihood. Variances
@@ -136,8 +129,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         as none, because small cells expose people, and do not follow from tables that
         overlap. What comes out then differs from pooled rows.
     backend : str or AdditiveBackend, default="masking"
-        How tables are hidden while they are added. The coordinator learns the sum:
-        with key-holder backends it is therefore summed under masks too.
+        How tables are hidden while they are added.
     random_state : int, RandomState instance or None, default=None
         Chooses what `n_restarts` removes, and draws the samples of `n_bootstrap`.
     epsilon : float, default=None
@@ -218,7 +210,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
     ['lung', 'tub']
     """
 
-    protocols = (RowTablesParty, TablesParty, ModelParty)
+    protocols = (network_of_rows, release_tables, score_rows, keep_predictions)
     _parameter_constraints = {
         "method": [StrOptions(set(SEARCHES))],
         "criterion": [StrOptions(set(CRITERIA))],
@@ -331,85 +323,85 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             "rules": self._rules(names, continuous),
             "ordering": check_ordering(self.ordering, names),
         }
+        if self.method == "k2" and known is None and self.max_parents > 0:
+            warn_of_column_order(self.ordering, names)
         if self.epsilon is None:
             self._learn_exactly(partition, names, continuous, options, progress)
         else:
             self._learn_privately(partition, names, options)
 
     def _learn_exactly(self, partition, names, continuous, options, progress):
-        """Search on exact tables, which it asks for one after another."""
-        known = options["known"]
-        terms = RowTablesTerms(
+        """Let parties search on exact tables, which they add up one after another."""
+        terms = self._exact_terms(partition, names, continuous, options)
+        check_values(partition, names, terms.states, continuous)
+        charge(self, "contingency tables")
+
+        def tell(what):
+            with progress.step():
+                pass
+
+        with self._federate(partition, network_of_rows, terms) as federation:
+            # sites may have raised the count below which cells are hidden
+            terms = federation.terms
+            found = federation.run(progress=tell)
+        if "problem" in found:
+            raise ValueError(found["problem"])
+        self.n_samples_ = found["n_samples"]
+        self.log_score_ = found["log_score"]
+        self.n_iter_, self.converged_ = (
+            found.get("n_iter", 0),
+            found.get("converged", True),
+        )
+        if not self.converged_:
+            warn_user(
+                f"EM did not converge in {self.max_iter} steps: raise max_iter or tol",
+                ConvergenceWarning,
+            )
+        discrete = [v for v in range(len(names)) if v not in continuous]
+        self._set_network(
+            names,
+            found["states"],
+            dict(enumerate(found["parents"])),
+            dict(zip(discrete, found["cpts"])),
+            dict(zip(continuous, found["lines"])),
+        )
+        self.tables_ = [tuple(names[v] for v in key) for key in found["tables"]]
+        self.ledger_ = federation.ledger
+        list_tables(self.ledger_, terms, found["tables"], found["moments"])
+        if self.n_bootstrap:
+            self.edge_confidence_ = found["edge_confidence"]
+            self.ledger_.note(
+                f"{self.n_bootstrap} bootstrap samples are drawn from these tables: "
+                "rows are counted for the tables alone"
+            )
+
+    def _exact_terms(self, partition, names, continuous, options):
+        known, rules = options["known"], options["rules"]
+        seed = self.random_state
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(2**31)
+        return RowNetworkTerms(
             names=names,
             states=declared_states(self, partition, names, continuous),
             continuous=continuous,
             max_parents=max(map(len, known.values())) if known else self.max_parents,
             min_cell_count=self.min_cell_count,
             missing=gap_rule(self),
+            known=None if known is None else [known[v] for v in range(len(names))],
+            allowed=rules.allowed,
+            required=rules.required,
+            ordering=options["ordering"],
+            method=self.method,
+            criterion=self.criterion,
+            equivalent_sample_size=float(self.equivalent_sample_size),
+            tabu_length=self.tabu_length,
+            n_restarts=self.n_restarts,
+            n_bootstrap=self.n_bootstrap,
+            seed=int(seed),
             alpha=float(self.alpha),
             max_iter=self.max_iter,
+            tol=float(self.tol),
         )
-        check_values(partition, names, terms.states, continuous)
-        charge(self, "contingency tables")
-        with self._federate(partition, RowTablesParty, terms) as federation:
-            # sites may have raised the count below which cells are hidden
-            terms = federation.terms
-            states, self.n_samples_, scale = agree_on_states(federation)
-            # and answer for no table with more cells than rows
-            at_hand = isinstance(partition, HorizontalPartition)
-            max_cells = MAX_CELLS if at_hand else min(MAX_CELLS, self.n_samples_)
-            tables = AskedTables(
-                [len(labels) for labels in states],
-                sum_tables(federation, progress),
-                consistent=terms.min_cell_count <= 1 and gap_rule(self) == "error",
-                max_cells=max_cells,
-            )
-            scores, moments = self._table_scores(tables), None
-            if continuous:
-                moments = AskedMoments(
-                    tables.n_states,
-                    len(continuous),
-                    sum_moments(federation, progress),
-                )
-                scores = MixedScores(
-                    scores,
-                    moments,
-                    continuous,
-                    scale,
-                    float(self.alpha),
-                    tables.max_cells,
-                )
-            parents = self._find_parents(scores, tables, options)
-            if self.n_bootstrap:
-                self._resample(scores, tables, options, continuous)
-            cpts = self._count_families(scores, tables, parents, continuous)
-            lines = {v: scores.parameters(v, parents[v]) for v in continuous}
-            if self.missing == "em":
-                em = FamiliesEM(
-                    [parents[v] for v in range(len(names))], tables.n_states, continuous
-                )
-                cpts, lines = self._maximise_expectation(federation, em, scale)
-        self._set_network(names, states, parents, cpts, lines)
-        self.tables_ = [tuple(names[v] for v in key) for key in tables.asked]
-        self.ledger_ = federation.ledger
-        list_tables(self.ledger_, terms, tables, moments)
-        if self.n_bootstrap:
-            self.ledger_.note(
-                f"{self.n_bootstrap} bootstrap samples are drawn from these tables at "
-                "the coordinator: parties are asked for the tables alone"
-            )
-
-    def _resample(self, scores, tables, options, continuous):
-        """Tell how sure each edge is, from samples drawn from the tables."""
-        seed = check_random_state(self.random_state).randint(2**31)
-        rng = np.random.default_rng(seed)
-        found = [
-            self._find_parents(scores.resampled(rng), tables, options)
-            for _ in range(self.n_bootstrap)
-        ]
-        rules = self.required_edges, self.forbidden_edges, self.tiers
-        ordered = bool(continuous) or self.method == "k2" or any(rules)
-        self.edge_confidence_ = edge_confidence(found, is_directed=ordered)
 
     def _learn_privately(self, partition, names, options):
         """Search on tables that are released once with noise."""
@@ -417,47 +409,40 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         terms = noisy_terms(self, partition, names, options["known"], has_individuals)
         noise = terms.noise(len(names), partition.n_parties)
         self._check_noise_fits(noise)
-        spent = charge(self, "contingency tables", noise)
-        with self._federate(partition, TablesParty, terms) as federation:
-            tables = release(federation, noise)
+        what = "contingency tables of all rows"
+        spent = charge(self, what, noise)
+        with self._federate(partition, release_tables, terms) as federation:
+            federation.run()
+            (counts,) = federation.released
+        declare_noise(federation.ledger, noise, what, terms.protects)
+        tables = read_tables(counts, terms, noise)
         self.n_samples_ = tables.n_samples
-        scores = self._table_scores(tables)
-        parents = self._find_parents(scores, tables, options)
-        cpts = self._count_families(scores, tables, parents, [])
+        scores = TableScores(
+            tables, self.n_samples_, self.criterion, self.equivalent_sample_size
+        )
+        parents = options["known"]
+        if parents is None:
+            if self.method == "k2":
+                check_table_sizes(terms.sizes, options["ordering"], self.max_parents)
+            parents = search(
+                self.method,
+                scores,
+                options["rules"],
+                ordering=options["ordering"],
+                tabu_length=self.tabu_length,
+                n_restarts=self.n_restarts,
+                random_state=check_random_state(self.random_state),
+            )
+        total = sum(scores.score(v, above) for v, above in parents.items())
+        self.log_score_ = total / (1 << FRACTION_BITS)
+        self.n_iter_, self.converged_ = 0, True
+        cpts = {
+            v: smoothed(tables.family(above, v), self.alpha)
+            for v, above in parents.items()
+        }
         self._set_network(names, terms.states, parents, cpts, {})
         self.tables_ = [tuple(names[v] for v in key) for key in tables.released]
         self.ledger_, self.privacy_spent_ = federation.ledger, spent
-
-    def _table_scores(self, tables):
-        return TableScores(
-            tables, self.n_samples_, self.criterion, self.equivalent_sample_size
-        )
-
-    def _find_parents(self, scores, tables, options):
-        """Return the parents of every column that are known, or found."""
-        if options["known"] is not None:
-            return options["known"]
-        if self.method == "k2":
-            check_table_sizes(tables.n_states, options["ordering"], self.max_parents)
-        return search(
-            self.method,
-            scores,
-            options["rules"],
-            ordering=options["ordering"],
-            tabu_length=self.tabu_length,
-            n_restarts=self.n_restarts,
-            random_state=check_random_state(self.random_state),
-        )
-
-    def _count_families(self, scores, tables, parents, continuous):
-        """Return the probabilities of discrete columns, by position."""
-        discrete = [v for v in parents if v not in continuous]
-        scores.fetch([(v, parents[v], []) for v in continuous])
-        tables.fetch((parents[v], [v]) for v in discrete)
-        total = sum(scores.score(v, found) for v, found in parents.items())
-        self.log_score_ = total / (1 << FRACTION_BITS)
-        self.n_iter_, self.converged_ = 0, True
-        return {v: smoothed(tables.family(parents[v], v), self.alpha) for v in discrete}
 
     def _set_network(self, names, states, parents, cpts, lines):
         """Set the network with the parents found, and what follows from it."""
@@ -478,21 +463,6 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             self.network_ = BayesianNetwork(names, known, self.parents_, cpts)
         self.adjacency_matrix_ = np.array(self.network_.adjacency_matrix)
         self.cpdag_ = self.network_.to_cpdag()
-
-    def _maximise_expectation(self, federation, em, scale):
-        """Return probabilities and regressions of the families found, by EM."""
-        em.check()
-        result = run_em(federation, em, self.n_samples_, self.max_iter, self.tol)
-        self.n_iter_, self.converged_ = result.n_iter, result.converged
-        if not result.converged:
-            warn_user(
-                f"EM did not converge in {self.max_iter} steps: raise max_iter or tol",
-                ConvergenceWarning,
-            )
-        cpts, lines = em.maximise(result.total, self.alpha)
-        found = enumerate(zip(em.continuous, em.beside, lines))
-        lines = {v: scale.restore(j, others, *line) for j, (v, others, line) in found}
-        return dict(zip(em.discrete, cpts)), lines
 
     def _rules(self, names, continuous):
         discrete = [v for v in range(len(names)) if v not in continuous]

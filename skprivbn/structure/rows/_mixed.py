@@ -12,7 +12,7 @@ import numpy as np
 from skprivbn.bayesian_network._local_scores import LocalScores
 from skprivbn.structure.k2._scores import FRACTION_BITS
 from skprivbn.structure.rows._bootstrap import ResampledMoments
-from skprivbn.structure.rows._tables import ROUND_CELLS
+from skprivbn.structure.rows._tables import ROUND_CELLS, Question, ask
 
 #: scores of regressions are rounded to so many fractional bits: of directions that
 #: score alike, rounding errors of sums must not choose one
@@ -116,11 +116,12 @@ class AskedMoments:
     n_states : sequence of int
         Number of states of every variable.
     n_continuous : int
-    count : callable
-        Takes a list of tuples of variables and returns one flat array.
+    count : callable, default=None
+        Takes a list of tuples of variables and returns one flat array. None: whoever
+        runs a search answers the questions.
     """
 
-    def __init__(self, n_states, n_continuous, count):
+    def __init__(self, n_states, n_continuous, count=None):
         self.n_states, self.size = list(n_states), n_continuous + 1
         self._count, self._kept = count, {}
 
@@ -134,29 +135,40 @@ class AskedMoments:
         return prod(self.n_states[v] for v in given) * n_moments(self.size - 1)
 
     def fetch(self, asked):
-        """Ask for moments given each of some sets of variables."""
+        """Sum up moments that :meth:`asking` asks for."""
+        ask(self.asking(asked), self._count)
+
+    def asking(self, asked):
+        """Ask for moments given each of some sets of variables.
+
+        Yields
+        ------
+        question : Question
+            To be answered by all moments in a row.
+        """
         wanted = {tuple(sorted(given)) for given in asked} - self._kept.keys()
         batch, n_numbers = [], 0
         for given in sorted(wanted, key=lambda given: (len(given), given)):
             n_new = self.n_numbers(given)
             if batch and n_numbers + n_new > ROUND_CELLS:
-                self._receive(batch)
+                self._receive(batch, (yield Question("moments", batch)))
                 batch, n_numbers = [], 0
             batch.append(given)
             n_numbers += n_new
         if batch:
-            self._receive(batch)
+            self._receive(batch, (yield Question("moments", batch)))
 
-    def _receive(self, batch):
+    def _receive(self, batch, sums):
         ends = np.cumsum([self.n_numbers(given) for given in batch])
-        for given, part in zip(batch, np.split(self._count(batch), ends[:-1])):
+        for given, part in zip(batch, np.split(sums, ends[:-1])):
             shape = [self.n_states[v] for v in given]
             self._kept[given] = as_matrices(part.reshape(*shape, -1), self.size)
 
     def __call__(self, given):
         """Return moments with one axis for each variable, in ascending order."""
         given = tuple(sorted(given))
-        self.fetch([given])
+        if self._count is not None:
+            self.fetch([given])
         return self._kept[given]
 
 
@@ -250,17 +262,28 @@ class MixedScores(LocalScores):
         return numbers | (now * np.array(self.moments.n_states) <= self.max_numbers)
 
     def fetch(self, asked):
+        """Count and sum up what scores need."""
+        self.tables.fetch(self._discrete(asked))
+        self.moments.fetch(self._given(asked))
+
+    def asking(self, asked):
         """Ask for tables and moments that scores need."""
-        self.tables.fetch(
-            [question for question in asked if question[0] not in self.place]
-        )
+        yield from self.tables.asking(self._discrete(asked))
+        yield from self.moments.asking(self._given(asked))
+
+    def _discrete(self, asked):
+        return [question for question in asked if question[0] not in self.place]
+
+    def _given(self, asked):
+        """Return the sets of variables that moments are needed for."""
         wanted = []
         for child, parents, candidates in asked:
             if child in self.place:
                 given, _ = self._split(parents)
                 further = [v for v in candidates if v not in self.place]
-                wanted += [given, *([*given, v] for v in further)]
-        self.moments.fetch(wanted)
+                # with those of all rows, whose variances others are compared with
+                wanted += [(), given, *([*given, v] for v in further)]
+        return wanted
 
     def _regression_score(self, child, moments, others):
         """Score a continuous node on given moments."""

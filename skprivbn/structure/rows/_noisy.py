@@ -7,7 +7,7 @@ import numpy as np
 
 from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._release import TablesTerms, gap_rule, release_tables
+from skprivbn.graphical_model._release import TablesTerms, gap_rule
 from skprivbn.graphical_model._states import public_states
 from skprivbn.structure.rows._tables import AskedTables
 
@@ -122,16 +122,21 @@ def _cliques(n_columns, max_parents, known):
     return [list(members) for members in combinations(range(n_columns), size)]
 
 
-def release(federation, noise):
-    """Release the tables: the coordinator's side.
+def read_tables(counts, terms, noise):
+    """Return what was released as tables, in records.
+
+    Parameters
+    ----------
+    counts : ndarray of int64
+        The noisy sum.
+    terms : TablesTerms
+    noise : DistributedNoise
 
     Returns
     -------
     tables : ReleasedTables
     """
-    terms = federation.terms
     layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
     unit = terms.contribution.unit
-    values = release_tables(federation, noise) / unit
-    found = {tuple(c): t for c, t in zip(terms.cliques, layout.split(values))}
+    found = {tuple(c): t for c, t in zip(terms.cliques, layout.split(counts / unit))}
     return ReleasedTables(found, terms.sizes, (noise.std / unit) ** 2)

@@ -46,8 +46,12 @@ class TableScores(LocalScores):
         return self.tables.fits([child, *parents])
 
     def fetch(self, asked):
+        """Count all tables that scores need."""
+        self.tables.fetch(self.tables.families(asked))
+
+    def asking(self, asked):
         """Ask for all tables that scores need, in as few rounds as they take."""
-        self.tables.fetch_families(asked)
+        yield from self.tables.asking(self.tables.families(asked))
 
     def score(self, child, parents, within=None):
         """Return the score of a node with some parents."""
@@ -76,7 +80,6 @@ class TableScores(LocalScores):
 
     def added(self, child, parents, candidates):
         """Return the scores with each of some candidates as one more parent."""
-        self.fetch([(child, parents, candidates)])
         known, groups = self._known, {}
         consistent = self.tables.consistent
         if not consistent:

@@ -2,13 +2,19 @@
 
 import numpy as np
 
-from skprivbn.bayesian_network._climbing import climb, climb_from_random_changes
+from skprivbn.bayesian_network._climbing import climbing, climbing_from_random_changes
 from skprivbn.bayesian_network._dag import extend_to_dag, is_acyclic
-from skprivbn.bayesian_network._equivalence import ges
-from skprivbn.bayesian_network._greedy import add_parents
+from skprivbn.bayesian_network._equivalence import searching_equivalence
+from skprivbn.bayesian_network._greedy import adding_parents
+from skprivbn.bayesian_network._local_scores import complete
 
 
 def greedy_search(scores, ordering, rules):
+    """Search as :func:`searching_greedily` does, with scores at hand."""
+    return complete(searching_greedily(scores, ordering, rules), scores)
+
+
+def searching_greedily(scores, ordering, rules):
     """Find the parents of every variable among those before it, one by one.
 
     Parameters
@@ -17,6 +23,11 @@ def greedy_search(scores, ordering, rules):
     ordering : sequence of int
         Parents come from earlier in the ordering.
     rules : EdgeRules
+
+    Yields
+    ------
+    asked : list
+        What ``scores.fetch`` takes.
 
     Returns
     -------
@@ -31,21 +42,21 @@ def greedy_search(scores, ordering, rules):
         must = [v for v in before if rules.required[v, node]]
         if len(must) < rules.required[:, node].sum():
             raise ValueError("required_edges has an edge that goes against ordering")
-        parents[node], found[node] = add_parents(
+        parents[node], found[node] = yield from adding_parents(
             scores, node, before, rules.max_parents, must
         )
     return parents, found
 
 
 def _k2(scores, rules, options):
-    parents, _ = greedy_search(scores, options["ordering"], rules)
+    parents, _ = yield from searching_greedily(scores, options["ordering"], rules)
     return parents
 
 
 def _hill_climbing(scores, rules, options, start=None):
     tabu_length = options["tabu_length"]
-    found = climb(scores, start, rules=rules, tabu_length=tabu_length)
-    graph, _ = climb_from_random_changes(
+    found = yield from climbing(scores, start, rules=rules, tabu_length=tabu_length)
+    graph, _ = yield from climbing_from_random_changes(
         scores,
         *found,
         options["n_restarts"],
@@ -58,11 +69,13 @@ def _hill_climbing(scores, rules, options, start=None):
 
 def _ges(scores, rules, options):
     joined = rules.allowed | rules.allowed.T
-    cpdag = ges(scores, allowed=joined, max_parents=rules.max_parents)
+    cpdag = yield from searching_equivalence(
+        scores, allowed=joined, max_parents=rules.max_parents
+    )
     # The search can end short of a maximum, and knows no directions that are given.
     # Going on from a member of the class never lowers the score.
-    start = _keep_rules(extend_to_dag(cpdag), rules, scores)
-    return _hill_climbing(scores, rules, options, start)
+    start = yield from _keep_rules(extend_to_dag(cpdag), rules, scores)
+    return (yield from _hill_climbing(scores, rules, options, start))
 
 
 def _keep_rules(graph, rules, scores):
@@ -78,7 +91,9 @@ def _keep_rules(graph, rules, scores):
     for child in np.flatnonzero(kept.sum(axis=0) > rules.max_parents).tolist():
         must = np.flatnonzero(rules.required[:, child]).tolist()
         candidates = np.flatnonzero(kept[:, child]).tolist()
-        found, _ = add_parents(scores, child, candidates, rules.max_parents, must)
+        found, _ = yield from adding_parents(
+            scores, child, candidates, rules.max_parents, must
+        )
         kept[:, child] = False
         kept[found, child] = True
     return kept
@@ -88,6 +103,11 @@ SEARCHES = {"hill_climbing": _hill_climbing, "ges": _ges, "k2": _k2}
 
 
 def search(method, scores, rules, **options):
+    """Search as :func:`searching` does, with scores at hand."""
+    return complete(searching(method, scores, rules, **options), scores)
+
+
+def searching(method, scores, rules, **options):
     """Find a directed acyclic graph.
 
     Parameters
@@ -100,8 +120,13 @@ def search(method, scores, rules, **options):
         ``ordering`` of "k2", ``tabu_length``, ``n_restarts`` and ``random_state`` of
         the others.
 
+    Yields
+    ------
+    asked : list
+        What ``scores.fetch`` takes.
+
     Returns
     -------
     parents : dict of int to list of int
     """
-    return SEARCHES[method](scores, rules, options)
+    return (yield from SEARCHES[method](scores, rules, options))

@@ -1,6 +1,7 @@
 """Contingency tables that a search asks for: many at a time, and none of them twice."""
 
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,39 @@ _CHUNK = 1 << 20
 _MAX_INDICATORS = 1 << 24
 
 
+class Question(NamedTuple):
+    """What has to be counted next.
+
+    Attributes
+    ----------
+    kind : {"tables", "moments"}
+    asked : list
+        Of tables, ``(base, candidates)``: for each candidate in turn, the table of the
+        variables in `base` and the candidate. Of moments, sets of discrete variables.
+    """
+
+    kind: str
+    asked: list
+
+
+def ask(questions, count):
+    """Answer all questions at once, with what counts at hand.
+
+    Parameters
+    ----------
+    questions : generator of Question
+    count : callable
+        Takes what is asked, and returns one flat array.
+    """
+    answer = None
+    while True:
+        try:
+            question = questions.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        answer = count(question.asked)
+
+
 class AskedTables:
     """Tables of all parties' rows, asked for by a search and kept.
 
@@ -23,9 +57,9 @@ class AskedTables:
     ----------
     n_states : sequence of int
         Number of states of every variable.
-    count : callable
-        Takes a list of ``(base, candidates)`` and returns one flat array: for each
-        candidate in turn, the table of the variables in `base` and the candidate.
+    count : callable, default=None
+        Takes what a :class:`Question` asks and returns one flat array. None: whoever
+        runs a search answers the questions.
     consistent : bool, default=True
         Whether tables agree on the variables that they have in common. Then those that
         follow from a larger one by summation are not asked for.
@@ -33,7 +67,7 @@ class AskedTables:
         Cells of the largest table.
     """
 
-    def __init__(self, n_states, count, consistent=True, max_cells=MAX_CELLS):
+    def __init__(self, n_states, count=None, consistent=True, max_cells=MAX_CELLS):
         self.n_states, self.consistent = list(n_states), consistent
         self.max_cells = min(max_cells, MAX_CELLS)
         self._count, self._kept, self._larger = count, {}, {}
@@ -65,12 +99,21 @@ class AskedTables:
         return 0.0
 
     def fetch(self, requests):
-        """Count the tables of bases with each of some candidates.
+        """Count tables that :meth:`asking` asks for."""
+        ask(self.asking(requests), self._count)
+
+    def asking(self, requests):
+        """Ask for the tables of bases with each of some candidates.
 
         Parameters
         ----------
         requests : iterable of (sequence of int, sequence of int)
             Variables of the base, and candidates for one more.
+
+        Yields
+        ------
+        question : Question
+            To be answered by all counts in a row.
         """
         batch, n_numbers, coming = [], 0, set()
         for base, candidates in requests:
@@ -83,30 +126,44 @@ class AskedTables:
                 coming.add(key)
                 n_new = size * self.n_states[v]
                 if batch and n_numbers + n_new > ROUND_CELLS:
-                    self._receive(batch)
+                    self._receive(batch, (yield Question("tables", batch)))
                     batch, n_numbers = [], 0
                 if not batch or batch[-1][0] != base:
                     batch.append((base, []))
                 batch[-1][1].append(v)
                 n_numbers += n_new
         if batch:
-            self._receive(batch)
+            self._receive(batch, (yield Question("tables", batch)))
 
-    def fetch_families(self, asked):
-        """Count what tells how much candidates gain as one more parent.
+    def families(self, asked):
+        """Return the requests that tell how much candidates gain as one more parent.
 
         Parameters
         ----------
         asked : list of (int, sequence of int, sequence of int)
             Nodes, their parents, and candidates.
+
+        Returns
+        -------
+        requests : list
+            For :meth:`asking`.
         """
         requests = [([child, *parents], found) for child, parents, found in asked]
-        if not self.consistent:
-            requests += [(parents, [child]) for child, parents, _ in asked]
-        self.fetch(requests)
+        coming, bases = set(self._kept), set()
+        for base, found in requests:
+            new = {tuple(sorted((*base, v))) for v in found} - coming
+            if new:
+                bases.add(tuple(sorted(base)))
+            coming |= new
+        known = coming | bases | self._larger.keys() if self.consistent else set()
+        # what follows from no table of one more
+        return requests + [
+            (parents, [child])
+            for child, parents, _ in asked
+            if tuple(sorted((child, *parents))) not in known
+        ]
 
-    def _receive(self, batch):
-        counts = self._count(batch)
+    def _receive(self, batch, counts):
         if counts.dtype.kind == "i":
             # what grows with the number of tables
             counts = counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
@@ -150,6 +207,8 @@ class AskedTables:
         if larger is None and within is not None:
             larger = tuple(sorted(within))
         if larger is None or not self.consistent:
+            if self._count is None:
+                raise LookupError(f"the table of {key} was not asked for")
             self.fetch([(key[:-1], key[-1:])])
             return self._kept[key]
         summed = tuple(i for i, v in enumerate(larger) if v not in key)

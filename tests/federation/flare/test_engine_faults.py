@@ -39,17 +39,14 @@ class Hospitals(LocalFederation):
     def __init__(self, folder, hospital_data, disks=None):
         data = folder / "data"
         write_tables(data, *hospital_data)
-        self.data = {name: data / name for name in NAMES}
+        self.state = {name: data / name / "state" for name in NAMES}
         texts = site_files(budget=BUDGET, path=data)
         if disks is not None:
-            # south's data, and hence what is spent, are on one, its log on the other
-            table, log = disks[0] / "stays.csv", disks[1] / "audit.jsonl"
-            table.write_bytes((self.data["south"] / "stays.csv").read_bytes())
-            text = texts["south"].replace(
-                str(self.data["south"] / "stays.csv"), str(table)
-            )
-            texts["south"] = f'audit_log = "{log}"\n{text}'
-            self.data["south"] = disks[0]
+            # what is spent of south's is on one, its log on the other
+            self.state["south"], log = disks[0] / "state", disks[1] / "audit.jsonl"
+            texts["south"] = f'audit_log = "{log}"\n{texts["south"]}'
+        for name, folder_of_state in self.state.items():
+            texts[name] = f'state = "{folder_of_state}"\n{texts[name]}'
         super().__init__(folder / "federation", texts)
         self.links = {}
 
@@ -77,7 +74,7 @@ class Hospitals(LocalFederation):
 
     def n_charged(self):
         """Return how often each hospital was charged for a noisy fit."""
-        files = [self.data[name] / "stays.csv.budget.json" for name in NAMES]
+        files = [self.state[name] / "icu.budget.json" for name in NAMES]
         return [
             len(json.loads(file.read_text())["spends"]) if file.exists() else 0
             for file in files

@@ -8,6 +8,8 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation.__main__ import main
 from skprivbn.federation.flare import check_kit, write_policy
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR, SITE_FILE
+from skprivbn.federation.site._accounts import Accounts
+from skprivbn.federation.site._file import SiteFile
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import Authority
 
@@ -180,6 +182,25 @@ def test_a_budget_file_that_cannot_be_used_is_noticed(kit, tmp_path, capsys):
         patched.setattr("os.access", lambda path, mode: False)
         assert main(["site-policy", "--check", str(kit)]) == 1
     assert "where this user may not write" in capsys.readouterr().err
+
+
+def test_data_that_are_known_under_another_name_are_noticed(kit, tmp_path, capsys):
+    write_policy(kit)
+    write_tables(tmp_path / "data", *make_rows())
+    text = site_files(path=tmp_path / "data")["north"]
+    path = kit / "local" / SITE_FILE
+    path.write_text(text[: text.index("[datasets.broken]")])
+    assert main(["site-policy", "--check", str(kit)]) == 0
+    # nothing is written before somebody asks
+    assert not (kit / "local" / "skprivbn_state").exists()
+    accounts = Accounts(SiteFile.load(path).datasets["icu"])
+    accounts.open()
+    accounts.hold()
+    assert main(["site-policy", "--check", str(kit)]) == 0
+    path.write_text(path.read_text().replace("datasets.icu", "datasets.again"))
+    capsys.readouterr()
+    assert main(["site-policy", "--check", str(kit)]) == 1
+    assert "were charged to the account 'icu'" in capsys.readouterr().err
 
 
 def test_an_audit_log_that_is_not_there_is_no_empty_one(kit, capsys):

@@ -127,7 +127,7 @@ peers = {peers}
 
 [datasets.icu]
 path = "icu.csv"
-min_rows = 20
+min_rows = {min_rows}
 max_exact_fits = 20
 estimators = {estimators}
 {rules}
@@ -137,7 +137,9 @@ estimators = {estimators}
 """
 
 
-def open_sites(folder, tables, columns, estimators, rules="", **options):
+def open_sites(
+    folder, tables, columns, estimators, rules="", *, min_rows=20, **options
+):
     """Connect with plain sites.
 
     Parameters
@@ -150,6 +152,7 @@ def open_sites(folder, tables, columns, estimators, rules="", **options):
     estimators : list of str
     rules : str, default=""
         Further entries of the site files.
+    min_rows : int, default=20
     **options
         Of :func:`connect`.
     """
@@ -163,6 +166,7 @@ def open_sites(folder, tables, columns, estimators, rules="", **options):
             peers=json.dumps(list(tables)),
             estimators=json.dumps(estimators),
             rules=rules,
+            min_rows=min_rows,
             columns="\n".join(f"{column} = {kind}" for column, kind in mine.items()),
         )
     return connect(make_sites(folder, texts), "icu", **options)

@@ -10,9 +10,10 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.site import _account
 from skprivbn.federation.site._account import Account
+from skprivbn.federation.site._accounts import Accounts
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.protocols import MomentsParty, MomentsTerms
+from skprivbn.programs import MomentsTerms, moments
 from tests.federation.flare.hospitals import NAMES, make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
 
@@ -35,7 +36,7 @@ def charges(folder, kind="budget"):
     """Return how often each site was charged."""
     found = []
     for name in NAMES:
-        path = folder / name / f"stays.csv.{kind}.json"
+        path = folder / name / "skprivbn_state" / f"icu.{kind}.json"
         spends = json.loads(path.read_text())["spends"] if path.exists() else []
         found.append(len(spends))
     return found
@@ -97,40 +98,28 @@ def test_exact_fits_are_reserved_too(hospitals, tmp_path):
 
 def test_a_lying_coordinator_wastes_budget_at_most(hospitals, tmp_path):
     rows = connect(hospitals, "icu").rows(["a"])
-    federation = rows.federate(MomentsParty, TERMS, "masking")
-    joined = federation.call("session.join", {"agreement": agreement_of(federation)})
-    hellos = {name: reply["hello"] for name, reply in joined.items()}
+    federation = rows.federate(moments, TERMS, "masking")
+    federation.__enter__()
+    hellos = {name: said["hello"] for name, said in federation._said.items()}
     assert charges(tmp_path) == [0, 0, 0]
     assert charges(tmp_path, "reserved") == [1, 1, 1]
     # only north hears that all have signed, and pays; nobody has told anything yet
-    federation.call("session.meet", {"hellos": hellos}, to="north")
+    federation._answer({"north": {"hellos": hellos}})
     assert charges(tmp_path) == [1, 0, 0]
     # south, which did not, tells nothing
-    with pytest.raises(PartyError, match="'south'.*refuses"):
-        federation.call("noisy_moments", to="south")
+    with pytest.raises(PartyError, match="'south'"):
+        federation._answer({"south": {"sealed": {}}})
     assert charges(tmp_path) == [1, 0, 0]
-
-
-def agreement_of(federation):
-    path = f"{MomentsParty.__module__}:{MomentsParty.__qualname__}"
-    return {
-        "session": federation.session,
-        "roster": list(federation.roster),
-        "protocol": path,
-        "settings": TERMS.to_payload(),
-        "backend": {"name": "masking", "parameters": federation.backend.get_params()},
-        "data": federation.data,
-    }
 
 
 def test_a_forged_greeting_costs_nothing(hospitals, tmp_path):
     rows = connect(hospitals, "icu").rows(["a"])
-    federation = rows.federate(MomentsParty, TERMS, "masking")
-    joined = federation.call("session.join", {"agreement": agreement_of(federation)})
-    hellos = {name: reply["hello"] for name, reply in joined.items()}
+    federation = rows.federate(moments, TERMS, "masking")
+    federation.__enter__()
+    hellos = {name: said["hello"] for name, said in federation._said.items()}
     hellos["west"] = hellos["west"][:-1] + bytes([hellos["west"][-1] ^ 1])
     with pytest.raises(PartyError, match="not signed"):
-        federation.call("session.meet", {"hellos": hellos})
+        federation._answer(dict.fromkeys(federation.roster, {"hellos": hellos}))
     assert charges(tmp_path) == [0, 0, 0]
     assert charges(tmp_path, "reserved") == [0, 0, 0]
 
@@ -139,6 +128,7 @@ def test_what_others_have_reserved_is_not_there(hospitals, tmp_path, monkeypatch
     rows = connect(hospitals, "icu").rows(["a"])
     dataset = hospitals["north"]._site_file.datasets["icu"]
     noise = MomentsTerms("none", BOUNDS, epsilon=15.0, delta=1e-6).noise(1, 3)
+    Accounts(dataset).open()
     Account(dataset, noise, bytes(16), "somebody else's").reserve()
     account = PrivacyAccountant(epsilon=99.0, delta=1e-3)
     model = FederatedStandardScaler(
@@ -151,7 +141,7 @@ def test_what_others_have_reserved_is_not_there(hospitals, tmp_path, monkeypatch
     with pytest.raises(PartyError, match="'north'.*refuses"):
         model.fit(rows)  # so do those of the session itself
     monkeypatch.undo()
-    for path in tmp_path.glob("*/stays.csv.reserved.json"):
+    for path in tmp_path.glob("*/*/icu.reserved.json"):
         path.unlink()
     Account(dataset, noise, bytes(16), "somebody else's").reserve()
     Account(dataset, noise, bytes(16), "somebody else's").release()
@@ -164,7 +154,7 @@ def test_a_refusal_after_the_charge_is_counted(hospitals, monkeypatch, tmp_path)
     def fail(self):
         raise ValueError("a row of this site's")
 
-    monkeypatch.setattr("skprivbn.federation._host.PartyHost._check_rows", fail)
+    monkeypatch.setattr("skprivbn.federation.runner.Runner._check_rows", fail)
     model = FederatedStandardScaler(epsilon=0.1, delta=1e-6, bounds=(-5, 15))
     with pytest.raises(PartyError, match="'north'.*raised an error"):
         model.fit(rows)

@@ -223,7 +223,7 @@ def test_a_dry_run_says_who_would_accept_and_what_would_leave(tmp_path):
     assert report.epsilon == pytest.approx(0.5)
     assert "west: its site file does not allow" in str(report)
     (told,) = report.what_leaves()
-    assert "noisy sums" in told[1]
+    assert "noisy counts, sums" in told[1]
     assert "<table>" in report._repr_html_()
     exact = FederatedStandardScaler(backend="ckks")
     report = federation.dry_run(exact, rows)
@@ -231,8 +231,8 @@ def test_a_dry_run_says_who_would_accept_and_what_would_leave(tmp_path):
     assert report.epsilon is None
     assert "noisy" not in str(report.what_leaves())
     # nothing was charged or set aside
-    assert not list(tmp_path.glob("*/*.exact.json")) or not any(
-        '"what"' in path.read_text() for path in tmp_path.glob("*/*.exact.json")
+    assert not list(tmp_path.glob("*/*/*.exact.json")) or not any(
+        '"what"' in path.read_text() for path in tmp_path.glob("*/*/*.exact.json")
     )
     assert audit(tmp_path, "north")[-1]["event"] == "considered"
     assert "min_cell_count" in str(federation.rules())
@@ -245,7 +245,10 @@ def kit_of(tmp_path, name):
     text = (tmp_path / name / "site.toml").read_text()
     text = text.replace('"stays.csv"', '"../stays.csv"')
     text = text.replace(
-        "min_parties", 'audit_log = "../skprivbn_audit.jsonl"\nmin_parties', 1
+        "min_parties",
+        'audit_log = "../skprivbn_audit.jsonl"\nstate = "../skprivbn_state"\n'
+        "min_parties",
+        1,
     )
     (local / "skprivbn_site.toml").write_text(text)
     return tmp_path / name
@@ -263,7 +266,7 @@ def test_a_person_at_the_site_decides(tmp_path, capsys):
     assert "ann@example.org asks for" in printed
     assert "epsilon 0.5" in printed
     (leaves,) = [line for line in printed.splitlines() if "may leave" in line]
-    assert leaves.endswith("(as a sum over the sites, for all, with noise)")
+    assert "(secure sum with noise, read by the researcher" in leaves
     number = printed.split()[1]
     assert main(["deny", str(kit), number]) == 0
     with pytest.raises(PartyError, match="'west'.*has denied"):

@@ -15,7 +15,7 @@ from skprivbn.federation.site._audit import AuditLog, read_audit
 from skprivbn.federation.site._errors import ERROR_LOG
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedStandardScaler
-from skprivbn.protocols import MomentsParty, MomentsTerms
+from skprivbn.programs import MomentsTerms, moments
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import audit, connect, make_sites
 
@@ -43,14 +43,14 @@ def test_a_fit_is_two_records_in_plain_words(rows, tmp_path, capsys):
     assert "FederatedStandardScaler" in asked["estimators"]
     assert asked["terms"]["second"] == "diagonal"
     assert (ended["outcome"], ended["rows"]) == ("done", 60)
-    assert list(ended["left"].values()) == [1]
+    assert list(ended["left"].values()) == [1, 1]
     path = tmp_path / "north" / "skprivbn_audit.jsonl"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert main(["audit", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "scientist asked for" in printed
     assert "purpose       sepsis study 17" in printed
-    assert "(secure sum, read by the researcher and the server), once" in printed
+    assert "(secure sum with noise, read by the researcher and the server)" in printed
     assert re.search(r"\d UTC  question \w+ of scientist ended: done\n", printed)
     assert "3 records, each follows from the one before" in printed
 
@@ -67,10 +67,10 @@ def test_what_left_is_what_the_ledger_says(rows, tmp_path):
 
 
 def test_who_reads_a_sum_is_written_down(rows, tmp_path):
-    FederatedStandardScaler(backend="party-masking").fit(rows)
-    (entry, *_) = audit(tmp_path, "north")[-1]["left"]
-    # the result is for everybody
-    assert entry.endswith("read by the researcher and the server)")
+    FederatedStandardScaler().fit(rows)
+    first, _, result = audit(tmp_path, "north")[-1]["left"]
+    assert first.endswith("read by the sites)")
+    assert result.endswith("read by the researcher and the server)")
     PPEMGaussianMixture(2, backend="party-masking").fit(rows)
     left = audit(tmp_path, "north")[-1]["left"]
     assert any(text.endswith("read by the sites)") for text in left)
@@ -92,9 +92,9 @@ def test_refusals_and_sessions_that_break_off_are_written_down(rows, tmp_path):
 
 
 def parties():
-    from skprivbn.protocols import MomentsParty, MomentsTerms
+    from skprivbn.programs import MomentsTerms, moments
 
-    return MomentsParty, MomentsTerms("none"), "masking"
+    return moments, MomentsTerms("none"), "masking"
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_nothing_is_answered_that_cannot_be_written_down(rows, tmp_path):
     errors = (tmp_path / "north" / "skprivbn_errors.log").read_text()
     assert "IsADirectoryError" in errors
     assert str(path) in errors
-    assert not list(tmp_path.glob("*/*.exact.json.new"))
+    assert not list(tmp_path.glob("*/*/*.exact.json.new"))
 
 
 def ask_in_long_words(sites, words):
     """Join with, and then ask for, something whose name is the coordinator's."""
     rows = connect(sites, "icu").rows(["a", "b"])
     rows.aligned = {"x" * 100_000: "died"}
-    with rows.federate(MomentsParty, MomentsTerms("none"), "masking"):
+    with rows.federate(moments, MomentsTerms("none"), "masking"):
         host = sites["north"]._host
         request = {"session": host._agreement.session, "operation": words}
         request |= {"sequence": host._last_sequence + 1, "payload": {}}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation._description import DescriptionParty
+from skprivbn.federation._description import _Counted
 from skprivbn.federation.site import _block, _rules, _small_cells, _snapshots
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
@@ -16,7 +16,7 @@ from skprivbn.preprocessing import (
     FederatedSimpleImputer,
     FederatedStandardScaler,
 )
-from skprivbn.protocols import MomentsParty, MomentsTerms
+from skprivbn.programs import MomentsTerms, moments
 from tests.federation.site.loopback import connect, make_sites
 
 NAMES = ("north", "south", "west")
@@ -93,8 +93,9 @@ def sum_of_other_columns(rows):
         {},
         [],
     )
-    with rows.federate(MomentsParty, MomentsTerms("none"), "masking") as federation:
-        return federation.secure_sum("sums")[1]
+    with rows.federate(moments, MomentsTerms("none"), "masking") as federation:
+        found = federation.run()
+    return found["n_rows"][0] * found["mean"][0]
 
 
 def test_attack_other_columns_at_the_other_sites(open_rows, monkeypatch):
@@ -293,7 +294,7 @@ def test_attack_a_table_that_lacks_one_patient(open_rows, monkeypatch):
     rows = open_rows(tables, ward='["s", "m"]', sex='["f", "m"]')
     assert ward_of_those_without_sex(rows) is None
     # the twin: the ward of the patient whose sex is not known
-    monkeypatch.setattr(DescriptionParty, "_is_told", lambda *arguments: True)
+    monkeypatch.setattr(_Counted, "has_both", lambda *arguments: True)
     np.testing.assert_array_equal(ward_of_those_without_sex(rows), [0, 1])
 
 

@@ -38,7 +38,9 @@ def n_charged(folder):
     """Return how often each site was charged."""
     return [
         len(json.loads(path.read_text())["spends"]) if path.exists() else 0
-        for path in (folder / name / "stays.csv.budget.json" for name in NAMES)
+        for path in (
+            folder / name / "skprivbn_state" / "icu.budget.json" for name in NAMES
+        )
     ]
 
 
@@ -68,7 +70,7 @@ def test_a_disk_that_is_full_for_the_budget(sites, tmp_path, monkeypatch):
     mkstemp = _locked_file.tempfile.mkstemp
 
     def full(dir, **options):
-        if Path(dir).name == "south":
+        if "south" in Path(dir).parts:
             raise OSError(errno.ENOSPC, "No space left on device", str(dir))
         return mkstemp(dir=dir, **options)
 
@@ -123,7 +125,7 @@ def test_a_clock_ahead_or_behind(sites, days):
 def test_a_damaged_budget_is_not_taken_for_an_empty_one(sites, tmp_path):
     rows = connect(sites, "icu").rows(["a"])
     fit(rows)
-    path = tmp_path / "north" / "stays.csv.budget.json"
+    path = tmp_path / "north" / "skprivbn_state" / "icu.budget.json"
     path.write_text(path.read_text()[:50])
     assert refusal(rows) == ("north", "cannot-record")
     errors = (tmp_path / "north" / "skprivbn_errors.log").read_text()

@@ -23,7 +23,7 @@ from skprivbn.structure import (
     FederatedNotearsADMM,
 )
 from skprivbn.structure.admm._mlp import n_free_of_mlp
-from skprivbn.structure.admm._protocol import ADMMTerms
+from skprivbn.structure.admm._program import ADMMTerms
 from skprivbn.structure.admm._steps import ConsensusProblem
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
@@ -61,7 +61,6 @@ def admm_terms(**changes):
         "max_iter": 1,
         "tol": 0.0,
         "h_tol": 0.0,
-        "solved_by": "parties",
         "threshold": 0.1,
     }
     return ADMMTerms(**terms | changes)
@@ -174,6 +173,7 @@ HARMLESS = {
     "min_rows",
     "n_variables",
     "seed",
+    "min_cluster_rows",
 }
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import PartyHost
+from skprivbn.federation import Runner, decode, encode
 from skprivbn.federation.site._host import SiteHost
-from skprivbn.protocols import MomentsParty, MomentsTerms
+from skprivbn.programs import MomentsTerms, moments
 from tests.federation.site.loopback import open_sites
 
 NAMES = ("north", "south", "west")
@@ -22,19 +22,32 @@ def sites(tmp_path):
 
 def session(sites, recovery):
     backend, terms = MaskingBackend(recovery=recovery), MomentsTerms("none")
-    return sites.rows().federate(MomentsParty, terms, backend)
+    return sites.rows().federate(moments, terms, backend)
 
 
 def spoil(sites):
     """Tell sites, as whoever relays can, of survivors that nobody has heard of."""
-    step = {"step": "keys", "survivors": ["nobody"]}
-    with pytest.raises(PartyError), session(sites, recovery=True) as federation:
-        federation.call("backend", step)
+    with session(sites, recovery=True) as federation:
+        relay = federation._exchange
+
+        def lie(requests, timeout):
+            return relay({n: _with_nobody(m) for n, m in requests.items()}, timeout)
+
+        federation._exchange = lie
+        with pytest.raises(PartyError):
+            federation.run()
+
+
+def _with_nobody(message):
+    request = decode(message)
+    if "survivors" in request["payload"]:
+        request["payload"] = {"survivors": ["nobody"]}
+    return encode(request)
 
 
 def ask(sites):
     with session(sites, recovery=False) as federation:
-        return federation.secure_sum("sums")[0]
+        return federation.run()["n_rows"][0]
 
 
 def test_attack_survivors_that_are_no_roster(sites):
@@ -43,12 +56,12 @@ def test_attack_survivors_that_are_no_roster(sites):
 
 
 def test_remembered_before_it_is_checked_no_roster_is_answered(sites, monkeypatch):
-    def too_soon(self, step, **payload):
-        if "survivors" in payload:
-            self._hold_roster(payload["survivors"])
-        return PartyHost._control_backend(self, step, **payload)
+    def too_soon(self, answer):
+        if "survivors" in answer:
+            self._hold_roster(answer["survivors"])
+        return Runner._next(self, answer)
 
-    monkeypatch.setattr(SiteHost, "_control_backend", too_soon)
+    monkeypatch.setattr(SiteHost, "_next", too_soon)
     spoil(sites)
     with pytest.raises(PartyError) as caught:
         ask(sites)

@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
 from skprivbn.crypto import PaillierBackend
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation._models import describe_model
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMM
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.mixture._em_protocol import EMParty
+from skprivbn.mixture._em import em
 from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import VerticalPartition
-from skprivbn.protocols import ModelParty, ModelTerms
-from skprivbn.structure import PrivateK2StructureLearner
+from skprivbn.programs import KeptTerms, keep_predictions
+from skprivbn.structure import CollectiveBayesianNetwork, PrivateK2StructureLearner
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.hostile import HostileTerms
 from tests.federation.site.loopback import connect, make_sites
@@ -33,8 +32,6 @@ EM = EMTerms(
     covariance_update="exact",
     rotate_keys=False,
     min_rows=5,
-    max_sum=1e6,
-    tell_bounds=False,
 )
 
 
@@ -66,7 +63,7 @@ def test_nothing_takes_the_place_of_the_rows(tmp_path):
     rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["a", "b"])
     rows.aligned = {"X": "died"}
     with pytest.raises(PartyError) as caught:
-        with rows.federate(EMParty, EM, "masking"):
+        with rows.federate(em, EM, "masking"):
             pass
     assert caught.value.code == "refused"
 
@@ -91,7 +88,7 @@ def test_no_number_is_no_limit(tmp_path, rule):
     federation._introduction.limits = {}
     terms = HostileTerms(EM, **{rule: float("nan")})
     with pytest.raises(PartyError) as caught:
-        federation.rows(["a", "b"]).federate(EMParty, terms).__enter__()
+        federation.rows(["a", "b"]).federate(em, terms).__enter__()
     assert caught.value.code == "refused"
 
 
@@ -100,7 +97,7 @@ def test_limits_below_those_of_the_site_are_not_allowed(tmp_path):
     federation = connect(make_sites(tmp_path, site_files()), "icu")
     terms = HostileTerms(EM, min_rows=1)
     with pytest.raises(PartyError) as caught:
-        federation.rows(["a", "b"]).federate(EMParty, terms).__enter__()
+        federation.rows(["a", "b"]).federate(em, terms).__enter__()
     assert caught.value.code == "not-allowed"
 
 
@@ -110,13 +107,13 @@ def test_results_that_stay_answer_no_question(tmp_path):
     texts = {n: 'results = "results"\n' + t for n, t in site_files().items()}
     model = PPEMGaussianMixture(2, backend="masking", random_state=0)
     model.fit(X, party=beside[1])
-    terms = ModelTerms(describe_model(model), "keep", "predict")
+    terms = KeptTerms(describe_model(model), "predict")
 
     def made(min_rows):
         rows = connect(make_sites(tmp_path, texts), "icu").rows(["a", "b"])
-        session = rows.federate(ModelParty, terms, min_rows=min_rows)
+        session = rows.federate(keep_predictions, terms, min_rows=min_rows)
         with session as federation:
-            federation.call("keep")
+            assert federation.run() is None
         return len(list((tmp_path / "west" / "results").glob("*.csv")))
 
     assert made(min_rows=1) == 1

@@ -1,33 +1,40 @@
 """Rules about what leaves a site: attacks, and twins in which they work."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from skprivbn.bayesian_network import CollectiveBayesianNetwork
-from skprivbn.bayesian_network._collective_protocol import (
-    CollectiveParty,
-    CollectiveTerms,
-)
 from skprivbn.crypto import CKKSBackend, MaskingBackend, PaillierBackend
 from skprivbn.exceptions import PartyError, ProtocolError
-from skprivbn.federation import PartyHost
+from skprivbn.federation import Coordinator, runner
+from skprivbn.federation.program import Program
 from skprivbn.federation.site import _block, _host, _rules
 from skprivbn.federation.site._file import Dataset
-from skprivbn.federation.site._rules import RULES, strong_keys
+from skprivbn.federation.site._rules import (
+    RULES,
+    count_numbers,
+    is_foreign,
+    strong_keys,
+)
 from skprivbn.federation.site._snapshots import RowSketch, Snapshots
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.mixture._terms import EMTerms
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
     FederatedPCA,
     FederatedStandardScaler,
 )
-from skprivbn.protocols import MomentsParty, MomentsTerms
-from skprivbn.structure import PrivateK2StructureLearner
-from skprivbn.structure.k2 import _private
+from skprivbn.programs import MomentsTerms, moments
+from skprivbn.structure import CollectiveBayesianNetwork, PrivateK2StructureLearner
+from skprivbn.structure.collective import _site
+from skprivbn.structure.collective._program import (
+    CollectiveTerms,
+    LocalModels,
+    collective,
+)
+from tests.crypto.micro_federation import make_contexts, start_sessions
 from tests.federation.site.loopback import LoopbackSession, connect, make_sites
 
 NAMES = ("north", "south", "east", "west")
@@ -79,13 +86,17 @@ def numbers(tmp_path):
     return open_it, rows
 
 
-def ask_sum(rows, **options):
-    """Return the number of rows and the sum of x."""
-    backend = MaskingBackend(recovery=bool(options))
-    with rows.federate(
-        MomentsParty, MomentsTerms("none"), backend, **options
-    ) as federation:
-        return federation.secure_sum("sums")[:2]
+def ask_sum(rows):
+    """Return the number of rows and the sum of x, as a fit tells them."""
+    scaler = FederatedStandardScaler().fit(rows)
+    return np.array([1.0, scaler.mean_[0]]) * np.ravel(scaler.n_samples_)[0]
+
+
+def ask_survivors(rows):
+    """Return the same in one sum that goes on without lost sites."""
+    backend = MaskingBackend(recovery=True)
+    scaler = FederatedStandardScaler(with_std=False, backend=backend).fit(rows)
+    return np.array([1.0, scaler.mean_[0]]) * np.ravel(scaler.n_samples_)[0]
 
 
 def code_of(ask, *arguments, **options):
@@ -118,11 +129,13 @@ def test_they_would_give_that_hospitals_sum(numbers, monkeypatch):
 class Losing(LoopbackSession):
     """Loses what west answers once it has joined, as a coordinator may pretend."""
 
-    n_lost = 0
+    n_heard = 0
 
     def do_app_command(self, job_id, command, data):
         answer = super().do_app_command(job_id, command, data)
-        if self.sites["west"]._host.asked in ("sums", "backend"):
+        asked = self.sites["west"]._host.asked
+        self.n_heard = self.n_heard + 1 if asked == "next" else 0
+        if self.n_heard > 2:
             answer["replies"].pop("west", None)
         return answer
 
@@ -133,17 +146,17 @@ def test_survivors_of_a_recovery_are_a_roster_of_their_own(numbers, monkeypatch)
     lossy = open_it(transport=Losing)
     # all refuse to sign the list of survivors
     with pytest.raises(ProtocolError, match="only 0 parties are left at 'survivors'"):
-        ask_sum(lossy, on_dropout="continue")
+        ask_survivors(lossy)
     # the twin
     trust_rosters(monkeypatch)
-    n_rows, sum_of_x = ask_sum(open_it()) - ask_sum(lossy, on_dropout="continue")
+    n_rows, sum_of_x = ask_sum(open_it()) - ask_survivors(lossy)
     assert (n_rows, sum_of_x) == (40, pytest.approx(np.sum(rows["west"])))
 
 
 def test_a_recovery_may_come_first(numbers):
     open_it, _ = numbers
     lossy = open_it(transport=Losing)
-    assert ask_sum(lossy, on_dropout="continue")[0] == 120
+    assert ask_survivors(lossy)[0] == 120
     assert code_of(ask_sum, open_it()) == "other-roster"
     assert ask_sum(open_it(n_sites=3))[0] == 120
 
@@ -208,26 +221,17 @@ def test_a_declared_table_with_more_cells_than_rows(bits, monkeypatch):
 
 
 def ask_local(columns, **model):
-    """Ask north for counts of a network of the coordinator's own."""
-    captured = {}
-
-    def stop(federation, models=None):
-        captured["replies"] = federation.call(
-            "learn_local",
-            each={
-                "north": {"model": model},
-                "south": {
-                    "model": {"parents": [[]], "counts": [np.ones(2)], "cut": None}
-                },
-            },
-        )
-        raise StopIteration
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("skprivbn.bayesian_network._collective.learn_locally", stop)
-        with pytest.raises(StopIteration):
-            CollectiveBayesianNetwork().fit(columns)
-    return captured["replies"]["north"]["counts"]
+    """Ask north for counts of a network of the researcher's own."""
+    terms = replace(
+        CollectiveBayesianNetwork(structure=dict.fromkeys(BITS, []))._terms(columns),
+        model=LocalModels(
+            [*model["parents"], []],
+            [*model["counts"], np.ones(2)],
+            {"north": model["cut"]},
+        ),
+    )
+    with columns.federate(collective, terms) as federation:
+        return federation.run()["local_counts"][: len(BITS)]
 
 
 def all_parents():
@@ -253,12 +257,11 @@ def test_a_filter_that_leaves_one_patient(bits, monkeypatch):
     model = {"parents": parents, "counts": [n_zero] * len(BITS), "cut": -14.0}
     n_left = np.sum(codes[:, :-1].sum(axis=1) <= 0)
     assert n_left < 10
-    assert code_of(ask_local, open_it(), **model) == "refused"
-    monkeypatch.setattr(CollectiveTerms, "shows_rows", lambda self: True)
-    assert code_of(ask_local, open_it(), **model) == "not-allowed"
-    monkeypatch.setattr("skprivbn.federation.site._rules.RULES", ())
+    with pytest.raises(ValueError, match="thresholds are for rows that are sent"):
+        ask_local(open_it(), **model)
+    monkeypatch.setattr(CollectiveTerms, "check", lambda self: None)
     assert code_of(ask_local, open_it(), **model) == "too-few-rows"
-    monkeypatch.setattr(CollectiveParty, "check_table", lambda self, n, m: None)
+    monkeypatch.setattr(_site, "check_table", lambda me, n, m: None)
     assert ask_local(open_it(), **model)[0].sum() < 10
 
 
@@ -297,17 +300,17 @@ def test_small_cells_are_not_told(bits, monkeypatch):
 def test_small_cells_are_hidden(bits, monkeypatch):
     open_it, codes = bits
     order, opened = [*range(len(BITS) + 1)], []
-    run = _private.run_private_k2
+    run = Coordinator.run
 
-    def overhear(federation, progress):
-        result = run(federation, progress)
+    def overhear(federation, **options):
+        result = run(federation, **options)
         opened[:] = np.concatenate([table.ravel() for table in result["counts"]])
         return result
 
     def learn(columns):
         return PrivateK2StructureLearner(ordering=order, max_parents=1).fit(columns)
 
-    monkeypatch.setattr(_private, "run_private_k2", overhear)
+    monkeypatch.setattr(Coordinator, "run", overhear)
     few = np.minimum(codes.sum(axis=0), 60 - codes.sum(axis=0)).max()
     columns = open_it(f"min_cell_count = {few + 1}")
     model = learn(columns)
@@ -440,6 +443,7 @@ def test_weights_that_leave_few_patients(numbers, monkeypatch, n_picked, code):
     # the twin: the line through those patients, and nobody else
     trust_cells(monkeypatch)
     monkeypatch.setattr(_host, "effective_rows", lambda block: len(block["X"]))
+    monkeypatch.setattr(runner, "check_rows", lambda total, n, *rest: total[:n])
     age, days = table[:, :n_picked].reshape(-1, 2).T
     line = regress_days(open_it(columns=columns))
     np.testing.assert_allclose(line, np.polyfit(age, days, 1), rtol=1e-4)
@@ -463,12 +467,12 @@ def test_a_description_tells_no_counts_as_means(numbers, monkeypatch):
     assert describe(as_numbers=True).mean == pytest.approx(1 / 40)
 
 
-def test_one_column_is_not_asked_twice(numbers):
+def test_one_column_is_not_asked_twice(numbers, monkeypatch):
     open_it, _ = numbers
     handle = open_it()
     columns, *rest = handle._read_by()
     twice = {name: mine + mine for name, mine in columns.items()}
-    handle._read_by = lambda: (twice, *rest)
+    monkeypatch.setattr(type(handle), "_read_by", lambda self: (twice, *rest))
     assert code_of(ask_sum, handle) == "refused"
 
 
@@ -538,26 +542,24 @@ def test_without_the_rule_sites_take_any_parameters(numbers, backend, monkeypatc
     fit_scaler(open_it(), backend)
 
 
-def test_attack_units_for_a_backend_that_is_not_used(numbers, monkeypatch):
-    open_it, _ = numbers
-    told = EMTerms.to_payload
-    monkeypatch.setattr(
-        EMTerms, "to_payload", lambda self: told(self) | {"max_sum": 2.0**70}
-    )
-    with pytest.raises(PartyError) as caught:
-        PPEMGaussianMixture(2, backend="ckks").fit(open_it())
-    assert caught.value.code == "refused"
+def test_numbers_of_answers_are_counted_however_they_are_told():
+    session = start_sessions(MaskingBackend(), make_contexts(2))["party 0"]
+    hidden = session.hide(np.ones(7), "sums").to_payload()
+    assert count_numbers({"vector": hidden}) == 7
+    assert count_numbers({"vector": hidden, "n": 3, "mean": np.float64(0.5)}) == 9
+    assert count_numbers({"table": np.zeros((4, 5)), "rows": [[1, 2.5], (3,)]}) == 23
+    assert count_numbers({"raw": bytes(33)}) == 5
+    assert count_numbers({"go_on": True, "how": "halve", "nothing": None}) == 0
+    # what is sealed for peers is not the coordinator's
+    assert count_numbers({"sealed": {"south": bytes(1000)}, "done": False}) == 0
+    assert count_numbers(None) == 0
 
 
-def test_without_the_look_at_units_values_are_scaled_beyond_the_backend(
-    numbers, monkeypatch
-):
-    open_it, _ = numbers
-    told = EMTerms.to_payload
-    monkeypatch.setattr(
-        EMTerms, "to_payload", lambda self: told(self) | {"max_sum": 2.0**70}
-    )
-    monkeypatch.setattr(PartyHost, "_check_units", lambda self: None)
-    with pytest.raises(PartyError) as caught:
-        PPEMGaussianMixture(2, backend="ckks").fit(open_it())
-    assert caught.value.code == "out-of-range"
+def test_protocols_of_others_are_foreign():
+    assert not is_foreign(moments)
+
+    def stranger(me):
+        """Do nothing."""
+
+    stranger.__module__ = "skprivbn2"
+    assert is_foreign(Program(stranger, MomentsTerms))

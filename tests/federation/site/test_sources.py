@@ -301,7 +301,7 @@ def test_the_budget_of_a_database_belongs_to_the_database(tmp_path):
         find_table(entry_of("stays.db", query), {"a": "float"}, tmp_path, "")
         for query in ("SELECT a FROM stays", "SELECT a FROM stays WHERE a > 3")
     )
-    assert one.state_file == two.state_file == (tmp_path / "stays.db").resolve()
+    assert one.place == two.place == str((tmp_path / "stays.db").resolve())
 
 
 SITE_FILE = """

@@ -8,13 +8,10 @@ import pytest
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.datasets import make_linear_sem
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
-from skprivbn.federation import Federation
 from skprivbn.partition import VerticalPartition
+from skprivbn.programs import _column_scores as _scores
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure.gaussian._column_scores import (
-    FRACTION_BITS,
-    GaussianColumnScoreParty,
-)
+from skprivbn.structure.gaussian._column_scores import FRACTION_BITS
 
 X, _ = make_linear_sem(500, 5, random_state=0)
 X = X * [1, 100, 0.01, 1, 1] + [0, 5, 7, -3, 1000]
@@ -75,14 +72,20 @@ def test_records_are_aligned_by_keys(learner):
     )
 
 
+def watch_openings(monkeypatch):
+    """Return a list of the shares that parties open, in the order of their rounds."""
+    opened, open_numbers = [], _scores.open_numbers
+
+    def watched(talk, roster, shares):
+        opened.append(shares)
+        return open_numbers(talk, roster, shares)
+
+    monkeypatch.setattr(_scores, "open_numbers", watched)
+    return opened
+
+
 def test_only_the_sum_and_the_number_of_records_become_known(learner, monkeypatch):
-    opened, secure_sum = [], Federation.secure_sum
-
-    def watched(self, *arguments, **options):
-        opened.append(secure_sum(self, *arguments, **options))
-        return opened[-1]
-
-    monkeypatch.setattr(Federation, "secure_sum", watched)
+    opened = watch_openings(monkeypatch)
     before = len(learner.ledger_.entries)
     learner.score(split(X[:50]))
     told = {
@@ -90,29 +93,34 @@ def test_only_the_sum_and_the_number_of_records_become_known(learner, monkeypatc
         for entry in learner.ledger_.entries[before:]
         if entry.receiver == "coordinator" and entry.tells
     }
-    assert told == {
-        ("session.join", "public"),
-        ("n_records", "public"),
-        ("score", "masked"),
-    }
-    assert [len(vector) for vector in opened] == [4]
+    assert told == {("the result", "public")}
+    assert [len(shares) for shares in opened] == [2, 2]
 
 
-@pytest.mark.slow
-def test_shares_are_fresh_even_of_what_a_party_computes_alone(monkeypatch):
-    opened, score = [], GaussianColumnScoreParty.score
-
-    def watched(self):
-        opened.append(self.total)
-        return score(self)
-
-    monkeypatch.setattr(GaussianColumnScoreParty, "score", watched)
+def shares_of_two_scores(monkeypatch):
+    """What each party adds to the opened sum, in two scores of the same records."""
     model = FederatedGaussianBayesianNetwork("bic").fit(split(X))
+    # without an edge, nobody's part of a residual meets another's
     model.network_ = GaussianBayesianNetwork(model.network_.nodes, np.zeros((5, 5)))
     table = split(X / 1000.0)
+    added = watch_openings(monkeypatch)
     assert model.score(table) == model.score(table)
-    first, second = opened[:2], opened[2:]
+    return added[:2], added[2:]
+
+
+def test_shares_are_fresh_even_of_what_a_party_computes_alone(monkeypatch):
+    first, second = shares_of_two_scores(monkeypatch)
     assert not any((a == b).any() for a, b in zip(first, second, strict=True))
+
+
+def test_shares_that_are_not_refreshed_are_the_same_again(monkeypatch):
+    def as_they_are(talk, roster, parts):
+        return parts
+        yield
+
+    monkeypatch.setattr(_scores, "refresh_numbers", as_they_are)
+    first, second = shares_of_two_scores(monkeypatch)
+    assert all((a == b).all() for a, b in zip(first, second, strict=True))
 
 
 def test_what_does_not_fit_is_said(learner):

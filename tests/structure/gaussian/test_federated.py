@@ -1,25 +1,34 @@
 """FederatedGaussianBayesianNetwork: one secure sum, then any search."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.datasets import load_sachs, make_linear_sem
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
-from skprivbn.privacy import PrivacyAccountant, distribute
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.programs import Moments
 from skprivbn.structure import (
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
 )
+from skprivbn.structure._basis import expand
 from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, graph_score
-from skprivbn.structure.gaussian._moments import RowGrid, moment_sums, read_moments
-from skprivbn.structure.gaussian._search import SEARCHES, held_out, search
+from skprivbn.structure.gaussian._moments import effective_rows
+from skprivbn.structure.gaussian._program import (
+    NetworkMomentsTerms,
+    network_moments,
+    read_noisy,
+)
+from skprivbn.structure.gaussian._search import SEARCHES, search
+from skprivbn.utils._triangles import symmetric
 
 
 @pytest.fixture(scope="module")
@@ -28,26 +37,29 @@ def linear():
     return X, weights, np.arange(400) % 5
 
 
-def test_moments_are_those_of_the_rows():
-    X = np.random.default_rng(0).normal(3.0, 2.0, size=(40, 4))
-    parts = [moment_sums(part) for part in np.array_split(X, 7)]
-    moments = read_moments(np.sum(parts, axis=0))
-    assert moments.n_rows == 40
-    np.testing.assert_allclose(moments.mean, X.mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(moments.covariance, np.cov(X.T, bias=True), atol=1e-11)
-
-
-def test_party_centring_removes_levels():
+@pytest.mark.parametrize("centre", ["pooled", "party"])
+@pytest.mark.parametrize("basis", ["sigmoid", "polynomial"])
+def test_moments_of_rows_and_of_functions_are_numpys(centre, basis):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3))
-    levels = rng.normal(0, 50, size=(3, 3))
-    blocks = [X[k::3] + levels[k] for k in range(3)]
-    plain = [moment_sums(X[k::3], "party") for k in range(3)]
-    moved = [moment_sums(block, "party") for block in blocks]
+    X, party = rng.normal(3.0, 2.0, size=(60, 3)), np.arange(60) % 4
+    X += 50.0 * rng.normal(size=(4, 3))[party]
+    terms = NetworkMomentsTerms(centre=centre, basis=basis)
+    partition = HorizontalPartition.from_rows(X, party)
+    with partition.federate(network_moments, terms, "masking") as federation:
+        found = federation.run()
+
+    def covariance(rows):
+        about = np.tile(rows.mean(axis=0), (60, 1))
+        if centre == "party":
+            about = np.array([rows[party == k].mean(axis=0) for k in party])
+        return (rows - about).T @ (rows - about) / 60
+
+    np.testing.assert_allclose(found["mean"], X.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(found["covariance"], covariance(X), rtol=1e-10)
+    scale = np.sqrt(np.diag(covariance(X)))
+    Z = expand((X - X.mean(axis=0)) / scale, basis)
     np.testing.assert_allclose(
-        read_moments(np.sum(moved, axis=0), "party").covariance,
-        read_moments(np.sum(plain, axis=0), "party").covariance,
-        atol=1e-10,
+        symmetric(found["functions"]), covariance(Z), rtol=1e-9, atol=1e-9
     )
 
 
@@ -62,8 +74,8 @@ def test_any_number_of_parties_gives_the_same_model(linear, backend):
     np.testing.assert_allclose(
         one.network_.variances, many.network_.variances, atol=1e-9
     )
-    sums = [e for e in many.ledger_.entries if e.receiver == "coordinator"]
-    assert sum(entry.operation == "moments" for entry in sums) == 5
+    facts = many.ledger_.facts()
+    assert len({fact.what for fact in facts if fact.who == "all parties"}) == 2
 
 
 def test_parameters_are_least_squares_on_the_rows(linear):
@@ -106,31 +118,19 @@ def test_better_than_the_bars_of_the_paper_simulation():
     assert np.mean(distances) <= 2.5
 
 
-def test_held_out_likelihood_from_moments_alone(linear):
-    X, weights, _ = linear
-    learning, other = X[:300], X[300:]
-    moments = [read_moments(moment_sums(rows)) for rows in (learning, other)]
-    network = GaussianBayesianNetwork.fit_from_moments(
-        learning.mean(axis=0), np.cov(learning.T, bias=True), weights != 0
-    )
-    expected = network.log_likelihood(other).mean()
-    assert held_out(weights != 0, *moments) == pytest.approx(expected)
-
-
 def test_auto_leaves_equal_variances_where_they_do_not_hold():
     truth = load_sachs().adjacency_matrix
     X = load_sachs().data
     rows = np.random.RandomState(0).permutation(853)[:512]
     party = np.arange(512) % 8
-    auto = FederatedGaussianBayesianNetwork("auto", random_state=0)
-    auto.fit(X[rows], party=party)
-    assert auto.method_ != "equal_variance"
-    equal = FederatedGaussianBayesianNetwork().fit(X[rows], party=party)
+    auto = FederatedGaussianBayesianNetwork().fit(X[rows], party=party)
+    assert auto.method_ == "bic"
+    equal = FederatedGaussianBayesianNetwork("equal_variance")
+    with pytest.warns(UserWarning, match="comparable units"):
+        equal.fit(X[rows], party=party)
     assert structural_hamming_distance(
         truth, auto.adjacency_matrix_
     ) <= structural_hamming_distance(truth, equal.adjacency_matrix_)
-    # what was set aside is not lost: parameters are those of all rows
-    np.testing.assert_allclose(auto.network_.mean, X[rows].mean(axis=0))
 
 
 def test_parties_that_differ_in_level_and_noise():
@@ -154,8 +154,10 @@ def test_standardised_data_warn_except_where_it_does_not_matter(linear, recwarn)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     FederatedGaussianBayesianNetwork("bic").fit(X, party=party)
     assert not recwarn.list
+    FederatedGaussianBayesianNetwork().fit(X, party=party)
+    assert not recwarn.list
     with pytest.warns(UserWarning, match="standardising"):
-        FederatedGaussianBayesianNetwork().fit(X, party=party)
+        FederatedGaussianBayesianNetwork("equal_variance").fit(X, party=party)
 
 
 def test_most_columns_standardised_warn_too(linear):
@@ -163,7 +165,7 @@ def test_most_columns_standardised_warn_too(linear):
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     X[:, 0] *= 7.0
     with pytest.warns(UserWarning, match="most variables have nearly the same"):
-        FederatedGaussianBayesianNetwork().fit(X, party=party)
+        FederatedGaussianBayesianNetwork("equal_variance").fit(X, party=party)
 
 
 def test_more_columns_than_rows_warn_unless_noise_hides_how_many_there_are(recwarn):
@@ -194,46 +196,10 @@ def test_bad_input(linear):
     assert FederatedGaussianBayesianNetwork().fit(single).n_samples_ == 400
 
 
-def test_no_row_changes_the_sums_by_more_than_the_sensitivity():
-    rng = np.random.default_rng(0)
-    grid = RowGrid.from_bounds(([-1, -5, 0], [1, 5, 0.1]), 3)
-    corners = np.array(np.meshgrid(*zip(grid.low, grid.high))).reshape(3, -1).T
-    rows = np.vstack([corners, 100 * corners, rng.normal(size=(200, 3)) * [1, 5, 0.1]])
-    for row in rows:
-        sums = grid.sums(row[None]).astype(float)
-        assert np.linalg.norm(sums) <= grid.l2_sensitivity
-        assert np.abs(sums).sum() <= grid.l1_sensitivity
-    # the bound on the length is nearly attained, or noise would be wasted
-    thin = RowGrid.from_bounds((-1.0, 1.0), 1)
-    assert np.linalg.norm(thin.sums(np.ones((1, 1)))) > 0.99 * thin.l2_sensitivity
-
-
-def test_grid_moments_without_noise():
-    X = np.random.default_rng(0).uniform(-1, 3, size=(500, 3))
-    moments = RowGrid.from_bounds((-1, 3), 3)
-    read = moments.read(moments.sums(X))
-    assert read.n_rows == pytest.approx(500)
-    np.testing.assert_allclose(read.mean, X.mean(axis=0), atol=2e-3)
-    np.testing.assert_allclose(read.covariance, np.cov(X.T, bias=True), atol=5e-3)
-
-
-def test_small_budgets_coarsen_the_grid_and_keep_the_sensitivity():
-    from skprivbn.structure.gaussian._moments_protocol import calibrate
-
-    grid = RowGrid.from_bounds((-1, 1), 4)
-    assert grid.coarsened(1.0, 0.0) == grid == grid.coarsened(1e-7, 1e-6)
-    with pytest.raises(ValueError, match="does not fit 64-bit integers"):
-        calibrate(grid, 1e-7, 0.0)
-    coarse = grid.coarsened(1e-7, 0.0)
-    assert calibrate(coarse, 1e-7, 0.0).sensitivity == coarse.l1_sensitivity
-    corner = np.ones((1, 4))
-    assert 0.8 < np.abs(coarse.sums(corner)).sum() / coarse.l1_sensitivity <= 1.0
-    np.testing.assert_allclose(coarse.read(5 * coarse.sums(corner)).mean, 1.0, atol=0.1)
-
-
 def test_climbing_on_a_score_without_units_is_not_stuck_on_standardised_columns():
     X, _ = make_linear_sem(256, 12, random_state=1)
-    moments = read_moments(moment_sums((X - X.mean(axis=0)) / X.std(axis=0)))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    moments = Moments(256, X.mean(axis=0), np.cov(X.T, bias=True))
     features = FeatureMoments.linear(moments.covariance, moments.n_rows)
 
     def score(method):
@@ -247,15 +213,32 @@ def test_climbing_on_a_score_without_units_is_not_stuck_on_standardised_columns(
 def test_searches_survive_moments_that_are_nothing_but_noise(method):
     """Even if more variances come out negative than positive."""
     d, rng = 4, np.random.default_rng(0)
-    grid = RowGrid.from_bounds((-5, 5), d)
-    totals = rng.normal(size=(8, 1 + d + d * (d + 1) // 2)) * 1e4 * grid.levels**2
+    bounds = np.array([np.full(d, -5.0), np.full(d, 5.0)])
+    terms = NetworkMomentsTerms(bounds=bounds, epsilon=1e-4, delta=1e-6)
+    std, size = terms.noise(d, 3).std, 1 + d + d * (d + 1) // 2
+    totals = rng.normal(size=(8, size)) * std
     totals[0, 1 + d :] = -abs(totals[0, 1 + d :])
     for total in totals:
-        moments = grid.read(total, 1e4 * grid.levels**2)
+        with pytest.warns(UserWarning, match="privacy noise is as large"):
+            moments = read_noisy({"noisy": total}, terms, 3)
         assert np.linalg.eigvalsh(moments.covariance)[0] > 0
         assert np.all(np.abs(moments.mean) <= 5.0)
         found = search(method, moments, lambda1=0.1, threshold=0.3, significance=0.05)
         assert found.adjacency.shape == (d, d)
+
+
+def test_noise_counts_as_lost_rows_whatever_the_units():
+    """In units of the noise, a column in metres is one in millimetres."""
+    X, _ = make_linear_sem(5000, 4, random_state=0)
+    units = np.array([1.0, 1e3, 1e-3, 10.0])
+    rows = []
+    for scale in (np.ones(4), units):
+        covariance = np.cov((scale * X).T, bias=True)
+        moments = Moments(5000, scale * X.mean(axis=0), covariance, 0.1 * scale)
+        rows.append(effective_rows(moments))
+    assert rows[0] < 4500
+    assert rows[1] == pytest.approx(rows[0], rel=1e-6)
+    assert effective_rows(replace(moments, noise=0.0)) == 5000
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
@@ -276,21 +259,6 @@ def test_private_statistics(delta):
     assert any("colluding" in note for note in model.ledger_.notes)
     with pytest.raises(BudgetExceededError):
         model.fit(X, party=party)
-
-
-def test_noise_has_the_standard_deviation_it_claims():
-    """On empty-handed rows (all at the centre) every sum is noise but the count."""
-    from skprivbn.structure.gaussian._moments_protocol import calibrate
-
-    d = 30
-    X = np.zeros((30, d))
-    grid = RowGrid.from_bounds((-1, 1), d)
-    noise = distribute(calibrate(grid, 1.0, 1e-6), 3)
-    total = sum(noise.share(8000) for _ in range(3))
-    assert total.std() == pytest.approx(noise.std, rel=0.1)
-    # calibrated to the bound on one row's change, not below it
-    assert noise.sensitivity >= grid.l2_sensitivity
-    assert np.linalg.norm(grid.sums(X[:1])) <= noise.sensitivity
 
 
 def test_search_over_lambda_and_epsilon_in_a_pipeline(linear):

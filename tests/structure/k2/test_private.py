@@ -1,8 +1,8 @@
 """The private learner finds what the pooled one finds, and shows nothing else."""
 
 import pickle
+import warnings
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,12 @@ from skprivbn.exceptions import (
 from skprivbn.federation import PartyRefusal
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
-from skprivbn.structure.k2._protocol import K2Party
+from skprivbn.structure import (
+    FederatedBayesianNetwork,
+    K2StructureLearner,
+    PrivateK2StructureLearner,
+)
+from skprivbn.structure.k2._program import make_plan
 from tests.federation.processes import in_processes
 
 TWO = {"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]}
@@ -477,19 +481,57 @@ def test_backends_are_searchable_parameters():
 )
 def test_labels_that_a_peer_cannot_have_are_refused(told, states):
     terms = replace(terms_of(), states=states)
-    context = SimpleNamespace(name="clinic", roster=("clinic", "lab"))
-    party = K2Party({"X": np.array([[0], [1], [1], [0]])}, terms, context)
-
-    class Talk:
-        peers = ("lab",)
-
-        def send(self, peer, message):
-            pass
-
-        def receive(self, peer):
-            yield
-            return told
-
+    own = {"n_samples": 4, "states": [[0, 1]]}
     with pytest.raises(PartyRefusal) as refusal:
-        list(party._agree_on_plan(Talk()))
+        make_plan(terms, {"clinic": own, "lab": told}, 4)
     assert refusal.value.code == "invalid-data"
+    possible = {"n_samples": 4, "states": [[0, 1]]}
+    plan, _ = make_plan(terms, {"clinic": own, "lab": possible}, 4)
+    assert plan.n_states == (2, 2)
+
+
+def fit_columns(X, **options):
+    parties = {"hospital": list(X)[:4], "lab": list(X)[4:]}
+    return PrivateK2StructureLearner(parties, **options).fit(X)
+
+
+def fit_pooled(X, **options):
+    return K2StructureLearner(**options).fit(X)
+
+
+def fit_rows(X, **options):
+    learner = FederatedBayesianNetwork(method="k2", criterion="k2", **options)
+    return learner.fit(X, party=np.arange(len(X)) % 3)
+
+
+@pytest.mark.parametrize("fit", [fit_columns, fit_pooled, fit_rows])
+def test_the_order_of_columns_is_not_taken_in_silence(fit):
+    asia = load_asia()
+    shuffled = ["dysp", "bronc", "either", "smoke", "xray", "lung", "tub", "asia"]
+    X = pd.DataFrame(asia.sample(1000, random_state=0), columns=asia.nodes)[shuffled]
+    with pytest.warns(UserWarning, match=r"dysp, bronc.*ordering=range\(8\)"):
+        silent = fit(X, max_parents=2)
+    ordered = [asia.nodes[v] for v in asia.topological_order]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        told = fit(X, max_parents=2, ordering=ordered)
+        same = fit(X, max_parents=2, ordering=range(8))
+        fit(X, max_parents=0)
+    np.testing.assert_array_equal(same.adjacency_matrix_, silent.adjacency_matrix_)
+    true = {(u, v) for v, parents in asia.parents.items() for u in parents}
+
+    def n_found(fitted):
+        pairs = np.argwhere(fitted.adjacency_matrix_)
+        return len({(shuffled[i], shuffled[j]) for i, j in pairs} & true)
+
+    assert n_found(silent) < n_found(told)
+
+
+def test_a_fit_without_parameters_keeps_no_network():
+    X, ordering = sample_asia(200, 0)
+    learner = PrivateK2StructureLearner(
+        TWO, ordering=ordering, max_parents=1, states=[2] * 8, epsilon=1e6
+    ).fit(X)
+    assert learner.network_.nodes and learner.privacy_spent_.epsilon == 1e6
+    learner.set_params(fit_parameters=False, epsilon=None).fit(X)
+    assert not hasattr(learner, "network_") and not hasattr(learner, "privacy_spent_")

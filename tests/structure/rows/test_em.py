@@ -10,15 +10,8 @@ from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._expected_counts import expected_counts
 from skprivbn.bayesian_network._inference import joint_marginal
 from skprivbn.datasets import load_alarm, load_asia
-from skprivbn.exceptions import PartyError
-from skprivbn.federation import InProcessFederation
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure.rows._em import FamiliesEM, run_em
-from skprivbn.structure.rows._protocol import (
-    RowTablesParty,
-    RowTablesTerms,
-    agree_on_states,
-)
+from tests.structure.rows.asking import run, terms_for
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
@@ -201,34 +194,11 @@ def test_options_that_do_not_go_together():
         FederatedBayesianNetwork().fit(X)
 
 
-def federation():
+def test_em_takes_no_more_steps_than_were_signed():
     rng = np.random.default_rng(0)
     rows = {name: rng.integers(2, size=(20, 2)).astype(float) for name in "nsw"}
     rows["n"][:5, 0] = np.nan
-    terms = RowTablesTerms(
-        ["a", "b"], [[0, 1], [0, 1]], [], 1, 0, "em", 1.0, max_iter=3
-    )
     blocks = {name: {"X": X} for name, X in rows.items()}
-    return InProcessFederation(blocks, RowTablesParty, terms, "masking")
-
-
-def test_probabilities_that_are_made_up_are_refused():
-    em = FamiliesEM([[], [0]], [2, 2])
-    with federation() as session:
-        agree_on_states(session)
-        assert run_em(session, em, 60, 3, 0.0).n_iter == 3
-        with pytest.raises(PartyError, match="refuses"):  # no more than were signed
-            session.call("expect", {"total": {}})
-    with federation() as session:
-        agree_on_states(session)
-        total = session.secure_sum("begin", {"parents": [[], [0]]})
-        with pytest.raises(PartyError):
-            session.secure_sum("expect", {"total": np.asarray(total) + 0.0})
-
-
-@pytest.mark.parametrize("parents", [[[1], [0]], [[0], []], [[]], [[5], []], 3])
-def test_graphs_that_are_none_are_refused(parents):
-    with federation() as session:
-        agree_on_states(session)
-        with pytest.raises(PartyError, match="refuses"):
-            session.secure_sum("begin", {"parents": parents})
+    options = {"missing": "em", "known": [[], [0]], "max_iter": 3}
+    found = run(blocks, terms_for(["a", "b"], [[0, 1], [0, 1]], **options))
+    assert (found["n_iter"], found["converged"]) == (3, False)

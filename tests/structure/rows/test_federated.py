@@ -129,11 +129,13 @@ def test_no_table_is_opened_twice_and_the_ledger_lists_them():
     X, _ = sample("asia", 500)
     model = FederatedBayesianNetwork("ges").fit(X, party=X.index % 3)
     assert len({frozenset(table) for table in model.tables_}) == len(model.tables_)
-    (known,) = [row for row in model.ledger_.who_learns_what() if "tub x" in str(row)]
+    (known,) = [note for note in model.ledger_.notes if "tub x" in str(note)]
     for table in model.tables_:
         assert " x ".join(table) in str(known)
-    asked = [e for e in model.ledger_.entries if e.operation == "tables"]
-    assert {e.kind for e in asked if e.receiver == "coordinator"} == {"masked"}
+    words = "contingency tables of the search"
+    asked = [e for e in model.ledger_.entries if e.operation == words]
+    # the coordinator reads none of them
+    assert {e.kind for e in asked} == {"masked"}
 
 
 def test_counts_of_a_party_come_in_steps():

@@ -5,16 +5,8 @@ import pandas as pd
 import pytest
 
 from skprivbn.bayesian_network import ConditionalGaussianBayesianNetwork
-from skprivbn.exceptions import PartyError
-from skprivbn.federation import InProcessFederation
 from skprivbn.inspection import DAGDisplay
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure.rows._protocol import (
-    RowTablesParty,
-    RowTablesTerms,
-    agree_on_states,
-    sum_moments,
-)
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
@@ -97,10 +89,8 @@ def test_what_a_mixed_model_answers(X):
     assert not pd.isna(model.predict(gaps)).any()
     assert model.sample(5, random_state=0).shape == (5, 6)
     assert [p.shape[1] for p in model.predict_proba(gaps)] == [2, 2, 2, 2, 3, 2]
-    known = str(list(model.ledger_.who_learns_what()))
-    assert (
-        "products of continuous columns for every configuration of: all rows" in known
-    )
+    known = str([str(note) for note in model.ledger_.notes])
+    assert "for which continuous columns were summed up: all rows" in known
     assert len(model.to_networkx()) == 6
     DAGDisplay.from_estimator(model)
 
@@ -143,25 +133,6 @@ def test_options_that_do_not_go_with_continuous_columns(X, options, message):
     model = FederatedBayesianNetwork(**{"continuous": CONTINUOUS} | options)
     with pytest.raises(ValueError, match=message):
         model.fit(X)
-
-
-def test_parties_refuse_moments_of_other_sets():
-    rng = np.random.default_rng(0)
-    blocks = {
-        name: {
-            "X": np.column_stack([rng.integers(2, size=(30, 2)), rng.normal(size=30)])
-        }
-        for name in "nsw"
-    }
-    terms = RowTablesTerms(
-        ["a", "b", "x"], [[0, 1], [0, 1], [0]], [2], 1, 0, "error", 1.0
-    )
-    for asked in ([(0, 1)], [(2,)], [(3,)], [(0,), (0,)]):
-        with InProcessFederation(blocks, RowTablesParty, terms, "masking") as session:
-            agree_on_states(session)
-            assert sum_moments(session)([()])[0] == 90
-            with pytest.raises(PartyError, match="refuses"):
-                sum_moments(session)(asked)
 
 
 def test_sites_learn_mixed_networks(tmp_path):

@@ -7,18 +7,16 @@ import pandas as pd
 import pytest
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import InProcessFederation
+from skprivbn.federation import Me, PartyRefusal, TooFewRows
+from skprivbn.federation.gate import check_rows, with_rows
 from skprivbn.structure import FederatedBayesianNetwork
 from skprivbn.structure.rows._mixed import Scale
-from skprivbn.structure.rows._protocol import (
-    RowTablesParty,
-    RowTablesTerms,
-    agree_on_states,
-    sum_moments,
-)
+from skprivbn.structure.rows._program import _Rows, network_of_rows
+from skprivbn.structure.rows._tables import Question
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites, open_sites
+from tests.structure.rows.asking import overhear, terms_for
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
@@ -234,65 +232,50 @@ def test_too_many_configurations_are_said():
         model.fit(X)
 
 
-@pytest.mark.parametrize("parents", [[[1], []], [[], [0, 1]], [[], [5]]])
-def test_graphs_that_are_none_are_refused(parents):
-    rng = np.random.default_rng(0)
-    blocks = {
-        name: {"X": np.column_stack([rng.integers(2, size=30), rng.normal(size=30)])}
-        for name in "nsw"
-    }
-    terms = RowTablesTerms(["a", "x"], [[0, 1], [0]], [1], 1, 0, "em", 1.0)
-    with InProcessFederation(blocks, RowTablesParty, terms, "masking") as session:
-        agree_on_states(session)
-        with pytest.raises(PartyError, match="refuses"):
-            session.secure_sum("begin", {"parents": parents})
-
-
 def test_a_value_that_hardly_anybody_has_is_not_told():
     rng = np.random.default_rng(0)
-    rows = {name: rng.normal(size=(30, 2)) for name in "nsw"}
-    for X in rows.values():
-        X[:, 1] = np.nan
-    rows["s"][7, 1] = 42.5
-    terms = RowTablesTerms(["x", "y"], [[0], [0]], [0, 1], 1, 0, "skip", 1.0)
-    blocks = {name: {"X": X} for name, X in rows.items()}
-    for min_rows in (1, 10):
-        with InProcessFederation(blocks, RowTablesParty, terms, "masking") as session:
-            for host in session._hosts.values():
-                host._party.min_rows = min_rows
-            if min_rows == 10:
-                with pytest.raises(PartyError, match="fewer rows"):
-                    agree_on_states(session)
-            else:
-                # the twin: without a least number of rows, the mean is the value
-                assert agree_on_states(session)[2].mean[1] == pytest.approx(42.5)
+    X = rng.normal(size=(30, 2))
+    X[:, 1] = np.nan
+    X[7, 1] = 42.5
+    terms = terms_for("xy", [[0], [0]], continuous=[0, 1], missing="skip")
+    first = next(network_of_rows(Me({"X": X}, terms, "s", ("s",))))
+    told = with_rows(first.vector, first.weights, len(X))
+    options = len(first.vector), first.what, first.weights
+    with pytest.raises(TooFewRows):
+        check_rows(told, *options, 10)
+    # the twin: without a least number of rows, the mean is the value
+    sums = check_rows(told, *options, 1)
+    assert Scale.from_sums(sums, 2).mean[1] == pytest.approx(42.5)
 
 
-def write_with_gaps(folder, column, n_gaps):
-    """Write the hospitals' tables; so many rows of south lack a column.
+def write_with_gaps(folder, **n_gaps):
+    """Write the hospitals' tables; so many first rows of south lack a column.
 
     Returns sites that count in fives, and the first of these rows.
     """
     X, ward, party, people = make_rows()
     write_tables(folder, X, ward, party, people)
     table = pd.read_csv(folder / "south" / "stays.csv", dtype=str)
-    table.loc[: n_gaps - 1, column] = ""
+    for column, n in n_gaps.items():
+        table.loc[: n - 1, column] = ""
     table.to_csv(folder / "south" / "stays.csv", index=False)
     few = "min_cell_count = 1", "min_cell_count = 5"
     texts = {name: text.replace(*few) for name, text in site_files().items()}
     return make_sites(folder, texts), X[party == "south"][0]
 
 
-def left_out(sites, column):
+def left_out(sites, column, monkeypatch):
     """Return the numbers of rows that lack a column, as differences of sums."""
     rows = connect(sites, "icu").rows(["a", "b", "ward"])
     rows = rows.checked({}, as_float=False, finite=False)
-    terms = RowTablesTerms(["a", "b", "ward"], [[0], [0], [0, 1]], [0, 1], 1, 5, "skip")
-    with rows.federate(RowTablesParty, terms, "masking") as session:
-        total = session.secure_sum("size", {"states": terms.states})
-        session.call("accept", {"total": total})
-        scale = Scale.from_sums(total, 2)
-        told = sum_moments(session)([(), (2,)]).reshape(3, -1)
+    options = {"continuous": [0, 1], "min_cell_count": 5, "missing": "skip"}
+    terms = terms_for(["a", "b", "ward"], [[0], [0], [0, 1]], **options)
+    with monkeypatch.context() as patched:
+        known = overhear(patched, Question("moments", [(), (2,)]))
+        with rows.federate(network_of_rows, terms, "masking") as session:
+            session.run()
+    total, told = known[0], known[-1].reshape(3, -1)
+    scale = Scale.from_sums(total, 2)
     if column == "ward":
         lacking = told[0] - told[1:].sum(axis=0)
         return scale.mean + scale.unit * lacking[1:3] / lacking[0]
@@ -302,25 +285,30 @@ def left_out(sites, column):
 
 @pytest.mark.parametrize("column", ["ward", "b"])
 def test_attack_the_only_row_that_lacks_an_entry(tmp_path, monkeypatch, column):
-    sites, row = write_with_gaps(tmp_path, column, n_gaps=1)
+    sites, row = write_with_gaps(tmp_path, **{column: 1})
     with pytest.raises(PartyError, match="'south'.*more cells"):
-        left_out(sites, column)
+        left_out(sites, column, monkeypatch)
     model = FederatedBayesianNetwork(
         continuous=["a", "b"], missing="skip", max_parents=1
     )
     with pytest.raises(PartyError, match="'south'.*more cells"):
         model.fit(connect(sites, "icu").rows(["a", "b", "ward"]))
-    monkeypatch.setattr(RowTablesParty, "_check_left_out", lambda party, given: None)
+    monkeypatch.setattr(_Rows, "_check_left_out", lambda party, given: None)
     expected = row if column == "ward" else row[0]
-    np.testing.assert_allclose(left_out(sites, column), expected, atol=1e-6)
+    found = left_out(sites, column, monkeypatch)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def deaths_by_ward(rows):
+def deaths_by_ward(rows, monkeypatch):
     """Call a column of two values continuous: sums for each ward are counts."""
-    terms = RowTablesTerms(["ward", "died"], [[0, 1], [0]], [1], 1, 5, "error")
-    with rows.federate(RowTablesParty, terms, "masking") as session:
-        _, _, scale = agree_on_states(session)
-        n_rows, sums, _ = sum_moments(session)([(0,)]).reshape(2, -1).T
+    options = {"continuous": [1], "min_cell_count": 5}
+    terms = terms_for(["ward", "died"], [[0, 1], [0]], **options)
+    with monkeypatch.context() as patched:
+        known = overhear(patched, Question("moments", [(0,)]))
+        with rows.federate(network_of_rows, terms, "masking") as session:
+            session.run()
+    scale = Scale.from_sums(known[0], 1)
+    n_rows, sums, _ = known[-1].reshape(2, -1).T
     return sums * scale.unit + n_rows * scale.mean
 
 
@@ -333,15 +321,15 @@ def test_attack_an_outcome_that_is_called_continuous(tmp_path, monkeypatch):
     learner = ["FederatedBayesianNetwork"]
     rows = open_sites(tmp_path, tables, columns, learner).rows()
     with pytest.raises(PartyError, match="more cells"):
-        deaths_by_ward(rows)
+        deaths_by_ward(rows, monkeypatch)
     # the twin: one died in the second ward
-    monkeypatch.setattr(RowTablesParty, "_check_values", lambda party, given: None)
-    np.testing.assert_allclose(deaths_by_ward(rows), [60, 1], atol=1e-6)
+    monkeypatch.setattr(_Rows, "_check_values", lambda party, given: None)
+    np.testing.assert_allclose(deaths_by_ward(rows, monkeypatch), [60, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize("column", ["ward", "b"])
 def test_enough_rows_that_lack_an_entry_are_left_out(tmp_path, column):
-    sites, _ = write_with_gaps(tmp_path, column, n_gaps=6)
+    sites, _ = write_with_gaps(tmp_path, **{column: 6})
     rows = connect(sites, "icu").rows(["a", "b", "ward"])
     model = FederatedBayesianNetwork(
         continuous=["a", "b"], missing="skip", max_parents=1
@@ -349,6 +337,32 @@ def test_enough_rows_that_lack_an_entry_are_left_out(tmp_path, column):
     assert model.n_samples_ == 180
     assert "b" in model.parents_["a"] or "a" in model.parents_["b"]
     assert any("told as they are" in note for note in model.ledger_.notes)
+
+
+@pytest.mark.parametrize(
+    "n_gaps, is_refused",
+    [
+        ({"a": 1, "b": 1}, True),
+        # one of the rows that lack b has a
+        ({"a": 5, "b": 6}, True),
+        # rows without numbers are enough, but one of them has no ward
+        ({"a": 6, "b": 6, "ward": 1}, True),
+        ({"a": 4, "b": 4, "ward": 4}, True),
+        ({"a": 5, "b": 5, "ward": 5}, False),
+        ({"a": 5, "b": 10, "ward": 15}, False),
+    ],
+)
+def test_few_rows_may_not_lack_what_others_have(tmp_path, n_gaps, is_refused):
+    sites, _ = write_with_gaps(tmp_path, **n_gaps)
+    rows = connect(sites, "icu").rows(["a", "b", "ward"])
+    model = FederatedBayesianNetwork(
+        continuous=["a", "b"], missing="skip", max_parents=1
+    )
+    if is_refused:
+        with pytest.raises(PartyError, match="'south'.*more cells"):
+            model.fit(rows)
+    else:
+        assert model.fit(rows).n_samples_ == 180
 
 
 def test_gaps_of_one_category_beside_values_of_another():
@@ -360,12 +374,16 @@ def test_gaps_of_one_category_beside_values_of_another():
     X[:20, 0], X[:20, 1] = np.nan, 0
     blocks = {name: {"X": X.copy()} for name in "nsw"}
     blocks["s"]["X"][0, 1] = 1
-    terms = RowTablesTerms(["s", "t", "x"], [[0, 1], [0, 1], [0]], [2], 2, 5, "skip")
-    with InProcessFederation(blocks, RowTablesParty, terms, "masking") as session:
-        agree_on_states(session)
-        assert sum_moments(session)([(), (0,), (1,)])[0] == 600
-        with pytest.raises(PartyError, match="'s'.*more cells"):
-            sum_moments(session)([(0, 1)])
+    options = {"continuous": [2], "min_cell_count": 5, "missing": "skip"}
+    terms = terms_for("stx", [[0, 1], [0, 1], [0]], max_parents=2, **options)
+    for name in "ns":
+        rows = _Rows(Me(blocks[name], terms, name, ("n", "s", "w")), terms.states)
+        assert rows.moments([(), (0,), (1,)])[0][0] == 200
+        if name == "s":
+            with pytest.raises(PartyRefusal, match="too-detailed"):
+                rows.moments([(0, 1)])
+        else:
+            rows.moments([(0, 1)])
 
 
 def test_sites_learn_mixed_networks_from_rows_with_gaps(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from skprivbn.bayesian_network._tables import count_rows
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import BudgetExceededError
+from skprivbn.graphical_model._release import release_tables
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import FederatedBayesianNetwork
 from skprivbn.structure.rows._noisy import ReleasedTables
@@ -48,8 +49,9 @@ def test_one_release_of_all_sets_or_of_known_families():
     known.fit(X, party=party)
     # families that are part of others are not released again
     assert len(known.tables_) == 6
-    kinds = {e.operation: e.kind for e in known.ledger_.entries}
-    assert "tables" in kinds and "size" not in kinds
+    ((_, words),) = release_tables.rounds()
+    hidden = {e.operation for e in known.ledger_.entries if e.kind == "masked"}
+    assert hidden == {words}
     told = str(list(known.ledger_.who_learns_what()))
     assert "noisy release" in told or "private noise" in told
 
@@ -110,6 +112,29 @@ def test_noise_does_not_look_like_dependence():
     assert np.mean(gains(exact, 20.0, 400.0) > 0) < 0.05
     # without the correction, noise is taken for dependence
     assert np.mean(gains(exact, 20.0, 0.0) > 0) > 0.5
+
+
+@pytest.mark.parametrize("criterion", ["bic", "k2", "bdeu"])
+def test_the_score_of_a_noisy_table_is_that_of_the_exact_one_on_average(criterion):
+    rng = np.random.default_rng(0)
+    exact = rng.integers(150, 400, (3, 4)).astype(float)
+
+    def score(table, said):
+        tables = ReleasedTables({(0, 1): table}, exact.shape, said)
+        return TableScores(tables, exact.sum(), criterion).score(0, [1]) / 2**24
+
+    true = score(exact, 0.0)
+    # noise and its mirror image: what is left is its effect to second order
+    draws = rng.normal(scale=20.0, size=(400, *exact.shape))
+    errors = {
+        said: np.mean(
+            [score(exact + sign * d, said) for d in draws for sign in (1, -1)]
+        )
+        - true
+        for said in (400.0, 0.0)
+    }
+    assert errors[0.0] > 3
+    assert abs(errors[400.0]) < 0.1 * errors[0.0]
 
 
 def test_dependence_shows_through_noise():

@@ -1,13 +1,13 @@
 """Searches against all graphs of four nodes, and what they keep to."""
 
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 
 from skprivbn.bayesian_network._climbing import climb
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.bayesian_network._local_scores import EdgeRules
+from skprivbn.bayesian_network._local_scores import EdgeRules, LocalScores
 from skprivbn.datasets import load_asia, load_insurance
 from skprivbn.structure.rows._checks import edge_rules
 from skprivbn.structure.rows._scores import TableScores
@@ -94,6 +94,61 @@ def test_tabu_and_restarts_never_end_lower():
     again = total(scores, run(scores, "hill_climbing", rules, n_restarts=4))
     assert tabu >= plain and again >= plain
     assert max(tabu, again) > plain
+
+
+class RandomScores(LocalScores):
+    """A score for every family, drawn once: there are many hills and no ties."""
+
+    def __init__(self, n_variables, seed):
+        self.n_variables, self.seed = n_variables, seed
+
+    def score(self, child, parents):
+        rng = np.random.default_rng([self.seed, child, *sorted(parents)])
+        return rng.normal() - 0.2 * len(parents)
+
+
+def tabu_search(scores, tabu_length):
+    """Do tabu search as its textbook says, one graph at a time."""
+    d = scores.n_variables
+    graph, recent, n_down = np.zeros((d, d), dtype=bool), [], 0
+    best, highest = graph, total(scores, graph)
+    while True:
+        around = []
+        for i, j in permutations(range(d), 2):
+            if {i, j} in recent:
+                continue
+            if graph[i, j]:
+                changes = [(False, False), (False, True)]
+            else:
+                changes = [] if graph[j, i] else [(True, False)]
+            for there, back in changes:
+                other = graph.copy()
+                other[i, j], other[j, i] = there, back
+                if is_acyclic(other):
+                    around.append((total(scores, other), {i, j}, other))
+        if not around:
+            return best, highest
+        score, pair, after = max(around, key=lambda found: found[0])
+        if score <= total(scores, graph) and n_down >= tabu_length:
+            return best, highest
+        graph, recent = after, [*recent, pair][-tabu_length:]
+        n_down += 1
+        if score > highest:
+            best, highest, n_down = graph, score, 0
+
+
+@pytest.mark.parametrize("tabu_length", [1, 2, 3, 4])
+def test_tabu_search_of_the_textbook(tabu_length):
+    ends = []
+    for seed in range(12):
+        scores = RandomScores(4, seed)
+        expected, highest = tabu_search(scores, tabu_length)
+        found, score = climb(scores, tabu_length=tabu_length)
+        np.testing.assert_array_equal(found, expected)
+        assert score == pytest.approx(highest, rel=1e-12)
+        ends.append(score - climb(scores)[1])
+    # it is worth its while
+    assert min(ends) >= -1e-12 and max(ends) > 0.1
 
 
 @pytest.mark.parametrize("method", sorted(SEARCHES))

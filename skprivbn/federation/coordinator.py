@@ -1,0 +1,453 @@
+"""The coordinator's side: one loop for all protocols.
+
+It carries sealed messages, adds what it cannot read, hands totals back, and writes the
+ledger from what parties say they tell. It tells a program nothing but totals and, where
+a program asks for one, the researcher's choice.
+"""
+
+import hashlib
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from skprivbn.crypto import AdditiveBackend, MaskingBackend, resolve_backend
+from skprivbn.crypto._registry import named_parameters
+from skprivbn.exceptions import PartyError, ProtocolError
+from skprivbn.federation._answers import check_same
+from skprivbn.federation._ledger import COORDINATOR, KINDS, Ledger
+from skprivbn.federation._session import check_roster
+from skprivbn.federation._terms import Terms
+from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.program import Program
+
+#: by which parties' results may differ, which come of products of matrices
+RESULT_RTOL = 1e-7
+
+#: what parties may say, and what such a reply has beside ``released``
+_SAYS = {
+    "hello": {"hello": bytes},
+    "keys": {"sealed": dict, "phase": int},
+    "sealed": {"sealed": dict, "phase": int, "tells": str, "kind": str, "waits": bool},
+    "hears": {"hears": str},
+    "result": {"result": object},
+}
+
+
+class Coordinator(ABC):
+    """The parties of one session, as the coordinator sees them.
+
+    A transport implements :meth:`_exchange`. Use as a context manager; leaving it has
+    the parties forget their keys.
+
+    Parameters
+    ----------
+    roster : sequence of str
+        Names of the parties.
+    program : Program
+        What they run.
+    terms : Terms
+        Its public parameters.
+    backend : str, AdditiveBackend or None
+        How sums are hidden; None for masks.
+    timeout : float, default=None
+        Seconds to wait for an answer; None waits for ever.
+    on_dropout : {"raise", "continue"}, default="raise"
+        What to do when a party is lost during the only sum of a program. Going on needs
+        a backend that can recover (``MaskingBackend(recovery=True)``).
+
+    Attributes
+    ----------
+    ledger : Ledger
+    roster : tuple of str
+        All parties that took part.
+    lost : dict of str to tuple of str
+        Parties lost on the way: what they failed at, and in a code, why.
+    """
+
+    #: how parties are reached: "relayed", "authenticated" or a "simulation"
+    connection = "relayed"
+    #: how the ledger describes the authentication of parties
+    authentication = "relay trusted not to tamper: party identities were not pinned"
+    #: which of the sites' data are meant, where sites hold more than one block
+    data: dict = {}
+
+    def __init__(
+        self,
+        roster: Iterable[str],
+        program: Program,
+        terms: Terms,
+        backend: str | AdditiveBackend | None = None,
+        *,
+        timeout: float | None = None,
+        on_dropout: str = "raise",
+    ) -> None:
+        self.roster = check_roster(roster)
+        self.program, self.terms = program, terms
+        self.backend = None if backend is None else resolve_backend(backend)
+        self.timeout, self.on_dropout = timeout, on_dropout
+        self.ledger = Ledger(parties=self.roster)
+        self.lost: dict[str, Any] = {}
+        self._session = secrets.token_bytes(16)
+        self._sequences = dict.fromkeys(self.roster, 0)
+        #: what each party said last and has got no answer to
+        self._said: dict[str, dict] = {}
+        #: sealed messages on their way, by conversation and receiver
+        self._inbox: dict[tuple[int, str], dict[str, bytes]] = {}
+        self._released: list = []
+        self._n_sums = 0
+
+    @abstractmethod
+    def _exchange(self, requests, timeout):
+        """Carry {party: bytes} there and {party: bytes or None} back; None is late."""
+
+    def _close(self):
+        """Tell the parties that the session is over."""
+
+    def _cause(self, name):
+        """Return the exception behind a party's refusal; known in one process only."""
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        self._close()
+
+    @property
+    def session(self) -> bytes:
+        """Random bytes that name the session, known to everybody in it."""
+        return self._session
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """Names of the parties still taking part."""
+        return tuple(name for name in self.roster if name not in self.lost)
+
+    @property
+    def released(self) -> list[np.ndarray | None]:
+        """What the researcher has read since the last choice, noisy sums among it."""
+        return self._released
+
+    def run(self, progress: Any = None, turn: Any = None) -> Any:
+        """Have the parties run their program to its end.
+
+        Parameters
+        ----------
+        progress : callable, default=None
+            Called with what parties say they tell, at every sum and whenever they
+            have told each other something.
+        turn : callable, default=None
+            Returns a context manager, in which messages are carried between parties.
+
+        Returns
+        -------
+        result : object
+            What the program returned, the same at all parties.
+        """
+        self._advance(progress, turn)
+        if "result" not in self._first_words():
+            raise ProtocolError("the program waits for a choice: use ask")
+        results = {name: {"result": r["result"]} for name, r in self._said.items()}
+        return check_same(results, self.program.__qualname__, RESULT_RTOL)["result"]
+
+    def ask(self, choice: Any, turn: Any = None) -> list[np.ndarray | None]:
+        """Answer what the program waits to hear.
+
+        Parameters
+        ----------
+        choice : object
+            Plain data.
+        turn : callable, default=None
+            As of :meth:`run`.
+
+        Returns
+        -------
+        released : list of ndarray or None
+            What parties released before they waited for the next choice, or ended;
+            None for what is about too few rows.
+        """
+        self._advance(turn=turn)
+        if "hears" not in self._first_words():
+            raise ProtocolError("the program waits for no choice")
+        self._released = []
+        self._answer(dict.fromkeys(self.active, {"choice": choice}))
+        self._advance(turn=turn)
+        return self._released
+
+    def _first_words(self):
+        return next(iter(self._said.values()))
+
+    def _advance(self, progress=None, turn=None):
+        """Go on until all parties wait for a choice, or have ended."""
+        while True:
+            # what peers say in one conversation is not for those in an earlier one
+            phases = {n: s["phase"] for n, s in self._said.items() if "sealed" in s}
+            if phases:
+                first, words = min(phases.values()), self._first_words()
+                if progress is not None and "tells" in words:
+                    progress(words["tells"])
+                talking = [name for name in phases if phases[name] == first]
+                with nullcontext() if turn is None else turn():
+                    self._deliver(talking)
+                continue
+            kind = self._same_point()
+            if kind == "hello":
+                hellos = {name: said["hello"] for name, said in self._said.items()}
+                self._answer(dict.fromkeys(self.active, {"hellos": hellos}))
+            elif kind == "sum":
+                if progress is not None:
+                    progress(self._first_words()["sum"])
+                self._add()
+            else:
+                return
+
+    def _start(self):
+        agreement = {
+            "session": self._session,
+            "roster": list(self.roster),
+            "protocol": self.program.path,
+            "settings": self.terms.to_payload(),
+            "backend": None,
+            "data": self.data,
+        }
+        self.ledger.note(self.authentication, "connection", self.connection)
+        if self.backend is not None:
+            agreement["backend"] = named_parameters(self.backend)
+            for topic, words in self.backend.describe(self.roster).items():
+                if topic == "sum_known_to" and self.backend.kind != "plaintext":
+                    words = "all parties; the coordinator reads results"
+                topic = topic.replace("_", " ")
+                self.ledger.note(words, topic, agreement["backend"])
+        self._say("session.join", dict.fromkeys(self.roster, {"agreement": agreement}))
+
+    def _same_point(self):
+        """Return what all parties wait for; name the one that waits for another."""
+        points = {
+            name: next(
+                (word, said[word] if word in ("sum", "hears") else "")
+                for word in ("hello", "sum", "hears", "result")
+                if word in said
+            )
+            for name, said in self._said.items()
+        }
+        if not points:
+            self._check_lost()
+            raise ProtocolError("no party is left")
+        for name in _outvoted(points):
+            raise PartyError(name, points[name][1] or points[name][0], "garbage")
+        return next(iter(points.values()))[0]
+
+    def _deliver(self, talking):
+        """Hand parties what peers have sealed for them."""
+        phase = self._said[talking[0]]["phase"]
+        ready = {
+            name: {"sealed": self._inbox.pop((phase, name))}
+            for name in talking
+            if (phase, name) in self._inbox
+        }
+        if ready:
+            done = [n for n in talking if not self._said[n].get("waits", True)]
+            self._answer({name: {"sealed": {}} for name in done} | ready)
+            return
+        # With nothing to deliver, let those go on who expect no answer.
+        self._answer({name: {"sealed": {}} for name in talking})
+        stuck = [n for n in talking if "sealed" in self._said[n]]
+        if stuck == talking and not self._inbox and len(stuck) == len(self.active):
+            self._check_lost()
+            raise ProtocolError(f"{stuck} wait for messages nobody sends")
+
+    def _add(self):
+        """Add what parties hid, and hand the total back."""
+        first = self._first_words()
+        what, readers = first["sum"], first.get("for", "parties")
+        if self._n_sums > 0:
+            # what a lost party told before does not go together with other sums
+            self._check_lost()
+        self._n_sums += 1
+        backend = self.backend or MaskingBackend()
+        if readers == "all" and not isinstance(backend, MaskingBackend):
+            backend = MaskingBackend()
+        combine = backend.combine(dict(self._said), self.roster)
+        answers = None
+        try:
+            while True:
+                answers = combine.send(answers)
+                for name in [n for n in self.active if n not in answers]:
+                    self._lose(name, what, "garbage")
+                self._answer(answers)
+                answers = {n: self._said[n] for n in answers if n in self._said}
+        except StopIteration as stop:
+            total = stop.value
+        if readers == "all":
+            values, total = backend.publish(total)
+            self._released.append(values)
+        else:
+            self.ledger.learns("all parties", f"sum over parties of: {what}")
+        self._answer(dict.fromkeys(self.active, {"total": total.to_payload()}), what)
+
+    def _answer(self, answers, what=""):
+        """Tell parties what they wait for, and hear what they say next."""
+        for name in answers:
+            del self._said[name]
+        self._say("next", answers, what)
+
+    def _say(self, operation, each, what=""):
+        """Do one round trip."""
+        self.ledger.n_rounds += 1
+        encoded: dict = {}
+        requests = {
+            name: self._request(name, operation, payload, what, encoded)
+            for name, payload in each.items()
+        }
+        replies = self._exchange(requests, self.timeout)
+        told = {}
+        for name in each:
+            said, code = self._read(name, replies.get(name))
+            if code is None:
+                self._said[name] = said
+                if "released" in said:
+                    told[name] = said.pop("released")
+            else:
+                self._lose(name, what or operation, code)
+        # in the order of the roster, whoever was answered last
+        self._said = {n: self._said[n] for n in self.roster if n in self._said}
+        if told:
+            self._released.append(self._check_release(told))
+
+    def _check_lost(self):
+        """Raise what was wrong with a party that is missing, if one is."""
+        for name, (what, code) in self.lost.items():
+            raise PartyError(name, what, code)
+
+    def _lose(self, name, what, code):
+        """Go on without a party, where that is allowed; else a PartyError."""
+        if self.on_dropout != "continue":
+            raise PartyError(name, what, code) from self._cause(name)
+        self.lost[name] = what, code
+        self._said.pop(name, None)
+        self.ledger.note(f"party {name} was lost at {what} ({code})", "lost", name)
+
+    def _check_release(self, told):
+        """Return what the first party tells, if all others hold the same."""
+        (first, values), *others = told.items()
+        if len(told) != len(self.active):
+            raise ProtocolError("not all parties tell the release")
+        digest = None
+        if values is not None:
+            if not isinstance(values, np.ndarray):
+                raise PartyError(first, "release", "garbage")
+            digest = hashlib.sha256(encode(values)).digest()
+        if any(said != digest for _, said in others):
+            raise ProtocolError("the parties do not tell the same release")
+        return values
+
+    def _request(self, name, operation, payload, what, encoded):
+        # what is the same for several parties is encoded once
+        key = id(payload), self._sequences[name]
+        if key not in encoded:
+            encoded[key] = encode(
+                {
+                    "session": self._session,
+                    "sequence": self._sequences[name],
+                    "operation": operation,
+                    "payload": payload,
+                }
+            )
+        message = encoded[key]
+        self._sequences[name] += 1
+        kind, size = "public", len(message)
+        if "total" in payload:
+            kind = _seen_as(payload["total"]["hidden"])
+        elif "sealed" in payload:
+            # counted once, from sender to receiver, when they were sent
+            size -= sum(map(len, payload["sealed"].values()))
+        told = "roster, estimator and public parameters of the session"
+        tells = told if "agreement" in payload else ""
+        words, message_part = what or operation, message[:size]
+        self.ledger.record(words, COORDINATOR, name, message_part, kind, tells)
+        return message
+
+    def _read(self, name, message):
+        """Return (what a party says, None), or (None, code) if it says nothing."""
+        if message is None:
+            return None, "timeout"
+        try:
+            reply = decode(message)
+            if reply["ok"] is False:
+                code = reply["code"]
+                return None, code if code in PartyError.REASONS else "garbage"
+            said = reply["payload"]
+            if reply["ok"] is not True or not self._is_said(said):
+                return None, "garbage"
+            self._record(name, message, said)
+        except (ProtocolError, KeyError, TypeError, ValueError):
+            return None, "garbage"
+        return said, None
+
+    def _is_said(self, said):
+        """Tell whether a reply has the parts of one thing that parties may say."""
+        if type(said) is not dict:
+            return False
+        if type(said.get("sum")) is str:
+            return said.get("for", "all") == "all"
+        words = {key: value for key, value in said.items() if key != "released"}
+        if not any(
+            words.keys() == parts.keys()
+            and all(isinstance(words[key], kind) for key, kind in parts.items())
+            for parts in _SAYS.values()
+        ):
+            return False
+        sealed = said.get("sealed", {})
+        return (
+            sealed.keys() <= set(self.roster)
+            and all(type(message) is bytes for message in sealed.values())
+            and said.get("kind", "public") in KINDS
+        )
+
+    def _record(self, name, message, said):
+        """Write down a reply; sealed messages as what they are, one by one."""
+        size, what, tells, kind = len(message), "session", "", "public"
+        if "sealed" in said:
+            what = said.get("tells", "keys and digests")
+            for receiver, sealed in said["sealed"].items():
+                size -= len(sealed)
+                self.ledger.record(what, name, receiver, sealed, "sealed", "")
+                if "tells" in said:
+                    self.ledger.learns(receiver, what, said["kind"])
+                inbox = self._inbox.setdefault((said["phase"], receiver), {})
+                if name in inbox:
+                    raise ProtocolError(f"{receiver} does not read what {name} says")
+                inbox[name] = sealed
+        elif "sum" in said:
+            what = said["sum"]
+            if "vector" in said:
+                tells, kind = what, _seen_as(said["vector"]["hidden"])
+        elif "result" in said:
+            what = tells = "the result"
+        if said.get("released") is not None:
+            kind = "plaintext aggregate"
+        self.ledger.record(what, name, COORDINATOR, message[:size], kind, tells)
+
+
+def _seen_as(hidden):
+    """Return the kind of a hidden vector, as the ledger calls it."""
+    return "plaintext aggregate" if hidden == "plaintext" else hidden
+
+
+def _outvoted(answers):
+    """Name the parties that say otherwise than most."""
+    counts: dict = {}
+    for answer in answers.values():
+        counts[answer] = counts.get(answer, 0) + 1
+    usual = max(counts, key=counts.__getitem__)
+    if len(counts) > 1 and 2 * counts[usual] <= len(answers):
+        raise ProtocolError("the parties are not in the same round")
+    return [name for name, answer in answers.items() if answer != usual]

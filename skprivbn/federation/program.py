@@ -1,0 +1,532 @@
+"""What a protocol may say: a program, and the kinds of rounds that it yields.
+
+A protocol is one generator function, which every party runs on its own rows. What it
+yields is a round; what it is sent back is the same at all parties, or sealed between
+two of them. Nothing else reaches it from outside.
+
+========================  ====================================  =======================
+a program yields          the other parties do                  it gets
+========================  ====================================  =======================
+``Sum(vector, ...)``      hide theirs; the coordinator adds     the total, verified,
+                          what it cannot read                   which parties read
+``Release(vector, ...)``  the same                              nothing: parties tell
+                                                                the researcher
+``Noisy(counts, ...)``    the same, with shares of the noise    the noisy total, which
+                                                                everybody reads
+``Tell({peer: ...}, .)``  messages sealed between two parties   ``{peer: payload}``
+``Hear(check, ...)``      hear the same                         the researcher's choice
+``return value``          compare what they verified            the researcher reads it
+========================  ====================================  =======================
+"""
+
+import ast
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, update_wrapper
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation._rows import map_rows
+from skprivbn.federation._terms import Terms
+from skprivbn.privacy import DistributedNoise
+from skprivbn.privacy._persons import rows_of_person
+
+
+class PartyRefusal(Exception):
+    """Raised inside a party: only the public code leaves it.
+
+    Parameters
+    ----------
+    code : str
+        One of ``PartyError.REASONS``.
+    why : str, default=""
+        For the log of errors of the party, which nobody else reads.
+    """
+
+    def __init__(self, code: str, why: str = "") -> None:
+        if code not in PartyError.REASONS:
+            raise ValueError(f"{code!r} is not one of {list(PartyError.REASONS)}")
+        self.code = code
+        super().__init__(code)
+        if why:
+            self.add_note(why)
+
+
+class TooFewRows(PartyRefusal):
+    """A sum is about fewer rows than the strictest party allows.
+
+    Raised in the programs of all parties alike, since all know the same verified
+    counts. A program may stop, step back or suppress; otherwise the fit is refused.
+
+    Parameters
+    ----------
+    what : str
+        The sum.
+    blocks : ndarray of bool of shape (n_blocks,)
+        Which blocks of numbers are about too few.
+    """
+
+    def __init__(self, what: str, blocks: np.ndarray) -> None:
+        n_few, n_blocks = np.count_nonzero(blocks), len(blocks)
+        why = f"{what}: {n_few} of {n_blocks} blocks are about fewer than min_rows rows"
+        super().__init__("too-few-rows", why)
+        self.what, self.blocks = what, blocks
+
+
+class Weighing(Enum):
+    """How much rows count in a sum, where no weights need to be computed."""
+
+    #: all rows count alike, in all numbers
+    ALL_ROWS = "all rows"
+    #: each number is itself a count of rows: the cells of a table
+    COUNTS = "counts"
+    #: rows count as they did in the sum before
+    SAME_ROWS = "same rows"
+
+
+ALL_ROWS, COUNTS, SAME_ROWS = Weighing
+
+
+class CountsAt(NamedTuple):
+    """Numbers of rows that stand in the vector itself, one for each block.
+
+    Attributes
+    ----------
+    positions : slice
+    """
+
+    positions: slice
+
+
+class RowWeights(NamedTuple):
+    """How much own rows count in each block of a sum: sums of weights and of squares.
+
+    Both add up over blocks of rows and over parties. With them, everybody knows the
+    effective number of rows behind a block (Kish), the square of the first over the
+    second.
+
+    Attributes
+    ----------
+    total : ndarray of shape (n_blocks,)
+    squares : ndarray of shape (n_blocks,) or None
+        None where weights are zeros and ones, so that they are the same.
+    """
+
+    total: np.ndarray
+    squares: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, weights: ArrayLike) -> "RowWeights":
+        """Sum up the weights with which rows enter each block.
+
+        Parameters
+        ----------
+        weights : array-like of shape (n_rows,) or (n_rows, n_blocks)
+            Of any sign, such as residuals: their sizes count.
+
+        Returns
+        -------
+        weights : RowWeights
+        """
+        weights = np.abs(np.asarray(weights, dtype=np.float64))
+        columns = weights.reshape(len(weights), -1) if weights.ndim < 2 else weights
+        squares = np.einsum("ij,ij->j", columns, columns)
+        return cls(columns.sum(axis=0), squares)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """One secure sum over all parties, which every party verifies and reads.
+
+    Parameters
+    ----------
+    vector : array-like
+        Floats, or integers, which are summed exactly.
+    what : str
+        What it tells, in at most ten words; a constant of the program.
+    weights : RowWeights, CountsAt, ALL_ROWS, COUNTS or SAME_ROWS
+        How much the own rows count in each block of the vector. Nobody reads a sum
+        that is about too few rows: the program gets :class:`TooFewRows`.
+    new_keys : bool, default=False
+        Whether parties make keys for it, instead of those of the sums before.
+    """
+
+    vector: Any
+    what: str
+    weights: "RowWeights | CountsAt | Weighing"
+    new_keys: bool = False
+
+
+class Release(Sum):
+    """A sum for the researcher: parties tell it, once they know how many rows it has.
+
+    Parameters
+    ----------
+    vector, what, weights, new_keys :
+        As of :class:`Sum`.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """A sum of integers to which every party adds its share of noise; all read it.
+
+    Parameters
+    ----------
+    counts : ndarray of int
+    noise : DistributedNoise
+    what : str
+    """
+
+    counts: np.ndarray
+    noise: DistributedNoise
+    what: str
+
+
+@dataclass(frozen=True, eq=False)
+class Tell:
+    """Messages to peers, each sealed for one of them.
+
+    A party gets messages as soon as there are some for it, and an empty dict once
+    nobody has anything to say.
+
+    Parameters
+    ----------
+    messages : dict of str to object
+        For some peers, or for none, to wait for theirs.
+    what : str
+        What peers find in them.
+    kind : str, default="share"
+        How the ledger calls it.
+    waits : bool, default=True
+        Whether there is something to wait for; else nobody keeps the party waiting.
+    """
+
+    messages: dict[str, Any]
+    what: str
+    kind: str = "share"
+    waits: bool = True
+
+
+def converse(
+    steps: Generator[dict, Any, Any],
+    what: str,
+    kind: str = "share",
+    waits: bool = True,
+) -> Generator[Tell, dict, Any]:
+    """Carry what one side of a conversation says, sealed, until it has what it wants.
+
+    Parameters
+    ----------
+    steps : generator
+        Yields ``{peer: payload}`` whenever it has to wait, and is sent the same.
+    what, kind : str
+        As of :class:`Tell`.
+    waits : bool, default=True
+        As of :class:`Tell`.
+
+    Returns
+    -------
+    result : object
+        What `steps` returns.
+
+    Examples
+    --------
+    >>> from skprivbn.federation import converse
+    >>> def hello():
+    ...     received = yield {"south": "hello"}
+    ...     return received["south"]
+    >>> rounds = converse(hello(), "a greeting")
+    >>> next(rounds).messages
+    {'south': 'hello'}
+    """
+    received: dict | None = None
+    while True:
+        try:
+            messages = steps.send(received)
+        except StopIteration as stop:
+            return stop.value
+        received = yield Tell(messages, what, kind, waits)
+
+
+@dataclass(frozen=True, eq=False)
+class Hear:
+    """A choice of the researcher, which all parties hear alike.
+
+    Parameters
+    ----------
+    check : callable
+        Takes what was heard; returns what the program gets, raises ValueError if it
+        is not what was asked for.
+    what : str
+    """
+
+    check: Callable[[Any], Any]
+    what: str
+
+
+class Me:
+    """What a program sees of its party: rows, public terms, names. No key.
+
+    Parameters
+    ----------
+    block : dict of str to array
+        The party's data, for instance ``{"X": rows}``.
+    terms : Terms
+        Public parameters of the protocol, the same at every party.
+    name : str
+    roster : tuple of str
+        Names of all parties, in order.
+    min_rows : int, default=1
+        Fewest rows that the strictest party lets a sum be about.
+    is_simulated : bool, default=False
+        Whether nobody is there to hide from: weights of rows may then be drawn by a
+        seed that others know.
+    keep : callable, default=None
+        Takes what the party keeps for itself; programs that keep something tell
+        nothing.
+    session : bytes, default=b""
+        Names the session, and all that was agreed on in it: public, the same at every
+        party, and never used again.
+    min_cell_count : int, default=0
+        Fewest own rows that a label may be about which this party tells others.
+    max_cells_per_row : float, default=inf
+        Most cells of an exact table that the parties open, for each of its rows.
+    own_min_rows : int, default=1
+        Fewest rows that this party alone insists on.
+
+    Examples
+    --------
+    >>> from skprivbn.federation import Me, Terms
+    >>> me = Me({"X": [[1.0], [2.0]]}, Terms(), "south", ("north", "south", "west"))
+    >>> me.peers, me.n_rows
+    (('north', 'west'), 2)
+    """
+
+    def __init__(
+        self,
+        block: dict[str, Any],
+        terms: Any,
+        name: str,
+        roster: tuple[str, ...],
+        min_rows: int = 1,
+        is_simulated: bool = False,
+        keep: Callable[[Any], None] | None = None,
+        session: bytes = b"",
+        min_cell_count: int = 0,
+        max_cells_per_row: float = math.inf,
+        own_min_rows: int = 1,
+    ) -> None:
+        self.block, self.terms = block, terms
+        self.name, self.roster = name, roster
+        self.min_rows, self.is_simulated = min_rows, is_simulated
+        self.keep: Any = keep
+        self.session = session
+        self.min_cell_count = min_cell_count
+        self.own_min_rows = own_min_rows
+        self.max_cells_per_row = max_cells_per_row
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Names of the other parties, in roster order."""
+        return tuple(name for name in self.roster if name != self.name)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of own rows."""
+        return min((len(values) for values in self.block.values()), default=0)
+
+    def numbers(self, *, gaps: bool = False) -> Any:
+        """Return the own rows as floats, in memory or to be read in blocks.
+
+        Anything but finite numbers is refused, at the latest when it is read.
+
+        Parameters
+        ----------
+        gaps : bool, default=False
+            Whether entries may be missing.
+
+        Returns
+        -------
+        X : ndarray or RowSource
+            For :func:`~skprivbn.federation.row_blocks`.
+        """
+
+        def check(X):
+            unfit = np.isinf if gaps else lambda X: ~np.isfinite(X)
+            if X.dtype.kind not in "fiu" or np.any(unfit(X)):
+                raise PartyRefusal("invalid-data")
+            return X.astype(np.float64)
+
+        return map_rows(self.block["X"], check)
+
+    def rows_of_person(self) -> np.ndarray | None:
+        """Return for each own row how many rows its person has, if noise hides persons.
+
+        Returns
+        -------
+        n_rows : ndarray of int of shape (n_rows,) or None
+            0 where nobody knows who it is. None if the terms protect rows.
+        """
+        if self.terms.protects != "individuals":
+            return None
+        if "individual" not in self.block:
+            raise PartyRefusal("invalid-data")
+        return rows_of_person(self.block["individual"])
+
+
+class Round(NamedTuple):
+    """A round that a program may have.
+
+    Attributes
+    ----------
+    kind : {"Sum", "Release", "Noisy", "Tell", "Hear"}
+    what : str
+    """
+
+    kind: str
+    what: str
+
+
+class Program:
+    """A protocol: a generator function and the class of its terms.
+
+    Made by :func:`program`.
+
+    Parameters
+    ----------
+    function : callable
+        Takes :class:`Me`.
+    terms : type
+        Subclass of :class:`Terms`.
+    """
+
+    #: of the function
+    __module__: str
+    __name__: str
+    __qualname__: str
+
+    def __init__(self, function: Callable, terms: type[Terms]) -> None:
+        update_wrapper(self, function)
+        self.function, self.terms = function, terms
+
+    def __call__(self, me: Me) -> Generator[Any, Any, Any]:
+        """Run the program on a party's own rows."""
+        return self.function(me)
+
+    @property
+    def path(self) -> str:
+        """By which sites know the program."""
+        return f"{self.__module__}:{self.__qualname__}"
+
+    def rounds(self, *, noisy: bool | None = None) -> list[Round]:
+        """List what the program may open, without running it.
+
+        Parameters
+        ----------
+        noisy : bool, default=None
+            Of sessions with noise, or of those without; exact sums have no place beside
+            noise, nor noise beside them. None lists both.
+
+        Returns
+        -------
+        rounds : list of Round
+            As they stand in its text and that of the programs it is made of.
+        """
+        found = dict.fromkeys(_rounds_of(self.function, set()))
+        left_out = {None: (), True: ("Sum", "Release"), False: ("Noisy",)}[noisy]
+        return [one for one in found if one.kind not in left_out]
+
+    def __reduce__(self):
+        return self.__qualname__
+
+    def __repr__(self):
+        return f"<program {self.path}>"
+
+
+def program(terms: type[Terms]) -> Callable[[Callable], Program]:
+    """Mark a generator function as a protocol that parties may run.
+
+    Parameters
+    ----------
+    terms : type
+        Subclass of :class:`Terms`: the public parameters.
+
+    Returns
+    -------
+    decorator : callable
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.federation import ALL_ROWS, Sum, Terms, program
+    >>> @program(Terms)
+    ... def mean(me):
+    ...     X = me.numbers()
+    ...     sums = np.append(len(X), X.sum(axis=0))
+    ...     n, *sums = yield Sum(sums, "number of rows and sums", ALL_ROWS)
+    ...     return np.array(sums) / n
+    >>> mean.terms.__name__
+    'Terms'
+    """
+    return lambda function: Program(function, terms)
+
+
+#: what a program calls to make a round, and how rounds are called
+_KINDS: dict[Any, str] = {
+    kind: kind.__name__ for kind in (Sum, Release, Noisy, Tell, Hear)
+}
+_KINDS[converse] = Tell.__name__
+
+
+@cache
+def _tree(function):
+    source = textwrap.dedent(inspect.getsource(function))
+    return ast.parse(source)
+
+
+def _rounds_of(function: Any, seen: set) -> Iterator[Round]:
+    """Yield the rounds in the text of a function and of those that it yields from."""
+    function = inspect.unwrap(function)
+    if function in seen or not inspect.isfunction(function):
+        return
+    seen.add(function)
+    try:
+        tree = _tree(function)
+    except (OSError, SyntaxError):  # typed at a prompt
+        return
+    known = function.__globals__
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = _resolve(node.func, known)
+        if called in _KINDS:
+            yield Round(_KINDS[called], _what_of(node, called, known))
+        elif inspect.isgeneratorfunction(getattr(called, "function", called)):
+            yield from _rounds_of(getattr(called, "function", called), seen)
+
+
+def _resolve(node, known):
+    """Return what a name, or an attribute of a module, stands for."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    if isinstance(node, ast.Attribute):
+        return getattr(_resolve(node.value, known), node.attr, None)
+    return None
+
+
+def _what_of(call, kind, known):
+    """Return the words of a round, a constant of its program or its module."""
+    place = list(inspect.signature(kind).parameters).index("what")
+    named = {word.arg: word.value for word in call.keywords}
+    words = named.get("what", call.args[place] if len(call.args) > place else None)
+    if isinstance(words, ast.Name):
+        return known.get(words.id, "(said by the program)")
+    return words.value if isinstance(words, ast.Constant) else "(said by the program)"

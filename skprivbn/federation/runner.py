@@ -1,0 +1,598 @@
+"""A party: takes bytes, runs a program on its own rows, returns bytes.
+
+This is what a site runs. It holds the site's data and identity and stands between the
+coordinator and the program: it takes the next message only, hides what is summed,
+verifies totals, seals what peers say to each other, looks at how many rows a sum is
+about, and turns every exception into a public code.
+"""
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skprivbn.crypto import MaskingBackend
+from skprivbn.crypto._authentication import agree_on_group_key
+from skprivbn.crypto._masking import signs
+from skprivbn.crypto.sealing import Identity
+from skprivbn.exceptions import BudgetExceededError, ProtocolError
+from skprivbn.federation._models import check_steps
+from skprivbn.federation._session import Agreement, PartySession
+from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.gate import check_rows, count_numbers, with_rows
+from skprivbn.federation.program import (
+    COUNTS,
+    SAME_ROWS,
+    Hear,
+    Me,
+    Noisy,
+    PartyRefusal,
+    Release,
+    Sum,
+    Tell,
+    TooFewRows,
+)
+
+logger = logging.getLogger("skprivbn.party")
+
+#: bytes of the first message, which has the terms, and of messages that make keys
+MAX_TERMS_BYTES = 1 << 26
+MAX_KEY_BYTES = 1 << 23
+#: bytes of what a researcher chooses; without arguments; for each party
+MAX_CHOICE_BYTES, ENVELOPE_BYTES, PARTY_BYTES = 1 << 20, 1 << 12, 1 << 10
+
+# who reads a sum, as coordinators are told
+_FOR: dict[str, dict] = {"parties": {}, "all": {"for": "all"}}
+
+_REQUEST_TYPES = {
+    "session": bytes,
+    "sequence": int,
+    "operation": str,
+    "payload": dict,
+}
+
+
+@dataclass(frozen=True)
+class HostPolicy:
+    """What a site insists on, whatever the coordinator asks.
+
+    Parameters
+    ----------
+    min_parties : int
+        Smallest roster it takes part in: a sum over one party is that party's data.
+    min_rows : int
+        Fewest rows it needs to have to take part, and that an exact sum over all
+        parties may be about.
+    allow_rows : bool
+        Whether operations that show rows of data, to the coordinator or to other
+        parties, are answered.
+    max_rounds : int or None
+        Most rounds of one session: a coordinator that departs from the protocol
+        asks one question in each.
+    min_cell_count : int
+        Smallest count of an exact table that is told.
+    max_cells_per_row : float
+        Most cells of an exact table, for each row that it is made of.
+    is_simulated : bool
+        Whether nobody is there to hide from, as in one process: a party may then draw
+        weights of its rows by a seed that others know, so that a fit can be repeated.
+    max_message_bytes : int
+        Longest message that peers may send together in one round.
+    max_numbers : int
+        Longest vector of one sum.
+    """
+
+    min_parties: int = 1
+    min_rows: int = 1
+    allow_rows: bool = False
+    max_rounds: int | None = None
+    min_cell_count: int = 0
+    max_cells_per_row: float = math.inf
+    is_simulated: bool = False
+    max_message_bytes: int = 1 << 30
+    max_numbers: int = 1 << 26
+
+
+class Runner:
+    """Runs one party's side of a session.
+
+    Parameters
+    ----------
+    name : str
+        The party's name in the roster.
+    block : dict of str to array
+        Its data. They never leave this object but by what a program yields.
+    find_protocol : callable
+        From a path to a :class:`Program`, or None if not allowed here.
+    find_backend : callable
+        From a name to an ``AdditiveBackend``, or None if not allowed here.
+    policy : HostPolicy
+    identity : Identity, default=None
+        Long-term signing key; a fresh one if None.
+    pins : dict of str to bytes, default=None
+        Identities of the other parties, known beforehand.
+    debug : bool, default=False
+        Let exceptions through instead of turning them into codes. For developing
+        a protocol on data that are nobody's secret.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        block: dict[str, ArrayLike],
+        find_protocol: Callable,
+        find_backend: Callable,
+        policy: HostPolicy = HostPolicy(),  # noqa: B008 -- frozen
+        identity: Identity | None = None,
+        pins: dict[str, bytes] | None = None,
+        debug: bool = False,
+    ) -> None:
+        self.name = name
+        self._block = block
+        self._find_protocol = find_protocol
+        self._find_backend = find_backend
+        self._policy = policy
+        self._identity = identity or Identity()
+        self._pins = pins
+        self._debug = debug
+        #: what went wrong last, for the people on this side
+        self.failure: Exception | None = None
+        self._forget()
+
+    def _forget(self):
+        """Forget the keys and the state of a session."""
+        self._agreement = self._session = None
+        self._protocol = self._terms = self._noise = None
+        self._backend, self._sums = None, {}
+        #: the rest of the session, as a generator of replies
+        self._rest: Any = None
+        self._heard = bytes(32)
+        self._n_rounds, self._n_sums, self._spent = 0, 0, (0.0, 0.0)
+        #: conversations so far: what peers say in one is not heard in another
+        self._phase = 0
+        #: parties that are still there, as this party signed
+        self._counted = ()
+        self._has_uncompared_total = False
+        #: what the next reply carries beside its own: a release, as it was verified
+        self._beside: dict = {}
+        self._last_sequence, self._last_digest, self._last_reply = -1, None, None
+        self._last_length, self._expected_bytes = 0, MAX_TERMS_BYTES
+        self._closed = False
+
+    def close(self) -> None:
+        """End the session and forget its keys and state."""
+        self._forget()
+        self._closed = True
+
+    def handle(self, message: bytes) -> bytes:
+        """Answer one request of the coordinator; never raises.
+
+        Parameters
+        ----------
+        message : bytes
+
+        Returns
+        -------
+        reply : bytes
+            ``{"ok": True, "payload": ...}`` or ``{"ok": False, "code": ...}``.
+        """
+        digest = None
+        try:
+            # before anything is computed from it
+            if len(message) > max(self._most_bytes(), self._last_length):
+                raise PartyRefusal("too-large")
+            digest = hashlib.sha256(message).digest()
+            if digest == self._last_digest:
+                return self._last_reply
+            request = self._check_request(decode(message))
+            payload = self._answer(request) or {}
+            reply = encode({"ok": True, "payload": payload})
+        except Exception as error:
+            if self._debug and not isinstance(error, PartyRefusal):
+                raise
+            self.failure = error
+            code = public_code(error)
+            logger.info("%s: request refused or failed: %s", self.name, code)
+            reply = encode({"ok": False, "code": code})
+            # Half a session is no session: the next one starts from nothing.
+            self._forget()
+            self._closed = True
+        self._last_digest, self._last_reply = digest, reply
+        self._last_length = len(message) if digest is not None else 0
+        return reply
+
+    def _most_bytes(self):
+        """Return how long the next message may be."""
+        return self._expected_bytes
+
+    def _check_request(self, request):
+        if (
+            not isinstance(request, dict)
+            or {key: type(value) for key, value in request.items()} != _REQUEST_TYPES
+        ):
+            raise ProtocolError("malformed request")
+        if request["operation"] == "session.join":
+            if self._agreement is not None:
+                raise PartyRefusal("refused")
+            self._forget()
+        elif (
+            self._closed
+            or self._agreement is None
+            or request["session"] != self._agreement.session
+            or request["sequence"] != self._last_sequence + 1
+        ):
+            raise PartyRefusal("refused")
+        self._last_sequence = request["sequence"]
+        return request
+
+    def _answer(self, request):
+        name, payload = request["operation"], request["payload"]
+        if name == "session.join" and payload.keys() == {"agreement"}:
+            return self._join(**payload)
+        if name != "next" or self._rest is None:
+            raise PartyRefusal("refused")
+        return self._next(payload)
+
+    def _join(self, agreement):
+        """Check what is asked, before any data are read; return a signed greeting."""
+        agreement = Agreement(agreement)
+        n_parties, policy = len(agreement.roster), self._policy
+        if self.name not in agreement.roster:
+            raise PartyRefusal("refused")
+        if n_parties < policy.min_parties:
+            raise PartyRefusal("too-few-parties")
+        self._check_rows()
+        self._protocol, self._terms = self._read_terms(agreement)
+        self._backend = self._make_backend(agreement)
+        self._check_units()
+        # so few may be left in a sum
+        if self._backend.n_needed(n_parties) < policy.min_parties:
+            raise PartyRefusal("too-few-parties")
+        self._agreement = agreement
+        # terms protect parties from each other, where there are some
+        wanted = self._terms.least_rows() if n_parties > 1 else 1
+        least, pins = max(policy.min_rows, wanted), self._pins
+        session = PartySession(self.name, agreement, self._identity, pins, least)
+        self._session = session
+        return self._begin()
+
+    def _begin(self):
+        """Start the session, once what is asked has been checked."""
+        self._rest = self._run()
+        return next(self._rest)
+
+    def _check_units(self):
+        """Refuse terms by which values would be scaled for another backend."""
+        told = self._terms.assumed_limit()
+        if told is not None and told != self._backend.max_sum():
+            raise PartyRefusal("refused")
+
+    def _check_rows(self):
+        n_rows, least = self._count_rows(), self._policy.min_rows
+        if n_rows < least:
+            raise PartyRefusal("too-few-rows", f"{n_rows} rows: {least} are needed")
+
+    def _count_rows(self):
+        return min((len(values) for values in self._block.values()), default=0)
+
+    def _read_terms(self, agreement):
+        """Return the protocol that a session asks for and its terms, checked."""
+        protocol = self._find_protocol(agreement.protocol)
+        if protocol is None:
+            raise PartyRefusal("not-allowed")
+        try:
+            terms = protocol.terms.from_payload(agreement.settings)
+        except (TypeError, ValueError):
+            raise PartyRefusal("refused") from None
+        check_steps(agreement.data.get("steps", []), terms)
+        return protocol, terms
+
+    def _make_backend(self, agreement):
+        if agreement.backend is None:
+            return MaskingBackend()
+        backend = self._find_backend(agreement.backend["name"])
+        if backend is None:
+            raise PartyRefusal("not-allowed")
+        try:
+            backend.set_params(**agreement.backend["parameters"])
+            backend.validate()
+        except (TypeError, ValueError):
+            raise PartyRefusal("refused") from None
+        return backend
+
+    def _load(self):
+        """Get the block ready, now that all parties have signed the agreement."""
+
+    def _next(self, answer):
+        """Go on with what the coordinator answered; return what is said next."""
+        self._n_rounds += 1
+        most = self._policy.max_rounds
+        if most is not None and self._n_rounds > most:
+            raise PartyRefusal("too-many-rounds")
+        self._expected_bytes = 0  # unless the next step says what it waits for
+        try:
+            reply = self._rest.send(answer)
+        except StopIteration:
+            raise PartyRefusal("refused") from None
+        beside, self._beside = self._beside, {}
+        return reply | beside
+
+    def _run(self) -> Generator[dict, dict, None]:
+        """One session: greetings, the program, a comparison, the result."""
+        n_parties = len(self._agreement.roster)
+        self._expect(PARTY_BYTES * n_parties)
+        answer = yield {"hello": self._session.hello()}
+        self._session.meet(_only(answer, "hellos"))
+        self._counted = self._agreement.roster
+        self._load()
+        self._noise = self._terms.noise(self._n_columns(), n_parties)
+        agreement, policy = self._agreement, self._policy
+        me = Me(
+            self._block,
+            self._terms,
+            self.name,
+            agreement.roster,
+            self._session.min_rows,
+            policy.is_simulated,
+            self._keep,
+            agreement.session + agreement.hash,
+            policy.min_cell_count,
+            policy.max_cells_per_row,
+            policy.min_rows,
+        )
+        result = yield from self._converse(self._protocol(me))
+        yield from self._compare()
+        self._closed = True
+        self._tells("result", "the result", count_numbers(result))
+        yield {"result": result}
+
+    def _converse(self, program):
+        """Do what a program yields, round after round; return its result."""
+        kinds = {
+            Sum: self._sum,
+            Release: self._release,
+            Noisy: self._add_noise,
+            Tell: self._tell,
+            Hear: self._hear,
+        }
+        answer: Any = None
+        while True:
+            try:
+                if isinstance(answer, PartyRefusal):
+                    step = program.throw(answer)
+                else:
+                    step = program.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            if type(step) not in kinds:
+                raise TypeError(f"a program cannot yield {type(step).__name__}")
+            n_numbers = np.size(step.vector) if isinstance(step, Sum) else 0
+            self._tells(type(step).__name__, step.what, n_numbers)
+            try:
+                answer = yield from kinds[type(step)](step)
+            except PartyRefusal as refusal:
+                if refusal.code != "too-few-rows":
+                    raise
+                # at all parties alike: the program may step back
+                answer = refusal
+
+    def _tells(self, kind, what, n_numbers):
+        """Note that so many exact numbers are about to leave; sites look at that."""
+
+    def _keep(self, results):
+        """Keep what a program computed for the party's own use."""
+
+    def _sum(self, step):
+        """Add a vector to those of all parties; return the total, if enough rows."""
+        if self._noise is not None:
+            raise PartyRefusal("refused", "an exact sum beside noise")
+        if step.weights is SAME_ROWS and not self._has_uncompared_total:
+            raise PartyRefusal("refused", "there was no sum before")
+        if step.new_keys:
+            self._sums.pop("parties", None)
+        vector, limit = np.ravel(np.asarray(step.vector)), self._session.min_rows
+        weights = step.weights if limit > 1 else COUNTS  # one row: nothing to count
+        told = with_rows(vector, weights, self._count_rows())
+        total = yield from self._add("parties", told, step)
+        self._has_uncompared_total = True
+        return check_rows(total, vector.size, step.what, weights, limit)
+
+    def _release(self, step):
+        """Add a vector to those of all parties; the next reply tells the total."""
+        try:
+            total = yield from self._sum(step)
+        except TooFewRows:
+            self._beside = {"released": None}
+            raise
+        # One party says the numbers, the others that they have the same.
+        digest = hashlib.sha256(encode(total)).digest()
+        told = total if self.name == self._counted[0] else digest
+        self._beside = {"released": told}
+
+    def _add_noise(self, step):
+        """Add counts with shares of the noise, which everybody may read."""
+        self._charge(step.noise)
+        counts = np.ravel(step.counts)
+        # so few may be left, whose noise alone must hide enough
+        n_parties, backend = len(self._agreement.roster), self._backend
+        recovers = isinstance(backend, MaskingBackend)
+        step.noise.check_survivors(
+            backend.n_needed(n_parties) if recovers else n_parties
+        )
+        noisy = self._with_noise(counts, step.noise)
+        return (yield from self._add("all", noisy, step))
+
+    def _with_noise(self, counts, noise):
+        """Add this party's share of the noise; what leaves with epsilon passes here."""
+        return counts + noise.share(counts.shape)
+
+    def _charge(self, noise):
+        """Refuse noise that hides less than what the terms say, which was paid for."""
+        if self._noise is None:
+            raise PartyRefusal("refused", "a noisy sum that nothing was paid for")
+        rho, epsilon = self._spent
+        known = None not in (noise.rho, self._noise.rho)
+        self._spent = rho + (noise.rho or 0.0), epsilon + noise.epsilon
+        spent, paid = self._spent[1], self._noise.epsilon
+        if known:
+            spent, paid = self._spent[0], self._noise.rho
+        if spent > paid * (1 + 1e-9):
+            raise PartyRefusal("refused", "less noise than was paid for")
+
+    def _add(self, readers, vector, step):
+        """Hide a vector, and read the verified sum of all parties' vectors."""
+        sums = yield from self._keys(readers)
+        if vector.size > self._policy.max_numbers:
+            raise PartyRefusal("too-large")
+        if self._n_sums > 0:
+            self._check_all_counted()
+        self._n_sums += 1
+        # bound to what was heard: who hears otherwise has masks that do not cancel
+        exchange = sums.exchange(vector, f"{step.what} {self._heard.hex()}")
+        answer: Any = None
+        while True:
+            try:
+                reply = exchange.send(answer)
+                if answer and "survivors" in answer:
+                    self._hold_survivors(answer["survivors"])
+            except StopIteration as stop:
+                self._phase += 1
+                self._counted = sums.counted
+                if self._n_sums > 1:
+                    self._check_all_counted()
+                return stop.value
+            self._expect(self._bytes_of_total(reply))
+            answer = yield {**reply, "sum": step.what, **_FOR[readers]}
+
+    def _check_all_counted(self):
+        """Refuse another sum without a party: the difference would be its own."""
+        if self._counted != self._agreement.roster:
+            raise PartyRefusal(
+                "refused", "a party is lost, and this is not the only sum"
+            )
+
+    def _hold_survivors(self, names):
+        """Note which parties a sum is over, as this one signs; sites remember it."""
+
+    def _bytes_of_total(self, reply):
+        """Return how long a total is: as what this party hid, or all, if signed."""
+        n_parties = len(self._agreement.roster)
+        parts = reply["vector"]["parts"] if "vector" in reply else ()
+        n_vectors = n_parties if signs(self._backend) else 1
+        names = sum(len(name.encode()) for name in self._agreement.roster)
+        return n_vectors * sum(map(len, parts)) + PARTY_BYTES * n_parties + 4 * names
+
+    def _keys(self, readers):
+        """Return the session of the sums, whose keys are made when they are needed."""
+        session, backend = self._session, self._backend
+        if session.group is None:
+            makers = backend.key_makers(session.roster)
+            keys = agree_on_group_key(session, makers)
+            session.group = yield from self._exchange_keys(keys)
+        if readers not in self._sums:
+            setup = {
+                "parties": backend.setup_for_parties,
+                "all": backend.setup_for_all,
+            }[readers]
+            self._sums[readers] = yield from self._exchange_keys(setup(session))
+        return self._sums[readers]
+
+    def _exchange_keys(self, generator):
+        received = None
+        self._phase += 1
+        while True:
+            try:
+                messages = generator.send(received)
+            except StopIteration as stop:
+                self._phase += 1
+                return stop.value
+            tell = Tell(messages, "")
+            received = yield from self._tell(tell, MAX_KEY_BYTES)
+
+    def _tell(self, step, most_bytes=None):
+        """Seal messages for peers; return those that came from them."""
+        if step.kind == "raw rows" and not self._policy.allow_rows:
+            raise PartyRefusal("refused", "rows would be shown")
+        self._expect(most_bytes or self._policy.max_message_bytes)
+        # bound to what was heard: who hears otherwise cannot open it
+        words = f"{self._agreement.protocol} {self._phase} {self._heard.hex()}"
+        session = self._session
+        sealed = {
+            peer: session.channel(peer).seal(words, encode(message))
+            for peer, message in step.messages.items()
+        }
+        said: dict = {"sealed": sealed, "phase": self._phase}
+        if step.what:
+            said |= {"tells": step.what, "kind": step.kind, "waits": step.waits}
+        answer = yield said
+        received = _only(answer, "sealed")
+        return {
+            # taken out, so that long messages are not kept while they are answered
+            peer: decode(session.channel(peer).open(words, received.pop(peer)))
+            for peer in list(received)
+        }
+
+    def _hear(self, step):
+        """Return what the researcher chooses, and bind all that follows to it."""
+        self._expect(MAX_CHOICE_BYTES)
+        answer = yield {"hears": step.what}
+        if answer.keys() != {"choice"}:
+            raise ProtocolError("not a choice")
+        self._phase += 1
+        words = self._heard + encode({step.what: answer["choice"]})
+        self._heard = hashlib.sha256(words).digest()
+        try:
+            return step.check(answer["choice"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise PartyRefusal("refused", str(error)) from None
+
+    def _compare(self):
+        """Make sure that all peers have verified the same totals and heard the same.
+
+        Vectors are hidden under keys to which all verified totals belong. A result is
+        not, and a party that works for the coordinator could have made up the last
+        total.
+        """
+        if not self._has_uncompared_total or len(self._counted) == 1:
+            return
+        fields = self._heard + self._session.group.transcript
+        mine = {"digest": hashlib.sha256(fields).digest()}
+        peers = self._backend.compared_with(self._session)
+        wanted = {peer: mine for peer in peers if peer in self._counted}
+        self._phase += 1
+        tell = Tell(wanted, "")
+        if (yield from self._tell(tell, MAX_KEY_BYTES)) != wanted:
+            raise ProtocolError("the parties were not told the same totals")
+
+    def _expect(self, n_bytes):
+        """Say how long the next message may be."""
+        self._expected_bytes = ENVELOPE_BYTES + n_bytes
+
+    def _n_columns(self):
+        shape = np.shape(self._block.get("X", ()))
+        return shape[1] if len(shape) > 1 else 1
+
+
+def _only(answer, word):
+    """Return the only part of an answer."""
+    if answer.keys() != {word} or type(answer[word]) is not dict:
+        raise ProtocolError("the answer does not fit what was said")
+    return answer[word]
+
+
+def public_code(error: Exception) -> str:
+    """Return what may be said of an error."""
+    if isinstance(error, PartyRefusal):
+        return error.code
+    if isinstance(error, ProtocolError):
+        return "not-authentic"
+    if isinstance(error, BudgetExceededError):
+        return "budget-exceeded"
+    if isinstance(error, OverflowError):
+        return "out-of-range"
+    return "failed"

@@ -1,0 +1,439 @@
+"""EM under differential privacy: noisy sums of clipped rows, a fixed number of times.
+
+Rows are clipped to public bounds, mapped to the box [-1, 1]^d and rounded, so that all
+sums are exact: floating-point sums would depend on the other rows in their last bits.
+Each party rounds its sums to a grid and adds its share of discrete noise, so that
+nobody ever sees sums without noise. Everything after that is post-processing.
+"""
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from skprivbn.federation import (
+    Me,
+    Noisy,
+    PartyRefusal,
+    map_rows,
+    program,
+    row_blocks,
+)
+from skprivbn.federation._rows import paired_blocks
+from skprivbn.mixture._gaps import fill_with_zeros
+from skprivbn.mixture._gaussian_steps import (
+    Mixture,
+    local_statistics,
+    maximise,
+    n_statistics,
+    uniform_frame,
+)
+from skprivbn.mixture._private_gaps import statistics_of_gaps
+from skprivbn.mixture._private_steps import nearest_cells, private_e_step
+from skprivbn.mixture._seeding import merge_centroids
+from skprivbn.mixture._terms import MixtureTerms, check_given
+from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy._options import check_bounds, clip_rows
+
+NOISY = "sums of responsibilities and moments, with noise, each iteration"
+
+CELLS_PER_COMPONENT = 10
+
+#: bits after the point of rows and of responsibilities, and of products of two
+#: coordinates with a responsibility
+_ROW_BITS, _SHARE_BITS = 10, 14
+_SUM_BITS = 2 * _ROW_BITS + _SHARE_BITS
+
+
+def sensitivities(covariance_type, n_features):
+    """Return by how much one row of [-1, 1]^d changes the sums of the M-step.
+
+    Responsibilities of a row sum to one, so that their Euclidean norm is at most one
+    as well.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    n_features : int
+
+    Returns
+    -------
+    l1, l2 : float
+        Sum of absolute changes and Euclidean norm of the change.
+
+    Examples
+    --------
+    >>> sensitivities("diag", 4)
+    (9.0, 3.0)
+    """
+    second_l1, second_square = {
+        "full": (n_features * (n_features + 1) / 2,) * 2,
+        "tied": (n_features * (n_features + 1) / 2,) * 2,
+        "diag": (n_features, n_features),
+        "spherical": (n_features, n_features**2),
+    }[covariance_type]
+    return (
+        float(1 + n_features + second_l1),
+        math.sqrt(1 + n_features + second_square),
+    )
+
+
+@dataclass(frozen=True)
+class PrivateEMTerms(MixtureTerms):
+    """Terms of EM under differential privacy.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget of all releases together.
+    bounds : ndarray of shape (2, n_features)
+        Public, rows are clipped to them.
+    min_honest : int or None
+        How many parties are trusted to add their share of the noise; by default half
+        of them, rounded up.
+    protects : {"rows", "individuals"}
+        Whom the noise hides: rows, or persons, all of whose rows count as one.
+    """
+
+    epsilon: float
+    delta: float
+    bounds: np.ndarray
+    min_honest: int | None
+    protects: Literal["rows", "individuals"] = "rows"
+
+    def rounds(self, n_parties):
+        """Return one for each release, and those of keys and the result."""
+        return self.n_releases + 20
+
+    @property
+    def uses_cells(self):
+        """Whether the first means come from the rows, by one noisy release."""
+        return self.init_params == "kmeans" and self.given.means is None
+
+    @property
+    def n_releases(self):
+        """How many noisy sums there are."""
+        return self.max_iter + self.uses_cells
+
+    def n_values(self, n_features):
+        """Return the length of the sums of an iteration."""
+        return n_statistics(self.covariance_type, self.n_components, n_features)
+
+    def grid(self, n_features):
+        """Return by what sums are multiplied before they are rounded.
+
+        A row changes a rounded sum by less than one more than the exact one, which is
+        inside the sensitivity and costs about one per cent of it.
+        """
+        return 2.0 ** math.ceil(math.log2(100 * math.sqrt(self.n_values(n_features))))
+
+    def noise(self, n_features, n_parties):
+        """Return the noise of all releases together, of which each has its part."""
+        check_bounds(self.bounds, n_features)
+        length, grid = self.n_values(n_features), self.grid(n_features)
+        l1, l2 = sensitivities(self.covariance_type, n_features)
+        mechanism = CountMechanism.for_budget(
+            self.epsilon,
+            self.delta,
+            l1_sensitivity=self.n_releases * math.ceil(grid * l1 + length),
+            l2_sensitivity=math.sqrt(self.n_releases) * (grid * l2 + math.sqrt(length)),
+        )
+        return distribute(mechanism, n_parties, self.min_honest)
+
+
+def round_rows(rows):
+    """Round rows of [-1, 1]^d to multiples of 2^-10, which stay in the box."""
+    return np.rint(rows * 2**_ROW_BITS) / 2**_ROW_BITS
+
+
+def exact_statistics(rows, responsibilities, frame, mixture=None):
+    """Sum rounded rows as :func:`local_statistics` does, without rounding errors.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n_features)
+        From :func:`round_rows`, perhaps with gaps.
+    responsibilities : ndarray of shape (n_samples, n_components)
+        Each row sums to one; rounded down, so that it is never more.
+    frame : Frame
+        With references zero and scales one.
+    mixture : Mixture, default=None
+        What to expect in gaps.
+
+    Returns
+    -------
+    sums : ndarray of int64 of shape (n_statistics,)
+        In units of 2^-34, equal to the sum of what the single rows give.
+    """
+    # A row so far from every component that it has no responsibilities counts for
+    # nothing; a single such row must not spoil the sums, which noise would not hide.
+    shares = np.where(np.isfinite(responsibilities), responsibilities, 0.0)
+    shares = np.floor(shares * 2**_SHARE_BITS) / 2**_SHARE_BITS
+    incomplete = np.isnan(rows).any(axis=1)
+    if incomplete.any():
+        gaps = statistics_of_gaps(
+            rows[incomplete], shares[incomplete], mixture, _SUM_BITS
+        )
+        return gaps + exact_statistics(rows[~incomplete], shares[~incomplete], frame)
+    # Sums of this many multiples of the unit are integers that floats hold exactly.
+    n_block = max(2 ** (52 - _SUM_BITS) // rows.shape[1], 1)
+    total = np.zeros(
+        n_statistics(frame.covariance_type, *frame.reference.shape), dtype=np.int64
+    )
+    for start in range(0, len(rows), n_block):
+        block = slice(start, start + n_block)
+        sums = local_statistics(rows[block], shares[block], frame)
+        total += (sums * 2.0**_SUM_BITS).astype(np.int64)
+    return total
+
+
+def exact_cells(rows, cells, shares):
+    """Sizes of cells and sums of the rounded rows nearest to each of them.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n_features)
+        From :func:`round_rows`.
+    cells : ndarray of shape (n_cells, n_features)
+    shares : ndarray of shape (n_samples,)
+        How much each row counts: rounded down, so that it is never more.
+
+    Returns
+    -------
+    sums : ndarray of int64 of shape (n_cells * (1 + n_features),)
+        In units of 2^-34, as :func:`exact_statistics`.
+    """
+    members = nearest_cells(rows, cells)
+    whole = np.floor(shares * 2**_SHARE_BITS).astype(np.int64)
+    sizes, totals = np.zeros(len(cells), np.int64), np.zeros(cells.shape, np.int64)
+    np.add.at(sizes, members, whole)
+    integers = (rows * 2**_ROW_BITS).astype(np.int64)
+    np.add.at(totals, members, whole[:, np.newaxis] * integers)
+    units = 2 ** (2 * _ROW_BITS), 2**_ROW_BITS
+    return np.append(sizes * units[0], totals.ravel() * units[1])
+
+
+def round_sums(sums, grid):
+    """Round exact sums to integer multiples of 1 / grid, a power of two."""
+    shift = _SUM_BITS - int(math.log2(grid))
+    if shift <= 0:
+        return sums << -shift
+    return (sums + (1 << (shift - 1))) >> shift
+
+
+@program(PrivateEMTerms)
+def noisy_em(me: Me) -> Generator[Any, Any, dict]:
+    """Start from noisy counts in random cells, or without rows; then iterate."""
+    terms, n_features = me.terms, me.terms.bounds.shape[1]
+    check_given(terms, n_features)
+    low, high = terms.bounds
+    middle, half = box(low, high, terms.covariance_type)
+    mixture = public_start(terms, middle, half)
+    if not np.all(np.isfinite(mixture.covariances)):
+        # rows with gaps would fail, and so tell that they are there
+        raise PartyRefusal("refused")
+    frame = uniform_frame(
+        terms.covariance_type,
+        np.zeros(n_features),
+        np.ones(n_features),
+        terms.n_components,
+    )
+    noise = terms.noise(n_features, len(me.roster)).split(terms.n_releases)
+    grid, rows = terms.grid(n_features), rows_in_box(me, middle, half)
+    if terms.uses_cells:
+        cells = random_cells(terms, n_features)
+        counts = sum(exact_cells(fill_with_zeros(X), cells, s) for X, s in rows())
+        counts = round_sums(counts, grid)
+        total = yield Noisy(counts, noise, "sizes and sums of random cells, with noise")
+        means = centres_of_cells(
+            total / grid, mixture.means, noise.std / grid, terms.seeds[0]
+        )
+        mixture = replace(mixture, means=means)
+    for _ in range(terms.max_iter):
+        sums = sum(noisy_expectation(X, s, mixture, frame) for X, s in rows())
+        sums = round_sums(sums, grid)
+        total = yield Noisy(sums, noise, NOISY)
+        mixture = maximise_noisy(total / grid, frame, noise.std / grid)
+    return {
+        "weights": mixture.weights,
+        "means": mixture.means,
+        "covariances": mixture.covariances,
+    }
+
+
+def rows_in_box(me, middle, half):
+    """Return a function that reads own rows in the box, and how much each counts.
+
+    Rows of one person count as one row together, where noise is to hide persons.
+    """
+    terms, shared_by = me.terms, me.rows_of_person()
+
+    def put(rows):
+        clipped = clip_rows(rows, terms.bounds)
+        # twice: bounds a hair apart have no middle that is between them
+        boxed = round_rows(np.clip((clipped - middle) / half, -1, 1))
+        if terms.has_gaps:
+            boxed[np.isnan(np.asarray(rows, dtype=np.float64))] = np.nan
+        return boxed
+
+    rows = map_rows(me.block["X"], put)
+    if shared_by is None:
+        return lambda: ((X, np.ones(len(X))) for X in row_blocks(rows))
+    shares = np.where(shared_by > 0, 1 / np.maximum(shared_by, 1), 0.0)
+    return lambda: paired_blocks(rows, shares)
+
+
+def random_cells(terms, n_features):
+    """Return points of the box, public: of the seed."""
+    random_state = np.random.RandomState(terms.seeds[0])
+    n_cells = CELLS_PER_COMPONENT * terms.n_components
+    return random_state.uniform(-1, 1, (n_cells, n_features))
+
+
+def noisy_expectation(rows, shares, mixture, frame):
+    """Do the E-step, and sum exactly what noise is added to."""
+    _, responsibilities = private_e_step(rows, mixture)
+    responsibilities = responsibilities * shares[:, np.newaxis]
+    return exact_statistics(rows, responsibilities, frame, mixture)
+
+
+def box(low, high, covariance_type):
+    """Return middle and half width of the bounds; one width for all if spherical."""
+    half = (high - low) / 2
+    if covariance_type == "spherical":
+        half = np.full_like(half, half.max())
+    return (high + low) / 2, half
+
+
+def _units_of_covariances(half, covariance_type):
+    """Return by what covariances in the unit box differ from those of the features."""
+    if covariance_type in ("full", "tied"):
+        return np.outer(half, half)
+    return half[0] ** 2 if covariance_type == "spherical" else half**2
+
+
+def public_start(terms, middle, half):
+    """Return the mixture to start from, in the unit box, without looking at rows.
+
+    What the user did not give: equal weights, means drawn at random in the box, apart
+    from each other, and variances of the size of a component's part of it.
+    """
+    kind, n_components = terms.covariance_type, terms.n_components
+    given, n_features = terms.given, len(middle)
+    means = spread_points(n_components, n_features, terms.seeds[0])
+    if given.means is not None:
+        means = (given.means - middle) / half
+    weights = given.weights
+    if weights is None:
+        weights = np.full(n_components, 1 / n_components)
+    if given.precisions is not None or given.covariances is not None:
+        units = _units_of_covariances(half, kind)
+        if given.precisions is not None:
+            precisions = given.precisions * units
+            return Mixture.from_precisions(kind, weights, means, precisions)
+        covariances = given.covariances / units
+    else:
+        variance = n_components ** (-2 / n_features) / 12
+        covariances = {
+            "full": np.tile(variance * np.eye(n_features), (n_components, 1, 1)),
+            "tied": variance * np.eye(n_features),
+            "diag": np.full((n_components, n_features), variance),
+            "spherical": np.full(n_components, variance),
+        }[kind]
+    return Mixture.from_covariances(kind, weights, means, covariances)
+
+
+def spread_points(n_points, n_features, seed):
+    """Draw points in [-0.7, 0.7]^d one by one, the farthest of some candidates."""
+    random_state = np.random.RandomState(seed)
+    points = [random_state.uniform(-0.7, 0.7, n_features)]
+    while len(points) < n_points:
+        candidates = random_state.uniform(-0.7, 0.7, (30, n_features))
+        gaps = candidates[:, np.newaxis] - np.array(points)
+        nearest = (gaps**2).sum(axis=2).min(axis=1)
+        points.append(candidates[nearest.argmax()])
+    return np.array(points)
+
+
+def centres_of_cells(sums, fallback, noise_std, seed):
+    """Cluster the centroids of those cells that stand out from the noise.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (n_cells * (1 + n_features),)
+        Noisy sizes of the cells, and sums of the rows in each.
+    fallback : ndarray of shape (n_components, n_features)
+        Means to use if too few cells stand out.
+    noise_std : float
+        Standard deviation of the noise on each sum.
+    seed : int
+
+    Returns
+    -------
+    means : ndarray of shape (n_components, n_features)
+    """
+    n_components, n_features = fallback.shape
+    n_cells = len(sums) // (1 + n_features)
+    sizes, totals = sums[:n_cells], sums[n_cells:].reshape(n_cells, n_features)
+    occupied = sizes > 3 * noise_std
+    if occupied.sum() < n_components:
+        return fallback
+    sizes = sizes[occupied]
+    centroids = np.clip(totals[occupied] / sizes[:, np.newaxis], -1, 1)
+    return merge_centroids(centroids, sizes, n_components, seed)
+
+
+def maximise_noisy(sums, frame, noise_std):
+    """Do the M-step from noisy sums, and make a proper mixture of the result.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (n_statistics,)
+        With noise; counts may be negative, covariances indefinite.
+    frame : Frame
+    noise_std : float
+        Standard deviation of the noise on each sum. Variances below what it alone
+        would make are raised to that.
+
+    Returns
+    -------
+    mixture : Mixture
+    """
+    n_components = len(frame.reference)
+    sums = sums.copy()
+    sums[:n_components] = np.maximum(sums[:n_components], max(noise_std, 1.0))
+    counts, means, covariances = maximise(sums, frame, 0.0)
+    means = np.clip(means, -1, 1)
+    floor = np.clip(noise_std / counts, 1e-6, 1.0)
+    kind = frame.covariance_type
+    if kind == "tied":
+        covariances = _between(covariances, noise_std / counts.sum())
+    elif kind == "full":
+        covariances = np.stack([_between(c, f) for c, f in zip(covariances, floor)])
+    else:
+        floor = floor if kind == "spherical" else floor[:, np.newaxis]
+        covariances = np.clip(covariances, floor, 1.0)
+    return Mixture.from_covariances(kind, counts / counts.sum(), means, covariances)
+
+
+def _between(covariance, floor):
+    """Bring the eigenvalues between `floor` and what a unit box allows."""
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.clip(values, min(max(floor, 1e-6), 1.0), len(values))
+    covariance = (vectors * values) @ vectors.T
+    return (covariance + covariance.T) / 2
+
+
+def out_of_box(parameters, terms):
+    """Return the mixture of the features, of parameters in the unit box."""
+    kind = terms.covariance_type
+    middle, half = box(*terms.bounds, kind)
+    covariances = parameters["covariances"] * _units_of_covariances(half, kind)
+    if kind in ("full", "tied"):
+        np.einsum("...ff->...f", covariances)[...] += terms.reg_covar
+    else:
+        covariances = covariances + terms.reg_covar
+    means = middle + parameters["means"] * half
+    return Mixture.from_covariances(kind, parameters["weights"], means, covariances)

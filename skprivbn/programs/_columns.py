@@ -1,0 +1,290 @@
+"""What programs of parties share that hold different columns of the same records.
+
+One conversation runs through such a program: the messages of a peer are read in the
+order in which it sent them, so that no party has to wait until all have ended a part.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from skprivbn.crypto._paillier import KEY_SIZES
+from skprivbn.crypto._psi import align_records
+from skprivbn.crypto._registry import named_parameters
+from skprivbn.crypto.shares import Conversation, resolve_count_backend
+from skprivbn.exceptions import PartitionError, ProtocolError
+from skprivbn.federation import Me, PartyRefusal, Terms, converse
+
+
+@dataclass(frozen=True)
+class ColumnsTerms(Terms):
+    """Who holds which column.
+
+    Parameters
+    ----------
+    owners : list of str
+        The party that holds each column.
+    has_keys : bool
+        Whether records are aligned by keys.
+    """
+
+    owners: list[str]
+    has_keys: bool
+
+    def joins_columns(self) -> bool:
+        """Tell that parties hold different columns."""
+        return True
+
+
+@dataclass(frozen=True)
+class CountBackend:
+    """How two holders share a count, in a form that travels.
+
+    Parameters
+    ----------
+    name : {"ot", "paillier"}
+    parameters : dict
+        Hyper-parameters.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, backend):
+        """Describe a backend that a user gave, by name or as an object."""
+        return cls(**named_parameters(resolve_count_backend(backend)))
+
+    def make(self):
+        """Return the backend; a ValueError if there is none such."""
+        return resolve_count_backend(self.name, **self.parameters)
+
+    @property
+    def is_weak(self):
+        """Whether its keys can be broken, or are unusual."""
+        size = self.parameters.get("key_size", KEY_SIZES[0])
+        weak = bool(self.parameters.get("insecure_test_key", False))
+        return weak or size not in KEY_SIZES
+
+
+def start_talk(me: Me) -> Conversation:
+    """Return this party's end of the conversation with all others."""
+    return Conversation(me.name, me.roster, me.session)
+
+
+def own_columns(me: Me) -> list[int]:
+    """Return the numbers of the own columns among all."""
+    return [v for v, owner in enumerate(me.terms.owners) if owner == me.name]
+
+
+def own_table(me: Me) -> np.ndarray:
+    """Return the own columns as they are; refuse another number of them."""
+    X = np.asarray(me.block["X"])
+    if X.ndim != 2 or X.shape[1] != len(own_columns(me)):
+        raise PartyRefusal("invalid-data")
+    return X
+
+
+def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
+    """Find the records that all parties have, in an order that tells nothing.
+
+    Parameters
+    ----------
+    me : Me
+    talk : Conversation
+
+    Returns
+    -------
+    records : ndarray of int
+        Positions of the own records; all of them, if there are no keys.
+    """
+    if not me.terms.has_keys:
+        return np.arange(me.n_rows)
+    fewest = max(1, me.min_rows)
+
+    def check_sizes(n_keys):
+        # a peer with few keys would be told of single persons
+        if min(n_keys.values()) < fewest:
+            raise PartyRefusal("too-few-rows")
+
+    try:
+        records = yield from converse(
+            align_records(talk, me.block["keys"], check_sizes),
+            "which of its records the others have, and how many",
+            "public",
+        )
+    except ValueError:
+        raise PartyRefusal("invalid-data") from None
+    if len(records) < fewest:
+        raise PartyRefusal("too-few-rows")
+    return records
+
+
+def compare(talk: Conversation, value: Any) -> Generator[Any, Any, dict[str, Any]]:
+    """Tell all peers something plain; return what everybody told, by name.
+
+    Parameters
+    ----------
+    talk : Conversation
+    value : object
+
+    Returns
+    -------
+    told : dict of str to object
+        In the order of the roster.
+    """
+    for peer in talk.peers:
+        talk.send(peer, value)
+    told = {talk.name: value}
+    for peer in talk.peers:
+        told[peer] = yield from talk.receive(peer)
+    return {name: told[name] for name in talk.roster}
+
+
+def count_records(
+    me: Me, talk: Conversation, n_records: int
+) -> Generator[Any, Any, dict[str, int]]:
+    """Hear how many records everybody has.
+
+    Parameters
+    ----------
+    me : Me
+    talk : Conversation
+    n_records : int
+        Of this party.
+
+    Returns
+    -------
+    numbers : dict of str to int
+        By party. Those that align records by their order must have as many.
+    """
+    numbers = yield from converse(
+        compare(talk, n_records), "its number of records", "public"
+    )
+    if any(type(number) is not int for number in numbers.values()):
+        raise ProtocolError("a number of records is none")
+    return numbers
+
+
+def same_number_of_records(numbers: dict[str, int]) -> int:
+    """Return the number of records that all parties have, or say who has others.
+
+    Parameters
+    ----------
+    numbers : dict of str to int
+        From :func:`count_records`.
+
+    Returns
+    -------
+    n_records : int
+    """
+    n_records, *others = set(numbers.values())
+    if others:
+        # remote parties' numbers of records are not known before
+        raise PartitionError(
+            f"parties hold different numbers of records, {numbers}, which are aligned "
+            "by order: give keys to align them by"
+        )
+    return n_records
+
+
+def finish(talk: Conversation, kind: str = "share") -> Generator[Any, Any, None]:
+    """Send what is left to be said, and make sure that nothing was left unread.
+
+    Parameters
+    ----------
+    talk : Conversation
+    kind : str, default="share"
+        Of what may be left.
+    """
+    yield from converse(talk.finish(), "what was said last", kind, waits=False)
+
+
+def hang_up(talk: Conversation, links: dict) -> Generator[Any, Any, int]:
+    """End the conversation; return the hash calls of the party with most.
+
+    Parameters
+    ----------
+    talk : Conversation
+    links : dict of str to Link
+
+    Returns
+    -------
+    n_calls : int
+    """
+    own = sum(link.n_calls for link in links.values())
+    calls = yield from converse(
+        compare(talk, own), "its number of hash calls", "public"
+    )
+    yield from finish(talk, "public")
+    if any(type(number) is not int for number in calls.values()):
+        raise ProtocolError("a number of hash calls is none")
+    return max(calls.values())
+
+
+def check_table(me: Me, n_cells: int, n_records: int) -> None:
+    """Refuse an exact table that is about single records, whoever wants it.
+
+    Parameters
+    ----------
+    me : Me
+    n_cells, n_records : int
+    """
+    if 1 < me.min_rows > n_records:
+        why = f"a table of {n_records} rows: fewer than min_rows"
+        raise PartyRefusal("too-few-rows", why)
+    if n_cells > me.max_cells_per_row * n_records:
+        why = f"a table of {n_cells} cells, and there are {n_records} rows"
+        raise PartyRefusal("too-detailed", why)
+
+
+def check_labels(me: Me, columns: Iterable[Sequence]) -> None:
+    """Refuse to tell labels that few of the own records have.
+
+    Parameters
+    ----------
+    me : Me
+    columns : iterable of sequence
+        Labels of all own records, column by column.
+    """
+    for labels in columns if me.min_cell_count > 1 else ():
+        fewest = min(Counter(labels).values(), default=me.min_cell_count)
+        if fewest < me.min_cell_count:
+            why = f"a label of {fewest} rows: fewer than min_cell_count"
+            raise PartyRefusal("too-detailed", why)
+
+
+def describe_shares(ledger, backend, n_calls):
+    """Say in the ledger what hides shares of counts, and from whom.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    backend : OTBackend or PaillierCounts
+    n_calls : int
+        Most hash calls of a party.
+    """
+    ledger.note(backend.describe(), "technique", named_parameters(backend))
+    ledger.note(
+        f"at most {n_calls} hash calls of a party: security of about "
+        f"{128 - log2(max(n_calls, 1)):.0f} bits",
+        "strength",
+    )
+    ledger.note(
+        "semi-honest security: parties follow the protocol; all of them but one may "
+        "pool what they see",
+        "coalition",
+    )
+
+
+def note_values_only(ledger):
+    """Say in the ledger whom noise hides where the number of records is public."""
+    ledger.note(
+        "epsilon is about the values of a record: whoever holds a column knows the "
+        "number of records, and of each record its own values",
+        "epsilon",
+    )

@@ -1,0 +1,349 @@
+"""Means and covariances of rows held by several parties.
+
+Exactly, in two sums: counts and sums, then second moments about the mean, which loses
+no digit on data far from zero. Or with differential privacy, in one: rows clipped to
+public bounds, in integers, with noise that the parties add together.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from skprivbn.federation import Me, Noisy, PartyRefusal, Sum, program
+from skprivbn.federation._rows import (
+    map_rows,
+    paired_blocks,
+    row_blocks,
+    sum_over_rows,
+    unit_of_squares,
+)
+from skprivbn.federation._terms import NoisyTerms
+from skprivbn.federation.program import SAME_ROWS, CountsAt, RowWeights
+from skprivbn.privacy import CountMechanism
+from skprivbn.privacy._mechanisms import MAX_SCALES
+from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
+from skprivbn.privacy._persons import sum_by_person
+from skprivbn.utils._triangles import symmetric, upper
+
+#: clipped values between -1 and 1 are carried as integers up to this size
+UNIT = 1 << 15
+#: rows whose products are in memory at a time
+_CHUNK = 1 << 13
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number of rows, mean and second moments about the mean.
+
+    Attributes
+    ----------
+    n_rows : float or ndarray of shape (n_features,)
+        Number of rows, or their weight; of each feature, if entries may be missing. An
+        estimate, at least 1, if noise was added.
+    mean : ndarray of shape (n_features,)
+    covariance : ndarray of shape (n_features, n_features) or (n_features,) or None
+        Divided by `n_rows`; only its diagonal, or nothing, if that was asked for.
+    noise : float or ndarray of shape (n_features,)
+        What was added to the covariance of two features has the product of their
+        entries as its standard deviation; 0 if nothing was.
+    """
+
+    n_rows: Any
+    mean: np.ndarray
+    covariance: Any
+    noise: Any = 0.0
+
+
+@dataclass(frozen=True)
+class MomentsTerms(NoisyTerms):
+    """Which moments are summed, of what rows, and with what noise.
+
+    Parameters
+    ----------
+    second : {"full", "diagonal", "none"}
+        Which second moments to sum.
+    bounds : ndarray of shape (2, n_features) or None
+        Public lower and upper bounds to which rows are clipped, with noise only.
+    gaps : bool
+        Whether entries may be missing: moments are then over the rows that have a
+        value, feature by feature.
+    weighted : bool
+        Whether rows have weights, which noise could not hide.
+    centre : {"pooled", "party"}
+        About which mean second moments are: that of all rows, or each party's own.
+    epsilon, delta, min_honest, protects :
+        As of :class:`NoisyTerms`.
+    """
+
+    second: Literal["full", "diagonal", "none"] = "full"
+    bounds: np.ndarray | None = None
+    gaps: bool = False
+    weighted: bool = False
+    centre: Literal["pooled", "party"] = "pooled"
+
+    def check(self) -> None:
+        """Refuse products of features with gaps; weights and own means beside noise."""
+        if self.gaps and self.second == "full":
+            raise ValueError("second: with gaps, squares of single features only")
+        if self.weighted and self.epsilon is not None:
+            raise ValueError("weighted: no noise hides a row of any weight")
+        if self.centre == "party" and self.epsilon is not None:
+            raise ValueError("centre: with noise, moments are about the bounds")
+
+    def memory(self, n_features: int) -> tuple[int, int]:
+        """Return how many moments there are."""
+        return 0, n_features**2
+
+    def n_parameters(self, n_features: int) -> int:
+        """Return how many moments are told."""
+        return self.n_values(n_features)
+
+    def n_values(self, n_features: int) -> int:
+        """Return how many integers are told with noise: counts, sums and squares."""
+        n_second = {
+            "full": n_features * (n_features + 1) // 2,
+            "diagonal": n_features,
+            "none": 0,
+        }
+        n_counts = n_features if self.gaps else 1
+        return n_counts + n_features + n_second[self.second]
+
+    def mechanism(self, n_features: int) -> CountMechanism:
+        """Return the noise that one curator would add, within the bounds."""
+        check_bounds(self.bounds, n_features)
+        return _calibrate(self.epsilon, self.delta, self.n_values(n_features))[0]
+
+    def unit(self, n_features: int) -> int:
+        """Return the integer that stands for half the width between the bounds."""
+        return _calibrate(self.epsilon, self.delta, self.n_values(n_features))[1]
+
+
+def _calibrate(epsilon, delta, n_values):
+    """Return the noise of the sums, and the integer that stands for half a width."""
+    unit = UNIT
+    if delta == 0:
+        room = MAX_SCALES["laplace"] * epsilon / n_values
+        unit = max(min(UNIT, int(np.sqrt(room))), 1)
+    # A row adds n_values integers, each of unit**2 at most, rounding included.
+    mechanism = CountMechanism.for_budget(
+        epsilon, delta, unit**2 * n_values, unit**2 * np.sqrt(n_values)
+    )
+    return mechanism, unit
+
+
+@program(MomentsTerms)
+def moments(me: Me) -> Generator[Any, Any, dict]:
+    """Add counts and sums, then squares about the mean; or all of it with noise.
+
+    Parameters
+    ----------
+    me : Me
+
+    Returns
+    -------
+    found : dict
+        For :func:`read_moments`.
+    """
+    terms = me.terms
+    if terms.epsilon is not None:
+        integers = _integer_moments(me)
+        noise = terms.noise(len(terms.bounds[0]), len(me.roster))
+        total = yield Noisy(integers, noise, "noisy counts, sums and squares of rows")
+        return {"noisy": total}
+    rows, weights = me.numbers(gaps=terms.gaps), _weights_of(me)
+    counted = _row_weights(rows, weights) if terms.weighted else None
+    return (yield from add_moments(rows, weights, counted, terms.second, terms.centre))
+
+
+def add_moments(
+    rows: Any,
+    weights: np.ndarray,
+    counted: RowWeights | None = None,
+    second: str = "full",
+    centre: str = "pooled",
+) -> Generator[Any, Any, dict]:
+    """Add counts and sums, then squares about the mean: a part of other programs.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features) or RowSource
+        Own rows, NaN where an entry is missing.
+    weights : ndarray of shape (n_rows,)
+    counted : RowWeights, default=None
+        How much they count in each feature; None if all have the same weight.
+    second : {"full", "diagonal", "none"}
+    centre : {"pooled", "party"}
+
+    Returns
+    -------
+    found : dict
+        `n_rows` of each feature, `mean` and `covariance`.
+    """
+
+    def add(function: Callable, about: Any = 0.0) -> Any:
+        return sum(function(x - about, w) for x, w in paired_blocks(rows, weights))
+
+    own = add(_first_moments)
+    about = _own_mean(own) if centre == "party" else np.zeros(rows.shape[1])
+    if centre == "party":
+        own[-len(about) :] = add(_first_moments, about)[-len(about) :]
+    counts = counted or CountsAt(slice(0, len(about)))
+    total = yield Sum(own, "counts, sums and absolute sums", counts)
+    n, sums, sizes = np.split(total, 3)
+    known = np.where(n > 0, n, 1.0)
+    mean, unit = sums / known, unit_of_squares(sizes / known, n)
+    found = {"n_rows": n, "mean": mean, "covariance": None}
+    if second == "none":
+        return found
+
+    def squares(rows, weights):
+        return _second_moments(rows / unit, weights, second)
+
+    own = add(squares, about if centre == "party" else mean)
+    total = yield Sum(own, "squares and products about the mean", SAME_ROWS)
+    if second == "diagonal":
+        return found | {"covariance": total / known * unit**2}
+    return found | {"covariance": symmetric(total) / known[0] * np.outer(unit, unit)}
+
+
+def _own_mean(first):
+    """Return the mean of own rows, zero without any."""
+    n, sums, _ = np.split(first, 3)
+    return sums / np.where(n > 0, n, 1.0)
+
+
+def read_moments(
+    found: dict, terms: MomentsTerms, n_parties: int, floor: float = 0.0
+) -> Moments:
+    """Return the result of the program as moments.
+
+    Parameters
+    ----------
+    found : dict
+        What :func:`moments` returned.
+    terms : MomentsTerms
+    n_parties : int
+    floor : float, default=0.0
+        Least eigenvalue of a noisy covariance, beside their mean size.
+
+    Returns
+    -------
+    moments : Moments
+    """
+    if terms.epsilon is not None:
+        return _read_noisy(found["noisy"], terms, n_parties, floor)
+    n_rows = found["n_rows"] if terms.gaps else float(found["n_rows"][0])
+    return Moments(n_rows, found["mean"], found["covariance"])
+
+
+def _weights_of(me):
+    """Return the weights of the own rows, or refuse what are none."""
+    if not me.terms.weighted:
+        return np.ones(me.n_rows)
+    weights = np.asarray(me.block.get("sample_weight"))
+    if weights.dtype.kind not in "fiu":
+        raise PartyRefusal("invalid-data")
+    if not np.all(np.isfinite(weights) & (weights >= 0)):
+        raise PartyRefusal("invalid-data")
+    return weights.astype(np.float64)
+
+
+def _row_weights(rows, weights):
+    """Return how much the own rows count in each feature."""
+    counted: Any = 0
+    for block, w in paired_blocks(rows, weights):
+        counted = counted + np.stack([w, w**2]) @ ~np.isnan(block)
+    return RowWeights(*counted)
+
+
+def _first_moments(rows, weights):
+    gaps = np.isnan(rows)
+    if not gaps.any():
+        n = np.full(rows.shape[1], weights.sum())
+        return np.concatenate([n, weights @ rows, weights @ np.abs(rows)])
+    values = np.where(gaps, 0.0, rows)
+    return np.concatenate([weights @ ~gaps, weights @ values, weights @ np.abs(values)])
+
+
+def _second_moments(rows, weights, second):
+    """Sums of squares (diagonal) or of all products (upper triangle)."""
+    if second == "diagonal":
+        return weights @ np.where(np.isnan(rows), 0.0, rows) ** 2
+    return upper((rows * weights[:, np.newaxis]).T @ rows)
+
+
+def _integer_moments(me):
+    """Return the sums of own clipped rows as integers, a person's rows as one row."""
+    terms, shared_by = me.terms, me.rows_of_person()
+    clip = np.clip if terms.gaps else lambda rows, *bounds: clip_rows(rows, bounds)
+    rows = map_rows(
+        me.block["X"], lambda X: clip(np.asarray(X, np.float64), *terms.bounds)
+    )
+
+    def of_rows(rows):
+        return _moments_of_rows(rows, terms)
+
+    if shared_by is not None:
+        return sum_by_person(row_blocks(rows), shared_by, of_rows)
+    return sum_over_rows(rows, lambda rows: _sum_in_chunks(rows, of_rows))
+
+
+def _sum_in_chunks(rows, function):
+    """Add up what a function makes of rows, a few thousand of them at a time."""
+    starts = range(0, max(len(rows), 1), _CHUNK)
+    return sum(function(rows[i : i + _CHUNK]).sum(axis=0) for i in starts)
+
+
+def _moments_of_rows(rows, terms):
+    """Return the integer moments of each row: the same whatever the others are."""
+    low, high = terms.bounds
+    unit, present = terms.unit(rows.shape[1]), ~np.isnan(rows)
+    rows = np.rint((rows - (low + high) / 2) / ((high - low) / 2) * unit)
+    # bounds a hair apart have no middle: what noise relies on holds all the same
+    rows = np.where(present, np.clip(rows, -unit, unit), 0).astype(np.int64)
+    counts = present if terms.gaps else np.ones((len(rows), 1), dtype=bool)
+    found = [unit**2 * counts.astype(np.int64), unit * rows]
+    if terms.second == "diagonal":
+        found.append(rows**2)
+    elif terms.second == "full":
+        i, j = np.triu_indices(rows.shape[1])
+        found.append(rows[:, i] * rows[:, j])
+    return np.hstack(found)
+
+
+def _read_noisy(total, terms, n_parties, floor):
+    """Make moments of noisy integers that are possible, and warn if they are noise."""
+    low, high = terms.bounds
+    n_features, unit = len(low), terms.unit(len(low))
+    values = total / unit**2
+    n_counts = n_features if terms.gaps else 1
+    n, sums, second = np.split(values, [n_counts, n_counts + n_features])
+    std = terms.noise(n_features, n_parties).std / unit**2
+    warn_of_noise(3 * std, n.min())
+    n = np.maximum(n, 1.0)
+    half, centre, mean = (high - low) / 2, (low + high) / 2, np.clip(sums / n, -1, 1)
+    covariance: Any = None
+    noise: Any = 0.0
+    if terms.second == "full":
+        products = symmetric(second / n) - np.outer(mean, mean)
+        products = _nearest_covariance(products, floor)
+        covariance, noise = products * np.outer(half, half), half * np.sqrt(std / n)
+    elif terms.second == "diagonal":
+        covariance = np.clip(second / n - mean**2, 0, 1) * half**2
+    n_rows = n if terms.gaps else float(n[0])
+    return Moments(n_rows, centre + half * mean, covariance, noise)
+
+
+def _nearest_covariance(moments, floor):
+    """Make what noise spoilt positive semi-definite, with variances of at most one.
+
+    One is the largest variance between -1 and 1. Eigenvalues are raised to `floor`
+    times their mean size: noise can leave more negative ones than positive ones.
+    """
+    values, vectors = np.linalg.eigh(moments)
+    least = floor * max(np.abs(values).mean(), 2.0**-40)
+    covariance = (vectors * np.maximum(values, least)) @ vectors.T
+    scale = np.sqrt(np.maximum(np.diag(covariance), 1.0))
+    return covariance / np.outer(scale, scale)

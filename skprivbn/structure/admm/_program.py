@@ -1,0 +1,243 @@
+"""Algorithm 1 of Ng and Zhang: consensus ADMM, in which parties add what they ask for.
+
+The server's problem needs the parties' ``B_k + beta_k / rho2`` in one sum only. Every
+party verifies that sum and solves the server's problem for itself, so that nobody can
+tell it a consensus that would be a question about single rows.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skprivbn.federation import SAME_ROWS, Me, PartyRefusal, Sum, Terms, program
+from skprivbn.federation._rows import unit_of_squares
+from skprivbn.programs import Moments
+from skprivbn.programs._moments import add_moments
+from skprivbn.structure.admm._mlp import initial_mlp, mlp_forward, n_free_of_mlp
+from skprivbn.structure.admm._mlp_problem import MLPProblem
+from skprivbn.structure.admm._steps import (
+    ConsensusProblem,
+    LinearProblem,
+    typical_variance,
+)
+
+
+@dataclass(frozen=True)
+class ADMMTerms(Terms):
+    """The problem, and the penalties of the rounds.
+
+    Parameters
+    ----------
+    problem : ConsensusProblem
+    scale : float or None
+        By which losses are divided; None finds it from the parties' variances.
+    rho1, rho2, gamma1, gamma2, rho_max : float
+        Penalties, their growth and where it ends.
+    max_iter : int
+    tol, h_tol : float
+    threshold, lagged_threshold : float
+        Weaker weights are cut.
+    n_lags, n_hidden : int
+        Of time series and of neural networks; 0 for neither.
+    seed : int
+        Of the first weights of networks, which everybody draws alike: weights of
+        somebody's choice could make a network that looks at one row.
+    """
+
+    problem: ConsensusProblem
+    rho1: float
+    rho2: float
+    gamma1: float
+    gamma2: float
+    max_iter: int
+    tol: float
+    h_tol: float
+    threshold: float
+    scale: float | None = 1.0
+    rho_max: float = 1e16
+    lagged_threshold: float = 0.0
+    n_lags: int = 0
+    n_hidden: int = 0
+    seed: int = 0
+
+    def check(self) -> None:
+        """Refuse numbers that are none."""
+        if min(self.max_iter, self.n_lags, self.n_hidden, self.seed) < 0:
+            raise ValueError("max_iter, n_lags, n_hidden, seed must not be negative")
+        d, n_hidden = self.problem.n_variables, self.n_hidden
+        size = n_hidden * d**2 + n_free_of_mlp(d, n_hidden)
+        if n_hidden and size != self.problem.size:
+            raise ValueError(f"networks of these sizes have {size} parameters")
+
+    def start(self) -> np.ndarray:
+        """Return the first consensus."""
+        if self.n_hidden == 0:
+            return np.zeros(self.problem.size)
+        return initial_mlp(self.problem.n_variables, self.n_hidden, self.seed)
+
+    def kept(self, parameters: np.ndarray) -> np.ndarray:
+        """Return the parameters of the graph: those without weak weights."""
+        return self.problem.cut(parameters, self.threshold, self.lagged_threshold)
+
+    def rounds(self, n_parties: int) -> int:
+        """Return one for each round, and those before and after."""
+        return self.max_iter + 16
+
+    def n_parameters(self, n_features: int) -> int:
+        """Return those of the consensus."""
+        return self.problem.size
+
+    def memory(self, n_features: int) -> tuple[int, int]:
+        """Return lagged rows or hidden units, and the parameters.
+
+        Hidden units are held for a block of rows only, but all of them take time.
+        """
+        per_row = (self.n_lags + self.n_hidden) * n_features
+        lagged = self.n_lags * n_features
+        return per_row, max(self.problem.size, lagged**2)
+
+
+@program(ADMMTerms)
+def admm(me: Me) -> Generator[Any, Any, dict]:
+    """Learn scales, agree on parameters, and add what the model leaves unexplained."""
+    terms, rows = me.terms, _rows_with_past(me)
+    n, d = len(rows), me.terms.problem.n_variables
+    found = yield from add_moments(
+        rows[:, :d], np.ones(n), second="diagonal", centre="party"
+    )
+    n_rows, variances = found["n_rows"][0], found["covariance"]
+    if n_rows == 0:
+        return {"n_rows": 0}
+    rows = rows - (rows.mean(axis=0) if n else 0.0)
+    own = _own_problem(rows, n_rows * loss_scale(variances, terms), terms)
+
+    agreed = yield from algorithm_1(own, terms, len(me.roster))
+
+    unit = unit_of_squares(np.sqrt(variances), n_rows)
+    rest = _residuals(rows, terms.kept(agreed["parameters"]), terms) / unit
+    sums = np.append(rest.sum(axis=0), (rest**2).sum(axis=0))
+    total = yield Sum(sums, "sums of residuals and of their squares", SAME_ROWS)
+    shift, noise = np.split(total / n_rows, 2)
+    return agreed | {
+        "n_rows": int(n_rows),
+        "mean": found["mean"],
+        "variances": variances,
+        "shift": shift * unit,
+        "noise": noise * unit**2,
+    }
+
+
+def algorithm_1(own: Any, terms: ADMMTerms, K: int) -> Generator[Any, Any, dict]:
+    """Reach a consensus of `K` parties: the paper's Algorithm 1, by its equations.
+
+    Whether parties agree is seen one sum later, which costs no further round. It is
+    read off sums, so that no rounding error of one party's processor decides.
+
+    Parameters
+    ----------
+    own : LinearProblem or MLPProblem
+        Problem (2) of the own rows.
+    terms : ADMMTerms
+    K : int
+
+    Returns
+    -------
+    agreed : dict
+    """
+    W = terms.start()
+    h, beta, gap = terms.problem.cycles(W), np.zeros_like(W), np.zeros_like(W)
+    alpha, rho1, rho2 = 0.0, terms.rho1, terms.rho2
+    for t in range(terms.max_iter + 1):
+        B = own.solve(W, beta, rho2)  # (2)
+        far = (gap @ gap) / max(1.0, W @ W)
+        asked = np.concatenate([B + beta / rho2, [far, h]])
+        total = yield Sum(asked, "parameters that parties ask for", SAME_ROWS)
+        *asked, far, cycles = total / K
+        distance = float(np.sqrt(max(far, 0.0))) if t else np.inf
+        converged = bool(distance <= terms.tol and cycles <= terms.h_tol)
+        if converged or t == terms.max_iter:
+            break
+        W, h = terms.problem.step(  # (3)
+            np.array(asked), W, weight=K * rho2, alpha=alpha, rho1=rho1
+        )
+        gap = B - W
+        beta = beta + rho2 * gap  # (4)
+        alpha += rho1 * h  # (5)
+        rho1 = min(terms.gamma1 * rho1, terms.rho_max)  # (6)
+        rho2 = min(terms.gamma2 * rho2, terms.rho_max)  # (7)
+    return {
+        "parameters": W,
+        "h": float(h),
+        "distance": distance,
+        "n_iter": t,
+        "converged": converged,
+    }
+
+
+def run_locally(moments: Moments, terms: ADMMTerms) -> dict:
+    """Run the rounds on moments that are known, with no message at all.
+
+    Parameters
+    ----------
+    moments : Moments
+    terms : ADMMTerms
+
+    Returns
+    -------
+    agreed : dict
+    """
+    scale = loss_scale(np.diag(moments.covariance), terms)
+    own = LinearProblem.from_moments(moments.covariance / scale)
+    rounds = algorithm_1(own, terms, 1)
+    total = None
+    while True:
+        try:
+            total = rounds.send(total).vector
+        except StopIteration as stop:
+            return stop.value
+
+
+def loss_scale(variances: np.ndarray, terms: ADMMTerms) -> float:
+    """Return what losses are divided by."""
+    # columns that do not vary are named at the end, when their means are known
+    return terms.scale or typical_variance(variances) or 1.0
+
+
+def lagged_rows(X: np.ndarray, series: np.ndarray, n_lags: int) -> np.ndarray:
+    """Return ``[x_t, x_(t-1), ..., x_(t-p)]`` for all t, never across series."""
+    blocks = []
+    for name in np.unique(series):
+        rows = X[series == name]
+        n = len(rows) - n_lags
+        if n > 0:
+            lags = [rows[n_lags - lag : n_lags - lag + n] for lag in range(n_lags + 1)]
+            blocks.append(np.hstack(lags))
+    return np.vstack(blocks) if blocks else np.empty((0, X.shape[1] * (n_lags + 1)))
+
+
+def _rows_with_past(me):
+    """Return own rows; of time series those that have a past, and beside them that."""
+    X, n_lags = np.asarray(me.numbers()), me.terms.n_lags
+    if n_lags == 0:
+        return X
+    series = me.block.get("series", np.zeros(len(X), dtype=int))
+    return lagged_rows(X, series, n_lags)
+
+
+def _own_problem(rows, divisor, terms):
+    """Return problem (2) of own rows about their mean."""
+    if terms.n_hidden:
+        return MLPProblem(rows, divisor, terms.n_hidden)
+    second = rows.T @ rows / divisor
+    if not np.all(np.isfinite(second)):  # its eigenvalues may not converge
+        raise PartyRefusal("out-of-range")
+    return LinearProblem.from_moments(second, terms.problem.n_variables)
+
+
+def _residuals(rows, parameters, terms):
+    d = terms.problem.n_variables
+    if terms.n_hidden:
+        return rows - mlp_forward(rows, parameters, terms.n_hidden)
+    return rows[:, :d] - rows @ parameters.reshape(-1, d)

@@ -1,0 +1,1 @@
+"""One network of columns that several sites hold, learnt at sites and across."""

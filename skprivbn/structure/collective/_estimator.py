@@ -1,0 +1,488 @@
+"""One Bayesian network from columns that different sites hold."""
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import check_random_state
+
+from skprivbn.bayesian_network._checks import (
+    MAX_STATES,
+    check_found,
+    check_ordering,
+    check_parents,
+    known_states,
+    per_node,
+)
+from skprivbn.bayesian_network._column_scores import score_columns
+from skprivbn.bayesian_network._completion import (
+    COUNT_BACKEND_CONSTRAINT,
+    DiscreteNetworkMixin,
+)
+from skprivbn.bayesian_network._dag import check_dag
+from skprivbn.bayesian_network._labels import is_missing
+from skprivbn.crypto import PaillierBackend
+from skprivbn.crypto._registry import named_parameters
+from skprivbn.crypto.shares import (
+    OTBackend,
+    resolve_count_backend,
+)
+from skprivbn.partition import VerticalPartition, check_vertical
+from skprivbn.partition._vertical import PARTIES_CONSTRAINT
+from skprivbn.programs import keep_predictions, score_rows
+from skprivbn.programs._columns import CountBackend, same_number_of_records
+from skprivbn.structure.collective._graph import crossing
+from skprivbn.structure.collective._local_structure import METHODS
+from skprivbn.structure.collective._model import CollectiveModel
+from skprivbn.structure.collective._program import (
+    CollectiveTerms,
+    LocalModels,
+    collective,
+)
+from skprivbn.structure.collective._selection import SELECTIONS
+from skprivbn.utils import tell_progress, warn_leak
+from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
+from skprivbn.utils._typing import RandomStateLike, TableLike
+
+
+class CollectiveBayesianNetwork(
+    CallbackSupportMixin, DiscreteNetworkMixin, BaseEstimator
+):
+    """Learn a discrete Bayesian network from columns of several sites.
+
+    Every site learns a network of its own columns. The first site, the centre, learns
+    the links that cross sites, from tables that the sites count together without
+    showing a row, or from a part of the rows, as in [1]_. The collective network has
+    the edges of both.
+
+    Read more in the :ref:`User Guide <collective>`.
+
+    Parameters
+    ----------
+    parties : dict, list of pairs, "prefix" or None, default=None
+        Which site holds which columns: names, positions, slices or callables.
+        ``"prefix"`` reads names like ``hospital__age``. None means that one site
+        holds all.
+    disclosure : {"private_counts", "rows"}, default="private_counts"
+        What the centre sees. With ``"private_counts"`` contingency tables across
+        sites are computed on secret shares; the centre learns those that the search
+        asks for. With ``"rows"`` sites send it rows, which a warning recalls; sites
+        of a real federation refuse unless their own policy allows it. The others, and
+        whoever asks for the fit, learn the result.
+    selection : {"random", "mixed", "low_likelihood"}, default="random"
+        Which rows are sent: any, those that are unlikely at every site [1]_, or half
+        of each, weighted by the inverse of their probability. Only with
+        ``disclosure="rows"``.
+    fraction : float, default=0.1
+        Part of the rows that is sent.
+    n_std : float, default=None
+        Instead of `fraction`, with ``selection="low_likelihood"``: send rows whose
+        likelihood at every site is below its mean plus `n_std` standard deviations.
+    structure : mapping of str to sequence of str, default=None
+        Parents of every column, if known: then only probabilities are learnt.
+    ordering : array-like of str or int, default=None
+        All columns, by name or position, parents before children. None leaves the
+        direction of edges to the data.
+    method : {"bic", "cheng_bell_liu"}, default="bic"
+        How to search for the graph, at the sites and at the centre: by the Bayesian
+        information criterion, or by the tests of independence of Cheng, Bell and
+        Liu [2]_.
+    max_parents : int, default=3
+        Most parents of a column within its site, and again across sites.
+    significance : float, default=0.01
+        Level of the tests of ``"cheng_bell_liu"``.
+    post_process : bool, default=True
+        Whether to score local edges again that a variable at another site may
+        explain.
+    alpha : float, default=1.0
+        Pseudo-count of every cell of a table; 0 gives maximum likelihood.
+    states : mapping or list, default=None
+        Public states of every column: labels, or their number k for 0, ..., k - 1.
+        None takes the categories of a dataframe, and lets each site tell the labels
+        of other columns.
+    backend : {"ot", "paillier"}, OTBackend or PaillierBackend, default="ot"
+        How two sites count together, with ``disclosure="private_counts"``.
+    random_state : int, RandomState instance or None, default=None
+        Chooses random rows, by key: where a site's file holds them does not matter.
+    verbose : int, default=0
+        1 prints every hundredth turn of the sites' conversations, 2 every one.
+
+    Attributes
+    ----------
+    network_ : BayesianNetwork
+        The collective network.
+    adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
+        Its graph; entry (i, j) is an edge from i to j.
+    local_networks_ : dict of str to BayesianNetwork
+        What each site learns from its own columns.
+    cross_edges_ : list of (str, str)
+        Edges of the network whose ends are at different sites.
+    removed_edges_ : list of (str, str)
+        Local edges that were found false by `post_process`.
+    communicated_fraction_ : float
+        Part of the rows that the centre has seen.
+    n_samples_ : int
+        Number of records that all sites have.
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    skprivbn.bayesian_network.BayesianNetwork : What is learnt.
+    PrivateK2StructureLearner : Opens only the result.
+
+    References
+    ----------
+    .. [1] R. Chen, K. Sivakumar, H. Kargupta, "Collective Mining of Bayesian Networks
+       from Distributed Heterogeneous Data", Knowledge and Information Systems 6, 2004.
+    .. [2] J. Cheng, D. Bell, W. Liu, "Learning Belief Networks from Data: An
+       Information Theory Based Approach", CIKM 1997.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skprivbn.datasets import load_asia
+    >>> from skprivbn.structure import CollectiveBayesianNetwork
+    >>> asia = load_asia(variant="noisy_or")
+    >>> X = pd.DataFrame(asia.sample(4000, random_state=0), columns=asia.nodes)
+    >>> collective = CollectiveBayesianNetwork(
+    ...     parties={
+    ...         "clinic": ["asia", "tub", "either", "xray", "dysp"],
+    ...         "registry": ["smoke", "lung", "bronc"],
+    ...     },
+    ...     ordering=[asia.nodes[i] for i in asia.topological_order],
+    ... ).fit(X)
+    >>> collective.cross_edges_
+    [('lung', 'either'), ('bronc', 'dysp')]
+    >>> collective.communicated_fraction_
+    0.0
+    """
+
+    protocols = (collective, score_columns, score_rows, keep_predictions)
+    _steps = {"step": "turn", "every": 100}
+    _parameter_constraints = {
+        "parties": PARTIES_CONSTRAINT,
+        "disclosure": [StrOptions({"private_counts", "rows"})],
+        "selection": [StrOptions(set(SELECTIONS))],
+        "fraction": [Interval(Real, 0, 1, closed="right")],
+        "n_std": [Interval(Real, None, None, closed="neither"), None],
+        "structure": [HasMethods("items"), None],
+        "ordering": ["array-like", None],
+        "method": [StrOptions(set(METHODS))],
+        "max_parents": [Interval(Integral, 0, None, closed="left")],
+        "significance": [Interval(Real, 0, 1, closed="neither")],
+        "post_process": ["boolean"],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "states": [Mapping, list, tuple, None],
+        "backend": COUNT_BACKEND_CONSTRAINT,
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        parties: Mapping | Sequence | str | None = None,
+        *,
+        disclosure: str = "private_counts",
+        selection: str = "random",
+        fraction: float = 0.1,
+        n_std: float | None = None,
+        structure: Mapping[str, Sequence[str]] | None = None,
+        ordering: ArrayLike | None = None,
+        method: str = "bic",
+        max_parents: int = 3,
+        significance: float = 0.01,
+        post_process: bool = True,
+        alpha: float = 1.0,
+        states: Mapping | Sequence | None = None,
+        backend: str | OTBackend | PaillierBackend = "ot",
+        random_state: RandomStateLike = None,
+        verbose: int = 0,
+    ) -> None:
+        self.parties = parties
+        self.disclosure = disclosure
+        self.selection = selection
+        self.fraction = fraction
+        self.n_std = n_std
+        self.structure = structure
+        self.ordering = ordering
+        self.method = method
+        self.max_parents = max_parents
+        self.significance = significance
+        self.post_process = post_process
+        self.alpha = alpha
+        self.states = states
+        self.backend = backend
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        return tags
+
+    def __sklearn_is_fitted__(self):
+        # the names of features are set before anything is learnt
+        return hasattr(self, "network_")
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: TableLike, y: object = None) -> Self:
+        """Learn the collective network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or VerticalPartition
+            Discrete values without missing entries. A partition with keys is first
+            aligned by private set intersection.
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        return self._learn_watched(X, y, check_vertical(self, X, self.parties))
+
+    def _learn(self, partition, progress):
+        terms = self._terms(partition)
+        _check_values(partition, terms.states)
+        self._warn(partition)
+        found = self._run(partition, terms, progress)
+        if partition.n_parties == 1:
+            graph = found["local_parents"]
+        elif "parents" not in found:
+            raise ValueError(
+                "no row is unlikely at every site, so that the centre has nothing to "
+                "learn from: raise fraction or n_std"
+            )
+        else:
+            graph = found["parents"]
+        self._model = CollectiveModel(
+            terms.names,
+            terms.owners,
+            found["states"],
+            _adjacency(found["local_parents"]),
+            _adjacency(graph),
+            dict(enumerate(found["local_counts"])),
+            _numbered(found),
+            found.get("cuts", {}),
+        )
+        edges = crossing(self._model.adjacency, terms.owners)
+        self.cross_edges_ = self._model.named(np.argwhere(edges))
+        self.removed_edges_ = self._model.named(found.get("removed", []))
+        self.n_samples_ = same_number_of_records(found["numbers"])
+        self._n_sent = found.get("n_sent", 0)
+        self._finish()
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
+        """Update the probabilities with new rows; the structure stays.
+
+        With ``selection="low_likelihood"`` as in the paper: rows that fit a site's own
+        network update it; rows that fit none are sent to the centre, where they
+        update the nodes with parents at other sites. With the other selections all
+        new rows update the sites' own networks, and the same part of them is sent.
+        Without rows, all new rows are counted, across sites too.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or VerticalPartition
+            New rows, with values that have been seen or declared.
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        Returns
+        -------
+        self : object
+            Fitted estimator.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X)
+        partition = check_vertical(self, X, self.parties, reset=False)
+        model = self._model
+        terms = self._terms(partition, model)
+        _check_values(partition, model.states)
+        self._warn(partition)
+        with tell_progress(self, X, **self._steps) as progress:
+            found = self._run(partition, terms, progress)
+        model.add(dict(enumerate(found["local_counts"])), _numbered(found))
+        self.n_samples_ += same_number_of_records(found["numbers"])
+        self._n_sent += found.get("n_sent", 0)
+        self._finish()
+        return self
+
+    def _run(self, partition, terms, progress):
+        """Have the sites learn; say in the ledger who learns what."""
+        with partition.federate(collective, terms) as federation:
+            found = federation.run(turn=progress.step)
+        same_number_of_records(found["numbers"])
+        self.ledger_ = ledger = federation.ledger
+        ledger.learns(
+            "all parties and the coordinator",
+            "number of records, labels, the network and those of sites, with counts",
+        )
+        if partition.n_parties > 1:
+            self._describe(ledger, federation.roster[0], found["n_sent"])
+        return found
+
+    def _describe(self, ledger, centre, n_sent):
+        if self.disclosure == "rows":
+            words = f"{n_sent} rows of all sites, side by side"
+            ledger.learns(centre, words, "raw rows")
+            return
+        backend = resolve_count_backend(self.backend)
+        ledger.note(backend.describe(), "technique", named_parameters(backend))
+        ledger.learns(centre, "counts of the tables that its search asks for")
+        ledger.note(
+            f"semi-honest security: sites follow the protocol; {centre}, the centre, "
+            "learns every table that the search asks for, not only the final ones",
+            "assumption",
+        )
+        ledger.note(
+            "nobody short of all sites; all of them but one may pool what they "
+            "see, and learn no row beyond the tables",
+            "broken by",
+        )
+
+    def _finish(self):
+        self.communicated_fraction_ = self._n_sent / self.n_samples_
+        self.network_ = self._model.network(self.alpha)
+        self.adjacency_matrix_ = self.network_.adjacency_matrix
+        self.local_networks_ = self._model.local_networks(self.alpha)
+
+    def _terms(self, partition, model=None):
+        """Public parameters of the session, the same at every site."""
+        names = list(partition.feature_names)
+        if model is not None and names != model.names:
+            raise ValueError(f"expected the columns {model.names}, got {names}")
+        states = None if model is None else model.states
+        if model is None:
+            # what is declared, nobody has to read off the data
+            states = known_states(self.states, names, partition.categories)
+        adjacency = None if model is None else model.adjacency
+        if model is None and self.structure is not None:
+            adjacency = _check_structure(self.structure, names)
+            if self.ordering is not None:
+                raise ValueError("structure= says the directions: leave out ordering=")
+        if self.n_std is not None and self.selection != "low_likelihood":
+            raise ValueError(
+                'n_std= is a threshold of the likelihood and needs selection="'
+                f'low_likelihood", got selection={self.selection!r}'
+            )
+        parents = ordering = None
+        if adjacency is not None:
+            parents = [np.flatnonzero(column).tolist() for column in adjacency.T]
+        if self.ordering is not None:
+            ordering = check_ordering(self.ordering, names)
+        return CollectiveTerms(
+            owners=[partition.owners[name] for name in names],
+            has_keys=partition.has_keys,
+            names=names,
+            states=states,
+            parents=parents,
+            ordering=ordering,
+            method=self.method,
+            max_parents=self.max_parents,
+            significance=self.significance,
+            post_process=self.post_process,
+            alpha=self.alpha,
+            disclosure=self.disclosure,
+            selection=self.selection,
+            # all have to agree that thresholds send as many as there are
+            fraction=1.0 if self._sends_by_threshold(model) else self.fraction,
+            n_std=self.n_std,
+            seed=check_random_state(self.random_state).bytes(16),
+            backend=CountBackend.of(self.backend),
+            model=model and self._local_models(model),
+        )
+
+    def _local_models(self, model):
+        """Return what sites are told of their own networks before they get new rows."""
+        return LocalModels(
+            [np.flatnonzero(column).tolist() for column in model.local.T],
+            [model.local_counts[v] for v in range(len(model.names))],
+            dict(model.cuts) if self._sends_by_threshold(model) else {},
+        )
+
+    def _sends_by_threshold(self, model):
+        """Tell whether a likelihood, not a number, decides which rows are sent."""
+        if self.disclosure != "rows" or self.selection != "low_likelihood":
+            return False
+        return model is not None or self.n_std is not None
+
+    def _warn(self, partition):
+        if partition.n_parties == 1:
+            warn_leak(
+                "all columns are taken to be one site's: there is nobody to hide "
+                "anything from; pass parties= to say who holds what"
+            )
+        elif self.disclosure == "rows":
+            warn_leak(
+                'disclosure="rows" sends rows of all sites to the first of them, the '
+                'centre, which joins them; disclosure="private_counts" sends none'
+            )
+
+
+def _adjacency(parents):
+    adjacency = np.zeros((len(parents), len(parents)), dtype=bool)
+    for v, found in enumerate(parents):
+        adjacency[found, v] = True
+    return adjacency
+
+
+def _numbered(found):
+    """Return tables across sites by the number of their column."""
+    return {int(v): table for v, table in found.get("cross_counts", {}).items()}
+
+
+def _check_values(partition, states):
+    """Say what is wrong with tables at hand; remote sites only refuse."""
+    if not isinstance(partition, VerticalPartition):
+        return
+    names = partition.feature_names
+    declared = dict(zip(names, states or [None] * len(names)))
+    columns = [
+        pair
+        for party, held in partition.columns.items()
+        for pair in zip(held, partition._blocks[party]["X"].T)
+    ]
+    for name, column in columns:
+        labels = set(column.tolist())
+        if any(is_missing(label) for label in labels):
+            raise ValueError(
+                f"column {name!r} has missing entries: drop or complete these rows"
+            )
+        known = declared[name]
+        if known is None:
+            check_found(name, labels)
+        elif len(known) > MAX_STATES:
+            raise ValueError(
+                f"column {name!r} has {len(known)} states, more than {MAX_STATES}: "
+                "merge some"
+            )
+        elif not labels <= set(known):
+            unknown = sorted(labels - set(known), key=str)
+            raise ValueError(
+                f"column {name!r} holds {unknown[0]!r}, which is not one of its states "
+                f"{list(known)}: declare all that are possible with states=, or as "
+                "categories of a dataframe"
+            )
+
+
+def _check_structure(structure, names):
+    """Return known parents as a matrix."""
+    given = per_node(structure, names, "structure", default=())
+    adjacency = np.zeros((len(names), len(names)), dtype=bool)
+    for v, node in enumerate(names):
+        parents = check_parents(node, given[node], names)
+        adjacency[[names.index(parent) for parent in parents], v] = True
+    return check_dag(adjacency, names)

@@ -1,0 +1,463 @@
+"""Collective learning between sites (Chen, Sivakumar and Kargupta, 2004).
+
+Every site learns a network of its own columns. The first of them is the centre: it
+learns the links between sites, either from some rows that the others send it or from
+tables that they count together without showing rows, and tells them the result.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Literal
+
+import numpy as np
+
+from skprivbn.bayesian_network._checks import MAX_STATES, check_states
+from skprivbn.bayesian_network._column_scores import read_codes
+from skprivbn.bayesian_network._tables import Tables
+from skprivbn.crypto.shares import Conversation
+from skprivbn.crypto.shares._conversation import is_array
+from skprivbn.exceptions import ProtocolError
+from skprivbn.federation import Me, PartyRefusal, converse, program
+from skprivbn.programs._columns import (
+    ColumnsTerms,
+    CountBackend,
+    compare,
+    find_records,
+    finish,
+    start_talk,
+)
+from skprivbn.structure.collective._graph import (
+    crossing,
+    explain_away,
+    families_across,
+    join_graphs,
+)
+from skprivbn.structure.collective._local_structure import learn_structure
+from skprivbn.structure.collective._selection import (
+    common_lowest,
+    n_lowest,
+    row_weights,
+)
+from skprivbn.structure.collective._site import Site
+
+
+@dataclass(frozen=True)
+class LocalModels:
+    """What was learnt of columns before, if new rows are to be added.
+
+    Parameters
+    ----------
+    parents : list of list of int
+        Of every column, within its site.
+    counts : list of ndarray
+        Of every column with these.
+    cuts : dict of str to (float or None)
+        By site, the log-likelihood below which a row does not fit its own network.
+    """
+
+    parents: list[list[int]]
+    counts: list[np.ndarray]
+    cuts: dict[str, float | None]
+
+    def check(self, owners: list[str]) -> None:
+        """Raise ValueError unless these are models of the sites' own columns."""
+        if not len(self.parents) == len(self.counts) == len(owners):
+            raise ValueError("model: parents and counts of every column")
+        for owner, parents in zip(owners, self.parents):
+            if any(u not in range(len(owners)) or owners[u] != owner for u in parents):
+                raise ValueError("model: parents are columns of the same site")
+
+    @property
+    def leaves_rows_out(self) -> bool:
+        """Whether some site counts fitting rows only."""
+        return any(cut is not None for cut in self.cuts.values())
+
+
+@dataclass(frozen=True)
+class CollectiveTerms(ColumnsTerms):
+    """What sites learn by themselves, and how the centre learns the links.
+
+    Parameters
+    ----------
+    parents : list of list of int or None
+        Of every column, if the graph is known.
+    model : LocalModels or None
+    """
+
+    names: list[str]
+    states: list[list[Any] | None] | None
+    parents: list[list[int]] | None
+    ordering: list[int] | None
+    method: str
+    max_parents: int
+    significance: float
+    post_process: bool
+    alpha: float
+    disclosure: Literal["private_counts", "rows"]
+    selection: str
+    fraction: float
+    n_std: float | None
+    seed: bytes
+    backend: CountBackend
+    model: LocalModels | None
+
+    def check(self):
+        """Refuse lists that are not as long as there are columns, and made-up models.
+
+        Tables with and without a few rows would tell these: rows are left out by a
+        threshold only where rows may be shown.
+        """
+        for values in (self.names, self.states, self.parents, self.ordering):
+            if values is not None and len(values) != len(self.owners):
+                raise ValueError("names, states, parents: one for each column")
+        if self.model is not None:
+            self.model.check(self.owners)
+            if self.model.leaves_rows_out and self.disclosure != "rows":
+                raise ValueError("model: thresholds are for rows that are sent")
+
+    def n_parameters(self, n_features):
+        """Return none: tables are checked when it is known which they are."""
+        return 0
+
+    def summed_columns(self, n_features):
+        """Return none: there are tables."""
+        return []
+
+    def shows_small_cells(self):
+        """Tell that counts of several sites are opened as they are."""
+        return True
+
+    def memory(self, n_features):
+        """Return the codes of the own columns and the labels of all."""
+        n_labels = sum(len(labels or []) for labels in self.states or [])
+        return n_labels, n_labels
+
+    def shows_rows(self):
+        """Tell whether the centre gets to see rows."""
+        return self.disclosure == "rows"
+
+    def for_tests_only(self):
+        """Tell whether keys of counts can be broken."""
+        return self.backend.is_weak
+
+    def learn_structure(self, tables, ordering):
+        """Search as all sides do."""
+        return learn_structure(
+            tables,
+            ordering=ordering,
+            method=self.method,
+            max_parents=self.max_parents,
+            significance=self.significance,
+        )
+
+
+@program(CollectiveTerms)
+def collective(me: Me) -> Generator[Any, Any, dict]:
+    """Learn the network of the own columns; then the links between sites, together."""
+    terms, talk = me.terms, start_talk(me)
+    codes, states = read_codes(me, terms.names, terms.states)
+    records = yield from find_records(me, talk)
+    site = Site(me, talk, codes[records], records, list(states.values()))
+    told = yield from converse(
+        compare(talk, site.learn_local()),
+        "number of rows, labels, own network with its counts",
+        "plaintext aggregate",
+    )
+    local = join_local(terms, told)
+    numbers = local["numbers"]
+    if len(set(numbers.values())) > 1 or len(me.roster) == 1:
+        return local
+    site.n_states = [len(labels) for labels in local["states"]]
+    sample = None
+    if terms.disclosure == "rows":
+        sample = yield from choose_rows(me, talk, site)
+    if me.name == me.roster[0]:
+        found = yield from be_centre(me, talk, site, local, sample)
+    else:
+        found = yield from follow_centre(me, talk, site, sample)
+    yield from finish(talk, "public")
+    return local | found
+
+
+def join_local(terms: CollectiveTerms, told: dict[str, Any]) -> dict:
+    """Put the sites' own networks side by side, or raise that one cannot be.
+
+    Parameters
+    ----------
+    terms : CollectiveTerms
+    told : dict of str to dict
+        From ``Site.learn_local``, as each site tells it.
+
+    Returns
+    -------
+    local : dict
+        ``numbers`` of rows by site; of every column ``states``, ``local_parents`` and
+        ``local_counts``, with parents ascending and the column itself last.
+    """
+    n_columns = len(terms.owners)
+    numbers, states, parents, counts = {}, {}, {}, {}
+    for name, network in told.items():
+        held = [v for v, owner in enumerate(terms.owners) if owner == name]
+        try:
+            numbers[name] = network["n_samples"]
+            if type(numbers[name]) is not int:
+                raise TypeError("no number of rows")
+            for v, labels in zip(held, network["states"], strict=True):
+                if type(labels) is not list or len(labels) > MAX_STATES:
+                    raise TypeError("no list of labels")
+                states[v] = check_states(v, labels)
+            for i, v in enumerate(held):
+                parents[v] = [held[u] for u in network["parents"][i]]
+                sizes = tuple(len(states[u]) for u in [*parents[v], v])
+                counts[v] = network["counts"][i]
+                if not is_array(counts[v], sizes, np.int64):
+                    raise TypeError("no table")
+        except (LookupError, TypeError, ValueError):
+            raise ProtocolError("a site tells of a network that is none") from None
+    columns = range(n_columns)
+    return {
+        "numbers": numbers,
+        "states": [list(states[v]) for v in columns],
+        "local_parents": [parents[v] for v in columns],
+        "local_counts": [counts[v] for v in columns],
+    }
+
+
+def be_centre(
+    me: Me, talk: Conversation, site: Site, local: dict, sample: Any
+) -> Generator[Any, Any, dict]:
+    """Learn the links between sites, and tell the others.
+
+    Parameters
+    ----------
+    me : Me
+    talk : Conversation
+    site : Site
+    local : dict
+        From :func:`join_local`.
+    sample : Sample or None
+        The own rows that were chosen, if rows are sent.
+
+    Returns
+    -------
+    found : dict
+        ``parents`` of every column, ``removed`` local edges that were found false,
+        ``cross_counts`` of columns with a parent at another site, by number; how many
+        rows were sent, and below which log-likelihood at each site.
+    """
+    terms = me.terms
+    found: dict = {"n_sent": 0, "cuts": {}}
+    if sample is None:
+        tables = Tables(site.n_states, len(site.codes), _ask_for)
+    else:
+        codes, found["cuts"] = yield from _receive_rows(me, talk, site, sample)
+        found["n_sent"] = len(codes)
+        tables = Tables.from_rows(codes, site.n_states, sample.weights)
+    if sample is None or found["n_sent"] or terms.model is not None:
+        graph, removed, counts = yield from count_what_is_asked(
+            talk, site, tables, lambda: _learn_links(terms, local, tables)
+        )
+        found |= {
+            "parents": [np.flatnonzero(column).tolist() for column in graph.T],
+            "removed": np.argwhere(removed).tolist(),
+            "cross_counts": {str(v): table for v, table in counts.items()},
+        }
+    for peer in talk.peers:
+        talk.send(peer, {"found": found})
+    return found
+
+
+def _learn_links(terms, local, tables):
+    """Return the graph, local edges found false, and tables across sites."""
+    n = len(terms.owners)
+    own = _adjacency(local["local_parents"], n)
+    none = np.zeros_like(own)
+    if terms.parents is not None:
+        kept, removed = _adjacency(terms.parents, n), none
+    else:
+        links = crossing(terms.learn_structure(tables, terms.ordering), terms.owners)
+        kept = joined = join_graphs(own, links, tables)
+        if terms.post_process:
+            kept = explain_away(joined, terms.owners, tables)
+        removed = joined & ~kept
+    families = families_across(kept, terms.owners)
+    tables.fetch(families.values())
+    return kept, removed, {v: tables(family) for v, family in families.items()}
+
+
+def _adjacency(parents, n):
+    adjacency = np.zeros((n, n), dtype=bool)
+    for v, found in enumerate(parents):
+        adjacency[found, v] = True
+    return adjacency
+
+
+class _Asked(Exception):
+    """A search needs tables that have not been counted."""
+
+
+def _ask_for(tables):
+    raise _Asked(tables)
+
+
+def count_what_is_asked(
+    talk: Conversation, site: Site, tables: Tables, search: Callable
+) -> Generator[Any, Any, Any]:
+    """Run a search; whenever it lacks tables, have all sites count them and go on.
+
+    Parameters
+    ----------
+    talk : Conversation
+    site : Site
+    tables : Tables
+        That the search asks. It begins anew, with what is known by then.
+    search : callable
+
+    Returns
+    -------
+    result : object
+        What the search returns.
+    """
+    while True:
+        try:
+            return search()
+        except _Asked as error:
+            (asked,) = error.args
+        for peer in talk.peers:
+            talk.send(peer, {"count": [list(variables) for variables in asked]})
+        shares = yield from converse(site.count(asked), "shares of counts")
+        for peer in talk.peers:
+            theirs = yield from converse(
+                talk.receive(peer), "which tables to count", "public"
+            )
+            if type(theirs) is not list or len(theirs) != len(asked):
+                raise ProtocolError("a site tells other shares than it was asked for")
+            for own, share in zip(shares, theirs):
+                if share is not None:
+                    if not is_array(share, own.shape, own.dtype):
+                        raise ProtocolError("a share has another shape or type")
+                    own += share
+        tables.keep(asked, [table.astype(np.int64) for table in shares])
+
+
+@dataclass
+class Sample:
+    """Rows of this site that were chosen by all.
+
+    Attributes
+    ----------
+    own : dict
+        From ``Site.take_rows``.
+    weights : ndarray of shape (n_rows,)
+    """
+
+    own: dict
+    weights: np.ndarray
+
+
+def choose_rows(me: Me, talk: Conversation, site: Site) -> Generator[Any, Any, Sample]:
+    """Choose rows together: those that are unlikely at every site, or random ones.
+
+    Parameters
+    ----------
+    me : Me
+    talk : Conversation
+    site : Site
+
+    Returns
+    -------
+    sample : Sample
+    """
+    terms, n_samples = me.terms, len(site.codes)
+    n_rows = ceil(terms.fraction * n_samples)
+    n_unlikely = n_lowest(terms.selection, n_rows)
+
+    def offer(n_rows):
+        mine = site.offer(n_rows)
+        told = yield from converse(
+            compare(talk, np.packbits(mine)),
+            "which rows are among its least likely ones",
+            "public",
+        )
+        if not all(is_array(m, (-(-n_samples // 8),), np.uint8) for m in told.values()):
+            raise ProtocolError("a site offers other rows than there are")
+        return np.all(
+            [np.unpackbits(m, count=n_samples) for m in told.values()], axis=0
+        )
+
+    by_threshold = terms.n_std is not None
+    if terms.model is not None:
+        by_threshold |= terms.model.leaves_rows_out
+    unlikely = np.zeros(n_samples, dtype=bool)
+    if n_unlikely and by_threshold:
+        unlikely = yield from offer(0)
+    elif n_unlikely:
+        unlikely = yield from common_lowest(offer, n_samples, n_unlikely)
+    n_random = 0
+    if terms.selection != "low_likelihood":
+        n_random = max(0, min(n_rows, n_samples) - int(unlikely.sum()))
+    weights = row_weights(n_samples, int(unlikely.sum()), n_random)
+    return Sample(site.take_rows(unlikely, n_random), weights)
+
+
+def _receive_rows(me, talk, site, sample):
+    """Return the rows of all sites side by side, and what was unlikely at each."""
+    owners = np.array(me.terms.owners)
+    codes = np.zeros((len(sample.weights), len(owners)), dtype=np.int64)
+    cuts = {}
+    for name in me.roster:
+        told, held = sample.own, owners == name
+        if name != me.name:
+            told = yield from converse(talk.receive(name), "that it waits", "public")
+        shape = len(codes), np.count_nonzero(held)
+        if type(told) is not dict or not is_array(told.get("rows"), shape, np.uint8):
+            raise ProtocolError("a site sends other rows than were chosen")
+        codes[:, held], cuts[name] = told["rows"], told.get("cut")
+    if np.any(codes >= site.n_states):
+        raise ProtocolError("a site sends rows with other labels than it told")
+    if any(type(cut) not in (float, type(None)) for cut in cuts.values()):
+        raise ProtocolError("a site tells a log-likelihood that is none")
+    return codes, cuts
+
+
+def follow_centre(
+    me: Me, talk: Conversation, site: Site, sample: Any
+) -> Generator[Any, Any, dict]:
+    """Send rows or count what the centre asks for; return its result.
+
+    Parameters
+    ----------
+    me : Me
+    talk : Conversation
+    site : Site
+    sample : Sample or None
+        The own rows that were chosen, if rows are sent.
+
+    Returns
+    -------
+    found : dict
+        As of :func:`be_centre`.
+    """
+    centre, owners = me.roster[0], me.terms.owners
+    if sample is not None:
+        talk.send(centre, sample.own)
+        question = yield from converse(
+            talk.receive(centre), "rows that were chosen", "raw rows"
+        )
+    else:
+        question = yield from converse(talk.receive(centre), "that it waits", "public")
+    while True:
+        match question:
+            case {"found": found}:
+                return found
+            case {"count": list(asked)} if sample is None:
+                tables = [tuple(variables) for variables in asked]
+                shares = yield from converse(site.count(tables), "shares of counts")
+                held = [any(owners[v] == me.name for v in table) for table in tables]
+                talk.send(centre, [s if own else None for s, own in zip(shares, held)])
+                question = yield from converse(
+                    talk.receive(centre), "shares of tables that it asks for"
+                )
+            case _:
+                raise PartyRefusal("refused")

@@ -1,0 +1,129 @@
+"""Moments for a network: those of rows, and those of functions of single columns.
+
+Section 4 of Ng and Zhang: what linear Gaussian structure learning needs to know of the
+rows. Exactly, or with noise in one release.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from skprivbn.federation import (
+    SAME_ROWS,
+    Me,
+    PartyRefusal,
+    Sum,
+    program,
+    row_blocks,
+)
+from skprivbn.federation._cells import is_small
+from skprivbn.federation._rows import sum_over_rows
+from skprivbn.privacy._options import warn_of_noise
+from skprivbn.programs import Moments, MomentsTerms, moments
+from skprivbn.programs._moments import read_moments
+from skprivbn.structure._basis import N_FUNCTIONS, expand
+from skprivbn.utils._triangles import upper
+
+
+@dataclass(frozen=True)
+class NetworkMomentsTerms(MomentsTerms):
+    """Which moments are summed: about what, of which functions, with what noise.
+
+    Parameters
+    ----------
+    basis : str or None
+        Basis functions of single columns, whose moments are added, too.
+    second, bounds, centre, epsilon, delta, min_honest, protects :
+        As of :class:`~skprivbn.programs.MomentsTerms`.
+    """
+
+    basis: str | None = None
+
+    def n_parameters(self, n_features: int) -> int:
+        """Return the moments: of rows, of basis functions."""
+        sums = [n_features]
+        if self.basis is not None:
+            sums.append(N_FUNCTIONS * n_features)
+        return sum(1 + n + n * (n + 1) // 2 for n in sums)
+
+
+@program(NetworkMomentsTerms)
+def network_moments(me: Me) -> Generator[Any, Any, dict]:
+    """Add moments of rows, then products of functions of their standardised columns."""
+    terms, found = me.terms, (yield from moments(me))
+    if terms.epsilon is not None or terms.basis is None:
+        return found
+    n, mean, variances = found["n_rows"][0], found["mean"], np.diag(found["covariance"])
+    if not np.all(variances > 0):
+        return found
+    rows = me.numbers()
+    check_few_values(rows, me.min_rows)
+    own = _sums_of_functions(rows, mean, np.sqrt(variances), terms)
+    total = yield Sum(own, "sums and products of basis functions", SAME_ROWS)
+    means, products = np.split(total / n, [N_FUNCTIONS * len(mean)])
+    if terms.centre == "pooled":
+        products = products - upper(np.outer(means, means))
+    return found | {"functions": products}
+
+
+def _sums_of_functions(rows, mean, scale, terms):
+    """Return sums and products of the basis functions, about zero or the own mean."""
+
+    def add(function):
+        def apply(rows):
+            return function(expand((rows - mean) / scale, terms.basis))
+
+        return sum_over_rows(rows, apply)
+
+    sums = add(lambda Z: Z.sum(axis=0))
+    about = sums / max(len(rows), 1) if terms.centre == "party" else 0.0
+    return np.append(sums, add(lambda Z: upper((Z - about).T @ (Z - about))))
+
+
+def read_noisy(found: dict, terms: NetworkMomentsTerms, n_parties: int) -> Moments:
+    """Return moments of a noisy release that searches can take, whatever the noise.
+
+    Parameters
+    ----------
+    found : dict
+        What the program returned.
+    terms : NetworkMomentsTerms
+    n_parties : int
+
+    Returns
+    -------
+    moments : Moments
+        Of at least two rows, with a positive definite covariance.
+    """
+    known = read_moments(found, terms, n_parties, floor=1e-4)
+    # noise alone would make eigenvalues of about the square root times its size
+    spread = np.mean(np.diag(known.covariance) / known.noise**2)
+    warn_of_noise(np.sqrt(len(known.mean)), spread)
+    return replace(known, n_rows=max(known.n_rows, 2.0))
+
+
+def check_few_values(X, min_rows):
+    """Refuse small cells that follow from sums of powers, and of products of powers.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_columns) or RowSource
+    min_rows : int
+        Fewest rows that a number may be about.
+    """
+    # products of two functions of a column have powers up to twice the largest
+    most, most_of_pairs = 2 * N_FUNCTIONS + 1, N_FUNCTIONS + 1
+    codes = []
+    for column in range(X.shape[1] if min_rows > 1 else 0):
+        values = np.concatenate([block[:, column] for block in row_blocks(X)])
+        labels, places = np.unique(values, return_inverse=True)
+        if len(labels) <= most:
+            codes.append((len(labels), places))
+    tables = [np.bincount(places) for _, places in codes]
+    pairs = combinations([c for c in codes if c[0] <= most_of_pairs], 2)
+    tables += [np.bincount(one * n + other) for (_, one), (n, other) in pairs]
+    if any(is_small(table, min_rows).any() for table in tables):
+        raise PartyRefusal("too-detailed")

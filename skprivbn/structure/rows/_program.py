@@ -1,0 +1,479 @@
+"""A network from rows at several parties: one program, which every party runs."""
+
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from skprivbn.bayesian_network._checks import (
+    MAX_STATES,
+    check_found,
+    check_parents,
+    check_states,
+)
+from skprivbn.bayesian_network._dag import check_dag
+from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
+from skprivbn.federation import (
+    ALL_ROWS,
+    CountsAt,
+    Me,
+    PartyRefusal,
+    RowWeights,
+    Sum,
+    Tell,
+    Terms,
+    program,
+)
+from skprivbn.federation._cells import in_steps, is_small
+from skprivbn.federation.site._small_cells import check_cells
+from skprivbn.programs._columns import check_labels, check_table
+from skprivbn.structure.rows._em import FamiliesEM
+from skprivbn.structure.rows._learning import learning
+from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments
+from skprivbn.structure.rows._tables import (
+    MAX_CELLS,
+    ROUND_CELLS,
+    count_extended,
+    one_hot,
+)
+from skprivbn.utils._validation import is_missing, to_numbers
+
+#: searches that parties repeat with a change, or on tables that are drawn again
+MAX_REPEATS = 10_000
+#: more sets of columns than these are counted, not named, in the ledger
+_LISTED = 500
+
+
+@dataclass(frozen=True)
+class RowNetworkTerms(Terms):
+    """What a network is learnt from, and how it is searched for.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the columns.
+    states : list of (list or None)
+        Labels of every column; None where parties are to tell theirs. Continuous
+        columns have one that does not matter.
+    continuous : list of int
+        Positions of continuous columns.
+    max_parents : int
+        A table has at most one variable more.
+    min_cell_count : int
+        Parties tell their counts in steps of it: fewer rows count as none.
+    missing : {"error", "skip", "em"}
+        Whether entries may be missing. Rows are left out of tables that need them;
+        probabilities may then be learnt by EM.
+    known : list of list of int or None
+        Parents of every column, if they are given.
+    allowed, required : ndarray of bool of shape (n_columns, n_columns)
+        Edges that the graph may have, and those that it must have.
+    ordering : list of int
+        All columns, for "k2".
+    method, criterion : str
+    equivalent_sample_size : float
+    tabu_length, n_restarts, n_bootstrap : int
+    seed : int
+        Of restarts and of bootstrap samples.
+    alpha : float
+        Pseudo-count of every cell.
+    max_iter : int
+        Most steps of EM.
+    tol : float
+        Where EM stops.
+    """
+
+    names: list[str]
+    states: list[list[Any] | None]
+    continuous: list[int]
+    max_parents: int
+    min_cell_count: int
+    missing: Literal["error", "skip", "em"]
+    known: list[list[int]] | None
+    allowed: np.ndarray
+    required: np.ndarray
+    ordering: list[int]
+    method: Literal["hill_climbing", "ges", "k2"] = "hill_climbing"
+    criterion: Literal["k2", "stirling", "wright_yang", "bdeu", "bic"] = "bic"
+    equivalent_sample_size: float = 10.0
+    tabu_length: int = 0
+    n_restarts: int = 0
+    n_bootstrap: int = 0
+    seed: int = 0
+    alpha: float = 1.0
+    max_iter: int = 0
+    tol: float = 0.0
+
+    def check(self):
+        """Refuse names, labels and graphs that are none."""
+        n_columns = len(self.names)
+        if len(set(self.names)) != n_columns:
+            raise ValueError("names: a column is named twice")
+        if len(self.states) != n_columns:
+            raise ValueError("states: one list for each column")
+        if not set(self.continuous) <= set(range(n_columns)):
+            raise ValueError("continuous: positions of columns")
+        if any(self.states[v] != [0] for v in self.continuous):
+            raise ValueError("states: those of continuous columns do not matter")
+        for name, labels in zip(self.names, self.states):
+            if labels is not None:
+                check_states(name, labels)
+        if self.max_parents < 0 or self.min_cell_count < 0:
+            raise ValueError("max_parents, min_cell_count: at least 0")
+        if self.missing == "em" and self.min_cell_count > 1:
+            raise ValueError("min_cell_count: EM adds up fractions of rows")
+        if not 0 <= self.alpha < np.inf:
+            raise ValueError("alpha: a number of at least 0")
+        if not 0 < self.equivalent_sample_size < np.inf:
+            raise ValueError("equivalent_sample_size: a positive number")
+        self._check_graphs(n_columns)
+        for name in ("tabu_length", "n_restarts", "n_bootstrap"):
+            if not 0 <= getattr(self, name) <= MAX_REPEATS:
+                raise ValueError(f"{name}: between 0 and {MAX_REPEATS}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError("seed: an integer of 32 bits")
+
+    def _check_graphs(self, n_columns):
+        for name in ("allowed", "required"):
+            edges = getattr(self, name)
+            if edges.shape != (n_columns, n_columns) or edges.dtype != bool:
+                raise ValueError(f"{name}: yes or no for every pair of columns")
+        if np.any(self.required & ~self.allowed):
+            raise ValueError("required: edges that are not allowed")
+        check_dag(self.required)
+        numbers = self.continuous
+        discrete = [v for v in range(n_columns) if v not in numbers]
+        if numbers and (self.criterion != "bic" or self.method == "ges"):
+            raise ValueError("continuous: method 'hill_climbing' or 'k2', by 'bic'")
+        if self.allowed[np.ix_(numbers, discrete)].any():
+            raise ValueError("allowed: a continuous parent of a discrete column")
+        if sorted(self.ordering) != list(range(n_columns)):
+            raise ValueError("ordering: every column once")
+        if self.known is None:
+            return
+        if len(self.known) != n_columns:
+            raise ValueError("known: parents of every column")
+        graph = np.zeros((n_columns, n_columns), dtype=bool)
+        for child, found in enumerate(self.known):
+            check_parents(child, found, range(n_columns))
+            if len(found) > self.max_parents:
+                raise ValueError("known: more parents than max_parents")
+            graph[found, child] = True
+        if graph[np.ix_(numbers, discrete)].any():
+            raise ValueError("known: a continuous parent of a discrete column")
+        check_dag(graph)
+
+    @property
+    def has_directions(self):
+        """Whether all directions of edges mean something."""
+        free = ~np.eye(len(self.names), dtype=bool)
+        limited = self.required.any() or (self.allowed != free).any()
+        return bool(limited or self.continuous or self.method == "k2")
+
+    def n_parameters(self, n_features):
+        """Return none: tables are checked when it is known which they are."""
+        return 0
+
+    def summed_columns(self, n_features):
+        """Return the continuous ones; of others there are tables."""
+        return self.continuous
+
+    def shows_small_cells(self):
+        """Tell whether EM adds up fractions of rows."""
+        return self.missing == "em" and self.min_cell_count <= 1
+
+    def memory(self, n_features):
+        """Return a code and an indicator per label, and the tables of a round."""
+        n_labels = sum(len(labels or [0] * MAX_STATES) for labels in self.states)
+        n_products = n_moments(len(self.continuous))
+        return n_features + n_labels + n_products + 1, 2 * ROUND_CELLS
+
+
+@program(RowNetworkTerms)
+def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
+    """Labels and sizes; tables that the search needs; parameters of the families."""
+    terms = me.terms
+    states = terms.states
+    if None in states:
+        told = {me.name: _own_labels(me)}
+        messages = dict.fromkeys(me.peers, told[me.name])
+        while len(told) < len(me.roster):
+            told |= yield Tell(messages, "labels of columns", "public")
+            messages = {}
+        states = _common_states(terms, told)
+    if [] in states:
+        return {"problem": _without_values(terms.names[states.index([])])}
+    rows = _Rows(me, states)
+    sums = yield Sum(
+        Scale.sums(rows.values),
+        "number of rows; counts, sums, absolute sums of continuous columns",
+        CountsAt(slice(1 + len(terms.continuous))),
+    )
+    rows.scale(sums)
+    # sites answer for no table with more cells than rows
+    max_cells = MAX_CELLS if me.is_simulated else min(MAX_CELLS, int(sums[0]))
+    steps = learning(terms, tuple(rows.n_states), sums, max_cells)
+    answer = None
+    while True:
+        try:
+            question = steps.send(answer)
+        except StopIteration as stop:
+            found = stop.value
+            break
+        if question.kind == "tables":
+            counts = rows.count(question.asked)
+            answer = yield Sum(counts, "contingency tables of the search", ALL_ROWS)
+        else:
+            moments, weights = rows.moments(question.asked)
+            answer = yield Sum(
+                moments,
+                "counts, sums and products of continuous columns, by configuration",
+                weights,
+            )
+    found |= {"states": states, "n_samples": rows.n_samples}
+    if terms.missing == "em" and "problem" not in found:
+        found |= yield from expectation_maximisation(rows, terms, found["parents"])
+    return found
+
+
+def expectation_maximisation(rows, terms, parents):
+    """Learn probabilities of a known graph from rows with gaps.
+
+    Parameters
+    ----------
+    rows : object
+        Own `codes` and scaled `values`.
+    terms : RowNetworkTerms
+    parents : list of list of int
+
+    Returns
+    -------
+    found : dict
+        Parameters of the families, `n_iter` and `converged`.
+    """
+    em = FamiliesEM(parents, rows.n_states, terms.continuous)
+    try:
+        em.check()
+    except ValueError as error:
+        return {"problem": str(error)}
+    rows.check_families(parents)
+    total = yield Sum(
+        em.complete_counts(rows.codes, rows.values),
+        "sums over complete rows, family by family",
+        ALL_ROWS,
+    )
+    n_iter, before, converged = 0, -np.inf, False
+    while n_iter < terms.max_iter and not converged:
+        model = em.maximise(total, terms.alpha)
+        total = yield Sum(
+            em.expected(*model, rows.codes, rows.values),
+            "expected sums and log-likelihood, each iteration",
+            ALL_ROWS,
+        )
+        now = total[-2] / rows.n_samples
+        # pseudo-counts may let it fall, too
+        converged = bool(abs(now - before) < terms.tol)
+        n_iter, before = n_iter + 1, now
+    cpts, lines = em.maximise(total, terms.alpha)
+    found = enumerate(zip(em.beside, lines))
+    lines = [list(rows.units.restore(j, others, *line)) for j, (others, line) in found]
+    return {"cpts": cpts, "lines": lines, "n_iter": n_iter, "converged": converged}
+
+
+class _Rows:
+    """Own rows as codes and numbers, and what is counted of them.
+
+    Parameters
+    ----------
+    me : Me
+    states : list of list
+        Labels of all columns.
+    """
+
+    def __init__(self, me, states):
+        X, terms = np.asarray(me.block["X"]), me.terms
+        if X.ndim != 2 or X.shape[1] != len(terms.names):
+            raise PartyRefusal("invalid-data")
+        self.me, self.terms = me, terms
+        labels = dict(zip(terms.names, states))
+        rest = [v for v in range(len(states)) if v not in terms.continuous]
+        self.codes = np.zeros(X.shape, dtype=np.intp)
+        try:
+            if rest:
+                discrete = [terms.names[v] for v in rest]
+                self.codes[:, rest] = encode(X[:, rest], discrete, labels)
+            self.values = to_numbers(X[:, terms.continuous])
+        except (TypeError, ValueError):
+            raise PartyRefusal("invalid-data") from None
+        gaps = (self.codes == MISSING).any() or np.isnan(self.values).any()
+        if (gaps and terms.missing == "error") or np.isinf(self.values).any():
+            raise PartyRefusal("invalid-data")
+        self.n_states = [len(labels[name]) for name in terms.names]
+        self.indicators = one_hot(self.codes, self.n_states)
+
+    def scale(self, sums):
+        """Bring numbers to units that all parties have in common."""
+        self.n_samples = int(round(sums[0]))
+        self.units = Scale.from_sums(sums, self.values.shape[1])
+        self.values = self.units.apply(self.values)
+
+    def count(self, asked):
+        """Count tables; small counts of this party as none, others in steps."""
+        for base, candidates in asked:
+            for v in candidates:
+                self._check_cells((*base, v), len(self.codes))
+        parts = [
+            count_extended(self.codes, self.n_states, base, found, self.indicators)
+            for base, found in asked
+        ]
+        return in_steps(np.concatenate(parts), self.terms.min_cell_count)
+
+    def moments(self, asked):
+        """Sum up continuous columns by configurations; return how many rows count."""
+        complete = ~np.isnan(self.values).any(axis=1)
+        n_rows, parts = int(complete.sum()), []
+        for given in asked:
+            self._check_cells(given, n_rows, n_moments(self.values.shape[1]))
+            self._check_left_out(given)
+            self._check_values(given)
+            part = configuration_moments(self.codes, self.values, self.n_states, given)
+            few = part[..., 0] < self.terms.min_cell_count
+            # sums of these rows are what sums of all others lack
+            if self.me.min_cell_count > 1 and np.any(few & (part[..., 0] > 0)):
+                raise PartyRefusal("too-detailed")
+            part[few] = 0.0
+            parts.append(part.ravel())
+        return np.concatenate(parts), RowWeights(np.array([float(n_rows)]))
+
+    def check_families(self, parents):
+        """Refuse tables of families that are about single rows."""
+        for child, found in enumerate(parents):
+            beside = sum(v in self.terms.continuous for v in found)
+            per_cell = (2 + beside) ** 2 if child in self.terms.continuous else 1
+            self._check_cells((*found, child), len(self.codes), per_cell)
+
+    def _check_cells(self, columns, n_rows, per_cell=1):
+        """Refuse an exact table that is about single rows."""
+        n_cells = per_cell * prod(self.n_states[v] for v in columns)
+        check_table(self.me, n_cells, n_rows)
+
+    def _check_left_out(self, given):
+        """Refuse if few rows lack an entry: sums with and without them differ by these.
+
+        The first sums are over all rows that have a number; others over those that
+        have all numbers, and over those of them that have all given columns.
+        """
+        least = max(self.me.min_cell_count, self.terms.min_cell_count)
+        if least <= 1:
+            return
+        gaps, unknown = np.isnan(self.values), self.codes == MISSING
+        lacks = gaps.any(axis=1)
+        n_rows = [
+            gaps.sum(axis=0),
+            np.sum(lacks[:, None] & ~gaps, axis=0),
+            unknown.sum(axis=0),
+        ]
+        if given:
+            some = ~lacks & unknown[:, given].any(axis=1)
+            cells = self.codes[some][:, given]
+            n_rows.append(np.unique(cells, axis=0, return_counts=True)[1])
+        if is_small(np.concatenate(n_rows), least).any():
+            raise PartyRefusal("too-detailed")
+
+    def _check_values(self, given):
+        """Refuse if few rows of a configuration share one of few values.
+
+        Sums of zeros and ones are counts, though their column is called continuous.
+        """
+        least = self.me.min_cell_count
+        if least <= 1 or not given:
+            return
+        there = (self.codes[:, given] >= 0).all(axis=1) & ~np.isnan(self.values).any(1)
+        values, columns = self.values[there], range(self.values.shape[1])
+        _, cells = np.unique(self.codes[there][:, given], axis=0, return_inverse=True)
+        is_grouped = np.zeros(len(columns), dtype=bool)
+        names = [self.terms.names[v] for v in self.terms.continuous]
+        for cell in range(cells.max(initial=-1) + 1):
+            rows = values[np.ravel(cells) == cell]
+            check_cells(rows, columns, is_grouped, least, names)
+
+
+def _own_labels(me):
+    """Return the labels of columns that nobody has declared."""
+    X, found = np.asarray(me.block["X"]), []
+    if X.ndim != 2 or X.shape[1] != len(me.terms.names):
+        raise PartyRefusal("invalid-data")
+    for name, declared, column in zip(me.terms.names, me.terms.states, X.T):
+        labels = ()
+        if declared is None:
+            labels = sorted_states(column)
+            check_labels(
+                me, [[label for label in column.tolist() if not is_missing(label)]]
+            )
+        try:
+            found.append(check_found(name, labels) if labels else [])
+        except ValueError:
+            raise PartyRefusal("invalid-data") from None
+    return found
+
+
+def _common_states(terms, told):
+    """Return the labels of every column, of all parties where they are not declared."""
+    states = []
+    for v, (name, declared) in enumerate(zip(terms.names, terms.states)):
+        if declared is not None:
+            states.append(declared)
+            continue
+        try:
+            found = [x for labels in told.values() for x in labels[v]]
+            labels = list(sorted_states(np.array(found, dtype=object)))
+            states.append(list(check_states(name, labels)) if labels else [])
+        except (LookupError, TypeError, ValueError):
+            raise PartyRefusal("refused") from None
+    return states
+
+
+def _without_values(name):
+    return (
+        f"column {name!r} has no value at any party: leave it out, or declare its "
+        "states"
+    )
+
+
+def list_tables(ledger, terms, tables, moments):
+    """Say in the ledger which tables parties read.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    terms : RowNetworkTerms
+    tables, moments : list of list of int
+        Columns of each table, and those that moments are given.
+    """
+    asked = [" x ".join(terms.names[v] for v in key) for key in tables]
+    what = "; ".join(asked)
+    if len(asked) > _LISTED:
+        sizes = sorted(Counter(map(len, tables)).items())
+        what = ", ".join(f"{n} of {size} columns" for size, n in sizes)
+        what += ", listed in tables_"
+    if asked:
+        ledger.note(f"tables that the parties added up: {what}")
+    if moments:
+        given = [" x ".join(terms.names[v] for v in key) for key in moments]
+        ledger.note(
+            "configurations for which continuous columns were summed up: "
+            + "; ".join(found or "all rows" for found in given)
+        )
+    if terms.min_cell_count > 1:
+        ledger.note(
+            f"every party tells its counts in steps of {terms.min_cell_count}, rounded "
+            "down; tables that overlap tell other counts within such a step"
+        )
+    if terms.min_cell_count > 1 and moments:
+        ledger.note(
+            "count, sums and products of continuous columns are told as they are, of "
+            f"none or at least {terms.min_cell_count} rows of a party"
+        )

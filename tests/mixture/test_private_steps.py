@@ -1,0 +1,173 @@
+"""The E-step and the cells of rows that noise hides: each row as if it were alone."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from skprivbn.mixture import PPEMGaussianMixture, _noisy_em
+from skprivbn.mixture._gaps import matrices
+from skprivbn.mixture._gaussian_steps import Mixture, e_step
+from skprivbn.mixture._private_steps import nearest_cells, private_e_step
+from skprivbn.mixture._seeding import nearest
+from tests.privacy.before_noise import exact_cost
+
+KINDS = ["full", "tied", "diag", "spherical"]
+
+
+def some_mixture(kind, n_components=3, n_features=9):
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(n_components, n_features, n_features))
+    full = root @ root.transpose(0, 2, 1) / n_features + 0.1 * np.eye(n_features)
+    covariances = {
+        "full": full,
+        "tied": full[0],
+        "diag": np.einsum("kff->kf", full).copy(),
+        "spherical": full[:, 0, 0],
+    }[kind]
+    means, weights = rng.normal(size=full.shape[:2]), rng.dirichlet([2] * n_components)
+    return Mixture.from_covariances(kind, weights, means, covariances)
+
+
+def some_rows(n_gaps):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 9))
+    for row in range(n_gaps):
+        X[row, rng.uniform(size=9) < 0.4] = np.nan
+    if n_gaps:
+        X[0] = np.nan
+    return X
+
+
+@pytest.mark.parametrize("n_gaps", [0, 1, 100])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_e_step_is_that_of_scipy(kind, n_gaps):
+    mixture, X = some_mixture(kind), some_rows(n_gaps)
+    expected = np.zeros((len(X), 3))
+    covariances = matrices(mixture)
+    for i, row in enumerate(X):
+        seen = ~np.isnan(row)
+        if not seen.any():
+            continue
+        for k, mean in enumerate(mixture.means):
+            normal = multivariate_normal(mean[seen], covariances[k][np.ix_(seen, seen)])
+            expected[i, k] = normal.logpdf(row[seen])
+    weighted = expected + np.log(mixture.weights)
+    total = np.logaddexp.reduce(weighted, axis=1)
+    log_likelihood, responsibilities = private_e_step(X, mixture)
+    np.testing.assert_allclose(log_likelihood, total, rtol=1e-9)
+    np.testing.assert_allclose(
+        responsibilities, np.exp(weighted - total[:, None]), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("n_gaps", [0, 1, 100])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_has_the_bits_that_it_has_alone(kind, n_gaps):
+    mixture, X = some_mixture(kind), some_rows(n_gaps)
+    single = [private_e_step(X[[i]], mixture) for i in range(len(X))]
+    for table in (X, np.asfortranarray(X), X[::-1][::-1]):
+        likelihoods, responsibilities = private_e_step(table, mixture)
+        assert np.array_equal(likelihoods, [one[0][0] for one in single])
+        assert np.array_equal(responsibilities, [one[1][0] for one in single])
+    beside = np.append(X, [np.full(9, np.nan), np.full(9, 1e300)], axis=0)
+    assert np.array_equal(private_e_step(beside, mixture)[1][:-2], responsibilities)
+
+
+def test_cells_are_the_nearest():
+    rng = np.random.default_rng(0)
+    rows, cells = rng.uniform(-1, 1, (500, 3)), rng.uniform(-1, 1, (20, 3))
+    assert np.array_equal(nearest_cells(rows, cells), nearest(rows, cells))
+    assert np.array_equal(nearest_cells(cells[[3, 3]], cells[[5, 3, 3]]), [1, 1])
+    assert nearest_cells(rows[:0], cells).shape == (0,)
+
+
+def tied_to_two_cells(n_features=32):
+    """Return a row, cells two of which are as near to it, and a number of rows.
+
+    Among one row more than that, several of these rows are in another cell if
+    distances come from a product of matrices.
+    """
+    rng = np.random.default_rng(0)
+    best = 0, None, None, 1
+    for _ in range(40):
+        row = rng.choice([-1, 1], n_features) * rng.uniform(0.8, 0.95, n_features)
+        row = _noisy_em.round_rows(row)
+        step = rng.uniform(-0.05, 0.05, n_features)
+        cells = -np.sign(row) * rng.uniform(0.8, 1, (10, n_features))
+        cells[8:] = row + step, row + np.roll(step, 1)
+        for n in (255, 257, 258, 259):
+            X = np.repeat([row], n + 1, axis=0)
+            n_moved = np.sum(nearest(X[:n], cells) != nearest(X, cells)[:n])
+            best = max(best, (n_moved, row, cells, n), key=lambda found: found[0])
+    return best
+
+
+def test_rows_between_two_cells_beside_one_row_more(monkeypatch):
+    """Cost of the neighbours at a claim of 1: 1.96; now 0.63.
+
+    The product of matrices behind ``pairwise_distances_argmin`` rounds the last rows of
+    a batch otherwise, so that three rows of 259 change the cell with one row more.
+    """
+    n_moved, row, cells, n = tied_to_two_cells()
+    # public: of some seed
+    monkeypatch.setattr(_noisy_em, "random_cells", lambda terms, n_features: cells)
+    estimator = PPEMGaussianMixture(
+        1,
+        covariance_type="spherical",
+        max_iter=1,
+        random_state=0,
+        epsilon=1.0,
+        bounds=(-1.0, 1.0),
+    )
+    X = np.repeat([row], n + 1, axis=0)
+    now = exact_cost(estimator, (X[:-1], {}), (X, {}))
+    assert now <= 1
+    monkeypatch.setattr(_noisy_em, "nearest_cells", nearest)
+    before = exact_cost(estimator, (X[:-1], {}), (X, {}))
+    assert before > 1 if n_moved else before == pytest.approx(now)
+
+
+def tied_to_two_components(n_features=5):
+    """Return a mixture, and a row that both components are as likely to have.
+
+    It has the same entries everywhere, and the second component is the first with its
+    columns in another order. Which of both rounding favours is another one if the row
+    is treated together with rows that have gaps.
+    """
+    rng = np.random.default_rng(0)
+    row = np.full(n_features, 0.9375)
+    beside = np.stack([row, np.append(row[1:], np.nan)])
+    for _ in range(1000):
+        mean = rng.uniform(0.5, 1, n_features)
+        root = rng.normal(size=(n_features, n_features))
+        first = root @ root.T + np.eye(n_features)
+        means = np.stack([mean, np.roll(mean, 1)])
+        precisions = np.stack([first, np.roll(first, (1, 1), axis=(0, 1))])
+        mixture = Mixture.from_precisions("full", np.full(2, 0.5), means, precisions)
+        alone, among = (e_step(X, mixture)[1][0] for X in (row[None], beside))
+        if ((alone >= 0.5) != (among >= 0.5)).all():
+            return mixture, precisions, beside
+    raise AssertionError("no such row")
+
+
+def test_complete_rows_beside_a_row_with_a_gap(monkeypatch):
+    """Cost of the neighbours at a claim of 1: above 2; now at most 1.
+
+    One row with a gap had all others' densities computed in another way.
+    """
+    mixture, precisions, beside = tied_to_two_components()
+    estimator = PPEMGaussianMixture(
+        2,
+        max_iter=1,
+        missing="em",
+        weights_init=mixture.weights,
+        means_init=mixture.means,
+        precisions_init=precisions,
+        epsilon=1.0,
+        bounds=(-1.0, 1.0),
+    )
+    X = np.repeat(beside[:1], 20_000, axis=0)
+    worlds = (X, {}), (np.append(X, beside[1:], axis=0), {})
+    assert 0 < exact_cost(estimator, *worlds) <= 1
+    monkeypatch.setattr(_noisy_em, "private_e_step", e_step)
+    assert exact_cost(estimator, *worlds) > 2
