@@ -3,13 +3,13 @@
 Estimators for scikit-learn, for data that several parties hold and may not share:
 
 - `structure`: who depends on whom, from columns or rows held apart;
-- `bayesian_network`: networks as values, and one learnt from sites that hold columns;
+- `bayesian_network`: networks as values: inference, sampling, files;
 - `graphical_model`: undirected models under differential privacy;
 - `mixture`: Gaussian mixtures by encrypted EM;
 - `mixed_model`: linear, logistic and Poisson regression with random effects;
 - `preprocessing`: scaling, projection and binning by secure sums.
 
-Under them: `protocols` (conversations that they share), `partition` (who holds what),
+Under them: `programs` (conversations that they share), `partition` (who holds what),
 `federation` (who says what), `crypto` (how it is hidden), `privacy` (how much leaks).
 Beside them: `datasets`, `metrics`, `inspection`.
 

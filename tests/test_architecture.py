@@ -135,6 +135,14 @@ def test_tools_know_models_but_no_estimators():
     assert not wrong
 
 
+def test_networks_are_values():
+    """Whatever parties say to each other, or estimators do, stands elsewhere."""
+    found = set()
+    for path in (PACKAGE / "bayesian_network").glob("*.py"):
+        found |= parts_imported(path)
+    assert found <= {"utils"}
+
+
 def test_cipher_libraries_stay_in_crypto():
     wrong = [
         short(path)

@@ -24,6 +24,11 @@ def test_unknown_names_are_attribute_errors():
         skprivbn.Median  # noqa: B018
 
 
+def test_a_name_that_has_moved_says_where_to():
+    with pytest.raises(ImportError, match="from skprivbn.structure import Coll"):
+        from skprivbn.bayesian_network import CollectiveBayesianNetwork  # noqa: F401
+
+
 HEAVY = ["cryptography", "dp_accounting", "matplotlib", "nacl", "networkx", "nvflare"]
 HEAVY += ["opendp", "pandas", "phe", "polars", "tenseal"]
 

@@ -16,8 +16,9 @@ __all__ = [
 
 
 def __getattr__(name):
-    # estimators that release 0.2 had here, and has announced to sites
-    package = import_module("skprivbn")
-    if name in package._HOMES:
-        return getattr(package, name)
+    homes = import_module("skprivbn")._HOMES
+    if name in homes:
+        # of an AttributeError, "from ... import ..." would not show the words
+        moved = f"from skprivbn.{homes[name]} import {name}"
+        raise ImportError(f"{name} is no network but learns one: {moved}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,8 +6,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import by_holders
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.bayesian_network._completion import LearntNetworkMixin
 from skprivbn.partition import RemoteResults
+from skprivbn.structure._learnt import LearntNetworkMixin
 from skprivbn.utils import warn_user
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table

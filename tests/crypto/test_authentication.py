@@ -90,8 +90,7 @@ def test_inner_product_is_that_of_python_integers(name, short, monkeypatch):
             int.from_bytes(digits.tobytes(), "little") & mask for digits in tags._digits
         ]
         product = ring.inner_product(tags._digits, to_limbs(numbers, n_limbs))
-        expected = sum(a * x for a, x in zip(coefficients, numbers))
-        assert product == expected % ring.modulus
+        assert product == sum(map(int.__mul__, coefficients, numbers)) % ring.modulus
 
 
 def test_sums_of_long_vectors_stay_exact():

@@ -13,15 +13,9 @@ from sklearn.utils import check_random_state
 from skprivbn.bayesian_network._checks import (
     MAX_STATES,
     check_found,
-    check_ordering,
     check_parents,
     known_states,
     per_node,
-)
-from skprivbn.bayesian_network._column_scores import score_columns
-from skprivbn.bayesian_network._completion import (
-    COUNT_BACKEND_CONSTRAINT,
-    DiscreteNetworkMixin,
 )
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import is_missing
@@ -35,6 +29,11 @@ from skprivbn.partition import VerticalPartition, check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._columns import CountBackend, same_number_of_records
+from skprivbn.structure._column_scores import score_columns
+from skprivbn.structure._learnt import (
+    COUNT_BACKEND_CONSTRAINT,
+    DiscreteNetworkMixin,
+)
 from skprivbn.structure.collective._graph import crossing
 from skprivbn.structure.collective._local_structure import METHODS
 from skprivbn.structure.collective._model import CollectiveModel
@@ -44,6 +43,7 @@ from skprivbn.structure.collective._program import (
     collective,
 )
 from skprivbn.structure.collective._selection import SELECTIONS
+from skprivbn.structure.k2._base import check_ordering
 from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import RandomStateLike, TableLike

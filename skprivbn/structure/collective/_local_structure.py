@@ -8,14 +8,12 @@ information theory; ``"bic"`` climbs a score. Both use an ordering if there is o
 import numpy as np
 from scipy.special import chdtrc, xlogy
 
-from skprivbn.bayesian_network._climbing import climb
 from skprivbn.bayesian_network._dag import (
     ancestors,
     apply_meek_rules,
     extend_to_dag,
 )
-from skprivbn.bayesian_network._greedy import add_parents
-from skprivbn.bayesian_network._local_scores import EdgeRules, LocalScores
+from skprivbn.structure._search import EdgeRules, LocalScores, add_parents, climb
 
 # gains below are rounding errors
 TINY = 1e-9

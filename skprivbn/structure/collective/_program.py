@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 from skprivbn.bayesian_network._checks import MAX_STATES, check_states
-from skprivbn.bayesian_network._column_scores import read_codes
 from skprivbn.bayesian_network._tables import Tables
 from skprivbn.crypto.shares import Conversation
 from skprivbn.crypto.shares._conversation import is_array
@@ -27,6 +26,7 @@ from skprivbn.programs._columns import (
     finish,
     start_talk,
 )
+from skprivbn.structure._column_scores import read_codes
 from skprivbn.structure.collective._graph import (
     crossing,
     explain_away,

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from skprivbn.bayesian_network._dag import apply_meek_rules
-from skprivbn.bayesian_network._equivalence import ges as equivalence_search
-from skprivbn.bayesian_network._local_scores import LocalScores
+from skprivbn.structure._equivalence import ges as equivalence_search
+from skprivbn.structure._search import LocalScores
 
 
 class CovarianceScores(LocalScores):

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.bayesian_network._climbing import climb
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.bayesian_network._local_scores import EdgeRules, LocalScores
+from skprivbn.structure._search import EdgeRules, LocalScores, climb
 
 #: share of a feature's variance below which it is taken to be a function of others
 _COLLINEAR = 1e-9

@@ -6,9 +6,10 @@ from numbers import Integral, Real
 import numpy as np
 
 from skprivbn.bayesian_network._checks import check_found
-from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
 from skprivbn.bayesian_network._labels import encode, is_missing
+from skprivbn.structure._learnt import DiscreteNetworkMixin
 from skprivbn.structure.k2._scores import CRITERIA
+from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions
 
 MAX_CELLS = 1 << 16
@@ -92,6 +93,35 @@ def _distinct(name, column):
             f"column {name!r} has missing entries: drop or complete these rows"
         )
     return labels
+
+
+def check_ordering(ordering, names):
+    """Return an ordering of names or positions as a list of positions."""
+    if ordering is None:
+        return list(range(len(names)))
+    given = list(ordering)
+    unknown = [v for v in given if isinstance(v, str) and v not in names]
+    if unknown:
+        raise ValueError(f"ordering names {unknown}, which are no columns of X")
+    positions = [names.index(v) if isinstance(v, str) else v for v in given]
+    if sorted(positions, key=str) != sorted(range(len(names)), key=str):
+        raise ValueError(
+            f"ordering must list each of the {len(names)} columns once, by name or "
+            f"position, got {given}"
+        )
+    return [int(v) for v in positions]
+
+
+def warn_of_column_order(ordering, names):
+    """Warn that K2 takes the order of columns for that of causes and effects."""
+    if ordering is None and len(names) > 1:
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        warn_user(
+            f"ordering=None takes the columns as they come ({shown}): K2 finds parents "
+            "among the columns before each only, and misses the other edges. Pass "
+            "ordering= with the names of all columns, causes before effects, or "
+            f"ordering=range({len(names)}) if this is their order"
+        )
 
 
 def check_table_sizes(n_states, ordering, max_parents):

@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from skprivbn.bayesian_network._local_scores import LocalScores
+from skprivbn.structure._search import LocalScores
 from skprivbn.structure.k2._scores import FRACTION_BITS
 
 

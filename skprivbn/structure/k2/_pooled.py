@@ -8,16 +8,16 @@ from sklearn.base import BaseEstimator
 
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._checks import (
-    check_ordering,
     known_states,
-    warn_of_column_order,
 )
-from skprivbn.bayesian_network._local_scores import EdgeRules
+from skprivbn.structure._search import EdgeRules
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
+    check_ordering,
     check_table_sizes,
     encode_columns,
+    warn_of_column_order,
 )
 from skprivbn.structure.k2._distance import DistanceScores
 from skprivbn.structure.k2._scores import FRACTION_BITS

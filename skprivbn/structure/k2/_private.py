@@ -11,12 +11,8 @@ from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._checks import (
-    check_ordering,
     known_states,
-    warn_of_column_order,
 )
-from skprivbn.bayesian_network._column_scores import score_columns
-from skprivbn.bayesian_network._completion import COUNT_BACKEND_CONSTRAINT
 from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto.shares import (
     OTBackend,
@@ -33,11 +29,15 @@ from skprivbn.programs._columns import (
     describe_shares,
     note_values_only,
 )
+from skprivbn.structure._column_scores import score_columns
+from skprivbn.structure._learnt import COUNT_BACKEND_CONSTRAINT
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
+    check_ordering,
     check_table_sizes,
     encode_columns,
+    warn_of_column_order,
 )
 from skprivbn.structure.k2._program import K2Terms, private_k2
 from skprivbn.utils import warn_leak

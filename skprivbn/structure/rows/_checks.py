@@ -12,9 +12,9 @@ from skprivbn.bayesian_network._checks import (
 )
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import encode, is_missing
-from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition
+from skprivbn.structure._search import EdgeRules
 from skprivbn.utils._validation import to_numbers
 
 

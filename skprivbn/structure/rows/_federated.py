@@ -15,7 +15,6 @@ from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
 )
-from skprivbn.bayesian_network._checks import check_ordering, warn_of_column_order
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.federation import declare_noise
@@ -23,7 +22,11 @@ from skprivbn.graphical_model._release import gap_rule, release_tables
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.programs import keep_predictions, score_rows
-from skprivbn.structure.k2._base import check_table_sizes
+from skprivbn.structure.k2._base import (
+    check_ordering,
+    check_table_sizes,
+    warn_of_column_order,
+)
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
 from skprivbn.structure.rows._checks import (
     check_options,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.bayesian_network._tables import smoothed
+from skprivbn.structure._search import EdgeRules
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import FRACTION_BITS
 from skprivbn.structure.rows._bootstrap import edge_confidence

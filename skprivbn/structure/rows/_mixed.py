@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from skprivbn.bayesian_network._local_scores import LocalScores
+from skprivbn.structure._search import LocalScores
 from skprivbn.structure.k2._scores import FRACTION_BITS
 from skprivbn.structure.rows._bootstrap import ResampledMoments
 from skprivbn.structure.rows._tables import ROUND_CELLS, Question, ask

@@ -5,7 +5,7 @@ from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
 )
-from skprivbn.bayesian_network._completion import DiscreteNetworkMixin
+from skprivbn.structure._learnt import DiscreteNetworkMixin
 
 
 class RowNetworkMixin(DiscreteNetworkMixin):

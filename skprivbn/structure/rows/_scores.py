@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skprivbn.bayesian_network._local_scores import LocalScores
+from skprivbn.structure._search import LocalScores
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS, score_terms
 from skprivbn.structure.rows._bootstrap import ResampledTables
 

@@ -2,11 +2,14 @@
 
 import numpy as np
 
-from skprivbn.bayesian_network._climbing import climbing, climbing_from_random_changes
 from skprivbn.bayesian_network._dag import extend_to_dag, is_acyclic
-from skprivbn.bayesian_network._equivalence import searching_equivalence
-from skprivbn.bayesian_network._greedy import adding_parents
-from skprivbn.bayesian_network._local_scores import complete
+from skprivbn.structure._equivalence import searching_equivalence
+from skprivbn.structure._search import (
+    adding_parents,
+    climbing,
+    climbing_from_random_changes,
+    complete,
+)
 
 
 def greedy_search(scores, ordering, rules):

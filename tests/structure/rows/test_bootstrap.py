@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from skprivbn.bayesian_network._labels import encode
-from skprivbn.bayesian_network._local_scores import EdgeRules
 from skprivbn.datasets import load_asia
 from skprivbn.inspection import DAGDisplay
 from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure._search import EdgeRules
 from skprivbn.structure.rows._bootstrap import (
     ResampledMoments,
     ResampledTables,

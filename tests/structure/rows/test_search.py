@@ -5,10 +5,9 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from skprivbn.bayesian_network._climbing import climb
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.bayesian_network._local_scores import EdgeRules, LocalScores
 from skprivbn.datasets import load_asia, load_insurance
+from skprivbn.structure._search import EdgeRules, LocalScores, climb
 from skprivbn.structure.rows._checks import edge_rules
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import SEARCHES, search

@@ -1,8 +1,164 @@
-"""Hill climbing over directed acyclic graphs: one search for every kind of score."""
+"""Searches for a graph, on any score of families: greedy, and hill climbing."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.bayesian_network._local_scores import EdgeRules, complete
+
+class LocalScores(ABC):
+    """Scores of a node given its parents; higher is better.
+
+    Subclasses define :meth:`score`, or all of the others. Where scores cost messages,
+    :meth:`fetch` gets many of them at once. A search is a generator, which yields what
+    is to be fetched: whoever runs it may have to ask others.
+
+    Attributes
+    ----------
+    n_variables : int
+    tolerance : float
+        Gains of up to this much are rounding errors.
+    """
+
+    n_variables: int
+    tolerance: float = 0.0
+
+    @abstractmethod
+    def score(self, child, parents):
+        """Return the score of a node with some parents."""
+
+    def added(self, child, parents, candidates):
+        """Return the scores with each of some candidates as one more parent."""
+        return np.array([self.score(child, [*parents, v]) for v in candidates])
+
+    def removed(self, child, parents):
+        """Return the scores without each of the parents."""
+        return np.array(
+            [self.score(child, [u for u in parents if u != v]) for v in parents]
+        )
+
+    def fits(self, child, parents):
+        """Tell which further parents leave a family that can be scored."""
+        return np.ones(self.n_variables, dtype=bool)
+
+    def fetch(self, asked):
+        """Prepare for questions to come.
+
+        Parameters
+        ----------
+        asked : list of (int, sequence of int, sequence of int)
+            Nodes, parents, and candidates for one more parent, as in :meth:`added`.
+        """
+
+    def gain(self, change, now, n_edges):
+        """Return what a change of scores is worth.
+
+        Parameters
+        ----------
+        change : ndarray
+            Differences of scores.
+        now : ndarray of shape (n_variables,)
+            Scores of all nodes before.
+        n_edges : {-1, 0, 1}
+            Edges more than before.
+
+        Returns
+        -------
+        gain : ndarray
+        """
+        return change
+
+
+def complete(search, scores):
+    """Go through the steps of a search whose scores are at hand.
+
+    Parameters
+    ----------
+    search : generator
+        Yields what :meth:`LocalScores.fetch` takes, whenever it needs scores.
+    scores : LocalScores
+
+    Returns
+    -------
+    result : object
+        What the search returns.
+    """
+    while True:
+        try:
+            scores.fetch(next(search))
+        except StopIteration as stop:
+            return stop.value
+
+
+@dataclass(frozen=True)
+class EdgeRules:
+    """Which edges a graph may and must have.
+
+    Parameters
+    ----------
+    allowed, required : ndarray of bool of shape (n_variables, n_variables)
+        True at [i, j] for an edge from i to j. Required edges have no cycle and are
+        allowed.
+    max_parents : int or ndarray of int of shape (n_variables,)
+    """
+
+    allowed: np.ndarray
+    required: np.ndarray
+    max_parents: int | np.ndarray
+
+    @classmethod
+    def free(cls, n_variables, max_parents=None):
+        """Return rules by which every edge may be there, and none must."""
+        return cls(
+            ~np.eye(n_variables, dtype=bool),
+            np.zeros((n_variables, n_variables), dtype=bool),
+            n_variables if max_parents is None else max_parents,
+        )
+
+
+def add_parents(scores, *arguments):
+    """Add parents as :func:`adding_parents` does, with scores at hand."""
+    return complete(adding_parents(scores, *arguments), scores)
+
+
+def adding_parents(scores, node, candidates, max_parents, start=()):
+    """Add the best candidate as a parent as long as that raises the score.
+
+    Parameters
+    ----------
+    scores : LocalScores
+    node : int
+    candidates : sequence of int
+        Of candidates that are as good as each other, the first is taken.
+    max_parents : int
+    start : sequence of int, default=()
+        Parents that are there from the beginning.
+
+    Yields
+    ------
+    asked : list
+        What ``scores.fetch`` takes.
+
+    Returns
+    -------
+    parents : list of int
+        In the order in which they were found.
+    score : float or int
+        Of the node with these parents.
+    """
+    parents = list(start)
+    while True:
+        fits = scores.fits(node, parents)
+        left = [v for v in candidates if v not in parents and fits[v]]
+        if len(parents) >= max_parents:
+            left = []
+        yield [(node, parents, left)]
+        best = scores.score(node, parents)
+        found = scores.added(node, parents, left).tolist() if left else []
+        winner = max(range(len(left)), key=found.__getitem__, default=None)
+        if winner is None or found[winner] <= best + scores.tolerance:
+            return parents, best
+        parents.append(left[winner])
 
 
 def climb(scores, start=None, **options):

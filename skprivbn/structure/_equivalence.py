@@ -1,7 +1,7 @@
 """Greedy equivalence search on any score of families.
 
 Partially directed graphs are boolean matrices with undirected edges present in both
-directions, as in :mod:`skprivbn.bayesian_network`.
+directions, as in :mod:`skprivbn.bayesian_network._dag`.
 """
 
 from itertools import chain, combinations
@@ -9,7 +9,7 @@ from itertools import chain, combinations
 import numpy as np
 
 from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
-from skprivbn.bayesian_network._local_scores import complete
+from skprivbn.structure._search import complete
 
 
 def _subsets(items):
