@@ -74,11 +74,12 @@ def encode(X, nodes, states, strict=True):
     codes : ndarray of int, shape (n_samples, n_nodes)
         -1 where a label is missing.
     """
-    X = check_columns(X, nodes)
-    codes = np.empty(X.shape, dtype=np.intp)
-    for j, node in enumerate(nodes):
-        codes[:, j] = encode_column(X[:, j], states[node], node, strict)
-    return codes
+    # column by column, as tables are counted
+    columns = np.ascontiguousarray(check_columns(X, nodes).T)
+    codes = np.empty(columns.shape, dtype=np.intp)
+    for code, column, node in zip(codes, columns, nodes):
+        code[:] = encode_column(column, states[node], node, strict)
+    return codes.T
 
 
 def label_dtype(states):

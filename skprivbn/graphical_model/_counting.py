@@ -5,7 +5,6 @@ rounded down to multiples of ``2 ** -FRACTION_BITS`` and counted in these units.
 """
 
 from dataclasses import dataclass
-from math import prod
 from numbers import Integral
 
 import numpy as np
@@ -196,9 +195,11 @@ def count_tables(codes, layout, contribution, individual=None, weight=None):
         if null_codes is not None:
             null = np.array(null_codes)[own, None]
             counted &= (columns[own] != null).any(axis=0)
-        cells = sum(
-            columns[i] * prod(shape[place + 1 :]) for place, i in enumerate(own)
-        )[counted]
+        cells = columns[own[0]]
+        for i, size in zip(own[1:], shape[1:]):
+            cells = cells * size
+            cells += columns[i]
+        cells = cells[counted]
         if contribution.kind == "normalize":
             owners = person[counted]
             n_records = np.bincount(owners, minlength=person.max(initial=0) + 1)

@@ -108,6 +108,8 @@ def check_rows(block, nodes, states, contribution, missing, bins=None, *, strict
     kept = np.ones(len(codes), dtype=bool) if persons is None else persons >= 0
     if missing == "error":
         kept &= ~incomplete
+    if kept.all():
+        return codes, persons, weight
     return tuple(None if a is None else a[kept] for a in (codes, persons, weight))
 
 

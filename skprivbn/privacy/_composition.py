@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -104,6 +104,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return float(rdp.compute_epsilon(orders, rho * orders, delta)[0])
 
 
+@lru_cache(maxsize=256)
 def zcdp_budget(epsilon, delta):
     """Largest rho whose zCDP guarantee implies (epsilon, delta)."""
     if not (0 < epsilon < math.inf and 0 < delta < 1):

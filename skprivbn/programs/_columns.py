@@ -18,6 +18,7 @@ from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import Conversation, resolve_count_backend
 from skprivbn.exceptions import PartitionError, ProtocolError
 from skprivbn.federation import Me, PartyRefusal, Terms, converse
+from skprivbn.utils._validation import is_missing
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,9 @@ def check_labels(me: Me, columns: Iterable[Sequence]) -> None:
         Labels of all own records, column by column.
     """
     for labels in columns if me.min_cell_count > 1 else ():
-        fewest = min(Counter(labels).values(), default=me.min_cell_count)
+        counts = Counter(labels).items()
+        known = [n for label, n in counts if not is_missing(label)]
+        fewest = min(known, default=me.min_cell_count)
         if fewest < me.min_cell_count:
             why = f"a label of {fewest} rows: fewer than min_cell_count"
             raise PartyRefusal("too-detailed", why)

@@ -27,6 +27,8 @@ def encode_column(column, labels, name, strict=True):
     codes : ndarray of int of shape (n_samples,)
         -1 where a label is missing.
     """
+    if _are_codes(column, labels):
+        return column.astype(np.intp)
     sortable = _same_kind_array(labels, column.dtype.kind)
     if sortable is None:
         return _look_up(column, labels, name, strict)
@@ -36,6 +38,14 @@ def encode_column(column, labels, name, strict=True):
     wrong = np.flatnonzero(sortable[codes] != column)
     codes[wrong] = _look_up(column[wrong], labels, name, strict)
     return codes
+
+
+def _are_codes(column, labels):
+    """Tell whether all values are integers that stand for themselves."""
+    if column.dtype.kind not in "iu" or not len(column):
+        return False
+    in_order = all(label == code for code, label in enumerate(labels))
+    return in_order and column.min() >= 0 and column.max() < len(labels)
 
 
 def _same_kind_array(labels, kind):

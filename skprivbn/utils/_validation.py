@@ -5,7 +5,7 @@ scikit-learn's validation, with a word on which column is incomplete.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -260,6 +260,9 @@ def missing_entries(X: np.ndarray) -> np.ndarray:
         return np.isnan(X)
     if X.dtype.kind != "O":
         return np.zeros(X.shape, dtype=bool)
+    with suppress(TypeError):  # what is not hashable is looked at one by one
+        if not any(map(is_missing, set(X.ravel().tolist()))):
+            return np.zeros(X.shape, dtype=bool)
     return np.frompyfunc(is_missing, 1, 1)(X).astype(bool)
 
 

@@ -11,7 +11,7 @@ from skprivbn.bayesian_network._checks import (
     per_node,
 )
 from skprivbn.bayesian_network._dag import check_dag
-from skprivbn.bayesian_network._labels import encode, is_missing
+from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure._search import EdgeRules
@@ -111,7 +111,7 @@ def check_values(partition, names, declared, continuous):
             if v in continuous:
                 check_numbers(name, column)
             elif labels is None:
-                check_found(name, {x for x in column.tolist() if not is_missing(x)})
+                check_found(name, sorted_states(column))
             else:
                 encode(column[:, None], [name], {name: labels})
 

@@ -39,7 +39,7 @@ from skprivbn.structure.rows._tables import (
     count_extended,
     one_hot,
 )
-from skprivbn.utils._validation import is_missing, to_numbers
+from skprivbn.utils._validation import to_numbers
 
 #: searches that parties repeat with a change, or on tables that are drawn again
 MAX_REPEATS = 10_000
@@ -410,9 +410,7 @@ def _own_labels(me):
         labels = ()
         if declared is None:
             labels = sorted_states(column)
-            check_labels(
-                me, [[label for label in column.tolist() if not is_missing(label)]]
-            )
+            check_labels(me, [column.tolist()])
         try:
             found.append(check_found(name, labels) if labels else [])
         except ValueError:
