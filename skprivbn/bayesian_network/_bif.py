@@ -1,7 +1,8 @@
 """The Bayesian interchange format: a strict reader and a writer that loses nothing.
 
 Names and labels that are not plain words are quoted. Labels that are not strings
-get their types in a ``property`` line, which other programs skip.
+get their types in a ``property``, one word such as ``int_int``: some readers take no
+more than one.
 """
 
 import itertools
@@ -46,7 +47,7 @@ def write_bif(nodes, states, parents, cpts):
             f"{{ {', '.join(_quote(str(label)) for label in labels)} }};",
         ]
         if not all(isinstance(label, str) for label in labels):
-            types = " ".join(type(label).__name__ for label in labels)
+            types = "_".join(type(label).__name__ for label in labels)
             lines.append(f"  property {_LABEL_TYPES} {types} ;")
         lines.append("}")
     for node in nodes:
@@ -199,7 +200,8 @@ def _read_variable(reader):
         if token[1] == "property":
             words = reader.statement()
             if words[:1] == [_LABEL_TYPES]:
-                types = words[1:]
+                # release 0.2 wrote a word for each label
+                types = "_".join(words[1:]).split("_")
         elif token[1] == "type":
             if reader.word("the word discrete") != "discrete":
                 reader.fail("only variables of type discrete can be read")

@@ -12,12 +12,12 @@ ROW_SUM_TOLERANCE = 1e-6
 MAX_STATES = 256
 
 
-def check_reachable(probabilities, rows):
+def check_reachable(probabilities):
     """Raise if some row's observed entries have probability zero."""
     impossible = np.isnan(probabilities).any(axis=1)
     if impossible.any():
         raise ValueError(
-            f"row {rows[impossible.argmax()]} has observed entries of probability zero "
+            f"row {impossible.argmax()} has observed entries of probability zero "
             "under this network, so that nothing can be inferred from them; networks "
             "estimated with alpha > 0 have no such rows"
         )

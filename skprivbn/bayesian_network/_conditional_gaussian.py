@@ -279,9 +279,10 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
                 codes[rows], values[rows]
             )
             for table, found in zip(tables, posteriors):
-                check_reachable(found, rows)
                 table[rows] = found
             moments[:, rows, 0], moments[:, rows, 1] = mean.T, variance.T
+        for table in tables:
+            check_reachable(table)
         by_node = dict(zip(self.continuous, moments))
         if self._discrete is not None:
             by_node |= dict(zip(self._discrete.nodes, tables))

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from skprivbn.bayesian_network import _inference
 from skprivbn.bayesian_network._base import BaseNetwork
 from skprivbn.bayesian_network._checks import check_reachable
+from skprivbn.bayesian_network._inference import Inference
 from skprivbn.bayesian_network._labels import MISSING, decode, encode
 from skprivbn.utils._typing import RandomStateLike
 
@@ -23,21 +23,13 @@ class DiscreteQueries(BaseNetwork):
     cpts: Mapping
 
     @cached_property
-    def _sizes(self):
-        return [len(self.states[node]) for node in self.nodes]
-
-    @cached_property
-    def _families(self):
-        """Indices of each node's parents followed by its own: the axes of its CPT."""
+    def _inference(self):
         index = {node: i for i, node in enumerate(self.nodes)}
-        return [
-            [index[parent] for parent in self.parents[node]] + [index[node]]
-            for node in self.nodes
-        ]
-
-    @cached_property
-    def _tables(self):
-        return [self.cpts[node] for node in self.nodes]
+        return Inference(
+            [self.cpts[node] for node in self.nodes],
+            [[index[v] for v in (*self.parents[node], node)] for node in self.nodes],
+            [len(self.states[node]) for node in self.nodes],
+        )
 
     def encode(self, X: ArrayLike) -> np.ndarray:
         """Return the codes of a table of labels.
@@ -82,18 +74,7 @@ class DiscreteQueries(BaseNetwork):
         log_likelihood : ndarray of shape (n_samples,)
             Minus infinity for an impossible row.
         """
-        codes = self.encode(X)
-        log_likelihood = np.zeros(len(codes))
-        for hidden, rows in _inference.evidence_groups(codes):
-            log_likelihood[rows] = _inference.log_evidence(
-                self._tables,
-                self._families,
-                self._sizes,
-                self.adjacency_matrix,
-                codes[rows],
-                hidden,
-            )
-        return log_likelihood
+        return self._inference.log_likelihood(self.encode(X))
 
     def predict_proba(self, X: ArrayLike) -> list[np.ndarray]:
         """Return the distribution of every entry, given the observed ones of its row.
@@ -132,20 +113,9 @@ class DiscreteQueries(BaseNetwork):
         return self.decode(completed)
 
     def _posteriors(self, codes):
-        n_rows = len(codes)
-        result = [np.zeros((n_rows, size)) for size in self._sizes]
-        for j, table in enumerate(result):
-            seen = np.flatnonzero(codes[:, j] != MISSING)
-            table[seen, codes[seen, j]] = 1.0
-        for hidden, rows in _inference.evidence_groups(codes):
-            if not hidden:
-                continue
-            posteriors = _inference.posteriors(
-                self._tables, self._families, self._sizes, codes[rows], hidden
-            )
-            for j, table in posteriors.items():
-                check_reachable(table, rows)
-                result[j][rows] = table
+        result = self._inference.posteriors(codes)
+        for table in result:
+            check_reachable(table)
         return result
 
     def query(
@@ -178,14 +148,7 @@ class DiscreteQueries(BaseNetwork):
             shared = self._shared_posteriors(observed)
             if keep[0] in shared:
                 return shared[keep[0]].copy()
-        table, _ = _inference.joint_marginal(
-            self._tables,
-            self._families,
-            self._sizes,
-            self.adjacency_matrix,
-            keep,
-            observed,
-        )
+        table = self._inference.joint(keep, observed)
         total = table.sum()
         if total == 0:
             raise ValueError(f"the evidence has probability zero: {evidence}")
@@ -206,19 +169,15 @@ class DiscreteQueries(BaseNetwork):
 
     def _all_posteriors(self, observed):
         """Return the posterior of every node; none if evidence is impossible."""
-        codes = np.zeros((1, len(self.nodes)), dtype=np.intp)
+        codes = np.full((1, len(self.nodes)), MISSING, dtype=np.intp)
         codes[0, list(observed)] = list(observed.values())
-        hidden = set(range(len(self.nodes))) - set(observed)
-        known = [i for i, f in enumerate(self._families) if hidden.isdisjoint(f)]
-        if any(self._tables[i][tuple(codes[0, self._families[i]])] == 0 for i in known):
-            return {}
         try:
-            tables = _inference.posteriors(
-                self._tables, self._families, self._sizes, codes, hidden
-            )
+            tables = self._inference.posteriors(codes)
         except ValueError:  # all nodes together need more memory than one
             return {}
-        return {i: table[0] for i, table in tables.items() if not np.isnan(table).any()}
+        if self._inference.log_likelihood(codes)[0] == -np.inf:
+            return {}
+        return {i: table[0] for i, table in enumerate(tables)}
 
     def _encode_evidence(self, evidence, asked):
         codes = {}
@@ -265,11 +224,10 @@ class DiscreteQueries(BaseNetwork):
             return self.decode(self._draw_given(rng, n_samples, observed))
         codes = np.zeros((n_samples, len(self.nodes)), dtype=np.intp)
         for i in self.topological_order:
-            cumulated = self._tables[i].cumsum(axis=-1)
+            cumulated = self._inference.tables[i].cumsum(axis=-1)
             cumulated /= cumulated[..., -1:]
-            rows = cumulated[
-                tuple(codes[:, parent] for parent in self._families[i][:-1])
-            ]
+            *parents, _ = self._inference.families[i]
+            rows = cumulated[tuple(codes[:, parent] for parent in parents)]
             uniform = rng.uniform(size=(n_samples, 1))
             codes[:, i] = (uniform >= rows).sum(axis=1)
         return self.decode(codes)

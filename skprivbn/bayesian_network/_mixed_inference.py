@@ -7,6 +7,7 @@ those of mixtures of Gaussians, exactly; their shapes are not kept.
 """
 
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from scipy.special import logsumexp
@@ -14,15 +15,17 @@ from scipy.special import logsumexp
 from skprivbn.bayesian_network._dag import topological_order
 from skprivbn.bayesian_network._gaussian import gaussian_log_density
 from skprivbn.bayesian_network._inference import (
+    Inference,
     calibrate,
-    conditional_factor,
     eliminate,
-    log_evidence,
+    evidence_groups,
     min_fill_order,
 )
 
 #: configurations of hidden discrete parents that are gone through
 MAX_CONFIGURATIONS = 1 << 14
+#: rows, each with all its completions, that are looked at together
+_CHUNK = 1 << 18
 
 
 class MixedInference:
@@ -36,11 +39,8 @@ class MixedInference:
     def __init__(self, network):
         tables = network._discrete
         names = () if tables is None else tables.nodes
-        self.tables = [] if tables is None else tables._tables
-        self.families = [] if tables is None else tables._families
-        self.sizes = [] if tables is None else tables._sizes
-        empty = np.zeros((0, 0), dtype=bool)
-        self.discrete_graph = empty if tables is None else tables.adjacency_matrix
+        self.discrete = Inference([], [], []) if tables is None else tables._inference
+        self.sizes = self.discrete.sizes
         nodes = network.continuous
         self.above = [
             [names.index(v) for v in network.discrete_parents(n)] for n in nodes
@@ -90,29 +90,22 @@ class MixedInference:
             return self._complete(codes, values)
         densities, _, hidden, interface = self._explore(codes, values)
         if not interface:
-            total = densities[:, 0]
-            if self.sizes:
-                total = total + log_evidence(
-                    self.tables,
-                    self.families,
-                    self.sizes,
-                    self.discrete_graph,
-                    codes,
-                    hidden,
-                )
-            return total
-        factors = self._factors(codes, hidden)
+            return densities[:, 0] + self._log_probability(codes)
+        factors = self.discrete.factors(range(len(self.sizes)), codes, hidden)
         rest = min_fill_order([s for s, _ in factors], hidden - set(interface))
         table, log_scale = eliminate(factors, rest, interface)
         table = np.broadcast_to(table.reshape(len(table), -1), densities.shape)
         with np.errstate(divide="ignore"):
             return logsumexp(densities + np.log(table), axis=1) + log_scale
 
+    def _log_probability(self, codes):
+        """Return the log-probability of what is known of the discrete nodes."""
+        return (
+            self.discrete.log_likelihood(codes) if self.sizes else np.zeros(len(codes))
+        )
+
     def _complete(self, codes, values):
-        total = np.zeros(len(codes))
-        with np.errstate(divide="ignore"):
-            for table, family in zip(self.tables, self.families):
-                total += np.log(table[tuple(codes[:, v] for v in family)])
+        total = self._log_probability(codes)
         for j in range(values.shape[1]):
             mean, variance = self.regression(j, codes, values)
             square = (values[:, j] - mean) ** 2 / variance
@@ -127,7 +120,7 @@ class MixedInference:
         weights = np.exp(densities - largest)
         found, shares = {}, np.ones_like(weights)
         if hidden:
-            factors = self._factors(codes, hidden)
+            factors = self.discrete.factors(range(len(self.sizes)), codes, hidden)
             if interface:
                 shape = [self.sizes[v] for v in interface]
                 soft = weights.reshape(len(codes), *shape)
@@ -149,13 +142,6 @@ class MixedInference:
         mean = np.einsum("nh,nhj->nj", shares, means)
         second = np.einsum("nh,nhj->nj", shares, variances + means**2)
         return tables, mean, np.maximum(second - mean**2, 0.0)
-
-    def _factors(self, codes, hidden):
-        """Return the tables of families with a hidden member, evidence filled in."""
-        return [
-            conditional_factor(table, family, codes, hidden)
-            for table, family in zip(self.tables, self.families)
-        ]
 
     def _explore(self, codes, values):
         """Go through the configurations of hidden discrete parents.
@@ -181,35 +167,153 @@ class MixedInference:
                 f"{len(interface)} discrete parents of continuous nodes are missing, "
                 f"with {n_configurations} configurations: observe more of them"
             )
-        seen = np.flatnonzero(~np.isnan(values[0]))
-        lost = np.flatnonzero(np.isnan(values[0]))
-        d = values.shape[1]
         densities = np.zeros((len(codes), n_configurations))
-        means = np.zeros((len(codes), n_configurations, d))
+        means = np.zeros((*densities.shape, values.shape[1]))
         variances = np.zeros_like(means)
-        means[:, :, seen] = values[:, None, seen]
         known = [v for v in parents if v not in hidden]
         groups, which = np.unique(codes[:, known], axis=0, return_inverse=True)
         for g, group in enumerate(groups):
             rows = np.flatnonzero(which.ravel() == g)
             filled = dict(zip(known, group))
             for h, configuration in enumerate(np.ndindex(*shape)):
-                mean, covariance = self._joint(
-                    filled | dict(zip(interface, configuration))
+                densities[rows, h], means[rows, h], left = self._regress(
+                    filled | dict(zip(interface, configuration)), values[rows]
                 )
-                block = covariance[np.ix_(seen, seen)]
-                if len(seen):
-                    densities[rows, h] = gaussian_log_density(
-                        values[np.ix_(rows, seen)], mean[seen], block
-                    )
-                if len(lost):
-                    gain = np.linalg.solve(block, covariance[np.ix_(seen, lost)])
-                    shift = values[np.ix_(rows, seen)] - mean[seen]
-                    means[np.ix_(rows, [h], lost)] = (mean[lost] + shift @ gain)[
-                        :, None
-                    ]
-                    left = covariance[np.ix_(lost, lost)] - (
-                        covariance[np.ix_(lost, seen)] @ gain
-                    )
-                    variances[np.ix_(rows, [h], lost)] = np.diag(left)
+                variances[rows, h] = np.diag(left)
         return densities, (means, variances), hidden, interface
+
+    def _regress(self, configuration, values):
+        """Complete the numbers of rows that miss the same, given all discrete parents.
+
+        Returns
+        -------
+        densities : ndarray of shape (n_rows,)
+            Log-densities of the numbers that are there.
+        means : ndarray of shape (n_rows, n_continuous)
+        left : ndarray of shape (n_continuous, n_continuous)
+            Covariance of what is missing.
+        """
+        mean, covariance = self._joint(configuration)
+        lost = np.isnan(values[0])
+        there, block = values[:, ~lost], covariance[np.ix_(~lost, ~lost)]
+        densities, means, left = np.zeros(len(values)), values.copy(), 0 * covariance
+        if not lost.all():
+            densities = gaussian_log_density(there, mean[~lost], block)
+        if lost.any():
+            across = covariance[np.ix_(~lost, lost)]
+            gain = np.linalg.solve(block, across)
+            means[:, lost] = mean[lost] + (there - mean[~lost]) @ gain
+            rest = covariance[np.ix_(lost, lost)] - across.T @ gain
+            left[np.ix_(lost, lost)] = rest
+        return densities, means, left
+
+    def expected_statistics(self, codes, values):
+        """Return expected counts and moments of all families: the E-step of EM.
+
+        Every row is completed in all ways by states of the discrete parents of
+        continuous nodes that it lacks. Each completion has a probability; given it,
+        numbers are Gaussian, and tell nothing about the other discrete nodes.
+
+        Parameters
+        ----------
+        codes : ndarray of int of shape (n_rows, n_discrete)
+            Negative where missing.
+        values : ndarray of float of shape (n_rows, n_continuous)
+            NaN where missing.
+
+        Returns
+        -------
+        counts : list of ndarray
+            Of the discrete nodes, shaped like their tables.
+        moments : list of ndarray
+            Of the continuous nodes: an axis for each discrete parent, then the products
+            of 1, the continuous parents and the node with each other.
+        log_likelihood : float
+            Of all rows that are possible.
+        n_impossible : int
+            Rows that count nowhere.
+        """
+        parents = sorted({v for above in self.above for v in above})
+        counts = [np.zeros(table.shape) for table in self.discrete.tables]
+        moments = [
+            np.zeros((*(self.sizes[v] for v in above), *(2 + len(beside),) * 2))
+            for above, beside in zip(self.above, self.beside)
+        ]
+        log_likelihood, n_impossible = 0.0, 0
+        step = max(1, _CHUNK // prod(self.sizes[v] for v in parents))
+        for start in range(0, len(codes), step):
+            rows = slice(start, start + step)
+            owner, filled = _complete(codes[rows], parents, self.sizes)
+            numbers = values[rows][owner]
+            alike = np.hstack([filled[:, parents], np.isnan(numbers)])
+            kinds, group = np.unique(alike, axis=0, return_inverse=True)
+            group = group.ravel()
+            densities, means = np.zeros(len(numbers)), np.zeros_like(numbers)
+            lefts = np.zeros((len(kinds), numbers.shape[1], numbers.shape[1]))
+            for g, kind in enumerate(kinds):
+                found = np.flatnonzero(group == g)
+                densities[found], means[found], lefts[g] = self._regress(
+                    dict(zip(parents, kind)), numbers[found]
+                )
+            log_joint = self._log_probability(filled) + densities
+            shares, known = _shares(log_joint, owner)
+            log_likelihood += known[np.isfinite(known)].sum()
+            n_impossible += int(np.isneginf(known).sum())
+            if counts:
+                found, *_ = self.discrete.expected_counts(filled, shares)
+                for table, more in zip(counts, found):
+                    table += more
+            for j, table in enumerate(moments):
+                _add_moments(table, self, j, filled, means, shares, lefts, group)
+        return counts, moments, log_likelihood, n_impossible
+
+
+def _complete(codes, parents, sizes):
+    """Return rows with all states of parents that they lack, and whose they are."""
+    if not parents:
+        return np.arange(len(codes)), codes
+    owners, filled = [], []
+    for hidden, rows in evidence_groups(codes[:, parents]):
+        places = [parents[i] for i in sorted(hidden)]
+        states = np.array(list(np.ndindex(*(sizes[v] for v in places))), dtype=int)
+        complete = np.repeat(codes[rows], len(states), axis=0)
+        complete[:, places] = np.tile(states, (len(rows), 1))
+        owners.append(np.repeat(rows, len(states)))
+        filled.append(complete)
+    return np.concatenate(owners), np.concatenate(filled)
+
+
+def _shares(log_joint, owner):
+    """Return how likely each completion of a row is, and the rows' log-likelihoods."""
+    largest = np.full(owner.max(initial=-1) + 1, -np.inf)
+    np.maximum.at(largest, owner, log_joint)
+    possible = np.isfinite(largest)
+    weights = np.exp(log_joint - np.where(possible, largest, 0.0)[owner])
+    total = np.bincount(owner, weights=weights, minlength=len(largest))
+    total = np.where(possible, total, 1.0)
+    return weights / total[owner], largest + np.log(total)
+
+
+def _add_moments(table, inference, j, codes, means, shares, lefts, group):
+    """Add what completions say of a continuous node and its continuous parents."""
+    columns = [*inference.beside[j], j]
+    design = np.hstack([np.ones((len(means), 1)), means[:, columns]])
+    shape = table.shape[:-2]
+    cells = np.zeros(len(codes), dtype=np.intp)
+    if shape:
+        cells = np.ravel_multi_index(
+            tuple(codes[:, v] for v in inference.above[j]), shape
+        )
+    flat = table.reshape(-1, *table.shape[-2:])
+    for a, b in zip(*np.triu_indices(design.shape[1])):
+        product = np.bincount(
+            cells, weights=shares * design[:, a] * design[:, b], minlength=len(flat)
+        )
+        flat[:, a, b] += product
+        if a != b:
+            flat[:, b, a] += product
+    # rows of one group are in one cell, and lack the same
+    _, first = np.unique(group, return_index=True)
+    spread = np.bincount(group, weights=shares)[:, None, None]
+    left = lefts[np.ix_(range(len(lefts)), columns, columns)] * spread
+    np.add.at(flat[:, 1:, 1:], cells[first], left)

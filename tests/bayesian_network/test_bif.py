@@ -60,6 +60,22 @@ def test_pgmpy_reads_what_we_write():
             assert cpd.get_value(**labels) == ours[index]
 
 
+def test_types_of_labels_are_one_word_that_all_readers_take():
+    """The grammar of pyAgrum has one identifier or one number after the name."""
+    network = BayesianNetwork(
+        ["a", "b"], [2, 3], {"b": ["a"]}, [[1, 0], [[1, 0, 0]] * 2]
+    )
+    text = network.to_bif()
+    properties = re.findall("property.*", text)
+    assert properties == [
+        f"property label_types {t} ;" for t in ("int_int", "int_int_int")
+    ]
+    assert BIFReader(string=text).get_model().get_cpds("b").get_value(a="1", b="0") == 1
+    assert BayesianNetwork.from_bif(text) == network
+    # as release 0.2 wrote them
+    assert BayesianNetwork.from_bif(text.replace("int_", "int ")) == network
+
+
 def test_files_are_written_and_read(tmp_path):
     network, path = load_asia(), tmp_path / "asia.bif"
     assert network.to_bif(path) == path.read_text()

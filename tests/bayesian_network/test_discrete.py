@@ -256,8 +256,8 @@ def test_weights_of_another_length_are_refused():
 
 def test_nodes_asked_one_by_one_share_their_work(monkeypatch):
     network, joint = random_network(), joint_table(random_network())
-    answered = Mock(wraps=inference.joint_marginal)
-    monkeypatch.setattr(inference, "joint_marginal", answered)
+    answered = Mock(wraps=network._inference.joint)
+    monkeypatch.setattr(network._inference, "joint", answered)
     for evidence in ({}, {"b": 1}, {"b": 2}):
         left = condition(joint, [None, evidence.get("b"), None, None, None])
         hidden = [node for node in NODES if node not in evidence]
@@ -475,8 +475,8 @@ def test_nodes_asked_one_after_the_other_share_the_work(monkeypatch):
     network, evidence = random_network(), {"e": 1}
     asked = [node for node in network.nodes if node not in evidence]
     alone = {node: random_network().query(node, evidence) for node in asked}
-    eliminate = Mock(wraps=inference.joint_marginal)
-    monkeypatch.setattr(inference, "joint_marginal", eliminate)
+    eliminate = Mock(wraps=network._inference.joint)
+    monkeypatch.setattr(network._inference, "joint", eliminate)
     for node in asked:
         assert_allclose(network.query(node, evidence), alone[node], atol=1e-12)
     assert eliminate.call_count == 1
@@ -504,6 +504,6 @@ def test_all_nodes_together_may_be_too_much_where_one_is_not(monkeypatch):
     network = random_network()
     expected = network.query("d")
     # what one node needs fits, what all need does not
-    monkeypatch.setattr(inference, "posteriors", Mock(side_effect=ValueError))
+    monkeypatch.setattr(network._inference, "posteriors", Mock(side_effect=ValueError))
     for _ in range(3):
         assert_allclose(network.query("d"), expected)

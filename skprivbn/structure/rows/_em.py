@@ -5,8 +5,7 @@ from math import prod
 import numpy as np
 
 from skprivbn.bayesian_network import ConditionalGaussianBayesianNetwork
-from skprivbn.bayesian_network._expected_counts import expected_counts
-from skprivbn.bayesian_network._expected_moments import expected_statistics
+from skprivbn.bayesian_network._inference import Inference
 from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
 from skprivbn.bayesian_network._tables import count_rows, smoothed
 from skprivbn.structure.rows._mixed import (
@@ -111,11 +110,12 @@ class FamiliesEM:
     def expected(self, cpts, lines, codes, values):
         """Return expected sums, log-likelihood and impossible rows: the E-step."""
         if not self.continuous:
-            parts, *told = expected_counts(cpts, self.families, self.n_states, codes)
+            inference = Inference(cpts, self.families, self.n_states)
+            parts, *told = inference.expected_counts(codes)
         else:
             network = self._network(cpts, lines)
-            counts, moments, *told = expected_statistics(
-                network, codes[:, self.discrete], values
+            counts, moments, *told = network._inference.expected_statistics(
+                codes[:, self.discrete], values
             )
             parts = [*counts, *moments]
         return self._join(parts, values, told)

@@ -7,8 +7,6 @@ import pandas as pd
 import pytest
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._expected_counts import expected_counts
-from skprivbn.bayesian_network._inference import joint_marginal
 from skprivbn.datasets import load_alarm, load_asia
 from skprivbn.structure import FederatedBayesianNetwork
 from tests.structure.rows.asking import run, terms_for
@@ -29,35 +27,28 @@ def states_of(network):
 
 def naive_counts(network, codes):
     """Expected counts by going through every joint configuration."""
-    cells = np.array(list(product(*(range(size) for size in network._sizes))))
+    cells = np.array(list(product(*(range(size) for size in network._inference.sizes))))
     joint = np.ones(len(cells))
-    for table, family in zip(network._tables, network._families):
+    for table, family in zip(network._inference.tables, network._inference.families):
         joint *= table[tuple(cells[:, family].T)]
-    counts = [np.zeros(table.shape) for table in network._tables]
+    counts = [np.zeros(table.shape) for table in network._inference.tables]
     for row in codes:
         share = np.where(((cells == row) | (row < 0)).all(axis=1), joint, 0.0)
-        for table, family in zip(counts, network._families):
+        for table, family in zip(counts, network._inference.families):
             np.add.at(table, tuple(cells[:, family].T), share / share.sum())
     return counts
 
 
 def counts_by_elimination(network, codes):
     """Expected counts by eliminating variables, one family and row after another."""
-    counts = [np.zeros(table.shape) for table in network._tables]
+    counts = [np.zeros(table.shape) for table in network._inference.tables]
     for row in codes:
         seen = {v: int(code) for v, code in enumerate(row) if code >= 0}
-        for table, family in zip(counts, network._families):
+        for table, family in zip(counts, network._inference.families):
             hidden = sorted(v for v in family if v not in seen)
             share = np.ones(())
             if hidden:
-                share, _ = joint_marginal(
-                    network._tables,
-                    network._families,
-                    network._sizes,
-                    network.adjacency_matrix,
-                    hidden,
-                    seen,
-                )
+                share = network._inference.joint(hidden, seen)
                 share = share.transpose(
                     [hidden.index(v) for v in family if v in hidden]
                 )
@@ -70,9 +61,9 @@ def oracle(X, network, n_iter, alpha, count):
     """EM on pooled rows, begun with what complete families show."""
     codes = network.encode(X)
     counts = []
-    for family in network._families:
+    for family in network._inference.families:
         rows = codes[(codes[:, family] >= 0).all(axis=1)]
-        counts.append(np.zeros([network._sizes[v] for v in family]))
+        counts.append(np.zeros([network._inference.sizes[v] for v in family]))
         np.add.at(counts[-1], tuple(rows[:, family].T), 1)
     for _ in range(n_iter):
         fields = network.nodes, network.states, network.parents
@@ -120,10 +111,9 @@ def test_parties_find_what_em_finds_on_pooled_rows_of_alarm(share):
 def test_expected_counts_of_complete_rows_are_counts():
     network = load_alarm()
     codes = network.encode(network.sample(50, random_state=0))
-    counts, log_likelihood, n_impossible = expected_counts(
-        network._tables, network._families, network._sizes, codes
-    )
-    for table, family in zip(counts, network._families):
+    inference = network._inference
+    counts, log_likelihood, n_impossible = inference.expected_counts(codes)
+    for table, family in zip(counts, inference.families):
         exact = np.zeros(table.shape)
         np.add.at(exact, tuple(codes[:, family].T), 1)
         np.testing.assert_allclose(table, exact, atol=1e-9)
@@ -135,9 +125,7 @@ def test_impossible_rows_count_nowhere():
     network = load_asia()
     row = dict.fromkeys(network.nodes, "no") | {"tub": "yes", "xray": np.nan}
     codes = network.encode(pd.DataFrame([row]))
-    counts, _, n_impossible = expected_counts(
-        network._tables, network._families, network._sizes, codes
-    )
+    counts, _, n_impossible = network._inference.expected_counts(codes)
     assert n_impossible == 1 and not any(table.any() for table in counts)
 
 
