@@ -270,9 +270,7 @@ def test_columns_of_parties_far_from_zero(linear):
     near = learner.fit(X).network_
     far = learner.fit(X + [1e6, 1e7, 0, 1e9, 1e7]).network_
     np.testing.assert_array_equal(far.adjacency_matrix, truth)
-    # at 1e9 rows have seven digits left, so that some of the products' fixed point
-    # (2**-13 of a standard deviation) are rounded the other way
-    np.testing.assert_allclose(far.weights, near.weights, atol=1e-5)
+    np.testing.assert_allclose(far.weights, near.weights, atol=1e-6)
 
 
 def test_parameters_far_from_zero_are_least_squares(linear):

@@ -113,7 +113,10 @@ class _Standardised:
         self.mean, self.scale = X.mean(axis=0), X.std(axis=0)
         if not vary(self.mean, self.scale**2).all() or len(X) < 2:
             raise PartyRefusal("invalid-data")
-        self.standard = (X - self.mean) / self.scale
+        centred = X - self.mean
+        # far from zero the mean is rounded, which would move all rows across the grid
+        centred -= centred.mean(axis=0)
+        self.standard = centred / self.scale
         integers = np.rint(self.standard * 2.0**FRACTION_BITS)
         if np.abs(integers).max() >= 2 ** (BITS - 1):
             raise PartyRefusal("out-of-range")
