@@ -27,8 +27,16 @@ from skprivbn.structure._acyclicity import acyclic_weights
 warnings.simplefilter("ignore")
 
 #: penalties of the authors' runs
-AUTHORS = {"lambda1": 0.01, "rho1": 1e-3, "rho2": 1e-3, "gamma2": 1.25}
-AUTHORS |= {"loss_scale": 1.0, "acyclicity": "expm"}
+AUTHORS = {
+    "lambda1": 0.01,
+    "admm_params": {
+        "rho1": 1e-3,
+        "rho2": 1e-3,
+        "gamma2": 1.25,
+        "loss_scale": 1.0,
+        "acyclicity": "expm",
+    },
+}
 GROWTH = [(10, 8), (50, 8), (100, 8), (200, 8), (20, 16), (20, 64), (20, 256)]
 
 

@@ -76,7 +76,6 @@ OTHER_DEFAULTS = {
     "criterion": "K2 is named after its score",
     "epsilon": "None adds no noise, where that is a choice",
     "estimator": "there is none to search over by default",
-    "h_tol": "rounds cost messages",
     "lambda1": "losses are scaled differently",
     "link": "the usual one of the family of distributions",
     "max_iter": "an iteration is not the same amount of work",

@@ -107,7 +107,9 @@ def test_gaussian_networks(search, epsilon, delta):
 @pytest.mark.usefixtures("worst_noise")
 @pytest.mark.parametrize("acyclicity", ["logdet", "expm"])
 def test_consensus(acyclicity):
-    model = FederatedNotearsADMM(acyclicity=acyclicity, epsilon=1e-4, bounds=BOUNDS)
+    model = FederatedNotearsADMM(
+        admm_params={"acyclicity": acyclicity}, epsilon=1e-4, bounds=BOUNDS
+    )
     check(model, ROWS, "predict", "score", party=PARTY)
 
 

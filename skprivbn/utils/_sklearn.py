@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import (
     Options,
     RealNotInt,
     StrOptions,
+    validate_parameter_constraints,
     validate_params,
 )
 from sklearn.utils.validation import (
@@ -42,6 +43,7 @@ __all__ = [
     "_num_samples",
     "_safe_indexing",
     "check_parameters",
+    "fill_params",
     "open_callbacks",
     "validate_params",
 ]
@@ -59,6 +61,31 @@ class CachedParameterNames:
 def check_parameters(estimator):
     """Raise unless the parameters of an estimator meet its constraints."""
     estimator._validate_params()
+
+
+def fill_params(name, given, constraints, **defaults):
+    """Return the settings that a parameter such as ``admm_params`` holds.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter, for errors.
+    given : dict or None
+    constraints : dict
+        Of each setting, as `_parameter_constraints`.
+    **defaults
+        Settings that are not given.
+
+    Returns
+    -------
+    settings : dict
+    """
+    given = {} if given is None else given
+    unknown = [key for key in given if key not in constraints]
+    if unknown:
+        raise ValueError(f"{name} takes {sorted(constraints)}, not {unknown}")
+    validate_parameter_constraints(constraints, given, caller_name=name)
+    return defaults | given
 
 
 def open_callbacks(estimator, max_subtasks):

@@ -102,7 +102,9 @@ def continuous_models():
     ] + [
         FederatedGaussianBayesianNetwork("bic"),
         FederatedNotearsADMM(max_iter=3),
-        FederatedNotearsADMM("mlp", n_hidden=2, max_iter=2, random_state=0),
+        FederatedNotearsADMM(
+            "mlp", mlp_params={"n_hidden": 2}, max_iter=2, random_state=0
+        ),
         VotingStructureLearner(FederatedGaussianBayesianNetwork("bic"), acyclic=True),
     ]
 

@@ -231,8 +231,8 @@ def add_graphs_from_rows():
         add("structure", "FederatedNotearsADMM", options, SEM, methods, **parameters)
 
     admm("linear")
-    admm("exponential", acyclicity="expm", max_iter=30)
-    networks = {"method": "mlp", "n_hidden": 3, "random_state": 0}
+    admm("exponential", admm_params={"acyclicity": "expm"}, max_iter=30)
+    networks = {"method": "mlp", "mlp_params": {"n_hidden": 3}, "random_state": 0}
     # steps of an optimiser within each party
     admm("networks", max_iter=8, rtol=1e-7, **networks)
     admm("networks, ckks", (), backend="ckks", max_iter=3, **networks)

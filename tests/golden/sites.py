@@ -124,7 +124,10 @@ QUESTIONS = {
     ),
     "ADMM": fit(FederatedNotearsADMM(max_iter=2), NUMBERS),
     "ADMM, networks": fit(
-        FederatedNotearsADMM("mlp", n_hidden=2, max_iter=2, random_state=0), NUMBERS
+        FederatedNotearsADMM(
+            "mlp", mlp_params={"n_hidden": 2}, max_iter=2, random_state=0
+        ),
+        NUMBERS,
     ),
     "ADMM, noise": fit(FederatedNotearsADMM(max_iter=2, **BOUNDED), NUMBERS),
     "time series": fit(FederatedDynotears(max_iter=2), NUMBERS, series="ward"),

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
 )
 OPTIONS = {"lambda1": 0.1, "threshold": 0.3, "significance": 0.01}
-NETWORKS = {"method": "mlp", "n_hidden": 2, "random_state": 0, "max_iter": 6}
+NETWORKS = {"method": "mlp", "random_state": 0, "max_iter": 6}
+NETWORKS |= {"mlp_params": {"n_hidden": 2}}
 
 
 def moments_of(X):

@@ -24,7 +24,6 @@ from skprivbn.structure._continuous import (
 )
 from skprivbn.structure.admm._notears import ADMMMixin
 from skprivbn.structure.admm._program import admm, lagged_rows
-from skprivbn.structure.admm._steps import ConsensusProblem
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import Interval, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -51,20 +50,15 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         Instantaneous effects of at most this size are no edge.
     lagged_threshold : float, default=0.1
         The same for lagged effects.
-    acyclicity : {"logdet", "expm"}, default="logdet"
-        Measure of cycles.
-    rho1, rho2 : float, default=None
-        First penalties; 0.001, and 0.01 divided by the number of parties, if None.
-    gamma1 : float, default=1.75
-        Growth per round of the penalty on cycles.
-    gamma2 : float, default=None
-        Growth per round of the penalty on disagreement, 1.2 if None.
+    admm_params : dict, default=None
+        Settings of the rounds that are not to have their defaults, as of
+        :class:`FederatedNotearsADMM`: ``"rho1"`` (0.001), ``"rho2"`` (0.01 divided by
+        the number of parties), ``"gamma1"`` (1.75), ``"gamma2"`` (1.2), ``"h_tol"``
+        (1e-5), ``"acyclicity"`` (``"logdet"``), ``"loss_scale"`` (1).
     max_iter : int, default=200
         Bound on the rounds.
     tol : float, default=0.01
         Relative distance of the parties to the consensus at which they agree.
-    h_tol : float, default=1e-5
-        Measure of cycles that counts as none.
     backend : str or AdditiveBackend, default="masking"
         How sums are hidden.
     verbose : int, default=0
@@ -145,14 +139,9 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         lagged_lambda1: float = 0.02,
         threshold: float = 0.3,
         lagged_threshold: float = 0.1,
-        acyclicity: str = "logdet",
-        rho1: float | None = None,
-        rho2: float | None = None,
-        gamma1: float = 1.75,
-        gamma2: float | None = None,
+        admm_params: dict | None = None,
         max_iter: int = 200,
         tol: float = 1e-2,
-        h_tol: float = 1e-5,
         backend: str | AdditiveBackend = "masking",
         verbose: int = 0,
     ) -> None:
@@ -161,14 +150,9 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         self.lagged_lambda1 = lagged_lambda1
         self.threshold = threshold
         self.lagged_threshold = lagged_threshold
-        self.acyclicity = acyclicity
-        self.rho1 = rho1
-        self.rho2 = rho2
-        self.gamma1 = gamma1
-        self.gamma2 = gamma2
+        self.admm_params = admm_params
         self.max_iter = max_iter
         self.tol = tol
-        self.h_tol = h_tol
         self.backend = backend
         self.verbose = verbose
 
@@ -212,22 +196,22 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
     def _learn(self, partition, progress):
         _refuse_turns(partition)
         d, n_lags = self.n_features_in_, int(self.n_lags)
-        problem = ConsensusProblem(
-            d,
-            n_free=n_lags * d * d,
-            lambda1=self.lambda1,
-            lambda_free=self.lagged_lambda1,
-            acyclicity=self.acyclicity,
-        )
+        problem = {
+            "n_free": n_lags * d * d,
+            "lambda1": self.lambda1,
+            "lambda_free": self.lagged_lambda1,
+        }
         terms = self._terms(
             partition.n_parties,
             problem,
-            {"rho1": 1e-3, "rho2": 1e-2, "gamma2": 1.2},
+            rho1=1e-3,
+            rho2=1e-2,
+            gamma2=1.2,
+            loss_scale=1.0,
             n_lags=n_lags,
             lagged_threshold=self.lagged_threshold,
         )
         found = self._agree(partition, terms, progress)
-        self._keep(found)
         self.n_samples_, self.mean_ = found["n_rows"], found["mean"]
         self.weights_, *lagged = self._effects(found["parameters"])
         self.lagged_weights_ = np.array(lagged)
@@ -239,15 +223,10 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
             column_names(self),
             present,
             self.mean_ - self.mean_ @ present,
-            np.maximum(
-                found["noise"] - found["shift"] ** 2, 1e-12 * found["variances"]
-            ),
+            found["noise"],
         )
         warn_if_units_differ(self.network_, self.n_samples_, "DYNOTEARS")
-        p = (n_lags + 1) * d
-        self._warn_of_trajectory(
-            partition.n_parties, p * (p + 1) // 2, self.n_iter_ * p * d
-        )
+        self._warn_of_trajectory(partition.n_parties, (n_lags + 1) * d)
 
     def _effects(self, parameters):
         d = self.n_features_in_

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
 from sklearn.callback import CallbackSupportMixin
@@ -27,6 +28,7 @@ from skprivbn.structure.admm._mlp import (
     n_free_of_mlp,
 )
 from skprivbn.structure.admm._program import (
+    ROUND,
     ADMMTerms,
     admm,
     loss_scale,
@@ -39,13 +41,23 @@ from skprivbn.structure.gaussian._program import (
     read_noisy,
 )
 from skprivbn.utils import column_names, warn_leak, warn_user
-from skprivbn.utils._sklearn import Interval, StrOptions
+from skprivbn.utils._sklearn import Interval, StrOptions, fill_params
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
-#: penalties and their growth where the user leaves them open
-_DEFAULTS = {
-    "linear": {"lambda1": 0.02, "rho1": 1e-3, "rho2": 0.05, "gamma2": 1.12},
-    "mlp": {"lambda1": 0.01, "rho1": 0.1, "rho2": 1.0, "gamma2": 1.2},
+#: settings of `admm_params`
+ADMM_PARAMS = {
+    "rho1": [Interval(Real, 0, None, closed="neither")],
+    "rho2": [Interval(Real, 0, None, closed="neither")],
+    "gamma1": [Interval(Real, 1, None, closed="left")],
+    "gamma2": [Interval(Real, 1, None, closed="left")],
+    "h_tol": [Interval(Real, 0, None, closed="left")],
+    "acyclicity": [StrOptions(set(ACYCLICITY))],
+    "loss_scale": [Interval(Real, 0, None, closed="neither")],
+}
+#: settings of `mlp_params`
+MLP_PARAMS = {
+    "n_hidden": [Interval(Integral, 1, None, closed="left")],
+    "lambda2": [Interval(Real, 0, None, closed="left")],
 }
 
 
@@ -54,27 +66,70 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
 
     _parameter_constraints = {
         "threshold": [Interval(Real, 0, None, closed="left")],
-        "acyclicity": [StrOptions(set(ACYCLICITY))],
-        "rho1": [Interval(Real, 0, None, closed="neither"), None],
-        "rho2": [Interval(Real, 0, None, closed="neither"), None],
-        "gamma1": [Interval(Real, 1, None, closed="left")],
-        "gamma2": [Interval(Real, 1, None, closed="left"), None],
+        "admm_params": [dict, None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "h_tol": [Interval(Real, 0, None, closed="left")],
         "backend": BACKEND_CONSTRAINT,
         "verbose": ["verbose"],
     }
+
+    def __new__(cls, *args, **params):
+        """Refuse parameters of release 0.2 that have moved."""
+        _refuse_moved(params)
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters of this estimator.
+
+        Returns
+        -------
+        self : estimator instance
+        """
+        _refuse_moved(params)
+        return super().set_params(**params)
 
     @property
     def _steps(self):
         return {"step": "round", "max_steps": int(self.max_iter) + 1}
 
+    def _terms(self, n_parties, problem, *, rho1, rho2, gamma2, loss_scale, **more):
+        """Return the terms of a problem; those named are penalties if none is given."""
+        settings = fill_params(
+            "admm_params",
+            self.admm_params,
+            ADMM_PARAMS,
+            rho1=rho1,
+            # a party's loss is of order 1 / K, so is the penalty it is weighed against
+            rho2=rho2 / n_parties,
+            gamma1=1.75,
+            gamma2=gamma2,
+            h_tol=1e-5,
+            acyclicity="logdet",
+            loss_scale=loss_scale,
+        )
+        acyclicity, scale = settings.pop("acyclicity"), settings.pop("loss_scale")
+        return ADMMTerms(
+            problem=ConsensusProblem(
+                self.n_features_in_, acyclicity=acyclicity, **problem
+            ),
+            scale=scale,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            threshold=self.threshold,
+            **settings,
+            **more,
+        )
+
     def _agree(self, partition, terms, progress):
         """Have the parties run Algorithm 1; keep how it ended."""
 
         def tell(what):
-            if what.startswith("parameters"):
+            if what == ROUND:
                 with progress.step():
                     pass
 
@@ -95,52 +150,51 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
             f"the sums of all {found['n_iter']} rounds, which together can determine "
             "every party's covariance",
         )
+        self._keep_rounds(found, terms)
         return found
 
-    def _terms(self, n_parties, problem, defaults, **more):
-        rho1 = defaults["rho1"] if self.rho1 is None else self.rho1
-        # a party's loss is of order 1 / K, so the penalty that is weighed against it is
-        rho2 = defaults["rho2"] / n_parties if self.rho2 is None else self.rho2
-        gamma2 = defaults["gamma2"] if self.gamma2 is None else self.gamma2
-        return ADMMTerms(
-            problem=problem,
-            rho1=rho1,
-            rho2=rho2,
-            gamma1=self.gamma1,
-            gamma2=gamma2,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            h_tol=self.h_tol,
-            threshold=self.threshold,
-            **more,
-        )
-
-    def _keep(self, found):
+    def _keep_rounds(self, found, terms):
         self.n_iter_, self.converged_ = found["n_iter"], found["converged"]
         self.h_, self.consensus_distance_ = found["h"], found["distance"]
         if not self.converged_:
             warn_user(
                 f"no consensus after {self.n_iter_} rounds: distance "
                 f"{self.consensus_distance_:.2g} (tol={self.tol}), cycles "
-                f"{self.h_:.2g} (h_tol={self.h_tol}); increase max_iter, or tol and "
+                f"{self.h_:.2g} (h_tol={terms.h_tol}); increase max_iter, or tol and "
                 "h_tol",
                 ConvergenceWarning,
             )
 
-    def _warn_of_trajectory(self, n_parties, n_unknown, n_equations):
+    def _warn_of_trajectory(self, n_parties, n_variables):
         """Warn when the sums of all rounds can determine every party's moments."""
         known = resolve_backend(self.backend).kind == "plaintext"
         # with two parties, the roster is warned of: each sum is the other's
         n_others = n_parties - 1
-        if n_others < 2 or known or n_equations < n_others * n_unknown:
+        n_unknown = n_others * n_variables * (n_variables + 1) // 2
+        n_equations = self.n_iter_ * n_variables * self.n_features_in_
+        if n_others < 2 or known or n_equations < n_unknown:
             return
         warn_leak(
             f"the sums of {self.n_iter_} rounds are {n_equations} equations for the "
-            f"{n_others * n_unknown} entries of the other {n_others} parties' "
+            f"{n_unknown} entries of the other {n_others} parties' "
             "covariances: a party, which reads all sums, can in principle solve for "
             "them, although it sees no other party's numbers; the coordinator reads "
             "the result only. FederatedGaussianBayesianNetwork takes two sums"
         )
+
+
+def _refuse_moved(params):
+    """Raise if parameters were given by the names they had in release 0.2."""
+    for name in params:
+        for word, settings in (
+            ("admm_params", ADMM_PARAMS),
+            ("mlp_params", MLP_PARAMS),
+        ):
+            if name in settings:
+                raise TypeError(
+                    f"{name} is now a setting of {word}: write "
+                    f"{word}={{{name!r}: ...}} instead of {name}=..."
+                )
 
 
 class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
@@ -160,36 +214,32 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
     lambda1 : float, default=None
         Weight of the absolute values of the weights. 0.02 for linear models and 0.01
         for networks if None.
-    lambda2 : float, default=0.01
-        Weight of the squares, for networks.
-    n_hidden : int, default=10
-        Hidden units of every variable's network.
     threshold : float, default=0.3
         Weights of at most this size are no edge.
-    acyclicity : {"logdet", "expm"}, default="logdet"
-        Measure of cycles: DAGMA's log-determinant or NOTEARS' trace of the
-        exponential.
-    rho1, rho2 : float, default=None
-        First penalties on cycles and on disagreement. If None 0.001 and 0.05 divided
-        by the number of parties for linear models, 0.1 and 1 divided by it for
-        networks.
-    loss_scale : float, default=None
-        Variance that losses are divided by before they are weighed against
-        `lambda1`, `rho1` and `rho2`. If None the geometric mean of the columns'
-        variances within parties for linear models, so that their common unit does
-        not matter, and 1 for networks. The paper has 1.
-    gamma1 : float, default=1.75
-        Growth per round of the penalty on cycles.
-    gamma2 : float, default=None
-        Growth per round of the penalty on disagreement; 1.12 for linear models and
-        1.2 for networks if None.
+    admm_params : dict, default=None
+        Settings of the rounds that are not to have their defaults:
+
+        - ``"rho1"``, ``"rho2"``: first penalties on cycles and on disagreement; 0.001
+          and 0.05 divided by the number of parties for linear models, 0.1 and 1
+          divided by it for networks.
+        - ``"gamma1"``, ``"gamma2"``: their growth per round; 1.75, and 1.12 for linear
+          models or 1.2 for networks.
+        - ``"h_tol"``: measure of cycles that counts as none, 1e-5.
+        - ``"acyclicity"``: the measure, ``"logdet"`` of DAGMA (default) or ``"expm"``
+          of NOTEARS.
+        - ``"loss_scale"``: variance that losses are divided by before they are weighed
+          against penalties. The default is the geometric mean of the columns'
+          variances within parties for linear models, so that their common unit does
+          not matter, and 1 for networks. The paper has 1.
+
+    mlp_params : dict, default=None
+        Settings of networks: ``"n_hidden"``, the hidden units of every variable's
+        network (10), and ``"lambda2"``, the weight of squares (0.01).
     max_iter : int, default=200
         Bound on the rounds.
     tol : float, default=0.01
         Root mean square distance of the parties to the consensus, relative to its
         norm, at which they agree.
-    h_tol : float, default=1e-5
-        Measure of cycles that counts as none.
     backend : str or AdditiveBackend, default="masking"
         How sums are hidden. Every party solves the common problem from sums that it
         has verified; the coordinator reads the result only.
@@ -275,9 +325,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         **ADMMMixin._parameter_constraints,
         "method": [StrOptions({"linear", "mlp"})],
         "lambda1": [Interval(Real, 0, None, closed="left"), None],
-        "lambda2": [Interval(Real, 0, None, closed="left")],
-        "loss_scale": [Interval(Real, 0, None, closed="neither"), None],
-        "n_hidden": [Interval(Integral, 1, None, closed="left")],
+        "mlp_params": [dict, None],
         "random_state": ["random_state"],
         **PRIVACY_CONSTRAINTS,
     }
@@ -287,18 +335,11 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         method: str = "linear",
         *,
         lambda1: float | None = None,
-        lambda2: float = 0.01,
-        n_hidden: int = 10,
         threshold: float = 0.3,
-        acyclicity: str = "logdet",
-        rho1: float | None = None,
-        rho2: float | None = None,
-        loss_scale: float | None = None,
-        gamma1: float = 1.75,
-        gamma2: float | None = None,
+        admm_params: dict | None = None,
+        mlp_params: dict | None = None,
         max_iter: int = 200,
         tol: float = 1e-2,
-        h_tol: float = 1e-5,
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
         epsilon: float | None = None,
@@ -310,18 +351,11 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
     ) -> None:
         self.method = method
         self.lambda1 = lambda1
-        self.lambda2 = lambda2
-        self.n_hidden = n_hidden
         self.threshold = threshold
-        self.acyclicity = acyclicity
-        self.rho1 = rho1
-        self.rho2 = rho2
-        self.loss_scale = loss_scale
-        self.gamma1 = gamma1
-        self.gamma2 = gamma2
+        self.admm_params = admm_params
+        self.mlp_params = mlp_params
         self.max_iter = max_iter
         self.tol = tol
-        self.h_tol = h_tol
         self.backend = backend
         self.random_state = random_state
         self.epsilon = epsilon
@@ -343,60 +377,57 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
             return
         charge(self, "rounds")
         found = self._agree(partition, terms, progress)
-        self._keep_model(found, terms, found["n_rows"], found["variances"])
+        self._keep_graph(found, terms, found["n_rows"], found["variances"])
         self.network_ = network = self._make_network(found, terms)
         # variances within parties lack what their means differ by, one row's share each
         n_means = partition.n_parties
         lacking = (n_means + 4.0 * np.sqrt(2.0 * n_means)) / self.n_samples_
         warn_if_standardised(found["variances"], min(0.02 + lacking, 0.1))
         warn_if_units_differ(network, self.n_samples_, "NOTEARS")
-        d = self.n_features_in_
         if self.method == "linear":
-            self._warn_of_trajectory(
-                partition.n_parties, d * (d + 1) // 2, self.n_iter_ * d * d
-            )
+            self._warn_of_trajectory(partition.n_parties, self.n_features_in_)
 
     def _model_terms(self, n_parties):
-        d, defaults = self.n_features_in_, _DEFAULTS[self.method]
-        lambda1 = defaults["lambda1"] if self.lambda1 is None else self.lambda1
-        problem = ConsensusProblem(d, lambda1=lambda1, acyclicity=self.acyclicity)
+        given = {} if self.lambda1 is None else {"lambda1": self.lambda1}
         if self.method == "linear":
-            return self._terms(n_parties, problem, defaults, scale=self.loss_scale)
-        problem = replace(
-            problem,
-            n_maps=self.n_hidden,
-            n_free=n_free_of_mlp(d, self.n_hidden),
-            lambda2=self.lambda2,
+            problem = {"lambda1": 0.02} | given
+            return self._terms(
+                n_parties, problem, rho1=1e-3, rho2=0.05, gamma2=1.12, loss_scale=None
+            )
+        mlp = fill_params(
+            "mlp_params", self.mlp_params, MLP_PARAMS, n_hidden=10, lambda2=0.01
         )
+        n_hidden = mlp["n_hidden"]
+        n_free = n_free_of_mlp(self.n_features_in_, n_hidden)
+        problem = {"lambda1": 0.01, "n_maps": n_hidden, "n_free": n_free} | given
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(2**31)
-        more = {"n_hidden": self.n_hidden, "scale": self.loss_scale or 1.0}
-        return self._terms(n_parties, problem, defaults, seed=int(seed), **more)
-
-    def _weights(self, parameters):
-        d = self.n_features_in_
-        if self.method == "linear":
-            return parameters.reshape(d, d)
-        maps = parameters[: self.n_hidden * d * d]
-        return np.linalg.norm(maps.reshape(-1, d, d), axis=0)
+        return self._terms(
+            n_parties,
+            problem | {"lambda2": mlp["lambda2"]},
+            rho1=0.1,
+            rho2=1.0,
+            gamma2=1.2,
+            loss_scale=1.0,
+            n_hidden=n_hidden,
+            seed=int(seed),
+        )
 
     def _make_network(self, found, terms):
         names, mean, shift = column_names(self), found["mean"], found["shift"]
-        noise = np.maximum(found["noise"] - shift**2, 1e-12 * found["variances"])
-        parameters = terms.kept(found["parameters"])
-        kept = self._weights(parameters)
+        parameters, noise = terms.kept(found["parameters"]), found["noise"]
+        kept = terms.weights(parameters)
         if self.method == "linear":
             return GaussianBayesianNetwork(names, kept, mean - mean @ kept, noise)
         return MLPNetwork(
-            tuple(names), kept != 0, parameters, self.n_hidden, mean, shift, noise
+            tuple(names), kept != 0, parameters, terms.n_hidden, mean, shift, noise
         )
 
-    def _keep_model(self, found, terms, n_rows, variances):
-        self._keep(found)
+    def _keep_graph(self, found, terms, n_rows, variances):
         self.n_samples_, self.loss_scale_ = n_rows, loss_scale(variances, terms)
-        self.weights_ = self._weights(found["parameters"])
-        self.adjacency_matrix_ = self._weights(terms.kept(found["parameters"])) != 0
+        self.weights_ = terms.weights(found["parameters"])
+        self.adjacency_matrix_ = terms.weights(terms.kept(found["parameters"])) != 0
 
     def _fit_private(self, partition, terms):
         """Noisy moments once; everything after them costs no privacy."""
@@ -404,9 +435,9 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         found = self._run_charged(partition, network_moments, release, "moments")
         moments = read_noisy(found, release, partition.n_parties)
         terms = replace(terms, rho2=terms.rho2 * partition.n_parties)
-        variances = np.diag(moments.covariance)
         found = run_locally(moments, terms)
-        self._keep_model(found, terms, moments.n_rows, variances)
+        self._keep_rounds(found, terms)
+        self._keep_graph(found, terms, moments.n_rows, np.diag(moments.covariance))
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,
             moments.covariance,
@@ -451,6 +482,6 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         if "n_hidden" not in model:
             return super()._from_public_model(model, n_features)
         network = MLPNetwork.from_dict(model, n_features)
-        estimator = cls("mlp", n_hidden=network.n_hidden)
+        estimator = cls("mlp", mlp_params={"n_hidden": network.n_hidden})
         estimator.network_ = network
         return estimator

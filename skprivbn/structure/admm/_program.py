@@ -81,6 +81,11 @@ class ADMMTerms(Terms):
         """Return the parameters of the graph: those without weak weights."""
         return self.problem.cut(parameters, self.threshold, self.lagged_threshold)
 
+    def weights(self, parameters: np.ndarray) -> np.ndarray:
+        """Return the effects of variables on each other; norms of them in networks."""
+        maps = self.problem.maps(parameters)
+        return np.linalg.norm(maps, axis=0) if self.n_hidden else maps[0]
+
     def rounds(self, n_parties: int) -> int:
         """Return one for each round, and those before and after."""
         return self.max_iter + 16
@@ -99,15 +104,19 @@ class ADMMTerms(Terms):
         return per_row, max(self.problem.size, lagged**2)
 
 
+#: what the ledger says of the sum of a round
+ROUND = "local parameters plus multipliers, each round"
+
+
 @program(ADMMTerms)
 def admm(me: Me) -> Generator[Any, Any, dict]:
-    """Learn scales, agree on parameters, and add what the model leaves unexplained."""
+    """Learn scales, run Algorithm 1, and add what the model leaves unexplained."""
     terms, rows = me.terms, _rows_with_past(me)
     n, d = len(rows), me.terms.problem.n_variables
-    found = yield from add_moments(
+    scales = yield from add_moments(
         rows[:, :d], np.ones(n), second="diagonal", centre="party"
     )
-    n_rows, variances = found["n_rows"][0], found["covariance"]
+    n_rows, variances = scales["n_rows"][0], scales["covariance"]
     if n_rows == 0:
         return {"n_rows": 0}
     rows = rows - (rows.mean(axis=0) if n else 0.0)
@@ -119,21 +128,23 @@ def admm(me: Me) -> Generator[Any, Any, dict]:
     rest = _residuals(rows, terms.kept(agreed["parameters"]), terms) / unit
     sums = np.append(rest.sum(axis=0), (rest**2).sum(axis=0))
     total = yield Sum(sums, "sums of residuals and of their squares", SAME_ROWS)
-    shift, noise = np.split(total / n_rows, 2)
+    shift, squares = np.split(total / n_rows, 2)
+    shift, squares = shift * unit, squares * unit**2
     return agreed | {
         "n_rows": int(n_rows),
-        "mean": found["mean"],
+        "mean": scales["mean"],
         "variances": variances,
-        "shift": shift * unit,
-        "noise": noise * unit**2,
+        "shift": shift,
+        "noise": np.maximum(squares - shift**2, 1e-12 * variances),
     }
 
 
 def algorithm_1(own: Any, terms: ADMMTerms, K: int) -> Generator[Any, Any, dict]:
-    """Reach a consensus of `K` parties: the paper's Algorithm 1, by its equations.
+    """Reach a consensus of `K` parties: the paper's Algorithm 1, line by line.
 
-    Whether parties agree is seen one sum later, which costs no further round. It is
-    read off sums, so that no rounding error of one party's processor decides.
+    The paper has no rule to stop. Here, how far parties are from the consensus, and
+    its cycles, go along with the next sum, which costs no further round: a decision
+    must not depend on the rounding error of one party's processor.
 
     Parameters
     ----------
@@ -147,23 +158,23 @@ def algorithm_1(own: Any, terms: ADMMTerms, K: int) -> Generator[Any, Any, dict]
     agreed : dict
     """
     W = terms.start()
-    h, beta, gap = terms.problem.cycles(W), np.zeros_like(W), np.zeros_like(W)
+    h, beta, far = terms.problem.cycles(W), np.zeros_like(W), 0.0
     alpha, rho1, rho2 = 0.0, terms.rho1, terms.rho2
-    for t in range(terms.max_iter + 1):
-        B = own.solve(W, beta, rho2)  # (2)
-        far = (gap @ gap) / max(1.0, W @ W)
-        asked = np.concatenate([B + beta / rho2, [far, h]])
-        total = yield Sum(asked, "parameters that parties ask for", SAME_ROWS)
-        *asked, far, cycles = total / K
+    for t in range(terms.max_iter + 1):  # line 1
+        B = own.solve(W, beta, rho2)  # line 2: problem (2)
+        message = np.concatenate([B + beta / rho2, [far, h]])
+        total = yield Sum(message, ROUND, SAME_ROWS)  # line 3
+        V, (far, cycles) = np.split(total / K, [-2])
         distance = float(np.sqrt(max(far, 0.0))) if t else np.inf
         converged = bool(distance <= terms.tol and cycles <= terms.h_tol)
         if converged or t == terms.max_iter:
             break
-        W, h = terms.problem.step(  # (3)
-            np.array(asked), W, weight=K * rho2, alpha=alpha, rho1=rho1
+        W, h = terms.problem.step(  # lines 4 and 5: problem (3), at every party
+            V, W, weight=K * rho2, alpha=alpha, rho1=rho1
         )
         gap = B - W
-        beta = beta + rho2 * gap  # (4)
+        far = (gap @ gap) / max(1.0, W @ W)
+        beta = beta + rho2 * gap  # lines 6 and 7: (4)
         alpha += rho1 * h  # (5)
         rho1 = min(terms.gamma1 * rho1, terms.rho_max)  # (6)
         rho2 = min(terms.gamma2 * rho2, terms.rho_max)  # (7)

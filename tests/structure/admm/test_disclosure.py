@@ -17,15 +17,12 @@ from skprivbn.structure.admm._disclosure import (
     covariance_from_message,
     covariances_from_sums,
 )
-from skprivbn.structure.admm._program import admm
+from skprivbn.structure.admm._program import ROUND, admm
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning",
     "ignore::sklearn.exceptions.ConvergenceWarning",
 )
-
-#: what parties call the sum of a round
-ROUND = "parameters that parties ask for"
 
 
 @contextmanager
@@ -89,7 +86,10 @@ def follow(terms, sums):
 
 
 def model_terms(**parameters):
-    learner = FederatedNotearsADMM(loss_scale=1.0, **parameters)
+    settings = parameters.pop("admm_params", {})
+    learner = FederatedNotearsADMM(
+        admm_params=settings | {"loss_scale": 1.0}, **parameters
+    )
     learner.n_features_in_ = 3
     return learner._model_terms(3)
 
@@ -113,7 +113,9 @@ def test_one_plaintext_message_gives_the_covariance_away(small, monkeypatch):
     X, party = small
     with listening(monkeypatch) as heard:
         FederatedNotearsADMM(
-            backend="plaintext", loss_scale=1.0, rho2=0.01, max_iter=2
+            backend="plaintext",
+            admm_params={"loss_scale": 1.0, "rho2": 0.01},
+            max_iter=2,
         ).fit(X, party=party)
     vectors = rounds_of(heard)[0]
     zero = np.zeros((3, 3))
@@ -126,11 +128,10 @@ def test_one_plaintext_message_gives_the_covariance_away(small, monkeypatch):
 def test_a_later_plaintext_message_does_too(small, monkeypatch):
     """The attacker follows the multipliers from zero."""
     X, party = small
-    options = {"rho2": 0.01, "gamma2": 1.2, "max_iter": 12}
+    settings = {"rho2": 0.01, "gamma2": 1.2, "loss_scale": 1.0}
+    options = {"admm_params": settings, "max_iter": 12}
     with listening(monkeypatch) as heard:
-        FederatedNotearsADMM(backend="plaintext", loss_scale=1.0, **options).fit(
-            X, party=party
-        )
+        FederatedNotearsADMM(backend="plaintext", **options).fit(X, party=party)
     rounds = rounds_of(heard)
     messages = np.array(
         [[read("plaintext", v, 3) for v in vectors.values()] for vectors in rounds]
@@ -150,7 +151,9 @@ def test_one_hidden_message_gives_nothing(small, monkeypatch, backend):
     X, party = small
     with listening(monkeypatch) as heard:
         FederatedNotearsADMM(
-            backend=backend, loss_scale=1.0, rho2=0.01, max_iter=2
+            backend=backend,
+            admm_params={"loss_scale": 1.0, "rho2": 0.01},
+            max_iter=2,
         ).fit(X, party=party)
     vectors = rounds_of(heard)[0]
     vector = next(iter(vectors.values()))
@@ -168,7 +171,7 @@ def test_one_hidden_message_gives_nothing(small, monkeypatch, backend):
 @pytest.mark.slow
 def test_sums_of_many_rounds_give_a_party_all_covariances(small):
     X, party = small
-    terms = model_terms(rho2=0.05, gamma2=1.3, max_iter=15)
+    terms = model_terms(admm_params={"rho2": 0.05, "gamma2": 1.3}, max_iter=15)
     sums = sums_that_parties_read(X, party, terms)
     consensus, rhos = follow(terms, sums)
     sums, rhos = sums[:-1].reshape(-1, 3, 3), rhos[:-1]

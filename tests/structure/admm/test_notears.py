@@ -106,12 +106,44 @@ def test_not_worse_than_the_paper(acyclicity):
     distances, found = [], []
     for seed in range(20):
         X, weights = make_linear_sem(30, 10, random_state=seed)
-        model = FederatedNotearsADMM(acyclicity=acyclicity, backend="plaintext")
+        model = FederatedNotearsADMM(
+            admm_params={"acyclicity": acyclicity}, backend="plaintext"
+        )
         model.fit(X, party=np.arange(30) % 10)
         distances.append(structural_hamming_distance(weights, model.adjacency_matrix_))
         found.append(true_positive_rate(weights, model.adjacency_matrix_))
     assert np.mean(distances) <= 7.5
     assert np.mean(found) >= 0.75
+
+
+@pytest.mark.parametrize(
+    "make, old, new",
+    [
+        (FederatedNotearsADMM, {"rho1": 0.1}, r"admm_params=\{'rho1': \.\.\.\}"),
+        (FederatedNotearsADMM, {"n_hidden": 3}, r"mlp_params=\{'n_hidden'"),
+        (FederatedDynotears, {"h_tol": 1e-3}, r"admm_params=\{'h_tol'"),
+    ],
+)
+def test_names_of_release_0_2_are_refused_with_the_new_one(make, old, new):
+    with pytest.raises(TypeError, match=new):
+        make(**old)
+    with pytest.raises(TypeError, match=new):
+        make().set_params(**old)
+
+
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ({"admm_params": {"rho": 1.0}}, "admm_params takes .* not"),
+        ({"admm_params": {"gamma1": 0.5}}, "'gamma1' parameter of admm_params"),
+        ({"method": "mlp", "mlp_params": {"n_hidden": 0}}, "of mlp_params"),
+        ({"admm_params": {"acyclicity": "trace"}}, "'acyclicity' parameter"),
+    ],
+)
+def test_settings_are_checked(linear, params, message):
+    X, _, party = linear
+    with pytest.raises(ValueError, match=message):
+        FederatedNotearsADMM(**params).fit(X, party=party)
 
 
 @pytest.mark.slow
@@ -144,11 +176,16 @@ def test_units_of_all_columns_do_not_matter(linear):
 
 def test_a_given_scale_is_a_factor_of_all_penalties(linear):
     X, _, party = linear
-    penalties = {"lambda1": 0.02, "rho1": 0.001, "rho2": 0.02}
-    relative = FederatedNotearsADMM(backend="plaintext", loss_scale=4.0, **penalties)
-    absolute = FederatedNotearsADMM(backend="plaintext", loss_scale=1.0)
-    absolute.set_params(**{name: 4.0 * value for name, value in penalties.items()})
-    without = FederatedNotearsADMM(backend="plaintext", loss_scale=1.0, **penalties)
+
+    def learner(scale, factor):
+        penalties = {"rho1": 0.001 * factor, "rho2": 0.02 * factor}
+        return FederatedNotearsADMM(
+            lambda1=0.02 * factor,
+            admm_params=penalties | {"loss_scale": scale},
+            backend="plaintext",
+        )
+
+    relative, absolute, without = learner(4.0, 1), learner(1.0, 4), learner(1.0, 1)
     for model in (relative, absolute, without):
         model.fit(X, party=party)
     assert relative.loss_scale_ == 4.0
@@ -348,7 +385,8 @@ def test_mlp_network_is_a_model():
 def test_dynotears_recovers_both_graphs_and_equals_the_pooled_run():
     X, series, W, A = make_var_sem(100, 4, n_series=6, random_state=0)
     # tight tolerances: the two runs take different paths to the same consensus
-    options = {"tol": 1e-4, "h_tol": 1e-9, "max_iter": 300, "gamma1": 1.5}
+    settings = {"h_tol": 1e-9, "gamma1": 1.5}
+    options = {"tol": 1e-4, "max_iter": 300, "admm_params": settings}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = FederatedDynotears(**options).fit(X, series=series, party=series % 3)

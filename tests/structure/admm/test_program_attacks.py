@@ -38,7 +38,7 @@ def isolate_one_row():
     What parties ask for in the first round is shifted, so that from the sum follows a
     network that looks at one row.
     """
-    terms = model_terms(n_hidden=1, max_iter=1)
+    terms = model_terms(mlp_params={"n_hidden": 1}, max_iter=1)
     partition = HorizontalPartition.from_rows(ROWS, PARTY)
 
     def learn(relay):
@@ -59,7 +59,8 @@ def isolate_one_row():
 
     found = learn(Changing(change, first))
     height, level = terms.kept(found["parameters"])[[7, 9]]
-    spread, squares = 30 * found["variances"][1], 30 * found["noise"][1]
+    spread = 30 * found["variances"][1]
+    squares = 30 * (found["noise"][1] + found["shift"][1] ** 2)
     # Sum (x - level - height [is the needle])^2, where all x add up to zero
     return (spread + 30 * level**2 + height**2 - squares) / (2 * height) + level
 
@@ -78,7 +79,7 @@ class TestOneRow:
 
 def test_weights_of_networks_are_drawn_from_a_seed():
     """A start of the coordinator's choice would be such a network, too."""
-    terms = model_terms(n_hidden=2)
+    terms = model_terms(mlp_params={"n_hidden": 2})
     assert "start" not in terms.to_payload()
     assert np.abs(terms.start()).max() <= 1 / np.sqrt(2)
 
