@@ -67,8 +67,8 @@ class VotingTerms(Terms):
 
     def memory(self, n_features):
         """Return what a learner keeps, at most: a network for every variable."""
-        settings = self.options.get("mlp_params") or {}
-        n_hidden = settings.get("n_hidden", 10) if "mlp_params" in self.options else 1
+        mlp = self.options.get("mlp_params", {"n_hidden": 1}) or {}
+        n_hidden = mlp.get("n_hidden", 10)
         return n_hidden * n_features, n_hidden * n_features**2
 
 

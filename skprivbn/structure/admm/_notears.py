@@ -99,7 +99,7 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
 
     def _terms(self, n_parties, problem, *, rho1, rho2, gamma2, loss_scale, **more):
         """Return the terms of a problem; those named are penalties if none is given."""
-        settings = fill_params(
+        rounds = fill_params(
             "admm_params",
             self.admm_params,
             ADMM_PARAMS,
@@ -112,16 +112,15 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
             acyclicity="logdet",
             loss_scale=loss_scale,
         )
-        acyclicity, scale = settings.pop("acyclicity"), settings.pop("loss_scale")
+        acyclicity = rounds.pop("acyclicity")
         return ADMMTerms(
             problem=ConsensusProblem(
                 self.n_features_in_, acyclicity=acyclicity, **problem
             ),
-            scale=scale,
             max_iter=self.max_iter,
             tol=self.tol,
             threshold=self.threshold,
-            **settings,
+            **rounds,
             **more,
         )
 

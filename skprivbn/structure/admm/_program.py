@@ -31,7 +31,7 @@ class ADMMTerms(Terms):
     Parameters
     ----------
     problem : ConsensusProblem
-    scale : float or None
+    loss_scale : float or None
         By which losses are divided; None finds it from the parties' variances.
     rho1, rho2, gamma1, gamma2, rho_max : float
         Penalties, their growth and where it ends.
@@ -55,7 +55,7 @@ class ADMMTerms(Terms):
     tol: float
     h_tol: float
     threshold: float
-    scale: float | None = 1.0
+    loss_scale: float | None = 1.0
     rho_max: float = 1e16
     lagged_threshold: float = 0.0
     n_lags: int = 0
@@ -213,7 +213,7 @@ def run_locally(moments: Moments, terms: ADMMTerms) -> dict:
 def loss_scale(variances: np.ndarray, terms: ADMMTerms) -> float:
     """Return what losses are divided by."""
     # columns that do not vary are named at the end, when their means are known
-    return terms.scale or typical_variance(variances) or 1.0
+    return terms.loss_scale or typical_variance(variances) or 1.0
 
 
 def lagged_rows(X: np.ndarray, series: np.ndarray, n_lags: int) -> np.ndarray:
