@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skprivbn.utils._labels import MISSING, encode_column
+from skprivbn.utils._read_block import MISSING, read_labels
 from skprivbn.utils._validation import is_missing
 
 __all__ = [
@@ -78,7 +78,7 @@ def encode(X, nodes, states, strict=True):
     columns = np.ascontiguousarray(check_columns(X, nodes).T)
     codes = np.empty(columns.shape, dtype=np.intp)
     for code, column, node in zip(codes, columns, nodes):
-        code[:] = encode_column(column, states[node], node, strict)
+        code[:] = read_labels(column, states[node], node, strict)
     return codes.T
 
 

@@ -42,8 +42,7 @@ from skprivbn.federation.program import (
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import shares_of_rows
-from skprivbn.utils._labels import MISSING, encode_column
-from skprivbn.utils._validation import float_or_nan
+from skprivbn.utils._read_block import MISSING, read_labels, read_numbers
 
 #: cells of a noisy histogram: each of them gets noise
 NOISY_CELLS = 64
@@ -248,7 +247,7 @@ def _cells_of(column, v, terms):
     if labels is not None:
         try:
             # with noise, a refusal would tell that there is such a label
-            codes = encode_column(column, labels, str(v), strict=is_exact)
+            codes = read_labels(column, labels, str(v), strict=is_exact)
         except ValueError:
             raise PartyRefusal("invalid-data") from None
         return np.where(codes == MISSING, len(labels), codes)
@@ -384,9 +383,8 @@ def _read_noisy(cells, terms):
 
 def _as_numbers(column, *, lenient=False):
     """Return a column as floats; text in it is refused, or missing if lenient."""
-    if lenient and column.dtype.kind not in "biuf":
-        # one by one: how a row is read must not depend on others
-        return np.array([float_or_nan(value) for value in column.tolist()])
+    if lenient:
+        return read_numbers(column, gaps=True, strict=False)
     try:
         return np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -37,6 +37,7 @@ from skprivbn.federation._rows import map_rows
 from skprivbn.federation._terms import Terms
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._persons import rows_of_person
+from skprivbn.utils._read_block import read_numbers
 
 
 class PartyRefusal(Exception):
@@ -343,29 +344,35 @@ class Me:
         """Number of own rows."""
         return min((len(values) for values in self.block.values()), default=0)
 
-    def numbers(self, *, gaps: bool = False) -> Any:
+    def numbers(self, *, gaps: bool = False, bounds: np.ndarray | None = None) -> Any:
         """Return the own rows as floats, in memory or to be read in blocks.
 
-        Anything but finite numbers is refused, at the latest when it is read.
+        Anything but finite numbers is refused, at the latest when it is read; under
+        noise it is missing instead, since a refusal would tell that there is such a
+        row. Not to be changed in place.
 
         Parameters
         ----------
         gaps : bool, default=False
-            Whether entries may be missing.
+            Whether entries may be missing; under noise, the middle of the bounds stands
+            for them otherwise.
+        bounds : ndarray of shape (2, n_features), default=None
+            Public bounds, to which values are clipped; needed under noise.
 
         Returns
         -------
         X : ndarray or RowSource
             For :func:`~skprivbn.federation.row_blocks`.
         """
+        strict = not self.terms.has_noise()
 
-        def check(X):
-            unfit = np.isinf if gaps else lambda X: ~np.isfinite(X)
-            if X.dtype.kind not in "fiu" or np.any(unfit(X)):
-                raise PartyRefusal("invalid-data")
-            return X.astype(np.float64)
+        def read(X):
+            try:
+                return read_numbers(X, gaps=gaps, bounds=bounds, strict=strict)
+            except ValueError:
+                raise PartyRefusal("invalid-data") from None
 
-        return map_rows(self.block["X"], check)
+        return map_rows(self.block["X"], read)
 
     def rows_of_person(self) -> np.ndarray | None:
         """Return for each own row how many rows its person has, if noise hides persons.

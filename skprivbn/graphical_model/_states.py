@@ -10,7 +10,8 @@ from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import RemoteColumns, RemoteRows
 from skprivbn.utils import warn_leak
-from skprivbn.utils._validation import float_or_nan, is_missing
+from skprivbn.utils._read_block import read_numbers
+from skprivbn.utils._validation import is_missing
 
 
 def check_bins(bins, nodes):
@@ -87,7 +88,7 @@ def to_labels(X, nodes, bins, strict=True):
 
 def _as_floats(column, node, strict=True):
     if not strict:
-        return np.array([float_or_nan(v) for v in column])
+        return np.array(read_numbers(column, gaps=True, strict=False))
     try:
         return np.array([np.nan if is_missing(v) else float(v) for v in column])
     except (TypeError, ValueError, OverflowError):

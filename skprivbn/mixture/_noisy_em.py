@@ -35,7 +35,7 @@ from skprivbn.mixture._private_steps import nearest_cells, private_e_step
 from skprivbn.mixture._seeding import merge_centroids
 from skprivbn.mixture._terms import MixtureTerms, check_given
 from skprivbn.privacy import CountMechanism, distribute
-from skprivbn.privacy._options import check_bounds, clip_rows
+from skprivbn.privacy._options import check_bounds
 
 NOISY = "sums of responsibilities and moments, with noise, each iteration"
 
@@ -271,14 +271,10 @@ def rows_in_box(me, middle, half):
     terms, shared_by = me.terms, me.rows_of_person()
 
     def put(rows):
-        clipped = clip_rows(rows, terms.bounds)
-        # twice: bounds a hair apart have no middle that is between them
-        boxed = round_rows(np.clip((clipped - middle) / half, -1, 1))
-        if terms.has_gaps:
-            boxed[np.isnan(np.asarray(rows, dtype=np.float64))] = np.nan
-        return boxed
+        # clipped again: bounds a hair apart have no middle that is between them
+        return round_rows(np.clip((rows - middle) / half, -1, 1))
 
-    rows = map_rows(me.block["X"], put)
+    rows = map_rows(me.numbers(gaps=terms.has_gaps, bounds=terms.bounds), put)
     if shared_by is None:
         return lambda: ((X, np.ones(len(X))) for X in row_blocks(rows))
     shares = np.where(shared_by > 0, 1 / np.maximum(shared_by, 1), 0.0)

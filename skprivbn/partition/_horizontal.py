@@ -385,11 +385,12 @@ def _rows_of_parties(party, n_samples):
         return {ONE_PARTY: np.arange(n_samples)}
     labels = one_per_row("party", party, n_samples)
     check_labels("party", party)
+    found, codes = np.unique(labels, return_inverse=True)
     values = declared_labels(getattr(party, "dtype", None))
     if values is None:
-        values = np.unique(labels)
-    numbers = {value: code for code, value in enumerate(values)}
-    codes = np.array([numbers[label] for label in labels])
+        values = found.tolist()
+    else:
+        codes = np.array([values.index(label) for label in found], dtype=int)[codes]
     names = [str(value) for value in values]
     if len(set(names)) != len(names):
         raise PartitionError("different labels in party look the same as text")

@@ -105,23 +105,6 @@ def noise_terms(estimator, partition, *, bounds=True):
     return found
 
 
-def clip_rows(X, bounds):
-    """Bring rows between public bounds; missing values go to the middle of them.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-    bounds : ndarray of shape (2, n_features)
-
-    Returns
-    -------
-    X : ndarray of float of shape (n_samples, n_features)
-    """
-    X = np.asarray(X, dtype=np.float64)
-    low, high = bounds
-    return np.clip(np.where(np.isnan(X), low / 2 + high / 2, X), low, high)
-
-
 def apply_to_rows(function, X):
     """Apply a function to rows; those with an entry that is no number become NaN.
 

@@ -7,30 +7,29 @@ public bounds, in integers, with noise that the parties add together.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from skprivbn.federation import Me, Noisy, PartyRefusal, Sum, program
 from skprivbn.federation._rows import (
-    map_rows,
     paired_blocks,
     row_blocks,
-    sum_over_rows,
     unit_of_squares,
 )
 from skprivbn.federation._terms import NoisyTerms
 from skprivbn.federation.program import SAME_ROWS, CountsAt, RowWeights
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._mechanisms import MAX_SCALES
-from skprivbn.privacy._options import check_bounds, clip_rows, warn_of_noise
+from skprivbn.privacy._options import check_bounds, warn_of_noise
 from skprivbn.privacy._persons import sum_by_person
 from skprivbn.utils._triangles import symmetric, upper
 
 #: clipped values between -1 and 1 are carried as integers up to this size
 UNIT = 1 << 15
-#: rows whose products are in memory at a time
-_CHUNK = 1 << 13
+#: numbers that are worked on at a time, few enough for a processor's cache
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -182,14 +181,15 @@ def add_moments(
         `n_rows` of each feature, `mean` and `covariance`.
     """
 
-    def add(function: Callable, about: Any = 0.0) -> Any:
-        return sum(function(x - about, w) for x, w in paired_blocks(rows, weights))
+    def add(function: Callable) -> Any:
+        return sum(function(x, w) for x, w in _chunks(rows, weights))
 
-    own = add(_first_moments)
-    about = _own_mean(own) if centre == "party" else np.zeros(rows.shape[1])
+    own, n_features = add(_first_moments), rows.shape[1]
     if centre == "party":
-        own[-len(about) :] = add(_first_moments, about)[-len(about) :]
-    counts = counted or CountsAt(slice(0, len(about)))
+        own_mean = _own_mean(own)
+        about_it = add(lambda x, w: _first_moments(x - own_mean, w))
+        own[-n_features:] = about_it[-n_features:]
+    counts = counted or CountsAt(slice(0, n_features))
     total = yield Sum(own, "counts, sums and absolute sums", counts)
     n, sums, sizes = np.split(total, 3)
     known = np.where(n > 0, n, 1.0)
@@ -198,10 +198,8 @@ def add_moments(
     if second == "none":
         return found
 
-    def squares(rows, weights):
-        return _second_moments(rows / unit, weights, second)
-
-    own = add(squares, about if centre == "party" else mean)
+    about = own_mean if centre == "party" else mean
+    own = add(lambda x, w: _second_moments((x - about) / unit, w, second))
     total = yield Sum(own, "squares and products about the mean", SAME_ROWS)
     if second == "diagonal":
         return found | {"covariance": total / known * unit**2}
@@ -258,6 +256,14 @@ def _row_weights(rows, weights):
     return RowWeights(*counted)
 
 
+def _chunks(rows, weights):
+    """Return rows and their weights, a few thousand of them at a time."""
+    size = max(_CHUNK // max(rows.shape[1], 1), 1)
+    for block, w in paired_blocks(rows, weights):
+        for start in range(0, max(len(block), 1), size):
+            yield block[start : start + size], w[start : start + size]
+
+
 def _first_moments(rows, weights):
     gaps = np.isnan(rows)
     if not gaps.any():
@@ -277,26 +283,13 @@ def _second_moments(rows, weights, second):
 def _integer_moments(me):
     """Return the sums of own clipped rows as integers, a person's rows as one row."""
     terms, shared_by = me.terms, me.rows_of_person()
-    clip = np.clip if terms.gaps else lambda rows, *bounds: clip_rows(rows, bounds)
-    rows = map_rows(
-        me.block["X"], lambda X: clip(np.asarray(X, np.float64), *terms.bounds)
-    )
-
-    def of_rows(rows):
-        return _moments_of_rows(rows, terms)
-
-    if shared_by is not None:
-        return sum_by_person(row_blocks(rows), shared_by, of_rows)
-    return sum_over_rows(rows, lambda rows: _sum_in_chunks(rows, of_rows))
+    rows = me.numbers(gaps=terms.gaps, bounds=terms.bounds)
+    if shared_by is None:
+        shared_by = np.ones(len(rows), dtype=int)
+    return sum_by_person(row_blocks(rows), shared_by, partial(_moments_of_rows, terms))
 
 
-def _sum_in_chunks(rows, function):
-    """Add up what a function makes of rows, a few thousand of them at a time."""
-    starts = range(0, max(len(rows), 1), _CHUNK)
-    return sum(function(rows[i : i + _CHUNK]).sum(axis=0) for i in starts)
-
-
-def _moments_of_rows(rows, terms):
+def _moments_of_rows(terms, rows):
     """Return the integer moments of each row: the same whatever the others are."""
     low, high = terms.bounds
     unit, present = terms.unit(rows.shape[1]), ~np.isnan(rows)

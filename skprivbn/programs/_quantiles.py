@@ -17,12 +17,11 @@ from skprivbn.federation import (
     Noisy,
     PartyRefusal,
     check_received_bounds,
-    map_rows,
     program,
     sum_over_rows,
 )
 from skprivbn.federation._cells import N_CELLS, CountTerms, equal_cells, search_cells
-from skprivbn.privacy._options import check_bounds, clip_rows
+from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import shares_of_rows
 
 #: most quantiles of one session: ever more thresholds would tell values
@@ -128,9 +127,8 @@ def quantiles(me: Me) -> Generator[Any, Any, dict]:
         noise = terms.noise(n_features, len(me.roster))
         counts = yield Noisy(_histograms(me), noise, "noisy histograms")
         return _read_noisy(counts, terms)
-    rows, edges = me.numbers(gaps=terms.is_median), None
-    if terms.bounds is not None:
-        rows, edges = map_rows(rows, _clip(terms)), equal_cells(*terms.bounds)
+    rows = me.numbers(gaps=terms.is_median, bounds=terms.bounds)
+    edges = None if terms.bounds is None else equal_cells(*terms.bounds)
     least = max(me.min_rows, terms.min_rows)
     _, fine, n = yield from search_cells(rows, edges, lambda n: terms.ranks(n, least))
     if np.any((n > 0) & (n < least)):
@@ -144,13 +142,6 @@ def quantiles(me: Me) -> Generator[Any, Any, dict]:
     else:
         found = _apart(found, reached, n, least)
     return {"quantiles": found}
-
-
-def _clip(terms):
-    """Return a function that brings rows between the bounds; medians leave gaps."""
-    if terms.is_median:
-        return lambda rows: np.clip(np.asarray(rows, np.float64), *terms.bounds)
-    return lambda rows: clip_rows(rows, terms.bounds)
 
 
 def _apart(found, reached, n, least):
@@ -185,8 +176,8 @@ def _merge(ends, reached, few):
 def _histograms(me):
     """Count the clipped values in cells, all rows of a person as one row."""
     low, high = me.terms.bounds
-    rows, shared_by = map_rows(me.block["X"], _clip(me.terms)), me.rows_of_person()
-    weights = None
+    rows = me.numbers(gaps=me.terms.is_median, bounds=me.terms.bounds)
+    shared_by, weights = me.rows_of_person(), None
     if shared_by is not None:
         rows, weights = np.asarray(rows), shares_of_rows(shared_by)
 

@@ -27,7 +27,7 @@ from skprivbn.preprocessing import (
     FederatedStandardScaler,
 )
 from skprivbn.privacy import DistributedNoise
-from skprivbn.privacy._options import apply_step, clip_rows
+from skprivbn.privacy._options import apply_step
 from skprivbn.structure import (
     FederatedBayesianNetwork,
     FederatedGaussianBayesianNetwork,
@@ -35,6 +35,7 @@ from skprivbn.structure import (
     PrivateK2StructureLearner,
 )
 from skprivbn.structure.k2._shared_search import SharedK2
+from skprivbn.utils._read_block import read_numbers
 from tests.estimators import public_estimators
 from tests.privacy.attacks import Description, exact_structure, search
 from tests.privacy.before_noise import exact_cost, numbers_before_noise, watch_fit
@@ -321,12 +322,11 @@ def test_rows_of_persons(name, others):
 def test_the_twin_in_which_bits_depend_on_others(name, monkeypatch):
     """Rows that are clipped in the precision of their table are found out."""
 
-    def clipped(X, bounds):
-        X = np.asarray(X)
+    def clipped(X, **options):
         kind = np.float16 if len(X) % 2 else np.float64
-        return clip_rows(X, bounds).astype(kind).astype(np.float64)
+        return read_numbers(X, **options).astype(kind).astype(np.float64)
 
-    monkeypatch.setattr("skprivbn.programs._moments.clip_rows", clipped)
+    monkeypatch.setattr("skprivbn.federation.program.read_numbers", clipped)
     sums = Additive(OF_NUMBERS[name], BATCH, plainest)
     with pytest.raises(AssertionError):
         sums.assert_alike(

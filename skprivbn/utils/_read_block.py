@@ -1,14 +1,69 @@
-"""The one reader of labels: from the values of a column to codes 0, 1, ..."""
+"""The one reader of a party's block: numbers between bounds, labels as codes.
+
+Strictly, what does not belong into a block is an error. Where noise is to hide rows, an
+error would tell that there is such a row: then nothing raises, and how a row is read
+depends on that row alone.
+"""
 
 import numpy as np
 
-from skprivbn.utils._validation import is_missing, label_text, texts_of
+from skprivbn.utils._validation import (
+    is_missing,
+    label_text,
+    numbers_or_gaps,
+    texts_of,
+)
 
 MISSING = -1
 
 
-def encode_column(column, labels, name, strict=True):
-    """Return the codes of a column of labels.
+def read_numbers(X, *, gaps=False, bounds=None, strict=True):
+    """Return numbers in double precision.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    gaps : bool, default=False
+        Whether NaN stays; otherwise it is an error, or the middle of the bounds.
+    bounds : ndarray of shape (2, n_features), default=None
+        Public, values are clipped to them.
+    strict : bool, default=True
+        Whether other entries than finite numbers are an error; otherwise they are
+        missing, and infinite ones are clipped.
+
+    Returns
+    -------
+    X : ndarray of float64 of shape (n_samples, n_features)
+        `X` itself where nothing had to be changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.utils._read_block import read_numbers
+    >>> X, bounds = [[5.0], ["no"], [0.5]], np.array([[0.0], [2.0]])
+    >>> read_numbers(X, bounds=bounds, strict=False).ravel()
+    array([2. , 1. , 0.5])
+    >>> read_numbers([[np.nan]])
+    Traceback (most recent call last):
+        ...
+    ValueError: rows must be finite numbers
+    """
+    X = np.asarray(X if strict else numbers_or_gaps(X))
+    if strict:
+        unfit = np.isinf if gaps else lambda X: ~np.isfinite(X)
+        if X.dtype.kind not in "fiu" or np.any(unfit(X)):
+            raise ValueError("rows must be finite numbers")
+    X = X.astype(np.float64, copy=False)
+    if bounds is None:
+        return X
+    low, high = bounds
+    if not gaps and not strict:
+        X = np.where(np.isnan(X), low / 2 + high / 2, X)
+    return np.clip(X, low, high)
+
+
+def read_labels(column, labels, name, strict=True):
+    """Return the codes 0, 1, ... of a column of labels.
 
     Parameters
     ----------
