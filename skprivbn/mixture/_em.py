@@ -17,22 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skprivbn.federation import (
-    ALL_ROWS,
-    SAME_ROWS,
     Me,
     PartyRefusal,
     RowWeights,
     Sum,
-    Tell,
     TooFewRows,
-    check_like,
     map_rows,
     program,
     row_blocks,
-    sum_over_rows,
 )
-from skprivbn.federation._rows import unit_of_squares
-from skprivbn.mixture._gaps import fill_with_zeros
+from skprivbn.mixture._gaps import entries
 from skprivbn.mixture._gaussian_steps import (
     Frame,
     IllDefinedCovarianceError,
@@ -45,33 +39,21 @@ from skprivbn.mixture._gaussian_steps import (
     uniform_frame,
 )
 from skprivbn.mixture._seeding import (
-    cluster_sums,
-    merge_centroids,
+    NoMixtureError,
+    choose_rows,
+    cluster,
+    draw_responsibilities,
     most_likely_order,
-    nearest,
-    one_hot,
-    own_clusters,
-    random_responsibilities,
-    secret_responsibilities,
 )
-from skprivbn.mixture._terms import (
-    MAX_LLOYD_ROUNDS,
-    EMTerms,
-    check_given,
-    first_mixture,
-)
+from skprivbn.mixture._terms import EMTerms, check_given, first_mixture
+from skprivbn.programs._moments import add_moments
 
-CENTRES = "centres and sizes of clusters of min_rows rows or more"
-MASSES = "numbers of rows, or sums of squared distances from rows chosen"
-SHOWN = "rows chosen as first means"
-CLUSTERS = "sizes and sums of clusters, each step of k-means"
 FIRST = "sums of first responsibilities and moments"
 EACH = "sums of responsibilities and moments, log-likelihood, each iteration"
 
-#: why a fit ends without a mixture
-FEW_ENTRIES, FEW_CLUSTERS, SMALL, ILL_DEFINED = (
+#: why a fit ends without a mixture, beside what starts say
+FEW_ENTRIES, SMALL, ILL_DEFINED = (
     "few entries",
-    "few clusters",
     "small component",
     "ill-defined covariance",
 )
@@ -79,10 +61,6 @@ FEW_ENTRIES, FEW_CLUSTERS, SMALL, ILL_DEFINED = (
 # Log-likelihoods are told in this unit. Beyond what fits the sum then they say only
 # that the start was bad.
 _LIKELIHOOD_UNIT, _MAX_LIKELIHOOD = 2.0**20, 2.0**50
-
-
-class NoMixtureError(Exception):
-    """A fit ends without a mixture, for a reason that all parties know alike."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +74,15 @@ class Survey:
         Of all parties.
     mean, scale : ndarray of shape (n_features,)
         Of all parties' rows; standard deviations, where there are any.
+    frame : Frame
+        Fits all rows, wherever the first mixture lies.
     """
 
     rows: Any
     n_rows: int
     mean: np.ndarray
     scale: np.ndarray
-
-    def frame(self, terms: EMTerms) -> Frame:
-        """Return a frame that fits all rows, wherever the first mixture lies."""
-        centre = np.zeros_like(self.scale)
-        kind, n_components = terms.covariance_type, terms.n_components
-        return uniform_frame(kind, centre, self.scale, n_components)
-
-    def prior(self, terms: EMTerms) -> Mixture:
-        """Return what to expect of a missing entry before there is a mixture."""
-        shape = terms.n_components, len(self.scale)
-        weights = np.full(shape[0], 1 / shape[0])
-        variances = np.broadcast_to(self.scale**2, shape)
-        return Mixture.from_covariances("diag", weights, np.zeros(shape), variances)
+    frame: Frame
 
 
 class Fit(NamedTuple):
@@ -129,10 +97,10 @@ class Fit(NamedTuple):
 @program(EMTerms)
 def em(me: Me) -> Generator[Any, Any, dict]:
     """Fit a mixture from every start; return the best one, or why there is none."""
-    terms, fits = me.terms, []
+    fits = []
     try:
         survey = yield from take_survey(me)
-        for seed in terms.seeds:
+        for seed in me.terms.seeds:
             mixture = yield from start(me, survey, seed)
             fits.append((yield from iterate(me, survey, mixture)))
     except TooFewRows:
@@ -158,62 +126,55 @@ def take_survey(me: Me) -> Generator[Any, Any, Survey]:
     """Add up numbers of rows and sums, then squares about the mean."""
     terms, X = me.terms, me.numbers(gaps=me.terms.has_gaps)
     check_given(terms, X.shape[1])
-
-    def add(X):
-        entries, values = ~np.isnan(X), fill_with_zeros(X)
-        sums = [entries.sum(axis=0), values.sum(axis=0), np.abs(values).sum(axis=0)]
-        return np.concatenate([[len(X)], *sums])
-
-    sums, weights = sum_over_rows(X, add), ALL_ROWS
+    counted = X
     if terms.has_gaps:
-        weights = RowWeights(sums[1 : 1 + X.shape[1]])
+        # a column of ones counts all rows, also those without an entry
+        counted = map_rows(X, lambda X: np.column_stack([np.ones(len(X)), X]))
     try:
-        sums = yield Sum(sums, "numbers of rows, sums and absolute sums", weights)
+        found = yield from add_moments(counted, np.ones(len(X)), second="diagonal")
     except TooFewRows:
         raise NoMixtureError(FEW_ENTRIES if terms.has_gaps else SMALL) from None
-    n_rows, (n, sums, sizes) = int(np.rint(sums[0])), np.split(sums[1:], 3)
+    n_rows = int(np.rint(found["n_rows"][0]))
     if n_rows < terms.n_components:
         raise PartyRefusal("too-few-rows")
+    n, mean, variance = (
+        found[name][-X.shape[1] :] for name in ("n_rows", "mean", "covariance")
+    )
     if not n.all():
         raise NoMixtureError(FEW_ENTRIES)
-    mean, unit = sums / n, unit_of_squares(sizes / n, n)
-    rows = map_rows(X, lambda X: X - mean)
-
-    def add_squares(rows):
-        return (fill_with_zeros(rows / unit) ** 2).sum(axis=0)
-
-    squares = sum_over_rows(rows, add_squares)
-    squares = yield Sum(squares, "sums of squared distances from the mean", SAME_ROWS)
-    deviations = np.sqrt(squares / n) * unit
-    scale = np.where(deviations > 0, deviations, unit)
-    return Survey(rows, n_rows, mean, scale)
+    # of a constant column, what rounding leaves
+    least = np.where(mean == 0, 1.0, np.abs(mean)) * 2.0**-15
+    scale = np.where(variance > 0, np.sqrt(variance), least)
+    shape = terms.n_components, len(scale)
+    frame = uniform_frame(terms.covariance_type, np.zeros(shape), scale)
+    return Survey(map_rows(X, lambda X: X - mean), n_rows, mean, scale, frame)
 
 
 def start(me: Me, survey: Survey, seed: int) -> Generator[Any, Any, Mixture]:
     """Give own rows first responsibilities; make a mixture of all parties' sums."""
-    terms, frame, prior = me.terms, survey.frame(me.terms), survey.prior(me.terms)
+    terms, frame, given = me.terms, survey.frame, me.terms.given.about(survey.mean)
     how, kind = terms.init_params, terms.covariance_type
+    # what to expect of a missing entry before there is a mixture
+    prior = Mixture.single(terms.n_components, survey.scale**2)
     if how == "given":
-        return first_mixture(terms, None, None, None, survey.mean)
+        return first_mixture(kind, given)
     if how in ("k-means++", "random_from_data"):
-        chosen = yield from choose_rows(me, survey, seed)
-        one_each = np.eye(terms.n_components)
-        total = local_statistics(chosen, one_each, frame, prior)
+        chosen = yield from choose_rows(me, survey.rows, seed)
+        total = local_statistics(chosen, np.eye(len(chosen)), frame, prior)
     else:
         if how == "random":
             respond = draw_responsibilities(me, seed)
         else:
-            respond = yield from cluster(me, survey, seed)
+            respond = yield from cluster(me, survey.rows, survey.scale, seed)
         sums, weights = expect(me, survey.rows, respond, frame, prior)
         total = (yield Sum(sums, FIRST, weights))[:-1]
     counts, means, covariances = maximise(total, frame, terms.reg_covar)
     shares = counts / survey.n_rows
     if terms.matches_clusters and me.peers:
-        given = terms.given.moved(-survey.mean)
         order = most_likely_order(kind, shares, means, covariances, given)
         shares, means = shares[order], means[order]
         covariances = covariances if kind == "tied" else covariances[order]
-    return first_mixture(terms, shares, means, covariances, survey.mean)
+    return first_mixture(kind, given, shares, means, covariances)
 
 
 def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit]:
@@ -223,7 +184,7 @@ def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit
     """
     terms, bounds = me.terms, []
     kind, last = terms.covariance_type, terms.lower_bound
-    frame = survey.frame(terms)
+    frame = survey.frame
     for _ in range(terms.max_iter):
         respond = partial(e_step, mixture=mixture)
         sums, weights = expect(me, survey.rows, respond, frame, mixture)
@@ -275,144 +236,8 @@ def expect(
         likelihoods, shares = respond(X)
         moments = local_statistics(X, shares, frame, mixture)
         sums = sums + np.append(moments, np.sum(likelihoods) / _LIKELIHOOD_UNIT)
-        entries = _entries(me, X)
-        counted = counted + np.stack([shares.T @ entries, (shares**2).T @ entries])
+        marks = entries(X, me.terms.has_gaps)
+        counted = counted + np.stack([shares.T @ marks, (shares**2).T @ marks])
     most = _MAX_LIKELIHOOD / len(me.roster)
     sums[-1] = np.clip(sums[-1], -most, most)
     return sums, RowWeights(*counted.reshape(2, -1))
-
-
-def draw_responsibilities(me: Me, seed: int) -> Callable:
-    """Return random responsibilities, which at sites do not follow from the seed.
-
-    Whoever knows those of as many starts as there are rows solves their sums for the
-    rows.
-    """
-    draw: Callable = secret_responsibilities
-    if me.is_simulated:
-        draw = partial(random_responsibilities, random_state=_random_state(me, seed))
-    return lambda X: (0.0, draw(len(X), me.terms.n_components))
-
-
-def cluster(me: Me, survey: Survey, seed: int) -> Generator[Any, Any, Callable]:
-    """Merge the centres of all parties' clusters; k-means moves them over all rows."""
-    terms, n_components = me.terms, me.terms.n_components
-    least = me.min_rows if me.peers else 1
-    n_clusters = max(min(n_components, len(survey.rows) // least), 1)
-    own = own_clusters(survey.rows, n_clusters, _random_state(me, seed), terms)
-    centres = own.centres
-    if me.peers:
-        big, told = own.sizes >= least, np.where(own.entries < least, 0.0, own.centres)
-        # Filled up, so that whoever carries it does not see how many there are.
-        n_missing = n_components - np.count_nonzero(big)
-        mine = {
-            "centres": np.pad(told[big], [(0, n_missing), (0, 0)]),
-            "sizes": np.pad(own.sizes[big], (0, n_missing)),
-        }
-        tell = Tell(dict.fromkeys(me.peers, mine), CENTRES, "plaintext aggregate")
-        heard = yield from _hear_all(me, mine, tell)
-        centres = np.vstack([heard[name]["centres"] for name in me.roster])
-        sizes = np.concatenate([heard[name]["sizes"] for name in me.roster])
-        if np.count_nonzero(sizes) < n_components:
-            raise NoMixtureError(FEW_CLUSTERS)
-        centres, sizes = centres[sizes > 0], sizes[sizes > 0]
-        centres = merge_centroids(centres, sizes, n_components, seed)
-    if terms.init_params == "kmeans":
-        centres = yield from move_centres(me, survey, centres)
-    elif own.mixture is not None:
-        groups, respond = (
-            one_hot(nearest(own.centres, centres), n_components),
-            own.mixture,
-        )
-        return lambda X: (0.0, respond(fill_with_zeros(X)) @ groups)
-    return lambda X: (0.0, one_hot(nearest(fill_with_zeros(X), centres), n_components))
-
-
-def move_centres(
-    me: Me, survey: Survey, centres: np.ndarray
-) -> Generator[Any, Any, np.ndarray]:
-    """Do steps of Lloyd's algorithm; clusters of few rows stay where they are."""
-    centres = centres.copy()
-    for _ in range(MAX_LLOYD_ROUNDS):
-        moving, total = np.arange(len(centres)), None
-        while total is None:
-            sums, counted = _add_clusters(me, survey, centres[moving])
-            try:
-                total = yield Sum(sums, CLUSTERS, RowWeights(counted.ravel()))
-            except TooFewRows as few:
-                # their rows go with the nearest of the others
-                small = few.blocks.reshape(counted.shape).any(axis=1)
-                if small.all():
-                    raise
-                moving = moving[~small]
-        sizes, sums = np.split(total, [len(moving)])
-        steps = sums.reshape(len(moving), -1) / np.maximum(sizes, 0.5)[:, np.newaxis]
-        centres[moving] += steps * survey.scale
-        if np.abs(steps).max() < 1e-4:
-            break
-    return centres
-
-
-def _add_clusters(me, survey, centres):
-    """Return sizes and sums of own clusters, and how many rows these are about."""
-    sums, counted = np.zeros(1), np.zeros(1)
-    for X in row_blocks(survey.rows):
-        filled = fill_with_zeros(X)
-        members = one_hot(nearest(filled, centres), len(centres))
-        sums = sums + cluster_sums(filled, members, centres, survey.scale)
-        counted = counted + members.T @ _entries(me, X)
-    return sums, counted
-
-
-def choose_rows(me: Me, survey: Survey, seed: int) -> Generator[Any, Any, np.ndarray]:
-    """Draw rows of all parties; with k-means++ by squared distance from those before.
-
-    Everybody sees them.
-    """
-    rows, shared = np.asarray(survey.rows), np.random.RandomState(seed)
-    filled, chances, chosen = fill_with_zeros(rows), np.ones(len(rows)), []
-    for _ in range(me.terms.n_components):
-        mine: dict = {"mass": float(chances.sum())}
-        tell = Tell(dict.fromkeys(me.peers, mine), MASSES, "plaintext aggregate")
-        masses = yield from _hear_all(me, mine, tell)
-        ends = np.cumsum([masses[name]["mass"] for name in me.roster])
-        target = shared.uniform() * ends[-1]
-        holder = int(np.searchsorted(ends[:-1], target, side="right"))
-        # The others send one, too, or the relay would know whose row it is.
-        row = np.zeros(rows.shape[1])
-        if me.roster[holder] == me.name:
-            target -= ends[holder - 1] if holder else 0.0
-            place = np.searchsorted(np.cumsum(chances)[:-1], target, side="right")
-            row, chances[place] = rows[place], 0
-        mine = {"row": fill_with_zeros(row), "gaps": np.isnan(row).astype(float)}
-        tell = Tell(dict.fromkeys(me.peers, mine), SHOWN, "raw rows")
-        told = (yield from _hear_all(me, mine, tell))[me.roster[holder]]
-        chosen.append(np.where(told["gaps"] > 0, np.nan, told["row"]))
-        if me.terms.init_params == "k-means++":
-            squares = ((filled - told["row"]) ** 2).sum(axis=1)
-            chances = squares if len(chosen) == 1 else np.minimum(chances, squares)
-    return np.array(chosen)
-
-
-def _hear_all(me, mine, tell):
-    """Tell all peers the same; return what everybody told, by name."""
-    heard = {me.name: mine}
-    if me.peers:
-        heard |= yield tell
-    if heard.keys() != set(me.roster):
-        raise PartyRefusal("refused")
-    for message in heard.values():
-        check_like(message, mine)
-    return heard
-
-
-def _entries(me, X):
-    """Mark which rows count: all, with gaps also which have an entry in a column."""
-    rows = np.ones((len(X), 1))
-    return np.hstack([rows, ~np.isnan(X)]) if me.terms.has_gaps else rows
-
-
-def _random_state(me, seed):
-    """Return own random numbers, which decide nothing but where the search begins."""
-    place = me.roster.index(me.name)
-    return np.random.RandomState([seed, place] if place else seed)

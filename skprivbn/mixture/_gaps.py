@@ -4,12 +4,25 @@ A row counts by the density of its entries that are there. In the M-step, the ot
 are represented by their conditional means and covariances given those
 (Z. Ghahramani, M. Jordan, "Supervised learning from incomplete data via an EM
 approach", NIPS 1994). Rows that lack the same columns are treated together.
+
+Under differential privacy, expected moments must stay in the box: what a component
+expects of a missing entry may lie outside [-1, 1], and its variance may be anything.
+Conditional means are clipped, and conditional covariances shrunk until no entry's mean
+square is above one; by the inequality of Cauchy and Schwarz no product of two entries
+is, either. A row with gaps then changes the sums by no more than one without, for any
+mixture.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
+
+from skprivbn.utils._triangles import upper
+
+#: rows whose matrices of second moments are held at a time
+_N_BLOCK = 1024
 
 
 def has_gaps(X: np.ndarray) -> bool:
@@ -22,30 +35,13 @@ def fill_with_zeros(X: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(X), 0.0, X)
 
 
-def entries_seen(X: np.ndarray, responsibilities: np.ndarray) -> np.ndarray:
-    """Return how many rows of each component have an entry in each column.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-    responsibilities : ndarray of shape (n_samples, n_components)
-
-    Returns
-    -------
-    seen : ndarray of shape (n_components, n_features)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.array([[1.0, np.nan], [2.0, 3.0]])
-    >>> entries_seen(X, np.array([[1.0, 0.0], [0.5, 0.5]]))
-    array([[1.5, 0.5],
-           [0.5, 0.5]])
-    """
-    return responsibilities.T @ ~np.isnan(X)
+def entries(X: np.ndarray, has_gaps: bool) -> np.ndarray:
+    """Mark which rows count: all, with gaps also which have an entry in a column."""
+    rows = np.ones((len(X), 1))
+    return np.hstack([rows, ~np.isnan(X)]) if has_gaps else rows
 
 
-def groups_of_gaps(X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def groups_of_gaps(X: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
     """Return groups of rows that lack the same columns.
 
     Parameters
@@ -54,53 +50,20 @@ def groups_of_gaps(X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
     Yields
     ------
-    rows : ndarray of int
+    rows : ndarray of int or slice
         Their numbers.
     seen : ndarray of bool of shape (n_features,)
         The columns in which they have entries.
     """
+    if not has_gaps(X):
+        yield slice(None), np.ones(X.shape[1], dtype=bool)
+        return
     packed = np.packbits(np.isnan(X), axis=1)
     _, first, group = np.unique(packed, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group, minlength=len(first)))
     for one, rows in zip(first, np.split(order, ends[:-1])):
         yield rows, ~np.isnan(X[one])
-
-
-def log_density_of_seen(X: np.ndarray, mixture) -> np.ndarray:
-    """Return log N(entries that are there | component).
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-    mixture : Mixture
-
-    Returns
-    -------
-    log_density : ndarray of shape (n_samples, n_components)
-        0 for a row without entries.
-    """
-    means = mixture.means
-    densities = np.empty((len(X), len(means)))
-    if mixture.covariance_type in ("diag", "spherical"):
-        seen = ~np.isnan(X)
-        variances = np.broadcast_to(mixture.variances, means.shape)
-        for k, (mean, variance) in enumerate(zip(means, variances)):
-            squares = fill_with_zeros((X - mean) ** 2 / variance)
-            log_det = seen @ np.log(2 * np.pi * variance)
-            densities[:, k] = -0.5 * (log_det + squares.sum(axis=1))
-        return densities
-    covariances = matrices(mixture)
-    for rows, seen in groups_of_gaps(X):
-        there = np.ix_(seen, seen)
-        entries = X[np.ix_(rows, seen)]
-        for k, mean in enumerate(means):
-            factor = factor_of(covariances[k][there])
-            difference = (entries - mean[seen]).T
-            squares = solve_triangular(factor, difference, lower=True) ** 2
-            log_det = np.log(np.sqrt(2 * np.pi) * factor.diagonal()).sum()
-            densities[rows, k] = -log_det - squares.sum(axis=0) / 2
-    return densities
 
 
 def factor_of(matrix):
@@ -198,3 +161,85 @@ def rows_as_expected(
         rows[np.ix_(members, gaps)] = mean[gaps] + difference @ slopes
         spread[np.ix_(gaps, gaps)] += shares[members].sum() * left
     return rows, spread
+
+
+def statistics_of_gaps(rows, shares, mixture, bits):
+    """Sum rows with gaps, each rounded by itself, whatever the other rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n_features)
+        In [-1, 1], with NaN.
+    shares : ndarray of shape (n_samples, n_components)
+        Responsibilities, multiples of 2^-14.
+    mixture : Mixture
+        What to expect in the gaps.
+    bits : int
+        Of the unit, 2^-bits.
+
+    Returns
+    -------
+    sums : ndarray of int64 of shape (n_statistics,)
+        As ``local_statistics`` orders them, in the unit, in a frame of references zero
+        and scales one.
+    """
+    kind = mixture.covariance_type
+    n_components, n_features = mixture.means.shape
+    first = np.zeros((n_components, n_features), dtype=np.int64)
+    second = np.zeros((n_components, n_features, n_features), dtype=np.int64)
+    covariances = matrices(mixture)
+    for members, seen in groups_of_gaps(rows):
+        for k, mean in enumerate(mixture.means):
+            slopes, left = conditional(mean, covariances[k], seen)
+            for start in range(0, len(members), _N_BLOCK):
+                block = members[start : start + _N_BLOCK]
+                means, squares = bounded_moments(rows[block], mean, slopes, left, seen)
+                # towards zero: never more than the exact value
+                scale = shares[block, k] * 2.0**bits
+                first[k] += (scale[:, None] * means).astype(np.int64).sum(axis=0)
+                products = scale[:, None, None] * squares
+                second[k] += products.astype(np.int64).sum(axis=0)
+    if kind == "full":
+        seconds = upper(second)
+    elif kind == "tied":
+        seconds = upper(second.sum(axis=0))
+    else:
+        seconds = np.einsum("kff->kf", second)
+        seconds = seconds if kind == "diag" else seconds.sum(axis=1)
+    counts = (shares * 2.0**bits).astype(np.int64).sum(axis=0)
+    return np.concatenate([counts, first.ravel(), np.ravel(seconds)])
+
+
+def bounded_moments(rows, mean, slopes, left, seen):
+    """Return expected entries and products of entries, all of them in [-1, 1].
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n_features)
+        With gaps where `seen` is False.
+    mean : ndarray of shape (n_features,)
+        Of a component.
+    slopes, left : ndarray
+        From :func:`~skprivbn.mixture._gaps.conditional`.
+    seen : ndarray of bool of shape (n_features,)
+
+    Returns
+    -------
+    means : ndarray of shape (n_samples, n_features)
+    squares : ndarray of shape (n_samples, n_features, n_features)
+    """
+    gaps = ~seen
+    expected = np.tile(mean[gaps], (len(rows), 1))
+    # one after the other: a product of matrices may round a row by its neighbours
+    for column, slope in zip(np.flatnonzero(seen), slopes):
+        expected += (rows[:, column] - mean[column])[:, None] * slope
+    # a mixture made of noise may expect anything, also no number
+    expected = np.clip(np.nan_to_num(expected), -1, 1)
+    means = rows.copy()
+    means[:, gaps] = expected
+    variances = np.maximum(np.nan_to_num(left.diagonal()), np.finfo(float).tiny)
+    shrink = np.sqrt(np.minimum(1.0, (1 - expected**2) / variances))
+    squares = means[:, :, None] * means[:, None]
+    spread = shrink[:, :, None] * np.nan_to_num(left) * shrink[:, None]
+    squares[np.ix_(range(len(rows)), gaps, gaps)] += spread
+    return means, np.clip(squares, -1, 1)

@@ -6,20 +6,27 @@ sum r, sum r u and sum r u u^T, whatever the frame. A frame close to the compone
 keeps these sums of the order of the number of rows and free of cancellation.
 
 Rows may have gaps, NaN: see `_gaps`.
+
+Rows that noise is to hide are treated one by one (`alone`): a product of all rows
+rounds each by its neighbours. A responsibility at the edge of two multiples of 2^-14
+would then move with one row more: not by that row's part of the sums, for which there
+is noise, but by everybody's.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg.lapack import dtrtri
 
 from skprivbn.mixture._gaps import (
+    factor_of,
     groups_of_gaps,
     has_gaps,
-    log_density_of_seen,
+    matrices,
     rows_as_expected,
 )
 from skprivbn.utils._computed_once import computed_once
+from skprivbn.utils._row_by_row import multiply_rows, sum_columns
 from skprivbn.utils._triangles import symmetric, upper
 
 
@@ -73,6 +80,14 @@ class Mixture:
             covariances = np.linalg.inv(precisions)
         return cls(covariance_type, weights, means, covariances, factors)
 
+    @classmethod
+    def single(cls, n_components, variances):
+        """Return components that are all alike, about zero, of given variances."""
+        shape = n_components, len(variances)
+        weights = np.full(n_components, 1 / n_components)
+        variances = np.broadcast_to(variances, shape)
+        return cls.from_covariances("diag", weights, np.zeros(shape), variances)
+
     @property
     def precisions(self):
         """Inverses of the covariances."""
@@ -91,10 +106,6 @@ class Mixture:
         if self.covariance_type == "diag":
             return self.covariances
         return self.covariances[:, np.newaxis]
-
-    def moved(self, by):
-        """Return the mixture with all means moved by a vector."""
-        return replace(self, means=self.means + by)
 
 
 @computed_once
@@ -115,62 +126,78 @@ def _precision_factors(covariances, covariance_type):
     return np.stack([dtrtri(factor, lower=1)[0].T for factor in factors])
 
 
-def _log_density(X, mixture):
-    """Return log N(x | component), of shape (n_samples, n_components)."""
-    if has_gaps(X):
-        return log_density_of_seen(X, mixture)
-    n_components, n_features = mixture.means.shape
-    factors = mixture.precisions_cholesky
-    squares = np.empty((len(X), n_components))
-    for k, mean in enumerate(mixture.means):
-        difference = X - mean
-        if mixture.covariance_type == "full":
-            difference = difference @ factors[k]
-        elif mixture.covariance_type == "tied":
-            difference = difference @ factors
-        else:
-            difference *= factors[k]
-        squares[:, k] = np.einsum("nf,nf->n", difference, difference)
-    if mixture.covariance_type in ("full", "tied"):
-        log_det = np.log(np.einsum("...ff->...f", factors)).sum(axis=-1)
-    elif mixture.covariance_type == "diag":
-        log_det = np.log(factors).sum(axis=1)
-    else:
-        log_det = n_features * np.log(factors)
-    return log_det - 0.5 * (n_features * np.log(2 * np.pi) + squares)
+def _log_density(X, mixture, alone):
+    """Return log N(entries that are there | component); 0 without any."""
+    multiply, add_squares = (
+        (multiply_rows, lambda z: sum_columns(z**2))
+        if alone
+        else (np.matmul, lambda z: np.einsum("nf,nf->n", z, z))
+    )
+    densities, half = np.empty((len(X), len(mixture.means))), np.log(2 * np.pi) / 2
+    if mixture.covariance_type in ("diag", "spherical"):
+        factors = mixture.precisions_cholesky.reshape(len(mixture.means), -1)
+        factors, seen = np.broadcast_to(factors, mixture.means.shape), ~np.isnan(X)
+        logs = multiply(seen, np.log(factors.T) - half)
+        for k, (mean, factor) in enumerate(zip(mixture.means, factors)):
+            z = np.where(seen, (X - mean) * factor, 0.0)
+            densities[:, k] = logs[:, k] - add_squares(z) / 2
+        return densities
+    for rows, seen in groups_of_gaps(X):
+        entries = X[rows] if seen.all() else X[np.ix_(rows, seen)]
+        for k, mean in enumerate(mixture.means):
+            factor = _factor(mixture, k, seen)
+            squares = add_squares(multiply(entries - mean[seen], factor))
+            log_det = np.log(factor.diagonal()).sum()
+            densities[rows, k] = log_det - half * seen.sum() - squares / 2
+    return densities
 
 
-def weighted_log_density(X, mixture):
+def _factor(mixture, k, seen):
+    """Return a factor of the precision of those entries of a component.
+
+    It follows from the mixture and from what a row lacks: not from which other rows
+    there are.
+    """
+    if seen.all():
+        factors = mixture.precisions_cholesky
+        return factors if mixture.covariance_type == "tied" else factors[k]
+    if not seen.any():
+        return np.zeros((0, 0))
+    root = factor_of(matrices(mixture)[k][np.ix_(seen, seen)])
+    return dtrtri(root, lower=1)[0].T
+
+
+def weighted_log_density(X, mixture, alone=False):
     """Return log w + log N(x | component), of shape (n_samples, n_components)."""
-    with np.errstate(divide="ignore"):
-        return _log_density(X, mixture) + np.log(mixture.weights)
+    with np.errstate(all="ignore"):
+        return _log_density(X, mixture, alone) + np.log(mixture.weights)
 
 
-def log_likelihood(X, mixture):
-    """Return the log-likelihood of each row."""
-    return e_step(X, mixture)[0]
-
-
-def e_step(X, mixture):
+def e_step(X, mixture, alone=False):
     """Return each row's log-likelihood and its responsibilities.
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features)
+    X : ndarray of float64 of shape (n_samples, n_features)
+        Perhaps with gaps.
     mixture : Mixture
+    alone : bool, default=False
+        Whether each row has the bits that it has alone, for sums with noise.
 
     Returns
     -------
     log_likelihood : ndarray of shape (n_samples,)
     responsibilities : ndarray of shape (n_samples, n_components)
+        NaN for a row that no component can have.
     """
-    weighted = weighted_log_density(X, mixture)
-    largest = weighted.max(axis=1, keepdims=True)
-    weighted -= largest
-    responsibilities = np.exp(weighted, out=weighted)
-    total = responsibilities.sum(axis=1, keepdims=True)
-    responsibilities /= total
-    return (largest + np.log(total))[:, 0], responsibilities
+    weighted = weighted_log_density(X, mixture, alone)
+    with np.errstate(all="ignore"):
+        largest = weighted.max(axis=1)
+        weighted -= largest[:, np.newaxis]
+        responsibilities = np.exp(weighted, out=weighted)
+        total = sum_columns(responsibilities)
+        responsibilities /= total[:, np.newaxis]
+        return largest + np.log(total), responsibilities
 
 
 @dataclass(frozen=True)
@@ -197,27 +224,26 @@ def frame_of(mixture):
     return Frame(mixture.covariance_type, mixture.means, scale)
 
 
-def uniform_frame(covariance_type, centre, scale, n_components):
-    """Return a frame that is the same for all components.
+def uniform_frame(covariance_type, reference, scale):
+    """Return a frame whose units are the same for all components.
 
     Parameters
     ----------
     covariance_type : {"full", "tied", "diag", "spherical"}
-    centre, scale : ndarray of shape (n_features,)
-    n_components : int
+    reference : ndarray of shape (n_components, n_features)
+    scale : ndarray of shape (n_features,)
 
     Returns
     -------
     frame : Frame
     """
-    shape = (n_components, len(centre))
     if covariance_type == "tied":
         scales = scale[np.newaxis]
     elif covariance_type == "spherical":
-        scales = np.full((n_components, 1), scale.max())
+        scales = np.full((len(reference), 1), scale.max())
     else:
-        scales = np.broadcast_to(scale, shape)
-    return Frame(covariance_type, np.broadcast_to(centre, shape), scales)
+        scales = np.broadcast_to(scale, reference.shape)
+    return Frame(covariance_type, reference, scales)
 
 
 def local_statistics(X, responsibilities, frame, mixture=None):

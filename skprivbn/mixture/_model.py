@@ -14,11 +14,9 @@ from skprivbn.mixture._gaussian_steps import (
     Mixture,
     covariance_shape,
     e_step,
-    log_likelihood,
     n_statistics,
     weighted_log_density,
 )
-from skprivbn.mixture._private_steps import private_e_step
 from skprivbn.partition import RemoteResults, is_held
 from skprivbn.privacy._options import note_exact_score
 from skprivbn.utils._typing import TableLike
@@ -96,7 +94,7 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
 
     def _row_scores(self, X):
         # sums of them are made in double precision, whatever the rows have
-        return log_likelihood(self._check(X)[0], self._mixture())
+        return e_step(self._check(X)[0], self._mixture())[0]
 
     def _score_rows_alone(self, X):
         """Return the log-likelihood that every row has alone, NaN where it has none.
@@ -109,7 +107,7 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         wrong = np.isinf(X) if self.missing == "em" else ~np.isfinite(X)
         wrong = wrong.any(axis=1)
         rows = np.where(wrong[:, np.newaxis], 0.0, X)
-        return np.where(wrong, np.nan, private_e_step(rows, self._mixture())[0])
+        return np.where(wrong, np.nan, e_step(rows, self._mixture(), alone=True)[0])
 
     @by_holders
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
@@ -159,7 +157,7 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
             Log-likelihoods.
         """
         rows, dtype = self._check(X)
-        return log_likelihood(rows, self._mixture()).astype(dtype, copy=False)
+        return e_step(rows, self._mixture())[0].astype(dtype, copy=False)
 
     def bic(self, X: TableLike) -> float:
         """Return the Bayesian information criterion; lower is better.

@@ -9,7 +9,7 @@ nobody ever sees sums without noise. Everything after that is post-processing.
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,24 +19,24 @@ from skprivbn.federation import (
     PartyRefusal,
     map_rows,
     program,
-    row_blocks,
 )
 from skprivbn.federation._rows import paired_blocks
-from skprivbn.mixture._gaps import fill_with_zeros
+from skprivbn.mixture._gaps import fill_with_zeros, statistics_of_gaps
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
+    covariance_shape,
+    e_step,
     local_statistics,
     maximise,
     n_statistics,
     uniform_frame,
 )
-from skprivbn.mixture._private_gaps import statistics_of_gaps
-from skprivbn.mixture._private_steps import nearest_cells, private_e_step
-from skprivbn.mixture._seeding import merge_centroids
-from skprivbn.mixture._terms import MixtureTerms, check_given
+from skprivbn.mixture._seeding import merge_centroids, nearest_cells
+from skprivbn.mixture._terms import MixtureTerms, check_given, first_mixture
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._options import check_bounds
 
+CELLS = "sizes and sums of random cells, with noise"
 NOISY = "sums of responsibilities and moments, with noise, each iteration"
 
 CELLS_PER_COMPONENT = 10
@@ -226,44 +226,75 @@ def round_sums(sums, grid):
 @program(PrivateEMTerms)
 def noisy_em(me: Me) -> Generator[Any, Any, dict]:
     """Start from noisy counts in random cells, or without rows; then iterate."""
-    terms, n_features = me.terms, me.terms.bounds.shape[1]
-    check_given(terms, n_features)
-    low, high = terms.bounds
-    middle, half = box(low, high, terms.covariance_type)
-    mixture = public_start(terms, middle, half)
+    terms, (low, high) = me.terms, me.terms.bounds
+    check_given(terms, len(low))
+    box = Box.between(low, high, terms.covariance_type)
+    mixture = public_start(terms, box)
     if not np.all(np.isfinite(mixture.covariances)):
         # rows with gaps would fail, and so tell that they are there
         raise PartyRefusal("refused")
     frame = uniform_frame(
-        terms.covariance_type,
-        np.zeros(n_features),
-        np.ones(n_features),
-        terms.n_components,
+        terms.covariance_type, np.zeros_like(mixture.means), np.ones_like(low)
     )
-    noise = terms.noise(n_features, len(me.roster)).split(terms.n_releases)
-    grid, rows = terms.grid(n_features), rows_in_box(me, middle, half)
+    noise = terms.noise(len(low), len(me.roster)).split(terms.n_releases)
+    grid, rows = terms.grid(len(low)), rows_in_box(me, box)
     if terms.uses_cells:
-        cells = random_cells(terms, n_features)
-        counts = sum(exact_cells(fill_with_zeros(X), cells, s) for X, s in rows())
-        counts = round_sums(counts, grid)
-        total = yield Noisy(counts, noise, "sizes and sums of random cells, with noise")
+        cells = random_cells(terms, len(low))
+        sums = sum(exact_cells(fill_with_zeros(X), cells, s) for X, s in rows())
+        total = yield Noisy(round_sums(sums, grid), noise, CELLS)
         means = centres_of_cells(
             total / grid, mixture.means, noise.std / grid, terms.seeds[0]
         )
         mixture = replace(mixture, means=means)
     for _ in range(terms.max_iter):
         sums = sum(noisy_expectation(X, s, mixture, frame) for X, s in rows())
-        sums = round_sums(sums, grid)
-        total = yield Noisy(sums, noise, NOISY)
+        total = yield Noisy(round_sums(sums, grid), noise, NOISY)
         mixture = maximise_noisy(total / grid, frame, noise.std / grid)
-    return {
-        "weights": mixture.weights,
-        "means": mixture.means,
-        "covariances": mixture.covariances,
-    }
+    return box.outside(mixture, terms.reg_covar)
 
 
-def rows_in_box(me, middle, half):
+class Box(NamedTuple):
+    """The box between public bounds, which rows are mapped to [-1, 1]^d from.
+
+    Attributes
+    ----------
+    middle, half : ndarray of shape (n_features,)
+        Half widths are the same for all features of spherical components.
+    squared : float or ndarray
+        By what covariances in the unit box differ from those of the features.
+    """
+
+    middle: np.ndarray
+    half: np.ndarray
+    squared: Any
+
+    @classmethod
+    def between(cls, low, high, covariance_type):
+        """Return the box of bounds, for components of a type."""
+        half = (high - low) / 2
+        if covariance_type == "spherical":
+            half = np.full_like(half, half.max())
+        squared = {"diag": half**2, "spherical": half[0] ** 2}
+        return cls(
+            (high + low) / 2, half, squared.get(covariance_type, np.outer(half, half))
+        )
+
+    def outside(self, mixture, reg_covar):
+        """Return weights, means and covariances of the features."""
+        covariances = mixture.covariances * self.squared
+        if mixture.covariance_type in ("full", "tied"):
+            np.einsum("...ff->...f", covariances)[...] += reg_covar
+        else:
+            covariances = covariances + reg_covar
+        means = self.middle + mixture.means * self.half
+        return {
+            "weights": mixture.weights,
+            "means": means,
+            "covariances": covariances,
+        }
+
+
+def rows_in_box(me, box):
     """Return a function that reads own rows in the box, and how much each counts.
 
     Rows of one person count as one row together, where noise is to hide persons.
@@ -272,12 +303,12 @@ def rows_in_box(me, middle, half):
 
     def put(rows):
         # clipped again: bounds a hair apart have no middle that is between them
-        return round_rows(np.clip((rows - middle) / half, -1, 1))
+        return round_rows(np.clip((rows - box.middle) / box.half, -1, 1))
 
     rows = map_rows(me.numbers(gaps=terms.has_gaps, bounds=terms.bounds), put)
-    if shared_by is None:
-        return lambda: ((X, np.ones(len(X))) for X in row_blocks(rows))
-    shares = np.where(shared_by > 0, 1 / np.maximum(shared_by, 1), 0.0)
+    shares = np.ones(len(rows))
+    if shared_by is not None:
+        shares = np.where(shared_by > 0, 1 / np.maximum(shared_by, 1), 0.0)
     return lambda: paired_blocks(rows, shares)
 
 
@@ -290,55 +321,33 @@ def random_cells(terms, n_features):
 
 def noisy_expectation(rows, shares, mixture, frame):
     """Do the E-step, and sum exactly what noise is added to."""
-    _, responsibilities = private_e_step(rows, mixture)
+    _, responsibilities = e_step(rows, mixture, alone=True)
     responsibilities = responsibilities * shares[:, np.newaxis]
     return exact_statistics(rows, responsibilities, frame, mixture)
 
 
-def box(low, high, covariance_type):
-    """Return middle and half width of the bounds; one width for all if spherical."""
-    half = (high - low) / 2
-    if covariance_type == "spherical":
-        half = np.full_like(half, half.max())
-    return (high + low) / 2, half
-
-
-def _units_of_covariances(half, covariance_type):
-    """Return by what covariances in the unit box differ from those of the features."""
-    if covariance_type in ("full", "tied"):
-        return np.outer(half, half)
-    return half[0] ** 2 if covariance_type == "spherical" else half**2
-
-
-def public_start(terms, middle, half):
+def public_start(terms, box):
     """Return the mixture to start from, in the unit box, without looking at rows.
 
     What the user did not give: equal weights, means drawn at random in the box, apart
     from each other, and variances of the size of a component's part of it.
     """
-    kind, n_components = terms.covariance_type, terms.n_components
-    given, n_features = terms.given, len(middle)
-    means = spread_points(n_components, n_features, terms.seeds[0])
-    if given.means is not None:
-        means = (given.means - middle) / half
-    weights = given.weights
-    if weights is None:
-        weights = np.full(n_components, 1 / n_components)
-    if given.precisions is not None or given.covariances is not None:
-        units = _units_of_covariances(half, kind)
-        if given.precisions is not None:
-            precisions = given.precisions * units
-            return Mixture.from_precisions(kind, weights, means, precisions)
-        covariances = given.covariances / units
-    else:
-        variance = n_components ** (-2 / n_features) / 12
-        covariances = {
-            "full": np.tile(variance * np.eye(n_features), (n_components, 1, 1)),
-            "tied": variance * np.eye(n_features),
-            "diag": np.full((n_components, n_features), variance),
-            "spherical": np.full(n_components, variance),
-        }[kind]
-    return Mixture.from_covariances(kind, weights, means, covariances)
+    kind, n_components, n_features = (
+        terms.covariance_type,
+        terms.n_components,
+        len(box.middle),
+    )
+    variance = n_components ** (-2 / n_features) / 12
+    covariances = np.full(covariance_shape(kind, n_components, n_features), variance)
+    if kind in ("full", "tied"):
+        covariances = covariances * np.eye(n_features)
+    return first_mixture(
+        kind,
+        terms.given.about(*box),
+        np.full(n_components, 1 / n_components),
+        spread_points(n_components, n_features, terms.seeds[0]),
+        covariances,
+    )
 
 
 def spread_points(n_points, n_features, seed):
@@ -420,16 +429,3 @@ def _between(covariance, floor):
     values = np.clip(values, min(max(floor, 1e-6), 1.0), len(values))
     covariance = (vectors * values) @ vectors.T
     return (covariance + covariance.T) / 2
-
-
-def out_of_box(parameters, terms):
-    """Return the mixture of the features, of parameters in the unit box."""
-    kind = terms.covariance_type
-    middle, half = box(*terms.bounds, kind)
-    covariances = parameters["covariances"] * _units_of_covariances(half, kind)
-    if kind in ("full", "tied"):
-        np.einsum("...ff->...f", covariances)[...] += terms.reg_covar
-    else:
-        covariances = covariances + terms.reg_covar
-    means = middle + parameters["means"] * half
-    return Mixture.from_covariances(kind, parameters["weights"], means, covariances)

@@ -13,22 +13,14 @@ from sklearn.utils import check_random_state
 
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.mixture._em import (
-    CLUSTERS,
-    EACH,
-    FEW_CLUSTERS,
-    FEW_ENTRIES,
-    FIRST,
-    ILL_DEFINED,
-    em,
-)
+from skprivbn.mixture._em import EACH, FEW_ENTRIES, FIRST, ILL_DEFINED, em
 from skprivbn.mixture._gaussian_steps import (
     IllDefinedCovarianceError,
-    Mixture,
     covariance_shape,
 )
 from skprivbn.mixture._model import FittedMixtureMixin
-from skprivbn.mixture._noisy_em import NOISY, PrivateEMTerms, noisy_em, out_of_box
+from skprivbn.mixture._noisy_em import NOISY, PrivateEMTerms, noisy_em
+from skprivbn.mixture._seeding import CLUSTERS, FEW_CLUSTERS
 from skprivbn.mixture._terms import EMTerms, Given, first_mixture
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
@@ -124,10 +116,10 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         entries are missing at random: whether one is may depend on those that are
         there, not on its own value. `predict`, `score` and the like then accept gaps,
         too.
-    backend : str or AdditiveBackend, default="party-masking"
-        How sums are hidden, which parties read: masks (``"party-masking"`` or
-        ``"masking"``: the fastest, and withstand larger coalitions), ``"ckks"`` (as in
-        the paper), ``"paillier"``; or ``"plaintext"``. Results are the same.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden, which parties read: ``"masking"`` (the fastest, and
+        withstands larger coalitions), ``"ckks"`` (as in the paper), ``"paillier"``; or
+        ``"plaintext"``. Results are the same.
     epsilon : float, default=None
         Privacy budget of the fit, spread evenly over `max_iter` iterations, all of
         which are done: 5 to 20 are better than 100. None adds no noise.
@@ -245,7 +237,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         key_rotation: str = "fit",
         min_rows: int = 5,
         missing: Literal["auto", "error", "em"] = "auto",
-        backend: str | AdditiveBackend = "party-masking",
+        backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
         bounds: tuple | None = None,
@@ -411,13 +403,17 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         if self.verbose >= 2:
             self._say_bounds(progress)
         self.converged_ = found["converged"]
-        parameters = found["weights"], found["means"], found["covariances"]
-        if self.n_iter_:
-            mixture = Mixture.from_covariances(self.covariance_type, *parameters)
-        else:
-            mixture = first_mixture(terms, *parameters, 0.0)
-        self._set_mixture(mixture, _dtype_of(partition))
+        # as long as there is no iteration, what was given stands for itself
+        given = Given() if self.n_iter_ else terms.given
+        # remote rows have no dtype
+        self._keep(found, given, getattr(partition, "dtype", np.float64))
         self._warn_of_outcome(partition, terms, found, watch.n_sums)
+
+    def _keep(self, found, given, dtype):
+        """Set the fitted mixture to what parties found, beside what was given."""
+        found = found["weights"], found["means"], found["covariances"]
+        mixture = first_mixture(self.covariance_type, given, *found)
+        self._set_mixture(mixture, dtype)
 
     def _say_bounds(self, progress):
         """Print the log-likelihood of iterations, now that it is known."""
@@ -477,9 +473,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         with _Watch(progress, self.max_iter) as watch:
             what = "the mixture and the sums of all rounds"
             found = self._run_charged(partition, noisy_em, terms, what, progress=watch)
-        mixture = out_of_box(found, terms)
         # one entry that is no number makes a table of objects of one of float32
-        self._set_mixture(mixture, np.float64)
+        self._keep(found, Given(), np.float64)
         self.converged_ = False
         self.n_iter_ = terms.max_iter
         self.lower_bound_, self.lower_bounds_ = math.nan, []
@@ -559,8 +554,3 @@ class _Watch(ExitStack):
         if iterates:
             with self._iterations.step():
                 pass
-
-
-def _dtype_of(partition):
-    """Return the precision of rows that are here, and that of remote ones."""
-    return getattr(partition, "dtype", np.float64)

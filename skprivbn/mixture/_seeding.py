@@ -1,13 +1,14 @@
-"""Where EM starts: what a party works out alone, and how the pieces are put together.
+"""Where EM starts: what parties tell each other, and what each works out alone.
 
 Every start ends in responsibilities of each party's own rows, from which an M-step
-over all parties makes the first mixture, as in scikit-learn.
+over all parties makes the first mixture, as in scikit-learn; or in rows that all see.
 """
 
 import secrets
 import warnings
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -16,13 +17,170 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.mixture import GaussianMixture
 
-from skprivbn.federation import sum_over_rows
-from skprivbn.mixture._gaps import entries_seen, fill_with_zeros
+from skprivbn.federation import (
+    Me,
+    PartyRefusal,
+    RowWeights,
+    Sum,
+    Tell,
+    TooFewRows,
+    check_like,
+    row_blocks,
+    sum_over_rows,
+)
+from skprivbn.mixture._gaps import entries, fill_with_zeros
 from skprivbn.mixture._gaussian_steps import Mixture
+from skprivbn.mixture._terms import MAX_LLOYD_ROUNDS
 from skprivbn.utils._computed_once import computed_once
+
+CENTRES = "centres and sizes of clusters of min_rows rows or more"
+MASSES = "numbers of rows, or squared distances from rows chosen"
+SHOWN = "rows chosen as first means"
+CLUSTERS = "sizes and sums of clusters, each step of k-means"
+
+#: why there is nothing to start from
+FEW_CLUSTERS = "few clusters"
 
 #: of so many of its rows a party makes clusters to start from; all rows move them later
 MAX_START_ROWS = 1 << 17
+#: distances that are worked on at a time
+_N_BLOCK = 1 << 18
+
+
+class NoMixtureError(Exception):
+    """A fit ends without a mixture, for a reason that all parties know alike."""
+
+
+def draw_responsibilities(me: Me, seed: int) -> Callable:
+    """Return random responsibilities, which at sites do not follow from the seed.
+
+    Whoever knows those of as many starts as there are rows solves their sums for the
+    rows.
+    """
+    draw: Callable = secret_responsibilities
+    if me.is_simulated:
+        draw = partial(random_responsibilities, random_state=_random_state(me, seed))
+    return lambda X: (0.0, draw(len(X), me.terms.n_components))
+
+
+def cluster(
+    me: Me, rows: Any, scale: np.ndarray, seed: int
+) -> Generator[Any, Any, Callable]:
+    """Merge the centres of all parties' clusters; k-means moves them over all rows."""
+    terms, n_components = me.terms, me.terms.n_components
+    least = me.min_rows if me.peers else 1
+    n_clusters = max(min(n_components, len(rows) // least), 1)
+    own = own_clusters(rows, n_clusters, _random_state(me, seed), terms)
+    centres = own.centres
+    if me.peers:
+        big, told = own.sizes >= least, np.where(own.entries < least, 0.0, own.centres)
+        # Filled up, so that whoever carries it does not see how many there are.
+        n_missing = n_components - np.count_nonzero(big)
+        mine = {
+            "centres": np.pad(told[big], [(0, n_missing), (0, 0)]),
+            "sizes": np.pad(own.sizes[big], (0, n_missing)),
+        }
+        tell = Tell(dict.fromkeys(me.peers, mine), CENTRES, "plaintext aggregate")
+        heard = yield from _hear_all(me, mine, tell)
+        centres = np.vstack([heard[name]["centres"] for name in me.roster])
+        sizes = np.concatenate([heard[name]["sizes"] for name in me.roster])
+        if np.count_nonzero(sizes) < n_components:
+            raise NoMixtureError(FEW_CLUSTERS)
+        centres, sizes = centres[sizes > 0], sizes[sizes > 0]
+        centres = merge_centroids(centres, sizes, n_components, seed)
+    if terms.init_params == "kmeans":
+        centres = yield from move_centres(me, rows, scale, centres)
+    elif own.mixture is not None:
+        groups, respond = (
+            one_hot(nearest(own.centres, centres), n_components),
+            own.mixture,
+        )
+        return lambda X: (0.0, respond(fill_with_zeros(X)) @ groups)
+    return lambda X: (0.0, one_hot(nearest(fill_with_zeros(X), centres), n_components))
+
+
+def move_centres(
+    me: Me, rows: Any, scale: np.ndarray, centres: np.ndarray
+) -> Generator[Any, Any, np.ndarray]:
+    """Do steps of Lloyd's algorithm; clusters of few rows stay where they are."""
+    centres = centres.copy()
+    for _ in range(MAX_LLOYD_ROUNDS):
+        moving, total = np.arange(len(centres)), None
+        while total is None:
+            sums, counted = _add_clusters(me, rows, scale, centres[moving])
+            try:
+                total = yield Sum(sums, CLUSTERS, RowWeights(counted.ravel()))
+            except TooFewRows as few:
+                # their rows go with the nearest of the others
+                small = few.blocks.reshape(counted.shape).any(axis=1)
+                if small.all():
+                    raise
+                moving = moving[~small]
+        sizes, sums = np.split(total, [len(moving)])
+        steps = sums.reshape(len(moving), -1) / np.maximum(sizes, 0.5)[:, np.newaxis]
+        centres[moving] += steps * scale
+        if np.abs(steps).max() < 1e-4:
+            break
+    return centres
+
+
+def _add_clusters(me, rows, scale, centres):
+    """Return sizes and sums of own clusters, and how many rows these are about."""
+    sums, counted = np.zeros(1), np.zeros(1)
+    for X in row_blocks(rows):
+        filled = fill_with_zeros(X)
+        members = one_hot(nearest(filled, centres), len(centres))
+        sums = sums + cluster_sums(filled, members, centres, scale)
+        counted = counted + members.T @ entries(X, me.terms.has_gaps)
+    return sums, counted
+
+
+def choose_rows(me: Me, rows: Any, seed: int) -> Generator[Any, Any, np.ndarray]:
+    """Draw rows of all parties; with k-means++ by squared distance from those before.
+
+    Everybody sees them.
+    """
+    rows, shared = np.asarray(rows), np.random.RandomState(seed)
+    filled, chances, chosen = fill_with_zeros(rows), np.ones(len(rows)), []
+    for _ in range(me.terms.n_components):
+        mine: dict = {"mass": float(chances.sum())}
+        tell = Tell(dict.fromkeys(me.peers, mine), MASSES, "plaintext aggregate")
+        masses = yield from _hear_all(me, mine, tell)
+        ends = np.cumsum([masses[name]["mass"] for name in me.roster])
+        target = shared.uniform() * ends[-1]
+        holder = int(np.searchsorted(ends[:-1], target, side="right"))
+        # The others send one, too, or the relay would know whose row it is.
+        row = np.zeros(rows.shape[1])
+        if me.roster[holder] == me.name:
+            target -= ends[holder - 1] if holder else 0.0
+            place = np.searchsorted(np.cumsum(chances)[:-1], target, side="right")
+            row, chances[place] = rows[place], 0
+        mine = {"row": fill_with_zeros(row), "gaps": np.isnan(row).astype(float)}
+        tell = Tell(dict.fromkeys(me.peers, mine), SHOWN, "raw rows")
+        told = (yield from _hear_all(me, mine, tell))[me.roster[holder]]
+        chosen.append(np.where(told["gaps"] > 0, np.nan, told["row"]))
+        if me.terms.init_params == "k-means++":
+            squares = ((filled - told["row"]) ** 2).sum(axis=1)
+            chances = squares if len(chosen) == 1 else np.minimum(chances, squares)
+    return np.array(chosen)
+
+
+def _hear_all(me, mine, tell):
+    """Tell all peers the same; return what everybody told, by name."""
+    heard = {me.name: mine}
+    if me.peers:
+        heard |= yield tell
+    if heard.keys() != set(me.roster):
+        raise PartyRefusal("refused")
+    for message in heard.values():
+        check_like(message, mine)
+    return heard
+
+
+def _random_state(me, seed):
+    """Return own random numbers, which decide nothing but where the search begins."""
+    place = me.roster.index(me.name)
+    return np.random.RandomState([seed, place] if place else seed)
 
 
 def one_hot(labels, n_components):
@@ -104,14 +262,14 @@ def own_clusters(rows, n_clusters, random_state, terms):
             return one_hot(nearest(X, centres), n_clusters)
 
     sizes = step * members(some).sum(axis=0)
-    entries = np.full(centres.shape, np.inf)
+    seen = np.full(centres.shape, np.inf)
     if terms.has_gaps:
 
         def count(X):
-            return entries_seen(X, members(fill_with_zeros(X)))
+            return members(fill_with_zeros(X)).T @ ~np.isnan(X)
 
-        entries = sum_over_rows(rows, count)
-    return OwnClusters(centres, sizes, entries, fitted and fitted.predict_proba)
+        seen = sum_over_rows(rows, count)
+    return OwnClusters(centres, sizes, seen, fitted and fitted.predict_proba)
 
 
 def _own_mixture(X, n_components, random_state, covariance_type, reg_covar):
@@ -161,6 +319,39 @@ def nearest(X, centres):
     if not len(X):
         return np.zeros(0, dtype=np.intp)
     return pairwise_distances_argmin(X, centres)
+
+
+def nearest_cells(rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Return the number of the cell closest to each row; of equally close, the first.
+
+    Each row as it is alone, for sums with noise: distances from a product of matrices
+    would move a row between two cells with one row more.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_samples, n_features)
+        Complete.
+    cells : ndarray of shape (n_cells, n_features)
+
+    Returns
+    -------
+    nearest : ndarray of int of shape (n_samples,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nearest_cells(np.array([[0.1], [0.9]]), np.array([[0.0], [1.0]]))
+    array([0, 1])
+    """
+    nearest = np.empty(len(rows), dtype=np.intp)
+    n_rows = max(_N_BLOCK // len(cells), 1)
+    for start in range(0, len(rows), n_rows):
+        block = rows[start : start + n_rows]
+        squares = np.zeros((len(block), len(cells)))
+        for column, places in zip(block.T, cells.T):
+            squares += (column[:, np.newaxis] - places) ** 2
+        nearest[start : start + n_rows] = squares.argmin(axis=1)
+    return nearest
 
 
 def cluster_sums(X, members, centres, scale):

@@ -20,9 +20,18 @@ class Given:
     precisions: np.ndarray | None = None
     covariances: np.ndarray | None = None
 
-    def moved(self, by):
-        """Return the same with all means moved by a vector, if there are any."""
-        return self if self.means is None else replace(self, means=self.means + by)
+    def about(self, centre, unit=1.0, squared=1.0):
+        """Return the same about a centre, in units of features and of covariances."""
+
+        def apply(function, value):
+            return None if value is None else function(value)
+
+        return replace(
+            self,
+            means=apply(lambda means: (means - centre) / unit, self.means),
+            precisions=apply(lambda p: p * squared, self.precisions),
+            covariances=apply(lambda c: c / squared, self.covariances),
+        )
 
 
 @dataclass(frozen=True)
@@ -143,12 +152,8 @@ def check_given(terms, n_features):
             check_received(value, shape)
 
 
-def first_mixture(terms, weights, means, covariances, middle):
-    """Make the first mixture of what the user gave, and of these where nothing was.
-
-    Means are relative to `middle`.
-    """
-    kind, given = terms.covariance_type, terms.given.moved(-middle)
+def first_mixture(kind, given, weights=None, means=None, covariances=None):
+    """Make the first mixture of what is given, and of these where nothing is."""
     weights = weights if given.weights is None else given.weights
     means = means if given.means is None else given.means
     if given.precisions is not None:

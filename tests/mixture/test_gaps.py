@@ -12,7 +12,7 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation, Runner
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em import em
-from skprivbn.mixture._gaps import factor_of
+from skprivbn.mixture._gaps import bounded_moments, factor_of
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     e_step,
@@ -24,7 +24,6 @@ from skprivbn.mixture._noisy_em import (
     round_rows,
     sensitivities,
 )
-from skprivbn.mixture._private_gaps import bounded_moments
 from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import HorizontalPartition, RowSource
 from tests.federation.flare import hospitals
@@ -345,7 +344,7 @@ def test_attack_a_component_of_many_rows_with_one_entry(backend):
 def test_attack_works_where_only_rows_are_counted(monkeypatch):
     rows, party = one_entry()
     monkeypatch.setattr(
-        "skprivbn.mixture._em._entries", lambda me, X: np.ones((len(X), 1))
+        "skprivbn.mixture._em.entries", lambda X, has_gaps: np.ones((len(X), 1))
     )
     model = PPEMGaussianMixture(
         2,
@@ -405,7 +404,7 @@ def boxed(kind):
     mixture = Mixture.from_covariances(kind, np.full(K, 1 / K), means, covariances)
     rows = round_rows(np.clip(0.5 * rng.normal(size=(200, D)), -1, 1))
     rows[rng.random(rows.shape) < 0.4] = np.nan
-    return rows, mixture, uniform_frame(kind, np.zeros(D), np.ones(D), K)
+    return rows, mixture, uniform_frame(kind, np.zeros((K, D)), np.ones(D))
 
 
 @types

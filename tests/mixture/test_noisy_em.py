@@ -57,7 +57,9 @@ def test_no_row_changes_the_sums_by_more_than_the_sensitivity(
     rng = np.random.default_rng(1)
     corners = rng.choice([-1.0, 1.0], size=(50, n_features))
     rows = np.vstack([corners, rng.uniform(-1, 1, size=(50, n_features))])
-    frame = uniform_frame(covariance_type, np.zeros(n_features), np.ones(n_features), 3)
+    frame = uniform_frame(
+        covariance_type, np.zeros((3, n_features)), np.ones(n_features)
+    )
     l1, l2 = sensitivities(covariance_type, n_features)
     norms = []
     for row in rows:
@@ -96,7 +98,7 @@ def test_rounding_is_inside_the_calibrated_sensitivity(covariance_type, delta):
     )
     noise, grid = terms.noise(n_features=2, n_parties=5), terms.grid(2)
     rng = np.random.default_rng(0)
-    frame = uniform_frame(covariance_type, np.zeros(2), np.ones(2), 3)
+    frame = uniform_frame(covariance_type, np.zeros((3, 2)), np.ones(2))
     rows = round_rows(np.vstack([rng.uniform(-1, 1, size=(30, 2)), np.ones((1, 2))]))
     responsibilities = rng.dirichlet(np.ones(3), size=31)
     responsibilities[-1] = [1.0, 0.0, 0.0]
@@ -121,7 +123,7 @@ def test_rounding_is_inside_the_calibrated_sensitivity(covariance_type, delta):
 def test_sums_are_exact_so_that_a_row_changes_its_own_part_only(covariance_type):
     rng = np.random.default_rng(2)
     n, d = 3001, 100  # more than one block
-    frame = uniform_frame(covariance_type, np.zeros(d), np.ones(d), 2)
+    frame = uniform_frame(covariance_type, np.zeros((2, d)), np.ones(d))
     rows = round_rows(rng.choice([-1.0, 1.0, 1 / 3], size=(n, d)))
     # the last bits of these add up to more than one
     responsibilities = rng.dirichlet(np.ones(2), size=n) * (1 + 2e-16)
@@ -254,7 +256,7 @@ def test_rows_outside_the_bounds_cannot_do_more_than_those_at_them(many_rows):
 @types
 def test_noise_alone_still_makes_a_mixture(covariance_type):
     rng = np.random.default_rng(0)
-    frame = uniform_frame(covariance_type, np.zeros(3), np.ones(3), 2)
+    frame = uniform_frame(covariance_type, np.zeros((2, 3)), np.ones(3))
     length = n_statistics(covariance_type, 2, 3)
     for _ in range(20):
         noise = rng.normal(0, 1000, size=length)

@@ -104,7 +104,7 @@ def rows_that_moved(X, backend, monkeypatch):
     monkeypatch.setattr(InProcessFederation, "_exchange", listen)
     centres = [-9.0, 9.0] + X[99:101].mean() - X.mean()
     monkeypatch.setattr(
-        "skprivbn.mixture._em.merge_centroids", lambda *asked: centres[:, None]
+        "skprivbn.mixture._seeding.merge_centroids", lambda *asked: centres[:, None]
     )
     model = PPEMGaussianMixture(2, backend=backend, max_iter=0, random_state=0)
     model.fit(X[:, None], party=np.arange(len(X)) % 3)

@@ -7,6 +7,7 @@ transformer that may stand before such an estimator: the bits of what it makes o
 """
 
 from functools import cache
+from importlib import import_module
 from unittest import mock
 
 import numpy as np
@@ -326,7 +327,8 @@ def test_the_twin_in_which_bits_depend_on_others(name, monkeypatch):
         kind = np.float16 if len(X) % 2 else np.float64
         return read_numbers(X, **options).astype(kind).astype(np.float64)
 
-    monkeypatch.setattr("skprivbn.federation.program.read_numbers", clipped)
+    kernel = import_module("skprivbn.federation.program")
+    monkeypatch.setattr(kernel, "read_numbers", clipped)
     sums = Additive(OF_NUMBERS[name], BATCH, plainest)
     with pytest.raises(AssertionError):
         sums.assert_alike(
