@@ -23,8 +23,7 @@ from skprivbn.programs._applied import (
     transform_at_holders,
 )
 from skprivbn.utils import tell_progress
-from skprivbn.utils._saved_version import SavedVersionMixin
-from skprivbn.utils._sklearn import StrOptions, _fit_context
+from skprivbn.utils._sklearn import SavedVersionMixin, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike
 
 __all__ = [

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from skprivbn.utils._read_block import MISSING, read_labels
-from skprivbn.utils._validation import is_missing
+from skprivbn.utils._validation import MISSING, is_missing, read_labels
 
 __all__ = [
     "MISSING",

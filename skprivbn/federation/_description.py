@@ -42,7 +42,7 @@ from skprivbn.federation.program import (
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import shares_of_rows
-from skprivbn.utils._read_block import MISSING, read_labels, read_numbers
+from skprivbn.utils._validation import MISSING, read_labels, read_numbers
 
 #: cells of a noisy histogram: each of them gets noise
 NOISY_CELLS = 64

@@ -37,7 +37,7 @@ from skprivbn.federation._rows import map_rows
 from skprivbn.federation._terms import Terms
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._persons import rows_of_person
-from skprivbn.utils._read_block import read_numbers
+from skprivbn.utils._validation import read_numbers
 
 
 class PartyRefusal(Exception):

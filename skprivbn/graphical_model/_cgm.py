@@ -14,8 +14,8 @@ ICML.
 import numpy as np
 
 from skprivbn.graphical_model._estimation import maximise_likelihood
+from skprivbn.utils._linalg import single_threaded
 from skprivbn.utils._progress import NO_PROGRESS
-from skprivbn.utils._threads import single_threaded
 
 #: EM iterations without getting closer after which it stops: a field cannot follow the
 #: negative noise of empty cells, so that sparse tables may stay further away

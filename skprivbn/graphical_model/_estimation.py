@@ -4,8 +4,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from skprivbn.graphical_model._layout import project_to_simplex
+from skprivbn.utils._linalg import single_threaded
 from skprivbn.utils._progress import NO_PROGRESS
-from skprivbn.utils._threads import single_threaded
 
 #: log-potentials of the naive estimator stay within this bound: its optimum may be
 #: at infinity

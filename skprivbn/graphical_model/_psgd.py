@@ -14,8 +14,8 @@ import numpy as np
 
 from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.privacy import add_discrete_gaussian
+from skprivbn.utils._linalg import single_threaded
 from skprivbn.utils._progress import NO_PROGRESS
-from skprivbn.utils._threads import single_threaded
 
 #: bits of the fixed-point clipping factors and model marginals
 _FACTOR_BITS, _MARGINAL_BITS = 20, 16

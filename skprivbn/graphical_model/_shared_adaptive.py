@@ -25,7 +25,7 @@ from skprivbn.graphical_model._release import (
     CountingTerms,
     row_counter,
 )
-from skprivbn.utils._computed_once import steps_once
+from skprivbn.utils._memoise import memoise_steps
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def adaptive_tables(me: Me) -> Generator[Any, Any, dict]:
             )
 
 
-@steps_once
+@memoise_steps
 def shared_rounds(terms, n_parties, n_holders):
     """Ask as :func:`adaptive_rounds` does; return what it found as plain data.
 

@@ -10,8 +10,7 @@ from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import RemoteColumns, RemoteRows
 from skprivbn.utils import warn_leak
-from skprivbn.utils._read_block import read_numbers
-from skprivbn.utils._validation import is_missing
+from skprivbn.utils._validation import is_missing, read_numbers
 
 
 def check_bins(bins, nodes):

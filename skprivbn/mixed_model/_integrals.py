@@ -35,7 +35,7 @@ from skprivbn.mixed_model._likelihood import (
     score_table,
 )
 from skprivbn.mixed_model._quadrature import Curves, Grid, find_modes
-from skprivbn.utils._triangles import symmetric, upper
+from skprivbn.utils._linalg import symmetric, upper
 
 #: scales of the effects that a search may start from
 SCALES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.5)

@@ -31,7 +31,7 @@ from skprivbn.mixed_model._linear import (
 from skprivbn.mixed_model._survey import take_survey, weigh
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
 from skprivbn.mixed_model._updates import decorrelate, vanished
-from skprivbn.utils._triangles import symmetric, upper
+from skprivbn.utils._linalg import symmetric, upper
 
 _TOL = 1e-10
 

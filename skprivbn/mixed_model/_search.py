@@ -32,7 +32,7 @@ from skprivbn.mixed_model._updates import (
     guess_information,
     vanished,
 )
-from skprivbn.utils._triangles import symmetric, upper
+from skprivbn.utils._linalg import symmetric, upper
 
 # Gain below which the model without effects is good enough to compare with.
 _ROUGH = 1e-7

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_solve
 
-from skprivbn.utils._triangles import upper
+from skprivbn.utils._linalg import upper
 
 #: rows whose matrices of second moments are held at a time
 _N_BLOCK = 1024

@@ -25,9 +25,8 @@ from skprivbn.mixture._gaps import (
     matrices,
     rows_as_expected,
 )
-from skprivbn.utils._computed_once import computed_once
-from skprivbn.utils._row_by_row import multiply_rows, sum_columns
-from skprivbn.utils._triangles import symmetric, upper
+from skprivbn.utils._linalg import multiply_rows, sum_columns, symmetric, upper
+from skprivbn.utils._memoise import memoise
 
 
 class IllDefinedCovarianceError(ValueError):
@@ -108,7 +107,7 @@ class Mixture:
         return self.covariances[:, np.newaxis]
 
 
-@computed_once
+@memoise
 def _precision_factors(covariances, covariance_type):
     """Return factors P of the precisions, P P^T, as scikit-learn keeps them."""
     if covariance_type in ("diag", "spherical"):
@@ -330,7 +329,7 @@ def _unpack(vector, frame):
     return counts, first.reshape(n_components, n_features), second
 
 
-@computed_once
+@memoise
 def maximise(vector, frame, reg_covar):
     """Do the M-step from sums over all rows.
 

@@ -31,7 +31,7 @@ from skprivbn.federation import (
 from skprivbn.mixture._gaps import entries, fill_with_zeros
 from skprivbn.mixture._gaussian_steps import Mixture
 from skprivbn.mixture._terms import MAX_LLOYD_ROUNDS
-from skprivbn.utils._computed_once import computed_once
+from skprivbn.utils._memoise import memoise
 
 CENTRES = "centres and sizes of clusters of min_rows rows or more"
 MASSES = "numbers of rows, or squared distances from rows chosen"
@@ -289,7 +289,7 @@ def _own_mixture(X, n_components, random_state, covariance_type, reg_covar):
             return None
 
 
-@computed_once
+@memoise
 def merge_centroids(centroids, sizes, n_clusters, seed):
     """Cluster the centroids of all parties, weighted by the rows they stand for.
 

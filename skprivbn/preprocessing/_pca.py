@@ -22,7 +22,7 @@ from skprivbn.preprocessing._base import (
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.programs import keep_predictions, moments, score_rows
-from skprivbn.utils._row_by_row import multiply_rows
+from skprivbn.utils._linalg import multiply_rows
 from skprivbn.utils._sklearn import Interval, RealNotInt
 from skprivbn.utils._validation import validate_table
 

@@ -45,11 +45,11 @@ from skprivbn.privacy._scores import (
 from skprivbn.privacy._selection import NoisyMax, NoisyRanking
 from skprivbn.privacy._trials import best_of_trials, cost_of_trials, stated_cost
 from skprivbn.utils import tell_progress
-from skprivbn.utils._saved_version import SavedVersionMixin
 from skprivbn.utils._sklearn import (
     HasMethods,
     Interval,
     RealNotInt,
+    SavedVersionMixin,
     StrOptions,
     _check_method_params,
     _fit_context,

@@ -24,7 +24,7 @@ from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds, warn_of_noise
 from skprivbn.privacy._persons import sum_by_person
-from skprivbn.utils._triangles import symmetric, upper
+from skprivbn.utils._linalg import symmetric, upper
 
 #: clipped values between -1 and 1 are carried as integers up to this size
 UNIT = 1 << 15

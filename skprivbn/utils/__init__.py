@@ -1,12 +1,20 @@
 """Small helpers without a home of their own."""
 
+import contextlib
+import functools
+import sys
+import warnings
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import joblib
+import sklearn
+
+from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.utils._progress import tell_progress
 from skprivbn.utils._sklearn import _check_feature_names_in
-from skprivbn.utils._warnings import warn_leak, warn_user
 
 __all__ = [
     "column_names",
@@ -15,6 +23,15 @@ __all__ = [
     "warn_leak",
     "warn_user",
 ]
+
+#: code whose frames are passed over: ours, scikit-learn's, and what wraps calls
+_INTERNAL = (
+    str(Path(__file__).parents[1]),
+    str(Path(sklearn.__file__).parent),
+    str(Path(joblib.__file__).parent),
+    contextlib.__file__,
+    functools.__file__,
+)
 
 _EXTRA_OF = {
     "matplotlib": "plot",
@@ -60,3 +77,27 @@ def import_optional(module: str, user: str) -> ModuleType:
         extra = _EXTRA_OF.get(package)
         command = f'"skprivbn[{extra}]"' if extra else package
         raise ImportError(f"{user} needs {package}: pip install {command}") from error
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning that points at the first line of user code.
+
+    Parameters
+    ----------
+    message : str
+    category : type of Warning, default=UserWarning
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def warn_leak(message: str) -> None:
+    """Issue a PrivacyLeakWarning, like :func:`warn_user`.
+
+    Parameters
+    ----------
+    message : str
+    """
+    warn_user(message, PrivacyLeakWarning)

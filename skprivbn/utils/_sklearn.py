@@ -1,6 +1,12 @@
-"""Private scikit-learn names, imported here and nowhere else."""
+"""What scikit-learn keeps to itself.
 
+Its private names, imported here and nowhere else, and the version in pickles, which it
+writes for its own estimators only.
+"""
+
+import warnings
 from functools import cache
+from typing import Any
 
 from sklearn.base import _fit_context
 from sklearn.mixture._gaussian_mixture import (
@@ -25,6 +31,9 @@ from sklearn.utils.validation import (
     _num_samples,
 )
 
+from skprivbn import __version__
+from skprivbn.exceptions import InconsistentVersionWarning
+
 __all__ = [
     "CachedParameterNames",
     "HasMethods",
@@ -32,6 +41,7 @@ __all__ = [
     "InvalidParameterError",
     "Options",
     "RealNotInt",
+    "SavedVersionMixin",
     "StrOptions",
     "_check_feature_names_in",
     "_check_means",
@@ -49,6 +59,9 @@ __all__ = [
 ]
 
 
+_VERSION_KEY = "_skprivbn_version"
+
+
 class CachedParameterNames:
     """Look at the constructor of a class once, not for every clone and check."""
 
@@ -56,6 +69,31 @@ class CachedParameterNames:
     @cache
     def _get_param_names(cls):
         return super()._get_param_names()
+
+
+class SavedVersionMixin:
+    """Puts the version into pickles, and warns if another release reads them.
+
+    Releases that differ in their last number store fitted attributes in the same way.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), _VERSION_KEY: __version__}  # type: ignore[dict-item]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        # The first release did not write it.
+        saved = state.pop(_VERSION_KEY, "0.1")
+        if saved.split(".")[:2] != __version__.split(".")[:2]:
+            warnings.warn(
+                InconsistentVersionWarning(
+                    estimator_name=type(self).__name__,
+                    current_sklearn_version=__version__,
+                    original_sklearn_version=saved,
+                ),
+                stacklevel=2,
+            )
+        super().__setstate__(state)  # type: ignore[misc]
 
 
 def check_parameters(estimator):

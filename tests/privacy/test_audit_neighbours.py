@@ -431,7 +431,7 @@ def test_one_cell_of_a_file_does_not_change_how_others_are_read(cell, monkeypatc
         assert_alike(estimator, (rows, {}), (more, {}))
     if cell == "x":
         # the twin: text is no number, and all labels are unknown
-        monkeypatch.setattr("skprivbn.utils._read_block.texts_of", lambda labels: {})
+        monkeypatch.setattr("skprivbn.utils._validation.texts_of", lambda labels: {})
         with pytest.raises(AssertionError, match="30"):
             assert_alike(field(epsilon=EPSILON), (rows, {}), (more, {}))
 

@@ -36,7 +36,7 @@ from skprivbn.structure import (
     PrivateK2StructureLearner,
 )
 from skprivbn.structure.k2._shared_search import SharedK2
-from skprivbn.utils._read_block import read_numbers
+from skprivbn.utils._validation import read_numbers
 from tests.estimators import public_estimators
 from tests.privacy.attacks import Description, exact_structure, search
 from tests.privacy.before_noise import exact_cost, numbers_before_noise, watch_fit

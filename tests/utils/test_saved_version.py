@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from skprivbn.exceptions import InconsistentVersionWarning
 from skprivbn.preprocessing import FederatedStandardScaler
-from skprivbn.utils import _saved_version
+from skprivbn.utils import _sklearn
 from tests.estimators import public_estimators
 
 
@@ -19,7 +19,7 @@ def at_version(monkeypatch):
     """Return a function that pretends to be another release."""
 
     def pretend(version):
-        monkeypatch.setattr(_saved_version, "__version__", version)
+        monkeypatch.setattr(_sklearn, "__version__", version)
 
     return pretend
 

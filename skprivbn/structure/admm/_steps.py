@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
-from skprivbn.utils._computed_once import computed_once
+from skprivbn.utils._memoise import memoise
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ConsensusProblem:
         free = np.where(np.abs(free) > free_threshold, free, 0.0)
         return np.concatenate([(maps * kept).ravel(), free])
 
-    @computed_once
+    @memoise
     def step(self, target, start, *, weight, alpha, rho1, tol=1e-6, max_iter=100):
         """Equation (3): the best parameters near what the parties ask for.
 

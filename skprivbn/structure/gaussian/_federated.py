@@ -47,8 +47,8 @@ from skprivbn.structure.gaussian._search import (
     search,
 )
 from skprivbn.utils import column_names, warn_leak
+from skprivbn.utils._linalg import symmetric
 from skprivbn.utils._sklearn import Interval, StrOptions
-from skprivbn.utils._triangles import symmetric
 from skprivbn.utils._typing import RandomStateLike
 
 

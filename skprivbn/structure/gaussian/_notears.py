@@ -3,7 +3,7 @@
 import numpy as np
 
 from skprivbn.structure._acyclicity import trace_expm
-from skprivbn.utils._threads import single_threaded
+from skprivbn.utils._linalg import single_threaded
 
 #: steps that curvature is read off
 _MEMORY = 10

@@ -25,7 +25,7 @@ from skprivbn.privacy._options import warn_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
 from skprivbn.structure._basis import N_FUNCTIONS, expand
-from skprivbn.utils._triangles import upper
+from skprivbn.utils._linalg import upper
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from skprivbn.structure.rows._mixed import AskedMoments, MixedScores, Scale
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import searching
 from skprivbn.structure.rows._tables import AskedTables
-from skprivbn.utils._computed_once import steps_once
+from skprivbn.utils._memoise import memoise_steps
 
 
-@steps_once
+@memoise_steps
 def learning(terms, n_states, sums, max_cells):
     """Find a graph and the parameters of its families, from tables asked for.
 

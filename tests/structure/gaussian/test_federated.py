@@ -28,7 +28,7 @@ from skprivbn.structure.gaussian._program import (
     read_noisy,
 )
 from skprivbn.structure.gaussian._search import SEARCHES, search
-from skprivbn.utils._triangles import symmetric
+from skprivbn.utils._linalg import symmetric
 
 
 @pytest.fixture(scope="module")

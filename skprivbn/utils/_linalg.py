@@ -1,14 +1,57 @@
-"""Products of rows and matrices in which no row's rounding depends on the other rows.
+"""Linear algebra: triangles of symmetric matrices, rows one by one, threads.
 
 A product of matrices may round a row otherwise when there is one row more: BLAS chooses
 its kernels, and so the order of additions, by the number of rows. Where noise hides one
 row, all others must have the same bits with it and without it.
 """
 
+from collections.abc import Callable
+from functools import cache, wraps
+from math import isqrt
+
 import numpy as np
+from numpy.typing import ArrayLike
+from threadpoolctl import ThreadpoolController
 
 #: numbers that are worked on at a time, few enough for a processor's cache
 _N_BLOCK = 1 << 14
+
+# the same few sizes again and again
+_triangle = cache(np.triu_indices)
+_threads = cache(ThreadpoolController)
+
+
+def upper(matrices: np.ndarray) -> np.ndarray:
+    """Return the upper triangle of symmetric matrices, as vectors.
+
+    Parameters
+    ----------
+    matrices : ndarray of shape (..., n, n)
+
+    Returns
+    -------
+    vectors : ndarray of shape (..., n * (n + 1) / 2)
+    """
+    return matrices[..., *_triangle(matrices.shape[-1])]
+
+
+def symmetric(vectors: ArrayLike) -> np.ndarray:
+    """Return the symmetric matrices that have these upper triangles.
+
+    Parameters
+    ----------
+    vectors : array-like of shape (..., n * (n + 1) / 2)
+
+    Returns
+    -------
+    matrices : ndarray of shape (..., n, n)
+    """
+    *outer, size = np.shape(vectors)
+    n = (isqrt(1 + 8 * size) - 1) // 2
+    rows, columns = _triangle(n)
+    matrices = np.empty((*outer, n, n))
+    matrices[..., rows, columns] = matrices[..., columns, rows] = vectors
+    return matrices
 
 
 def multiply_rows(X: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -60,3 +103,14 @@ def sum_columns(X: np.ndarray) -> np.ndarray:
     for column in X.T:
         sums += column
     return sums
+
+
+def single_threaded(function: Callable) -> Callable:
+    """Run a function with one BLAS thread: its matrices are small, and many."""
+
+    @wraps(function)
+    def wrapped(*args, **kwargs):
+        with _threads().limit(limits=1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return wrapped

@@ -10,7 +10,7 @@ import pytest
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.structure import FederatedNotearsADMM
 from skprivbn.structure.admm._steps import ConsensusProblem
-from skprivbn.utils._computed_once import computed_once, steps_once
+from skprivbn.utils._memoise import memoise, memoise_steps
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def calls():
 
 @pytest.fixture
 def doubled(calls):
-    @computed_once
+    @memoise
     def double(value, *, plus=0.0):
         """Double."""
         calls.append(value)
@@ -75,7 +75,7 @@ ROW = np.arange(6.0)
 )
 def test_values_that_differ_in_one_bit_or_in_their_type_are_computed_anew(one, other):
     seen = []
-    remember = computed_once(lambda value: seen.append(value) or len(seen))
+    remember = memoise(lambda value: seen.append(value) or len(seen))
     assert [remember(one), remember(other), remember(other)] == [1, 2, 2]
 
 
@@ -112,7 +112,7 @@ def test_a_changed_argument_is_another_one(doubled, calls):
 
 
 def test_errors_are_not_kept(calls):
-    @computed_once
+    @memoise
     def fail_at_first(value):
         calls.append(value)
         if len(calls) == 1:
@@ -204,7 +204,7 @@ def test_fitted_attributes_can_be_changed_without_harm():
 def test_steps_are_made_once_for_those_who_are_answered_the_same():
     made = []
 
-    @steps_once
+    @memoise_steps
     def steps(start):
         while start < 100:
             made.append(start)
@@ -227,7 +227,7 @@ def test_steps_are_made_once_for_those_who_are_answered_the_same():
 def test_steps_are_forgotten_when_all_have_ended():
     made = []
 
-    @steps_once
+    @memoise_steps
     def steps():
         made.append(1)
         yield 1

@@ -1,4 +1,4 @@
-"""What several parties compute alike is computed once, if they share a process."""
+"""Memoise public steps: simulated parties repeat the same deterministic computation."""
 
 from collections.abc import Callable, Generator
 from dataclasses import fields, is_dataclass, replace
@@ -13,15 +13,13 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
-def computed_once(
+def memoise(
     function: Callable[_Arguments, _Result],
 ) -> Callable[_Arguments, _Result]:
-    """Keep the result of the last call, for the next one with the same arguments.
+    """Memoise the last call: simulated parties repeat the same deterministic step.
 
-    For steps that every party does by itself, with numbers that it has verified. On a
-    machine of its own it computes them; simulated parties have the same numbers, one
-    after the other. Arguments are the same if they are to the last bit. Errors are not
-    kept.
+    On a machine of its own every party computes it, with numbers that it has verified.
+    Arguments are the same if they are to the last bit. Errors are not kept.
 
     Parameters
     ----------
@@ -37,8 +35,8 @@ def computed_once(
     Examples
     --------
     >>> import numpy as np
-    >>> from skprivbn.utils._computed_once import computed_once
-    >>> @computed_once
+    >>> from skprivbn.utils._memoise import memoise
+    >>> @memoise
     ... def root(x):
     ...     print("working")
     ...     return np.sqrt(x)
@@ -65,7 +63,7 @@ def computed_once(
     return compute
 
 
-def steps_once(make: Callable[_Arguments, Generator]) -> Callable[_Arguments, Any]:
+def memoise_steps(make: Callable[_Arguments, Generator]) -> Callable[_Arguments, Any]:
     """Memoise a generator of public steps: simulated parties repeat them.
 
     Parties that are in one process go through the same steps, as long as they are
@@ -74,7 +72,7 @@ def steps_once(make: Callable[_Arguments, Generator]) -> Callable[_Arguments, An
     Parameters
     ----------
     make : callable
-        Of arguments as of :func:`computed_once`. The generator it returns depends on
+        Of arguments as of :func:`memoise`. The generator it returns depends on
         them and on what it is sent alone, and on nothing that is secret. Nobody changes
         what it yields or returns.
 
@@ -84,8 +82,8 @@ def steps_once(make: Callable[_Arguments, Generator]) -> Callable[_Arguments, An
 
     Examples
     --------
-    >>> from skprivbn.utils._computed_once import steps_once
-    >>> @steps_once
+    >>> from skprivbn.utils._memoise import memoise_steps
+    >>> @memoise_steps
     ... def double(x):
     ...     while True:
     ...         print("working")
