@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ClassVar, Self
 
@@ -177,9 +176,9 @@ class RowsMixin(SavedVersionMixin):
 
 
 class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
-    """An estimator that learns from rows of several parties, but for what it learns.
+    """Base class of estimators fitted to rows of several parties.
 
-    A subclass names its programs in `protocols` and defines :meth:`_learn`. Input,
+    Subclasses name their programs in `protocols` and implement :meth:`_learn`. Input,
     who holds which rows, the secure sums, the ledger, ``score`` and predictions at
     sites are taken care of here. Estimators that sites are to apply define
     :meth:`_learnt_shapes`, and those that they are to score ``_row_scores``.
@@ -275,15 +274,15 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
             Checked; to be handed to :meth:`_federate`.
         """
 
-    def _federate(self, partition, party_class, terms):
+    def _federate(self, partition, program, terms):
         """Open a federation for one fit; warn of what its roster cannot hide.
 
         Parameters
         ----------
         partition : HorizontalPartition or RemoteRows
-        party_class : type
+        program : Program
         terms : Terms
-            Public parameters of the protocol.
+            Its public parameters.
 
         Returns
         -------
@@ -291,11 +290,8 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
             To be used as a context manager.
         """
         # under noise, how many rows a party has is not told, also if there is none
-        exact = getattr(self, "epsilon", None) is None
-        least = 1 if exact else 0
-        return open_federation(
-            partition, party_class, terms, self.backend, min_rows=least
-        )
+        least = 0 if terms.has_noise() else 1
+        return open_federation(partition, program, terms, self.backend, min_rows=least)
 
     def _run(self, partition, program, terms, **options):
         """Have the parties run a program; keep the ledger, return what they found.
@@ -423,27 +419,3 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
             declare_noise(self.ledger_, noise, what, terms.protects)
             self.privacy_spent_ = spent
         return result
-
-    @contextmanager
-    def _open_charged(self, partition, party_class, terms, what):
-        """Open a federation once the fit is paid for; keep its ledger and its cost.
-
-        Parameters
-        ----------
-        partition, party_class, terms :
-            As in :meth:`_federate`.
-        what : str
-            What is released, in plain words.
-
-        Yields
-        ------
-        federation : Federation
-        """
-        # may raise, before budget is spent
-        noise = terms.noise(partition.n_features, partition.n_parties)
-        spent = charge(self, what, noise)
-        with self._federate(partition, party_class, terms) as federation:
-            yield federation
-        self.ledger_ = federation.ledger
-        if spent is not None:
-            self.privacy_spent_ = spent

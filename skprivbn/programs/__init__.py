@@ -1,6 +1,6 @@
 """Programs that several families share: moments, quantiles, what is applied to rows."""
 
-from skprivbn.programs._models import (
+from skprivbn.programs._applied import (
     KeptTerms,
     ModelTerms,
     keep_predictions,
