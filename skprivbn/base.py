@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.federation import check_received, declare_noise
+from skprivbn.federation._session import warn_of_roster
 from skprivbn.partition import check_horizontal, is_held
 from skprivbn.privacy._options import UncountedFitsMixin, charge, note_exact_score
 from skprivbn.programs._applied import (
     add_scores,
-    open_federation,
     predict_at_sites,
     transform_at_holders,
 )
@@ -174,6 +174,31 @@ class RowsMixin(SavedVersionMixin):
         """Return the sum of the scores of rows that parties hold, and their number."""
         return add_scores(self, X, sample_weight, aligned=beside)
 
+    def _federate(self, partition, program, terms, backend=None):
+        """Open a federation; warn of what its backend and its roster cannot hide.
+
+        Parameters
+        ----------
+        partition : HorizontalPartition, VerticalPartition or a handle on remote ones
+        program : Program
+        terms : Terms
+            Its public parameters.
+        backend : str or AdditiveBackend, default=None
+            The estimator's own if None.
+
+        Returns
+        -------
+        federation : Federation
+            To be used as a context manager.
+        """
+        backend = resolve_backend(backend or self.backend)
+        warn_of_roster(backend, partition.n_parties)
+        recovers = getattr(backend, "recovery", False)
+        options = {"on_dropout": "continue"} if recovers else {}
+        # under noise, how many rows a party has is not told, also if there is none
+        least = 0 if terms.has_noise() else 1
+        return partition.federate(program, terms, backend, min_rows=least, **options)
+
 
 class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
     """Base class of estimators fitted to rows of several parties.
@@ -273,25 +298,6 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         partition : HorizontalPartition or RemoteRows
             Checked; to be handed to :meth:`_federate`.
         """
-
-    def _federate(self, partition, program, terms):
-        """Open a federation for one fit; warn of what its roster cannot hide.
-
-        Parameters
-        ----------
-        partition : HorizontalPartition or RemoteRows
-        program : Program
-        terms : Terms
-            Its public parameters.
-
-        Returns
-        -------
-        federation : Federation
-            To be used as a context manager.
-        """
-        # under noise, how many rows a party has is not told, also if there is none
-        least = 0 if terms.has_noise() else 1
-        return open_federation(partition, program, terms, self.backend, min_rows=least)
 
     def _run(self, partition, program, terms, **options):
         """Have the parties run a program; keep the ledger, return what they found.

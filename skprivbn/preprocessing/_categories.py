@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.bayesian_network._checks import check_states
-from skprivbn.bayesian_network._labels import encode, sorted_states
+from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.federation import (
     ALL_ROWS,
     Me,
@@ -26,6 +26,7 @@ from skprivbn.federation import (
 from skprivbn.federation._cells import CountTerms
 from skprivbn.partition import RemoteRows
 from skprivbn.privacy._persons import shares_of_rows
+from skprivbn.utils._validation import read_labels
 
 #: labels that a party tells of one column; more would be its values
 MAX_LABELS = 256
@@ -144,8 +145,7 @@ def _frequent_labels(me, least):
     for name, declared, column in zip(me.terms.names, me.terms.categories, X.T):
         labels = () if declared is not None else sorted_states(column)
         if least > 1 and labels:
-            codes = encode(column[:, None], [name], {name: labels})
-            counts = np.bincount(codes[codes >= 0], minlength=len(labels))
+            counts = _frequencies(column, labels, name)
             labels = [label for label, n in zip(labels, counts) if n >= least]
         found.append(_check_labels(name, labels, "invalid-data"))
     return found
@@ -180,24 +180,28 @@ def _union(told, terms):
 
 def _count(me, categories):
     """Count the labels of all columns; all rows of a person are one, with noise."""
-    shared_by = me.rows_of_person()
-    names = me.terms.names
+    shared_by, names = me.rows_of_person(), me.terms.names
+    shares = None if shared_by is None else shares_of_rows(shared_by)
 
-    def count(rows, weights=None):
-        rows = np.asarray(rows)
-        counts = []
-        for name, labels, column in zip(names, categories, rows.T):
-            if not labels:
-                continue
-            codes = encode(column[:, None], [name], {name: labels}, strict=False)[:, 0]
-            known = codes >= 0
-            beside = None if weights is None else weights[known]
-            counts.append(np.bincount(codes[known], beside, minlength=len(labels)))
+    def count(rows):
+        counts = [
+            _frequencies(column, labels, name, shares)
+            for name, labels, column in zip(names, categories, rows.T)
+        ]
         return np.concatenate(counts).astype(np.int64)
 
-    if shared_by is None:
-        return sum_over_rows(me.block["X"], count)
-    return count(me.block["X"], shares_of_rows(shared_by))
+    rows = me.block["X"]
+    return sum_over_rows(rows if shares is None else np.asarray(rows), count)
+
+
+def _frequencies(column, labels, name, shares=None):
+    """Count the rows with each label; others are left out."""
+    if not labels:
+        return np.zeros(0)
+    codes = read_labels(column, labels, name, strict=False)
+    known = codes >= 0
+    shares = None if shares is None else shares[known]
+    return np.bincount(codes[known], shares, minlength=len(labels))
 
 
 def _winners(counts, categories, least):

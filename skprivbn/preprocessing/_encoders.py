@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import FederatedEstimator, by_holders
 from skprivbn.bayesian_network._checks import check_states
-from skprivbn.bayesian_network._labels import encode, label_dtype
+from skprivbn.bayesian_network._labels import label_dtype
 from skprivbn.federation import Ledger, check_received
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing._categories import (
@@ -25,7 +25,7 @@ from skprivbn.privacy._options import charge_exact
 from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import is_missing, validate_table
+from skprivbn.utils._validation import is_missing, read_labels, validate_table
 
 
 class CategoryEncoder(TransformerMixin, FederatedEstimator):
@@ -99,9 +99,9 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
 
     def _codes(self, X, strict):
         """Return the position of every label among those of its column, or -1."""
-        names = column_names(self)
-        states = dict(zip(names, (labels.tolist() for labels in self.categories_)))
-        codes = encode(np.asarray(X), names, states, strict=False)
+        names, states = column_names(self), [c.tolist() for c in self.categories_]
+        columns = zip(np.asarray(X).T, states, names)
+        codes = np.column_stack([read_labels(*one, strict=False) for one in columns])
         if strict and (codes < 0).any():
             row, column = np.argwhere(codes < 0)[0]
             name, label = names[column], X[row].tolist()[column]
@@ -113,7 +113,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
             else:
                 problem = (
                     f"holds {label!r}, which is none of its categories "
-                    f"{states[name][:10]}: declare it in categories="
+                    f"{states[column][:10]}: declare it in categories="
                 )
             raise ValueError(f"column {name!r} {problem}, or set handle_unknown=")
         return codes

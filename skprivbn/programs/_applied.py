@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.crypto import resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import (
     ALL_ROWS,
@@ -31,7 +30,6 @@ from skprivbn.federation._models import (
     rebuild_model,
 )
 from skprivbn.federation._remote import name_results
-from skprivbn.federation._session import warn_of_roster
 from skprivbn.partition import (
     HorizontalPartition,
     RemoteResults,
@@ -161,30 +159,6 @@ def _add_up(scores):
     return np.append(totals, counts).astype(np.float64)
 
 
-def open_federation(partition, program, terms, backend, **options):
-    """Open a federation; warn of what its backend and its roster cannot hide.
-
-    Parameters
-    ----------
-    partition : HorizontalPartition, VerticalPartition or a handle on remote ones
-    program : Program
-    terms : Terms
-    backend : str or AdditiveBackend
-    **options
-        Of ``partition.federate``.
-
-    Returns
-    -------
-    federation : Federation
-        To be used as a context manager.
-    """
-    backend = resolve_backend(backend)
-    warn_of_roster(backend, partition.n_parties)
-    if getattr(backend, "recovery", False):
-        options.setdefault("on_dropout", "continue")
-    return partition.federate(program, terms, backend, **options)
-
-
 def add_scores(estimator, X, sample_weight=None, aligned=None):
     """Return the sum of the scores of all parties' rows, and their number.
 
@@ -213,7 +187,7 @@ def add_scores(estimator, X, sample_weight=None, aligned=None):
     # what adds counts of columns cannot add scores
     backend = estimator.backend if estimator._adds_rows else "masking"
     terms = ModelTerms(describe_model(estimator))
-    with open_federation(partition, score_rows, terms, backend) as federation:
+    with estimator._federate(partition, score_rows, terms, backend) as federation:
         found = federation.run()
     federation.ledger.note(SCORED_MODEL)
     estimator.ledger_.append(federation.ledger)
