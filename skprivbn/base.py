@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.federation import check_received, declare_noise
 from skprivbn.federation._session import warn_of_roster
-from skprivbn.partition import check_horizontal, is_held
+from skprivbn.partition import check_horizontal, is_partition
 from skprivbn.privacy._options import UncountedFitsMixin, charge, note_exact_score
 from skprivbn.programs._applied import (
     add_scores,
@@ -90,7 +90,7 @@ def by_holders(method: Callable) -> Callable:
     @wraps(method)
     def apply(self, X, **beside):
         check_is_fitted(self)
-        if not is_held(X):
+        if not is_partition(X):
             return method(self, X, **beside)
         if method.__name__ == "transform":
             return transform_at_holders(self, X)
@@ -156,14 +156,14 @@ class RowsMixin(SavedVersionMixin):
         -------
         score : float
         """
-        if y is not None and not is_held(X):
+        if y is not None and not is_partition(X):
             y = np.asarray(y)
         return self._mean_score(X, sample_weight, y=y if self._uses_y else None)
 
     def _mean_score(self, X, sample_weight=None, **beside):
         check_is_fitted(self)
         beside = {name: value for name, value in beside.items() if value is not None}
-        if is_held(X):
+        if is_partition(X):
             total, n_rows = self._add_scores(X, sample_weight, **beside)
             return total / n_rows
         note_exact_score(self)
@@ -281,7 +281,7 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
     def _check_rows(self, X, party=None, **beside):
         """Return the rows of each party, or say what is wrong with them."""
         checks = self._row_checks | self._fit_checks
-        if is_held(X):
+        if is_partition(X):
             # there may be many parties with one row each
             checks.pop("ensure_min_samples", None)
         if getattr(self, "epsilon", None) is not None:

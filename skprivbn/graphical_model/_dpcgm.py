@@ -51,7 +51,7 @@ from skprivbn.partition import (
     RemoteColumns,
     VerticalPartition,
     check_vertical,
-    is_held,
+    is_partition,
 )
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
@@ -425,7 +425,7 @@ class DPCGMLearner(
         """
         aligned = {"individual": individual, "sample_weight": sample_weight}
         partition = self._check_rows(X, party, **aligned)
-        several = party is not None or self.parties is not None or is_held(X)
+        several = party is not None or self.parties is not None or is_partition(X)
         states = public_states(
             self.states, self._nodes(), partition, self._checked_bins()
         )

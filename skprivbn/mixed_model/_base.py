@@ -35,7 +35,7 @@ from skprivbn.mixed_model._model import FittedGLMMMixin
 from skprivbn.mixed_model._program import generalised_mixed_model
 from skprivbn.mixed_model._survey import Survey
 from skprivbn.mixed_model._terms import MixedTerms
-from skprivbn.partition import is_held
+from skprivbn.partition import is_partition
 from skprivbn.partition._base import refuse_name
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import column_names, warn_user
@@ -221,7 +221,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         self : object
             Fitted estimator.
         """
-        if is_held(X):
+        if is_partition(X):
             clusters, names = name_columns(cluster), None
             if isinstance(cluster, list):
                 names = cluster

@@ -11,7 +11,7 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import BaseGLMM, share_entries
 from skprivbn.mixed_model._checks import check_classes, check_same_kind
 from skprivbn.mixed_model._families import Family, family_of
-from skprivbn.partition import RemoteResults, is_held
+from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
 
@@ -246,7 +246,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         -------
         probabilities : ndarray of shape (n_samples, 2) or RemoteResults
         """
-        if is_held(X):
+        if is_partition(X):
             return self._predict_at_sites(X, cluster, offset, "predict_proba")
         second = self._family.mean(self._predictor(X, cluster, offset))
         return np.column_stack([1 - second, second])
@@ -299,7 +299,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         -------
         y : ndarray of shape (n_samples,) or RemoteResults
         """
-        if is_held(X):
+        if is_partition(X):
             return self._predict_at_sites(X, cluster, offset, "predict")
         second = self._family.mean(self._predictor(X, cluster, offset))
         return self.classes_[(second > 0.5).astype(int)]
@@ -334,7 +334,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         score : float
         """
         y, sample_weight, clusters = self._check_scored(X, y, sample_weight, cluster)
-        if not is_held(X):
+        if not is_partition(X):
             check_same_kind("y", y.tolist(), self.classes_.tolist())
         return self._mean_score(X, sample_weight, y=y, offset=offset, **clusters)
 

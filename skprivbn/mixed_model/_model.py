@@ -21,7 +21,7 @@ from skprivbn.mixed_model._checks import (
 from skprivbn.mixed_model._design import INTERCEPT
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
-from skprivbn.partition import is_held
+from skprivbn.partition import is_partition
 from skprivbn.partition._base import refuse_name
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.programs._applied import predict_at_sites
@@ -203,7 +203,7 @@ class FittedGLMMMixin(RowsMixin):
     def _check_scored(self, X, y, sample_weight, cluster):
         """Return what goes beside rows that are scored, with the clusters by key."""
         check_is_fitted(self)
-        if is_held(X):
+        if is_partition(X):
             if y is None and "y" not in X.aligned:
                 raise PartitionError("the partition has no y to compare with")
             return y, sample_weight, name_columns(cluster)

@@ -13,7 +13,7 @@ from skprivbn.mixed_model._checks import check_numbers, finite_per_row
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.mixed_model._linear_program import linear_mixed_model
 from skprivbn.mixed_model._program import generalised_mixed_model
-from skprivbn.partition import RemoteResults, is_held
+from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -201,7 +201,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         -------
         y : ndarray of shape (n_samples,) or RemoteResults
         """
-        if is_held(X):
+        if is_partition(X):
             return self._predict_at_sites(X, cluster, offset, "predict")
         return self._family.mean(self._predictor(X, cluster, offset))
 
@@ -236,7 +236,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         score : float
         """
         y, weights, clusters = self._check_scored(X, y, sample_weight, cluster)
-        if is_held(X):
+        if is_partition(X):
             beside = {**clusters, "y": y, "offset": offset}
             beside = {key: value for key, value in beside.items() if value is not None}
             totals, n_rows = self._add_scores(X, weights, **beside)

@@ -17,7 +17,7 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     weighted_log_density,
 )
-from skprivbn.partition import RemoteResults, is_held
+from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy._options import note_exact_score
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
@@ -192,7 +192,7 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         return -2 * total + 2 * self._n_parameters()
 
     def _log_likelihood(self, X):
-        if is_held(X):
+        if is_partition(X):
             check_is_fitted(self)
             return self._add_scores(X)
         note_exact_score(self)

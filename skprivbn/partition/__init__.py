@@ -3,7 +3,7 @@
 from skprivbn.federation._remote import RemoteColumns, RemoteResults, RemoteRows
 from skprivbn.federation._rows import RowSource
 from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
-from skprivbn.partition._base import is_held
+from skprivbn.partition._base import is_partition
 from skprivbn.partition._horizontal import HorizontalPartition, check_horizontal
 from skprivbn.partition._vertical import VerticalPartition, check_vertical
 
@@ -19,5 +19,5 @@ __all__ = [
     "VerticalPartition",
     "check_horizontal",
     "check_vertical",
-    "is_held",
+    "is_partition",
 ]

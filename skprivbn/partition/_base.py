@@ -15,8 +15,8 @@ from skprivbn.federation._remote import RemoteData
 from skprivbn.utils._validation import is_missing
 
 
-def is_held(X: Any) -> bool:
-    """Tell whether data stay with their holders: a partition, or a handle on one.
+def is_partition(X: Any) -> bool:
+    """Tell whether X is a partition, or a handle on remote data.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def is_held(X: Any) -> bool:
 
     Returns
     -------
-    held : bool
+    is_partition : bool
     """
     return isinstance(X, LocalPartition | RemoteData)
 

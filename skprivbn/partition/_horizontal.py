@@ -19,7 +19,7 @@ from skprivbn.partition._base import (
     check_labels,
     column_labels,
     find_columns,
-    is_held,
+    is_partition,
     keep_persons,
     names_of,
     refuse_name,
@@ -440,7 +440,7 @@ def check_horizontal(
             finite=checks.get("ensure_all_finite", True) is True,
         )
         return check_features(estimator, rows, reset)
-    if is_held(X):
+    if is_partition(X):
         if not isinstance(X, HorizontalPartition | RemoteRows):
             raise PartitionError(
                 f"X is a {type(X).__name__}; "

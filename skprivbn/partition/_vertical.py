@@ -17,7 +17,7 @@ from skprivbn.partition._base import (
     check_is_mapping,
     column_labels,
     find_columns,
-    is_held,
+    is_partition,
     names_of,
     refuse_paths,
     refuse_tables,
@@ -274,7 +274,7 @@ def check_vertical(
     -------
     partition : VerticalPartition
     """
-    if is_held(X):
+    if is_partition(X):
         if not isinstance(X, VerticalPartition | RemoteColumns):
             raise PartitionError(
                 f"X is a {type(X).__name__}; {type(estimator).__name__} needs "

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator, RowsMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
-from skprivbn.partition import RemoteResults, is_held
+from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import keep_predictions, score_rows
@@ -462,7 +462,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         ndarray of shape (n_samples, n_features) or RemoteResults
             Mean of every variable given its parents; a root's is its overall mean.
         """
-        if self.method == "linear" or is_held(X):
+        if self.method == "linear" or is_partition(X):
             return super().predict(X)
         return self.network_.predict(self._rows(X))
 
