@@ -109,6 +109,8 @@ class PartyError(RuntimeError):
         "permission), and does nothing without",
         "too-large": "the parameters, or a message, ask for more memory than it gives",
         "not-authentic": "a message was not signed or sealed by whom it names",
+        "inconsistent": "what the parties opened together cannot be counts of their "
+        "records: the part of some party is wrong, and nobody can tell whose",
         "out-of-range": "a value is too large for the secure sum's number format",
         "budget-exceeded": "what it allows for these data (privacy budget, number of "
         "exact fits, room for results) is used up, or less than this takes",

@@ -12,7 +12,7 @@ from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto.shares import COUNT_BACKENDS
 from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
 from skprivbn.programs._column_scores import add_column_scores
-from skprivbn.structure._column_scores import score_columns
+from skprivbn.structure._discrete_columns import score_columns
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table

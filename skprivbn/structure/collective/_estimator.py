@@ -11,25 +11,25 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._checks import (
-    MAX_STATES,
-    check_found,
     check_parents,
     known_states,
     per_node,
 )
 from skprivbn.bayesian_network._dag import check_dag
-from skprivbn.bayesian_network._labels import is_missing
 from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import (
     OTBackend,
     resolve_count_backend,
 )
-from skprivbn.partition import VerticalPartition, check_vertical
+from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._columns import CountBackend, same_number_of_records
-from skprivbn.structure._column_scores import score_columns
+from skprivbn.structure._discrete_columns import (
+    check_columns_at_hand,
+    score_columns,
+)
 from skprivbn.structure._learnt import (
     COUNT_BACKEND_CONSTRAINT,
     DiscreteNetworkMixin,
@@ -254,7 +254,7 @@ class CollectiveBayesianNetwork(
 
     def _learn(self, partition, progress):
         terms = self._terms(partition)
-        _check_values(partition, terms.states)
+        check_columns_at_hand(partition, terms.states)
         self._warn(partition)
         found = self._run(partition, terms, progress)
         if partition.n_parties == 1:
@@ -310,7 +310,7 @@ class CollectiveBayesianNetwork(
         partition = check_vertical(self, X, self.parties, reset=False)
         model = self._model
         terms = self._terms(partition, model)
-        _check_values(partition, model.states)
+        check_columns_at_hand(partition, model.states)
         self._warn(partition)
         with tell_progress(self, X, **self._steps) as progress:
             found = self._run(partition, terms, progress)
@@ -442,40 +442,6 @@ def _adjacency(parents):
 def _numbered(found):
     """Return tables across sites by the number of their column."""
     return {int(v): table for v, table in found.get("cross_counts", {}).items()}
-
-
-def _check_values(partition, states):
-    """Say what is wrong with tables at hand; remote sites only refuse."""
-    if not isinstance(partition, VerticalPartition):
-        return
-    names = partition.feature_names
-    declared = dict(zip(names, states or [None] * len(names)))
-    columns = [
-        pair
-        for party, held in partition.columns.items()
-        for pair in zip(held, partition._blocks[party]["X"].T)
-    ]
-    for name, column in columns:
-        labels = set(column.tolist())
-        if any(is_missing(label) for label in labels):
-            raise ValueError(
-                f"column {name!r} has missing entries: drop or complete these rows"
-            )
-        known = declared[name]
-        if known is None:
-            check_found(name, labels)
-        elif len(known) > MAX_STATES:
-            raise ValueError(
-                f"column {name!r} has {len(known)} states, more than {MAX_STATES}: "
-                "merge some"
-            )
-        elif not labels <= set(known):
-            unknown = sorted(labels - set(known), key=str)
-            raise ValueError(
-                f"column {name!r} holds {unknown[0]!r}, which is not one of its states "
-                f"{list(known)}: declare all that are possible with states=, or as "
-                "categories of a dataframe"
-            )
 
 
 def _check_structure(structure, names):

@@ -19,14 +19,12 @@ from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.programs._columns import (
-    ColumnsTerms,
-    CountBackend,
     compare,
     find_records,
     finish,
     start_talk,
 )
-from skprivbn.structure._column_scores import read_codes
+from skprivbn.structure._discrete_columns import LabelTerms, read_codes
 from skprivbn.structure.collective._graph import (
     crossing,
     explain_away,
@@ -75,7 +73,7 @@ class LocalModels:
 
 
 @dataclass(frozen=True)
-class CollectiveTerms(ColumnsTerms):
+class CollectiveTerms(LabelTerms):
     """What sites learn by themselves, and how the centre learns the links.
 
     Parameters
@@ -86,7 +84,6 @@ class CollectiveTerms(ColumnsTerms):
     """
 
     names: list[str]
-    states: list[list[Any] | None] | None
     parents: list[list[int]] | None
     ordering: list[int] | None
     method: str
@@ -99,7 +96,6 @@ class CollectiveTerms(ColumnsTerms):
     fraction: float
     n_std: float | None
     seed: bytes
-    backend: CountBackend
     model: LocalModels | None
 
     def check(self):
@@ -111,35 +107,24 @@ class CollectiveTerms(ColumnsTerms):
         for values in (self.names, self.states, self.parents, self.ordering):
             if values is not None and len(values) != len(self.owners):
                 raise ValueError("names, states, parents: one for each column")
+        for name, labels in zip(self.names, self.states or []):
+            if len(labels or []) > MAX_STATES:
+                raise ValueError(
+                    f"column {name!r} has {len(labels)} states: merge some, at most "
+                    f"{MAX_STATES} will do"
+                )
         if self.model is not None:
             self.model.check(self.owners)
             if self.model.leaves_rows_out and self.disclosure != "rows":
                 raise ValueError("model: thresholds are for rows that are sent")
 
-    def n_parameters(self, n_features):
-        """Return none: tables are checked when it is known which they are."""
-        return 0
-
-    def summed_columns(self, n_features):
-        """Return none: there are tables."""
-        return []
-
     def shows_small_cells(self):
         """Tell that counts of several sites are opened as they are."""
         return True
 
-    def memory(self, n_features):
-        """Return the codes of the own columns and the labels of all."""
-        n_labels = sum(len(labels or []) for labels in self.states or [])
-        return n_labels, n_labels
-
     def shows_rows(self):
         """Tell whether the centre gets to see rows."""
         return self.disclosure == "rows"
-
-    def for_tests_only(self):
-        """Tell whether keys of counts can be broken."""
-        return self.backend.is_weak
 
     def learn_structure(self, tables, ordering):
         """Search as all sides do."""
@@ -158,7 +143,7 @@ def collective(me: Me) -> Generator[Any, Any, dict]:
     terms, talk = me.terms, start_talk(me)
     codes, states = read_codes(me, terms.names, terms.states)
     records = yield from find_records(me, talk)
-    site = Site(me, talk, codes[records], records, list(states.values()))
+    site = Site(me, talk, codes[records], records, states)
     told = yield from converse(
         compare(talk, site.learn_local()),
         "number of rows, labels, own network with its counts",

@@ -5,15 +5,12 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_found
-from skprivbn.bayesian_network._labels import encode, is_missing
 from skprivbn.structure._learnt import DiscreteNetworkMixin
 from skprivbn.structure.k2._scores import CRITERIA
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval, StrOptions
 
 MAX_CELLS = 1 << 16
-_CHUNK = 1 << 16
 
 SEARCH_CONSTRAINTS = {
     "max_parents": [Interval(Integral, 0, None, closed="left")],
@@ -22,77 +19,6 @@ SEARCH_CONSTRAINTS = {
     "equivalent_sample_size": [Interval(Real, 0, None, closed="neither")],
     "states": [Mapping, list, tuple, None],
 }
-
-
-def encode_columns(X, names, declared=None):
-    """Return columns of labels as codes, or say why they cannot be.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_columns)
-    names : sequence of str
-        For messages.
-    declared : list of (list or None), default=None
-        Public labels of every column; None takes those that occur.
-
-    Returns
-    -------
-    codes : ndarray of int, shape (n_samples, n_columns)
-        The smallest integers that do, column by column.
-    states : list of list
-        Labels of every column, in the order of their codes.
-    """
-    found = [_distinct(name, column) for name, column in zip(names, X.T)]
-    states = [
-        labels or check_found(name, occur)
-        for name, labels, occur in zip(names, declared or [None] * len(names), found)
-    ]
-    largest = max((len(labels) for labels in states), default=1)
-    # a byte per entry: the memory that grows with records
-    codes = np.empty(X.shape, dtype=np.min_scalar_type(largest), order="F")
-    for j, (name, labels) in enumerate(zip(names, states)):
-        for start in range(0, len(X), _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            codes[rows, j] = encode(X[rows, j : j + 1], [name], {name: labels})[:, 0]
-    return codes, states
-
-
-def encode_declared(X, declared):
-    """Return columns of labels as codes, whatever they hold.
-
-    For what noise follows: nothing in a record may raise. What is missing or no state
-    counts as the first state.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_columns)
-    declared : list of list
-        Public labels of every column.
-
-    Returns
-    -------
-    codes : ndarray of int, shape (n_samples, n_columns)
-    """
-    largest = max((len(labels) for labels in declared), default=1)
-    codes = np.empty(X.shape, dtype=np.min_scalar_type(largest), order="F")
-    for j, labels in enumerate(declared):
-        for start in range(0, len(X), _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            found = encode(X[rows, j : j + 1], [j], {j: labels}, strict=False)
-            codes[rows, j] = np.maximum(found[:, 0], 0)
-    return codes
-
-
-def _distinct(name, column):
-    """Return the labels of a column, none of them missing."""
-    labels = set()
-    for start in range(0, len(column), _CHUNK):
-        labels.update(column[start : start + _CHUNK].tolist())
-    if any(is_missing(label) for label in labels):
-        raise ValueError(
-            f"column {name!r} has missing entries: drop or complete these rows"
-        )
-    return labels
 
 
 def check_ordering(ordering, names):

@@ -10,13 +10,13 @@ from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._checks import (
     known_states,
 )
+from skprivbn.structure._discrete_columns import encode_columns
 from skprivbn.structure._search import EdgeRules
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
     check_ordering,
     check_table_sizes,
-    encode_columns,
     warn_of_column_order,
 )
 from skprivbn.structure.k2._distance import DistanceScores

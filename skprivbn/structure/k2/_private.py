@@ -19,7 +19,7 @@ from skprivbn.crypto.shares import (
     resolve_count_backend,
 )
 from skprivbn.federation._ledger import Release
-from skprivbn.partition import VerticalPartition, check_vertical
+from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin, charge
@@ -29,14 +29,16 @@ from skprivbn.programs._columns import (
     describe_shares,
     note_values_only,
 )
-from skprivbn.structure._column_scores import score_columns
+from skprivbn.structure._discrete_columns import (
+    check_columns_at_hand,
+    score_columns,
+)
 from skprivbn.structure._learnt import COUNT_BACKEND_CONSTRAINT
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
     check_ordering,
     check_table_sizes,
-    encode_columns,
     warn_of_column_order,
 )
 from skprivbn.structure.k2._program import K2Terms, private_k2
@@ -253,9 +255,10 @@ class PrivateK2StructureLearner(
         noise = terms.noise(len(terms.owners), partition.n_parties)
         if noise is not None:
             sizes = [len(labels) for labels in terms.states]
+        else:
+            sizes = check_columns_at_hand(partition, terms.states)
+        if sizes is not None:
             check_table_sizes(sizes, terms.ordering, self.max_parents)
-        elif isinstance(partition, VerticalPartition):
-            self._check_tables(partition, terms)
         if partition.n_parties == 1 and noise is None:
             warn_leak(
                 "all columns are taken to be one party's: this is plain K2 with "
@@ -312,18 +315,6 @@ class PrivateK2StructureLearner(
             epsilon=self.epsilon,
             delta=self.delta,
             min_honest=self.min_honest,
-        )
-
-    def _check_tables(self, partition, terms):
-        """Say what is wrong with tables at hand; remote parties only refuse."""
-        names, sizes = partition.feature_names, {}
-        declared = dict(zip(names, terms.states or [None] * len(names)))
-        for party, held in partition.columns.items():
-            table = partition._blocks[party]["X"]
-            _, found = encode_columns(table, held, [declared[name] for name in held])
-            sizes |= {name: len(labels) for name, labels in zip(held, found)}
-        check_table_sizes(
-            [sizes[name] for name in names], terms.ordering, self.max_parents
         )
 
     def _describe(self, partition, terms, noise, calls):

@@ -1,4 +1,14 @@
-"""Private K2 between holders of columns, as every one of them runs it."""
+"""Private K2 between holders of columns (Wright and Yang, 2004), one program.
+
+The paper's box, for every party alike; numbers are those of the paper's sections:
+
+====================================  ================================================
+for every node, while a parent helps  :func:`find_parents`, all nodes step by step
+shares of the counts (3.1, 3.2)       ``SharedK2.share_counts``
+shares of the scores (3.3)            ``SharedK2.share_scores``
+the best candidate, opened (3.4)      ``SharedK2.open_best``
+====================================  ================================================
+"""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -12,36 +22,28 @@ from skprivbn.crypto.shares import joint_counts, open_links
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._cells import in_steps
 from skprivbn.programs._columns import (
-    ColumnsTerms,
-    CountBackend,
     check_labels,
     check_table,
     compare,
     find_records,
     hang_up,
     own_columns,
-    own_table,
     start_talk,
 )
-from skprivbn.structure.k2._base import (
-    check_table_sizes,
-    encode_columns,
-    encode_declared,
-)
+from skprivbn.structure._discrete_columns import LabelTerms, read_codes
+from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._budget import K2Budget
 from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
 
 
 @dataclass(frozen=True)
-class K2Terms(ColumnsTerms):
-    """Parameters of the search, how counts are shared, what noise there is."""
+class K2Terms(LabelTerms):
+    """Parameters of the search, what is opened of it, and with what noise."""
 
     ordering: list[int]
     max_parents: int
     criterion: str
     equivalent_sample_size: float
-    states: list[list[Any] | None] | None
-    backend: CountBackend
     fit_parameters: bool
     min_cell_count: int
     epsilon: float | None
@@ -63,23 +65,6 @@ class K2Terms(ColumnsTerms):
                 "not private"
             )
 
-    def n_parameters(self, n_features):
-        """Return none: tables are checked when it is known which they are."""
-        return 0
-
-    def summed_columns(self, n_features):
-        """Return none: there are tables."""
-        return []
-
-    def memory(self, n_features):
-        """Return the codes of the own columns and the labels of all."""
-        n_labels = sum(len(labels or []) for labels in self.states or [])
-        return n_labels, n_labels
-
-    def for_tests_only(self):
-        """Tell whether keys of counts can be broken."""
-        return self.backend.is_weak
-
     def noise(self, n_features, n_parties):
         """Return the noise on all that is opened, or None."""
         if self.epsilon is None:
@@ -100,21 +85,15 @@ class K2Terms(ColumnsTerms):
 
 @program(K2Terms)
 def private_k2(me: Me) -> Generator[Any, Any, dict]:
-    """K2 on shares (Wright and Yang): find the parents of every column together.
-
-    All nodes take their greedy steps at a time. What is opened is the best candidate of
-    every node and step, or that there is none, and in the end the tables, if asked for.
-    """
+    """Find the parents of every column together; open tables of the families found."""
     terms, talk = me.terms, start_talk(me)
-    codes, states = _read_codes(me)
-    codes = codes[(yield from find_records(me, talk))]
-    told = {"n_samples": len(codes), "states": _labels_to_tell(me, codes, states)}
-    told = yield from converse(
-        compare(talk, told), "number of records, labels of columns", "public"
+    noise = terms.noise(len(terms.owners), len(me.roster))
+    codes, states = read_codes(
+        me, range(len(terms.owners)), terms.states, strict=noise is None
     )
-    plan, states = make_plan(terms, told, len(codes))
+    codes = codes[(yield from find_records(me, talk))]
+    plan, states = yield from agree_on_plan(me, talk, codes, states)
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
-    noise = terms.noise(len(codes.T), len(me.roster))
     search = SharedK2(
         talk,
         links,
@@ -130,35 +109,41 @@ def private_k2(me: Me) -> Generator[Any, Any, dict]:
             search.open_counts(noise=noise.margins.share),
             "counts of every column, with noise",
         )
-    try:
-        parents = yield from find_parents(search, margins)
-    except ValueError:  # noise that 64 bits do not hold
-        raise PartyRefusal("out-of-range") from None
+    parents = yield from find_parents(search, margins)
     counts = {}
-    if terms.fit_parameters and noise is not None:
-        counts = yield from converse(
-            search.open_counts(noise=noise.tables.share),
-            "counts of every column with its parents, with noise",
-        )
-    elif terms.fit_parameters:
-        for v, found in parents.items():
-            n_cells = prod(plan.n_states[u] for u in [v, *found])
-            check_table(me, n_cells, plan.n_samples)
-        counts = yield from converse(
-            search.open_counts(_in_steps(plan, terms.min_cell_count)),
-            "counts of every column with its parents",
-        )
+    if terms.fit_parameters:
+        counts = yield from open_tables(me, search, noise)
+    n_hash_calls = yield from hang_up(talk, links)
+    columns = range(len(terms.owners))
     return {
         "n_samples": plan.n_samples,
         "states": states,
-        "parents": [parents[v] for v in range(len(terms.owners))],
-        "counts": [counts[v] for v in sorted(counts)],
-        "n_hash_calls": (yield from hang_up(talk, links)),
+        "parents": [parents[v] for v in columns],
+        "counts": [counts[v] for v in columns if v in counts],
+        "n_hash_calls": n_hash_calls,
     }
+
+
+def agree_on_plan(
+    me: Me, talk: Any, codes: np.ndarray, states: list
+) -> Generator[Any, Any, tuple[K2Plan, list]]:
+    """Tell each other the number of records and the labels; make the plan of these."""
+    declared = me.terms.states or [None] * len(me.terms.owners)
+    columns = zip(own_columns(me), codes.T)
+    check_labels(me, (column.tolist() for v, column in columns if declared[v] is None))
+    told = yield from converse(
+        compare(talk, {"n_samples": len(codes), "states": states}),
+        "number of records, labels of columns",
+        "public",
+    )
+    return make_plan(me.terms, told, len(codes))
 
 
 def find_parents(search: SharedK2, margins: Any = None) -> Generator[Any, Any, dict]:
     """Add the best candidate to every node's parents, as long as one is a gain.
+
+    All nodes take their steps together. What is opened is the best candidate of every
+    node, or that none is better than what it has.
 
     Parameters
     ----------
@@ -187,28 +172,6 @@ def find_parents(search: SharedK2, margins: Any = None) -> Generator[Any, Any, d
         )
         search.add_parents(nodes, winners, counts, scores)
     return search.parents()
-
-
-def _read_codes(me):
-    """Turn the labels of the own columns into codes; refuse what are none."""
-    X, terms = own_table(me), me.terms
-    own, declared = own_columns(me), terms.states
-    if declared is not None:
-        declared = [declared[v] for v in own]
-    if terms.epsilon is not None:
-        return encode_declared(X, declared), declared
-    try:
-        return encode_columns(X, own, declared)
-    except ValueError:
-        raise PartyRefusal("invalid-data") from None
-
-
-def _labels_to_tell(me, codes, states):
-    """Return the labels of the own columns, unless rare ones would be told."""
-    declared = me.terms.states or [None] * len(me.terms.owners)
-    own = zip(own_columns(me), codes.T)
-    check_labels(me, (column.tolist() for v, column in own if declared[v] is None))
-    return states
 
 
 def make_plan(
@@ -269,8 +232,37 @@ def _labels_of(told, held, declared):
         yield v, labels
 
 
-def _in_steps(plan, minimum):
-    """Return the table that counts are opened by, in steps, or None."""
-    if minimum <= 1:
-        return None
-    return in_steps(np.arange(plan.n_samples + 1), minimum)
+def open_tables(
+    me: Me, search: SharedK2, noise: K2Budget | None
+) -> Generator[Any, Any, dict[int, np.ndarray]]:
+    """Open the counts of every node with its parents: with noise, in steps, or exactly.
+
+    Parameters
+    ----------
+    me : Me
+    search : SharedK2
+        With the parents found.
+    noise : K2Budget or None
+
+    Returns
+    -------
+    counts : dict of int to ndarray
+    """
+    if noise is not None:
+        return (
+            yield from converse(
+                search.open_counts(noise=noise.tables.share),
+                "counts of every column with its parents, with noise",
+            )
+        )
+    plan, step = search.plan, max(1, me.terms.min_cell_count)
+    for v, found in search.parents().items():
+        n_cells = prod(plan.n_states[u] for u in [v, *found])
+        check_table(me, n_cells, plan.n_samples)
+    transform = in_steps(np.arange(plan.n_samples + 1), step) if step > 1 else None
+    counts = yield from converse(
+        search.open_counts(transform), "counts of every column with its parents"
+    )
+    if not search.are_counts(counts, step):
+        raise PartyRefusal("inconsistent")
+    return counts

@@ -174,32 +174,12 @@ class SharedK2:
             node.candidates = [v for v in ordering[:position] if v not in node.family]
         return [node for node in self.nodes if node.searching and node.candidates]
 
-    def parents(self):
-        """Return {variable: list of its parents in the order found}."""
-        return {node.family[0]: node.family[1:] for node in self.nodes}
-
-    def terms(self, family):
-        """Score tables of a family: its node, then its parents."""
-        if self.plan.criterion == "total_variation":
-            return self.distances[family[0]]
-        return self.plan.terms(family)
-
     def share_counts(self, nodes):
         """Return own shares of the counts of all candidate families.
 
         Beside them, all that the scores and their comparison need is made.
         """
-        largest, self._scales = 1, []
-        for node in nodes:
-            families = [node.family, *node.families]
-            bounds = [self._bound(family) for family in families]
-            self._scales.append(self._noise_scale(families))
-            more = self._most_noise(self._scales[-1], len(node.candidates))
-            largest = max(largest, max(bounds) + more)
-        self._sizes = [1 + len(node.candidates) for node in nodes]
-        # in two's complement
-        n_bits = largest.bit_length() + 1
-        self._argmax = argmax = SharedArgmax(self.talk.roster, self._sizes, n_bits)
+        argmax = self._plan_comparison(nodes)
         self._lookups = self._plan_lookups([f for node in nodes for f in node.families])
         found = yield from together(
             self.talk,
@@ -213,6 +193,22 @@ class SharedK2:
             },
         )
         return found["counts"]
+
+    def share_scores(self, nodes, counts):
+        """Return own shares of the scores of all candidate families."""
+        scores = {
+            family: self._own_score(family, counts[family])
+            for node in nodes
+            for family in node.families
+            if self._holders(family) == (self.talk.name,)
+        }
+        sides = {
+            f"scores {label}": partial(lookup.look_up, counts=counts)
+            for label, lookup in self._lookups.items()
+        }
+        for found in (yield from together(self.talk, sides)).values():
+            scores.update(found)
+        return scores
 
     def open_best(self, nodes, scores):
         """Tell everybody which candidate of each node is best; 0 if none is better."""
@@ -238,6 +234,119 @@ class SharedK2:
                 node.score = scores.get(tuple(node.family), np.uint64(0))
         pairs = {f: c for f, c in self._known.items() if len(f) == 2}
         self._known = pairs | counts
+
+    def parents(self):
+        """Return {variable: list of its parents in the order found}."""
+        return {node.family[0]: node.family[1:] for node in self.nodes}
+
+    def open_counts(self, transform=None, noise=None):
+        """Tell everybody the counts of every node's family.
+
+        Parameters
+        ----------
+        transform : ndarray of shape (n_samples + 1,), default=None
+            Public table applied to every count before it is opened.
+        noise : callable, default=None
+            Own noise share for an array of a given shape, added before opening.
+
+        Returns
+        -------
+        counts : dict of int to ndarray of int64
+            Axes: the node, then its parents in the order found.
+        """
+        roster = self.talk.roster
+        if transform is None and noise is None:
+            # in the ring in which they were shared
+            shares = [
+                np.zeros([self.plan.n_states[v] for v in node.family], self.ring)
+                if node.counts is None
+                else node.counts
+                for node in self.nodes
+            ]
+        else:
+            shares = yield from self._wide_shares(transform)
+        flat = np.concatenate([share.ravel() for share in shares])
+        if noise is not None:
+            own = noise(flat.shape)
+            flat = yield from open_noisy_numbers(self.talk, roster, flat, own)
+        else:
+            # a share may be a whole count
+            flat = yield from refresh_numbers(self.talk, roster, flat)
+            flat = (yield from open_numbers(self.talk, roster, flat)).astype(np.int64)
+        ends = np.cumsum([share.size for share in shares])
+        return {
+            node.family[0]: counts.reshape(share.shape)
+            for node, share, counts in zip(
+                self.nodes, shares, np.split(flat, ends[:-1])
+            )
+        }
+
+    def are_counts(self, tables, step=1):
+        """Tell whether opened tables can be counts of the records.
+
+        A party that shifts its shares is caught where a cell is negative, or where
+        cells do not add up to the number of records, to the counts of own columns,
+        or to those of a column in another table. Whose share is wrong, nobody knows.
+
+        Parameters
+        ----------
+        tables : dict of int to ndarray
+            From :meth:`open_counts`.
+        step : int, default=1
+            Counts are rounded down to multiples of it.
+
+        Returns
+        -------
+        possible : bool
+        """
+        margins = {}
+        for node in self.nodes:
+            family, table = node.family, tables[node.family[0]]
+            mine = [v for v in family if self.plan.owners[v] == self.talk.name]
+            most = (step - 1) * prod(self.plan.n_states[v] for v in {*family} - {*mine})
+            lost = self.own.counts(mine) - _sum_to(table, family, mine)
+            if (table < 0).any() or (table % step).any():
+                return False
+            if (lost < 0).any() or (lost > most).any():
+                return False
+            for v in family if step == 1 else ():
+                margin = _sum_to(table, family, [v])
+                if (margins.setdefault(v, margin) != margin).any():
+                    return False
+        return True
+
+    def terms(self, family):
+        """Score tables of a family: its node, then its parents."""
+        if self.plan.criterion == "total_variation":
+            return self.distances[family[0]]
+        return self.plan.terms(family)
+
+    def _holders(self, family):
+        owners = {self.plan.owners[v] for v in family}
+        return tuple(name for name in self.talk.roster if name in owners)
+
+    def _branch(self, label, peers=None):
+        return branch_links(self.links, label, peers)
+
+    def _label(self, holders):
+        return " ".join(str(self.talk.roster.index(name)) for name in holders)
+
+    def _plan_comparison(self, nodes):
+        """Say how many scores of which size, with noise, are to be compared."""
+        largest, self._scales = 1, []
+        self._sizes = [1 + len(node.candidates) for node in nodes]
+        try:
+            for node in nodes:
+                families = [node.family, *node.families]
+                self._scales.append(self._noise_scale(families))
+                more = self._most_noise(self._scales[-1], len(node.candidates))
+                largest = max(largest, max(map(self._bound, families)) + more)
+            # in two's complement
+            n_bits = largest.bit_length() + 1
+            self._argmax = SharedArgmax(self.talk.roster, self._sizes, n_bits)
+        except ValueError as error:  # noise that 64 bits do not hold
+            raise OverflowError(str(error)) from None
+        return self._argmax
 
     def _bound(self, family):
         q = prod(self.plan.n_states[v] for v in family[1:])
@@ -267,13 +376,6 @@ class SharedK2:
                 dtype=np.uint64,
             )
         return listed
-
-    def _branch(self, label, peers=None):
-        return branch_links(self.links, label, peers)
-
-    def _holders(self, family):
-        owners = {self.plan.owners[v] for v in family}
-        return tuple(name for name in self.talk.roster if name in owners)
 
     def _count(self, talk, nodes):
         """Own shares of the counts of all candidate families."""
@@ -350,67 +452,6 @@ class SharedK2:
         q = prod(self.plan.n_states[v] for v in family[1:])
         return self.plan.n_states[family[0]] * q, q
 
-    def _label(self, holders):
-        return " ".join(str(self.talk.roster.index(name)) for name in holders)
-
-    def share_scores(self, nodes, counts):
-        """Return own shares of the scores of all candidate families."""
-        scores = {
-            family: self._own_score(family, counts[family])
-            for node in nodes
-            for family in node.families
-            if self._holders(family) == (self.talk.name,)
-        }
-        sides = {
-            f"scores {label}": partial(lookup.look_up, counts=counts)
-            for label, lookup in self._lookups.items()
-        }
-        for found in (yield from together(self.talk, sides)).values():
-            scores.update(found)
-        return scores
-
-    def open_counts(self, transform=None, noise=None):
-        """Tell everybody the counts of every node's family.
-
-        Parameters
-        ----------
-        transform : ndarray of shape (n_samples + 1,), default=None
-            Public table applied to every count before it is opened.
-        noise : callable, default=None
-            Own noise share for an array of a given shape, added before opening.
-
-        Returns
-        -------
-        counts : dict of int to ndarray of int64
-            Axes: the node, then its parents in the order found.
-        """
-        roster = self.talk.roster
-        if transform is None and noise is None:
-            shares = [self._count_share(node) for node in self.nodes]
-        else:
-            shares = yield from self._wide_shares(transform)
-        flat = np.concatenate([share.ravel() for share in shares])
-        if noise is not None:
-            own = noise(flat.shape)
-            flat = yield from open_noisy_numbers(self.talk, roster, flat, own)
-        else:
-            # a share may be a whole count
-            flat = yield from refresh_numbers(self.talk, roster, flat)
-            flat = (yield from open_numbers(self.talk, roster, flat)).astype(np.int64)
-        ends = np.cumsum([share.size for share in shares])
-        return {
-            node.family[0]: counts.reshape(share.shape)
-            for node, share, counts in zip(
-                self.nodes, shares, np.split(flat, ends[:-1])
-            )
-        }
-
-    def _count_share(self, node):
-        """Own share of a node's counts, in the ring in which they were shared."""
-        if node.counts is None:
-            return np.zeros([self.plan.n_states[v] for v in node.family], self.ring)
-        return node.counts
-
     def _wide_shares(self, transform):
         """Shares modulo 2^64 of all nodes' counts, or of a public table of them."""
         if transform is None:
@@ -450,3 +491,8 @@ class SharedK2:
         for _, share in shares:
             share[...] = values[: share.size].reshape(share.shape)
             values = values[share.size :]
+
+
+def _sum_to(table, axes, kept):
+    """Sum a table over all but some of its variables, in the order of its axes."""
+    return table.sum(axis=tuple(i for i, v in enumerate(axes) if v not in kept))

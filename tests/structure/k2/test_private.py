@@ -24,6 +24,7 @@ from skprivbn.structure import (
     K2StructureLearner,
     PrivateK2StructureLearner,
 )
+from skprivbn.structure.k2 import _shared_search
 from skprivbn.structure.k2._program import make_plan
 from tests.federation.processes import in_processes
 
@@ -535,3 +536,62 @@ def test_a_fit_without_parameters_keeps_no_network():
     assert learner.network_.nodes and learner.privacy_spent_.epsilon == 1e6
     learner.set_params(fit_parameters=False, epsilon=None).fit(X)
     assert not hasattr(learner, "network_") and not hasattr(learner, "privacy_spent_")
+
+
+def fit_with_a_liar(monkeypatch, shift, **options):
+    """Fit while the second party adds something to its shares of the last tables."""
+    opened = _shared_search.open_numbers
+
+    def lie(talk, group, shares):
+        if talk.name == "lab":
+            shares = shares.copy()
+            shares[: len(shift)] += np.array(shift).astype(shares.dtype)
+        return (yield from opened(talk, group, shares))
+
+    monkeypatch.setattr(_shared_search, "open_numbers", lie)
+    # the first table is that of the first column, the lab's; the second is the clinic's
+    X = np.random.default_rng(0).integers(0, 2, (200, 1))
+    X = np.hstack([X, X ^ (np.random.default_rng(1).random((200, 1)) < 0.1)])
+    learner = PrivateK2StructureLearner(
+        {"clinic": [1], "lab": [0]}, ordering=[0, 1], max_parents=1, **options
+    )
+    return learner.fit(X)
+
+
+SHIFTS = {
+    "the sum is not n": [1, 0],
+    "a negative cell": [150, -150],
+    "another margin of a column": [0, 0, 1, -1],
+    "a margin that the clinic knows": [0, 0, 1, 0, -1],
+}
+
+
+@pytest.mark.parametrize("shift", SHIFTS.values(), ids=SHIFTS)
+def test_attack_tables_that_cannot_be_counts_end_the_fit(monkeypatch, shift):
+    with pytest.raises(PartyError, match="nobody can tell whose") as caught:
+        fit_with_a_liar(monkeypatch, shift)
+    assert caught.value.code == "inconsistent"
+
+
+@pytest.mark.parametrize("shift", SHIFTS.values(), ids=SHIFTS)
+def test_without_a_look_at_them_wrong_tables_pass(monkeypatch, shift):
+    honest = fit_with_a_liar(monkeypatch, [0]).network_
+    monkeypatch.setattr(_shared_search.SharedK2, "are_counts", lambda *_, **__: True)
+    assert fit_with_a_liar(monkeypatch, shift).network_ != honest
+
+
+def test_attack_counts_between_two_steps_end_the_fit(monkeypatch):
+    fit_with_a_liar(monkeypatch, [0], min_cell_count=10)
+    with pytest.raises(PartyError, match="nobody can tell whose"):
+        fit_with_a_liar(monkeypatch, [1], min_cell_count=10)
+    with pytest.raises(PartyError, match="nobody can tell whose"):
+        fit_with_a_liar(monkeypatch, [50], min_cell_count=10)
+
+
+def test_a_shift_that_keeps_all_margins_is_not_seen(monkeypatch):
+    """What the check cannot do: the guide says so."""
+    honest = fit_with_a_liar(monkeypatch, [0])
+    assert honest.parents_["x1"] == ["x0"]
+    assert (
+        fit_with_a_liar(monkeypatch, [0, 0, 1, -1, -1, 1]).network_ != honest.network_
+    )

@@ -1,0 +1,224 @@
+"""Labels in columns that several parties hold: codes, and the score of a network.
+
+The log-likelihood of records under a public network is a sum over all cells of the
+tables of every node with its parents: how many records are in the cell, times the
+logarithm of a probability. The parties share these counts as in learning, each
+multiplies its shares by the public logarithms, and only the sum over everything is
+opened.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from skprivbn.bayesian_network._checks import check_found
+from skprivbn.bayesian_network._labels import MISSING, encode, is_missing
+from skprivbn.federation import Me, PartyRefusal, program
+from skprivbn.federation._models import rebuild_model
+from skprivbn.partition import VerticalPartition
+from skprivbn.programs._column_scores import RING, ScoreTerms, open_score
+from skprivbn.programs._columns import (
+    ColumnsTerms,
+    CountBackend,
+    find_records,
+    own_columns,
+    own_table,
+    start_talk,
+)
+from skprivbn.programs._shared_tables import ColumnTables
+
+#: the sum, in units, has to be smaller
+MAX_SUM = 2.0**62
+MAX_CELLS = 1 << 16
+#: logarithms are whole multiples of this; their errors are half of it
+UNIT = 2.0**-24
+#: rows that are encoded at a time
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class LabelTerms(ColumnsTerms):
+    """Columns of labels, and how their holders count together.
+
+    Parameters
+    ----------
+    states : list of (list or None) or None
+        Public labels of every column, as far as they are declared.
+    backend : CountBackend
+    """
+
+    states: list[list[Any] | None] | None
+    backend: CountBackend
+
+    def n_parameters(self, n_features):
+        """Return none: tables are checked when it is known which they are."""
+        return 0
+
+    def summed_columns(self, n_features):
+        """Return none: there are tables."""
+        return []
+
+    def memory(self, n_features):
+        """Return the codes of the own columns and the labels of all."""
+        n_labels = sum(len(labels or []) for labels in self.states or [])
+        return n_labels, n_labels
+
+    def for_tests_only(self):
+        """Tell whether keys of counts can be broken."""
+        return self.backend.is_weak
+
+
+def encode_columns(
+    X: np.ndarray,
+    names: Sequence,
+    declared: Sequence[list | None] | None = None,
+    strict: bool = True,
+) -> tuple[np.ndarray, list[list]]:
+    """Return columns of labels as codes, or say why they cannot be.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_columns)
+    names : sequence
+        For messages.
+    declared : list of (list or None), default=None
+        Public labels of every column; None takes those that occur.
+    strict : bool, default=True
+        Otherwise nothing in a record raises, since noise follows: what is missing or
+        no state counts as the first state. All labels must be declared.
+
+    Returns
+    -------
+    codes : ndarray of int, shape (n_samples, n_columns)
+        The smallest integers that do, column by column.
+    states : list of list
+        Labels of every column, in the order of their codes.
+    """
+    states = [
+        labels or check_found(name, _distinct(name, column))
+        for name, labels, column in zip(names, declared or [None] * len(names), X.T)
+    ]
+    largest = max((len(labels) for labels in states), default=1)
+    # a byte per entry: the memory that grows with records
+    codes = np.empty(X.shape, dtype=np.min_scalar_type(largest), order="F")
+    for j, (name, labels) in enumerate(zip(names, states)):
+        for start in range(0, len(X), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            found = encode(X[rows, j : j + 1], [name], {name: labels}, strict)[:, 0]
+            if strict and (found == MISSING).any():
+                raise _missing(name)
+            codes[rows, j] = np.maximum(found, 0)
+    return codes, states
+
+
+def _distinct(name, column):
+    """Return the labels of a column, none of them missing."""
+    labels = set()
+    for start in range(0, len(column), _CHUNK):
+        labels.update(column[start : start + _CHUNK].tolist())
+    if any(is_missing(label) for label in labels):
+        raise _missing(name)
+    return labels
+
+
+def _missing(name):
+    return ValueError(
+        f"column {name!r} has missing entries: drop or complete these rows"
+    )
+
+
+def check_columns_at_hand(partition: Any, states: list | None) -> list[int] | None:
+    """Say what is wrong with tables at hand; remote parties only refuse.
+
+    Parameters
+    ----------
+    partition : VerticalPartition or RemoteColumns
+    states : list of (list or None) or None
+        Public labels of every column.
+
+    Returns
+    -------
+    sizes : list of int or None
+        Number of states of every column; None if columns are remote.
+    """
+    if not isinstance(partition, VerticalPartition):
+        return None
+    names, sizes = partition.feature_names, {}
+    declared = dict(zip(names, states or [None] * len(names)))
+    for party, held in partition.columns.items():
+        table = partition._blocks[party]["X"]
+        _, found = encode_columns(table, held, [declared[name] for name in held])
+        sizes |= {name: len(labels) for name, labels in zip(held, found)}
+    return [sizes[name] for name in names]
+
+
+def read_codes(
+    me: Me, names: Sequence, states: list | None, strict: bool = True
+) -> tuple[np.ndarray, list[list]]:
+    """Turn the labels of the own columns into codes, or refuse what are none.
+
+    Parameters
+    ----------
+    me : Me
+    names : sequence
+        Of all columns.
+    states : list of (list or None) or None
+        Labels of all columns; of those without, the labels that occur.
+    strict : bool, default=True
+        As of :func:`encode_columns`.
+
+    Returns
+    -------
+    codes : ndarray of int of shape (n_records, n_own_columns)
+    states : list of list
+        Labels of the own columns.
+    """
+    X, own = own_table(me), own_columns(me)
+    declared = None if states is None else [states[v] for v in own]
+    try:
+        return encode_columns(X, [names[v] for v in own], declared, strict)
+    except ValueError:
+        raise PartyRefusal("invalid-data") from None
+
+
+@program(ScoreTerms)
+def score_columns(me: Me) -> Generator[Any, Any, dict]:
+    """Score the records that all parties have under a public network."""
+    talk, owners = start_talk(me), me.terms.owners
+    network = rebuild_model(me.terms.model, len(owners)).network_
+    nodes = list(network.nodes)
+    states = [list(network.states[node]) for node in nodes]
+    n_states = [len(labels) for labels in states]
+    families = [
+        (*(nodes.index(u) for u in network.parents[node]), v)
+        for v, node in enumerate(nodes)
+    ]
+    if any(prod(n_states[v] for v in family) > MAX_CELLS for family in families):
+        raise PartyRefusal("refused")
+    codes, _ = read_codes(me, nodes, states)
+    codes = codes[(yield from find_records(me, talk))]
+
+    def share(links):
+        own = dict(zip(own_columns(me), codes.T))
+        tables = ColumnTables(talk, links, owners, n_states, own, RING)
+        shares = yield from tables.share(families)
+        total = np.zeros(2, dtype=RING)
+        for node, counts in zip(nodes, shares):
+            weights = _weights(network.cpts[node], len(codes))
+            total += (weights * counts.ravel()).sum(axis=1)
+        return total
+
+    return (yield from open_score(me, talk, len(codes), share, UNIT))
+
+
+def _weights(table, n_records):
+    """Return logarithms in units and marks of impossible cells, in the ring."""
+    impossible = table.ravel() == 0
+    logarithms = np.log(table.ravel(), where=~impossible, out=np.zeros(table.size))
+    if np.abs(logarithms).max() * n_records / UNIT > MAX_SUM / 2**10:
+        raise PartyRefusal("out-of-range")
+    units = np.rint(logarithms / UNIT).astype(np.int64)
+    return np.stack([units.view(RING), impossible.astype(RING)])
