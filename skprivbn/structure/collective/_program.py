@@ -110,8 +110,8 @@ class CollectiveTerms(LabelTerms):
         for name, labels in zip(self.names, self.states or []):
             if len(labels or []) > MAX_STATES:
                 raise ValueError(
-                    f"column {name!r} has {len(labels)} states: merge some, at most "
-                    f"{MAX_STATES} will do"
+                    f"column {name!r} has {len(labels)} states, more than "
+                    f"{MAX_STATES}: merge some"
                 )
         if self.model is not None:
             self.model.check(self.owners)
