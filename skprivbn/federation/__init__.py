@@ -1,7 +1,5 @@
 """Who says what: parties, the coordinator's view of them, messages and the ledger."""
 
-from skprivbn.federation._federation import Federation, InProcessFederation
-from skprivbn.federation._host import HostPolicy, PartyHost
 from skprivbn.federation._ledger import (
     KINDS,
     Ledger,
@@ -10,18 +8,15 @@ from skprivbn.federation._ledger import (
     Note,
     declare_noise,
 )
-from skprivbn.federation._party import (
-    Operation,
-    Party,
+from skprivbn.federation._received import (
     check_like,
     check_received,
     check_received_bounds,
-    operation,
 )
 from skprivbn.federation._rows import map_rows, row_blocks, sum_over_rows
 from skprivbn.federation._terms import NoisyTerms, Terms
 from skprivbn.federation._wire import decode, encode
-from skprivbn.federation.coordinator import Coordinator
+from skprivbn.federation.coordinator import Coordinator, InProcessFederation
 from skprivbn.federation.flare import FlareFederation
 from skprivbn.federation.program import (
     ALL_ROWS,
@@ -41,7 +36,7 @@ from skprivbn.federation.program import (
     converse,
     program,
 )
-from skprivbn.federation.runner import Runner
+from skprivbn.federation.runner import HostPolicy, Runner
 
 __all__ = [
     "ALL_ROWS",
@@ -50,7 +45,6 @@ __all__ = [
     "SAME_ROWS",
     "Coordinator",
     "CountsAt",
-    "Federation",
     "FlareFederation",
     "Hear",
     "HostPolicy",
@@ -62,9 +56,6 @@ __all__ = [
     "Noisy",
     "NoisyTerms",
     "Note",
-    "Operation",
-    "Party",
-    "PartyHost",
     "PartyRefusal",
     "Program",
     "Release",
@@ -82,7 +73,6 @@ __all__ = [
     "decode",
     "encode",
     "map_rows",
-    "operation",
     "program",
     "row_blocks",
     "sum_over_rows",

@@ -12,6 +12,7 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._describe import DescribeMixin
 from skprivbn.federation._ledger import Ledger
 from skprivbn.federation._terms import Terms
+from skprivbn.federation.program import Program
 
 #: what a column of keys may be used as
 KEY_ROLES = ("keys", "individual")
@@ -76,7 +77,7 @@ class RemoteData(ABC):
 
     def federate(
         self,
-        party_class: type,
+        program: Program,
         terms: Terms,
         backend: str | AdditiveBackend | None = None,
         *,
@@ -87,12 +88,12 @@ class RemoteData(ABC):
 
         Parameters
         ----------
-        party_class, terms, backend, min_rows, **options :
+        program, terms, backend, min_rows, **options :
             As in ``HorizontalPartition.federate``.
 
         Returns
         -------
-        federation : Federation
+        federation : Coordinator
             To be used as a context manager.
         """
         columns, aligned, steps = self._read_by()
@@ -107,7 +108,7 @@ class RemoteData(ABC):
             "purpose": getattr(self._connection, "purpose", ""),
         }
         return self._connection.open(
-            party_class, terms, backend, data, self.names, **options
+            program, terms, backend, data, self.names, **options
         )
 
     def __array__(self, dtype=None, copy=None):
@@ -134,7 +135,7 @@ class RemoteRows(DescribeMixin, RemoteData):
     Parameters
     ----------
     connection : object
-        With a method ``open(party_class, terms, backend, data, roster, **options)``.
+        With a method ``open(program, terms, backend, data, roster, **options)``.
     dataset : str
     names : sequence of str
         Names of the sites.

@@ -7,22 +7,25 @@ a program asks for one, the researcher's choice.
 
 import hashlib
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from skprivbn.crypto import AdditiveBackend, MaskingBackend, resolve_backend
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.exceptions import PartyError, ProtocolError
-from skprivbn.federation._answers import check_same
 from skprivbn.federation._ledger import COORDINATOR, KINDS, Ledger
 from skprivbn.federation._session import check_roster
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.program import Program
+from skprivbn.federation.runner import HostPolicy, Runner
 
 #: by which parties' results may differ, which come of products of matrices
 RESULT_RTOL = 1e-7
@@ -156,7 +159,7 @@ class Coordinator(ABC):
         if "result" not in self._first_words():
             raise ProtocolError("the program waits for a choice: use ask")
         results = {name: {"result": r["result"]} for name, r in self._said.items()}
-        return check_same(results, self.program.__qualname__, RESULT_RTOL)["result"]
+        return _check_same(results, self.program.__qualname__, RESULT_RTOL)["result"]
 
     def ask(self, choice: Any, turn: Any = None) -> list[np.ndarray | None]:
         """Answer what the program waits to hear.
@@ -437,6 +440,68 @@ class Coordinator(ABC):
         self.ledger.record(what, name, COORDINATOR, message[:size], kind, tells)
 
 
+class InProcessFederation(Coordinator):
+    """All parties in this process: for trying, testing and benchmarking.
+
+    Every message is still encoded, checked and counted as on a wire, and each party
+    is handed its own block only.
+
+    Parameters
+    ----------
+    blocks : dict of str to dict
+        Each party's data.
+    program, terms, backend, timeout, on_dropout :
+        As in :class:`Coordinator`.
+    policy : HostPolicy
+        What every party insists on.
+    debug : bool, default=False
+        Let exceptions of party code through.
+    """
+
+    connection = "simulation"
+    authentication = "simulation: all parties run in one process"
+
+    def __init__(
+        self,
+        blocks: dict[str, dict],
+        program: Program,
+        terms: Terms,
+        backend: str | AdditiveBackend | None = None,
+        *,
+        policy: HostPolicy = HostPolicy(),  # noqa: B008 -- frozen
+        debug: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(blocks, program, terms, backend, **options)
+        self._runners = {
+            name: Runner(
+                name,
+                block,
+                lambda path: program,
+                lambda name: clone(self.backend),
+                replace(policy, is_simulated=True),
+                debug=debug,
+            )
+            for name, block in blocks.items()
+        }
+
+    def _exchange(self, requests, timeout):
+        replies = {}
+        for name, message in requests.items():
+            start = time.monotonic()
+            reply = self._runners[name].handle(message)
+            late = timeout is not None and time.monotonic() - start > timeout
+            replies[name] = None if late else reply
+        return replies
+
+    def _cause(self, name):
+        return self._runners[name].failure
+
+    def _close(self):
+        for runner in self._runners.values():
+            runner.close()
+
+
 def _seen_as(hidden):
     """Return the kind of a hidden vector, as the ledger calls it."""
     return "plaintext aggregate" if hidden == "plaintext" else hidden
@@ -451,3 +516,49 @@ def _outvoted(answers):
     if len(counts) > 1 and 2 * counts[usual] <= len(answers):
         raise ProtocolError("the parties are not in the same round")
     return [name for name, answer in answers.items() if answer != usual]
+
+
+def _check_same(replies: dict[str, dict], operation: str, rtol: float = 0.0) -> dict:
+    """Return what all parties answered, a ProtocolError if they did not all.
+
+    Parameters
+    ----------
+    replies : dict of str to dict
+    operation : str
+    rtol : float, default=0.0
+        By how much numbers may differ, relative to the largest.
+
+    Returns
+    -------
+    reply : dict
+    """
+    first, *others = replies.values()
+    for other in others:
+        if not _is_same(first, other, rtol):
+            raise ProtocolError(f"parties disagree on the result of {operation}")
+    return first
+
+
+def _is_same(one, other, rtol):
+    """Tell whether two answers are the same, numbers up to `rtol`."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(
+            _is_same(value, other[key], rtol) for key, value in one.items()
+        )
+    if isinstance(one, list):
+        return len(one) == len(other) and all(
+            _is_same(*pair, rtol) for pair in zip(one, other)
+        )
+    if isinstance(one, float | np.ndarray):
+        one, other = np.asarray(one), np.asarray(other)
+        if one.shape != other.shape:
+            return False
+        # NaN stands for what is not told
+        same = (one == other) | (one != one) & (other != other)
+        if rtol == 0 or one.dtype.kind == "b":
+            return bool(same.all())
+        largest = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
+        return bool(np.all(np.abs(one[~same] - other[~same]) <= rtol * largest))
+    return one == other

@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import HostPolicy, InProcessFederation, Terms
+from skprivbn.federation import HostPolicy, InProcessFederation, Program, Terms
 from skprivbn.federation._remote import RemoteData
 from skprivbn.utils._validation import is_missing
 
@@ -47,7 +47,7 @@ class LocalPartition:
 
     def federate(
         self,
-        party_class: type,
+        program: Program,
         terms: Terms,
         backend: str | AdditiveBackend | None = None,
         *,
@@ -58,8 +58,8 @@ class LocalPartition:
 
         Parameters
         ----------
-        party_class : type
-            The protocol: a subclass of ``Party``.
+        program : Program
+            The protocol.
         terms : Terms
             Its public parameters.
         backend : str, AdditiveBackend or None
@@ -76,7 +76,7 @@ class LocalPartition:
         """
         return InProcessFederation(
             self._blocks,
-            party_class,
+            program,
             terms,
             backend,
             policy=HostPolicy(min_rows=min_rows, allow_rows=True),

@@ -12,10 +12,10 @@ from typing import Any, Self
 from sklearn.base import clone
 
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.federation._federation import Federation
 from skprivbn.federation._ledger import LedgerTable
 from skprivbn.federation._remote import RemoteColumns, RemoteRows
 from skprivbn.federation._terms import Terms
+from skprivbn.federation.coordinator import Coordinator
 from skprivbn.federation.flare._fit import Considered, DryFit, FlareFit, write_job
 from skprivbn.federation.flare._introduction import (
     Introduction,
@@ -25,6 +25,7 @@ from skprivbn.federation.flare._introduction import (
 from skprivbn.federation.flare._patience import Heartbeat, within
 from skprivbn.federation.flare._relay import RELAY_TIME, Relay
 from skprivbn.federation.flare._researcher import Researcher
+from skprivbn.federation.program import Program
 from skprivbn.utils import import_optional
 
 
@@ -274,13 +275,13 @@ class FlareFederation:
 
     def open(
         self,
-        party_class: type,
+        program: Program,
         terms: Terms,
         backend: str | AdditiveBackend | None,
         data: dict,
         roster: Sequence[str],
         **options: Any,
-    ) -> Federation:
+    ) -> Coordinator:
         """Open the federation of one fit; called by the remote partitions.
 
         Limits in `terms` are raised to the strictest of the sites', which would
@@ -295,7 +296,7 @@ class FlareFederation:
             self.approved_within,
             data,
             roster,
-            party_class,
+            program,
             terms,
             backend,
             **options,

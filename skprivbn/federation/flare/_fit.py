@@ -5,14 +5,14 @@ import time
 from contextlib import suppress
 
 from skprivbn.exceptions import PartyError, ProtocolError
-from skprivbn.federation._federation import Federation
 from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.coordinator import Coordinator
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR
 from skprivbn.federation.flare._researcher import DryRun
 from skprivbn.federation.site._site import CONSIDER, JOIN, LEAVE, MESSAGE
 
 
-class FlareFit(Federation):
+class FlareFit(Coordinator):
     """The sites of one fit."""
 
     connection = "authenticated"
@@ -55,10 +55,7 @@ class DryFit(FlareFit):
     """Asks sites what they would say to a fit, and goes no further."""
 
     def __enter__(self):
-        if self._is_program:
-            self._start()
-        else:
-            self._join()
+        self._start()
 
     def _exchange(self, requests, timeout):
         signed = {name: self._sign(request) for name, request in requests.items()}
@@ -74,13 +71,9 @@ class DryFit(FlareFit):
                 epsilons.append(told["epsilon"])
         exact = not epsilons or None in epsilons
         epsilon = None if exact else max(epsilons)
-        if self._is_program:
-            rounds = self.party_class.rounds(noisy=not exact if epsilons else None)
-            raise Considered(DryRun(answers, rounds, epsilon))
-        operations = self.party_class.operations()
-        if epsilons:  # otherwise nobody has said which
-            operations = self.party_class.operations_of(noisy=not exact)
-        raise Considered(DryRun(answers, operations, epsilon))
+        # unless nobody has said whether there is noise
+        rounds = self.program.rounds(noisy=not exact if epsilons else None)
+        raise Considered(DryRun(answers, rounds, epsilon))
 
 
 class Considered(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 from skprivbn.crypto.certificates import name_of, vouch
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import PartyError
-from skprivbn.federation._ledger import KINDS, LedgerTable
+from skprivbn.federation._ledger import LedgerTable
 from skprivbn.federation._wire import encode
 from skprivbn.federation.site._site import QUESTION
 
@@ -62,16 +62,16 @@ class DryRun:
     ----------
     answers : dict of str to str
         "accepted" or, in a code, why not, by site.
-    operations : dict of str to Operation
-        What sites would be asked at most.
+    rounds : list of Round
+        What sites would tell at most.
     epsilon : float or None
         What it would cost each site; None if something exact would leave.
     """
 
     def __init__(
-        self, answers: dict[str, str], operations: dict, epsilon: float | None
+        self, answers: dict[str, str], rounds: list, epsilon: float | None
     ) -> None:
-        self.answers, self.operations, self.epsilon = answers, operations, epsilon
+        self.answers, self.rounds, self.epsilon = answers, rounds, epsilon
 
     @property
     def is_accepted(self) -> bool:
@@ -80,18 +80,8 @@ class DryRun:
 
     def what_leaves(self) -> LedgerTable:
         """Return a table, in plain words, of what sites would tell at most."""
-        rows = []
-        if isinstance(self.operations, list):
-            rows = [(READERS[r.kind], r.what, "") for r in self.operations]
-            return LedgerTable(["told to", "what", "as, if it is not summed"], rows)
-        for words in self.operations.values():
-            if words.tells:
-                rows.append(
-                    ("the coordinator, or a sum", words.tells, KINDS[words.kind])
-                )
-            if words.peers:
-                rows.append(("other sites", words.peers, KINDS[words.peers_kind]))
-        return LedgerTable(["told to", "what", "as, if it is not summed"], rows)
+        rows = [(READERS[one.kind], one.what) for one in self.rounds]
+        return LedgerTable(["told to", "what"], rows)
 
     def __str__(self):
         cost = "none: an exact question" if self.epsilon is None else self.epsilon

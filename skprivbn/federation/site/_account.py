@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from skprivbn.exceptions import BudgetExceededError
-from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._accounts import Accounts
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import StateFile

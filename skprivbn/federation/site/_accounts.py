@@ -10,7 +10,7 @@ import json
 import re
 from pathlib import Path
 
-from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._state import StateFile
 from skprivbn.utils._locked_file import replace_json
 

@@ -4,9 +4,8 @@ import hashlib
 from datetime import UTC, datetime
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._wire import encode
-from skprivbn.federation.program import Program
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._audit import SEEN_AS, describe
 from skprivbn.federation.site._state import StateFile
 
@@ -116,19 +115,5 @@ def _n_waiting(state):
 
 def _what_leaves(question):
     """Return what a party may tell, in the words of the ledger."""
-    if isinstance(question.party_class, Program):
-        rounds = question.party_class.rounds(noisy=question.noise is not None)
-        return {f"{what} ({SEEN_AS[kind]})": 1 for kind, what in rounds}
-    words, noisy = {}, question.noise is not None
-    for operation in question.party_class.operations_of(noisy=noisy).values():
-        kind = operation.kind
-        if operation.exact or operation.parties_only:
-            reader = "sites" if operation.parties_only else "all"
-            kind = f"as a sum over the sites, for {reader}" + ", with noise" * noisy
-        for what, seen_as in (
-            (operation.tells, kind),
-            (operation.peers, f"to peers, {operation.peers_kind}"),
-        ):
-            if what:
-                words[f"{what} ({seen_as})"] = 1
-    return words
+    rounds = question.program.rounds(noisy=question.noise is not None)
+    return {f"{what} ({SEEN_AS[kind]})": 1 for kind, what in rounds}

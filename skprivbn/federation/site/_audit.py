@@ -186,28 +186,7 @@ class QuestionLog:
         if self._open is not None:
             self._open["rows"] = int(n_rows)
 
-    def tells(self, words, payload, is_for_coordinator):
-        """Remember what an answer carried, in the words of the ledger.
-
-        Parameters
-        ----------
-        words : Operation
-        payload : dict
-        is_for_coordinator : bool
-            Who reads the sum of all sites' answers, if it is one.
-        """
-        if self._open is None:
-            return
-        summed = isinstance(payload, dict) and "vector" in payload
-        reader = "the researcher and the server" if is_for_coordinator else "the sites"
-        kind = f"secure sum, read by {reader}" if summed else words.kind
-        said = [(words.tells, kind), (words.peers, f"to peers, {words.peers_kind}")]
-        for what, seen_as in said:
-            if what:
-                key = f"{what} ({seen_as})"
-                self._open["left"][key] = self._open["left"].get(key, 0) + 1
-
-    def tells_round(self, kind, what):
+    def tells(self, kind, what):
         """Remember what a round of a program carries, in the words of the ledger.
 
         Parameters

@@ -5,13 +5,13 @@ from functools import partial
 import numpy as np
 
 from skprivbn.federation._models import rebuild_model
-from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._rows import (
     RowSource,
     map_rows,
     paired_blocks,
     sum_over_rows,
 )
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.privacy._options import apply_step

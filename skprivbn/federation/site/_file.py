@@ -168,11 +168,11 @@ class Dataset:
 
     @cached_property
     def protocols(self):
-        """Party classes that may run on it, by class path."""
+        """Programs that may run on it, by path."""
         return {
-            f"{party_class.__module__}:{party_class.__qualname__}": party_class
+            program.path: program
             for estimator in self.estimators.values()
-            for party_class in estimator.load().protocols
+            for program in estimator.load().protocols
         }
 
     @property

@@ -9,11 +9,11 @@ import re
 import numpy as np
 
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation._host import HostPolicy, PartyHost, _public_code
-from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode
+from skprivbn.federation.program import PartyRefusal
+from skprivbn.federation.runner import HostPolicy, Runner, public_code
 from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._accounts import Accounts
 from skprivbn.federation.site._approvals import APPROVALS, Approvals
@@ -32,7 +32,6 @@ from skprivbn.federation.site._rules import (
     check_question,
     check_rows,
     check_told,
-    count_numbers,
 )
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import recording
@@ -55,7 +54,7 @@ _DATA_TYPES = {
 }
 
 
-class SiteHost(PartyHost):
+class SiteHost(Runner):
     """The host of a party whose data are what the site file says.
 
     Parameters
@@ -137,18 +136,7 @@ class SiteHost(PartyHost):
     def _answer(self, request):
         # for logs, whose lines are the site's own
         self.asked = _MARKS.sub("?", request["operation"][:MAX_WORDS])
-        # an answer may be held back until peers have agreed on what they heard
-        name = request["operation"] if not self._conversation else self._conversation[0]
-        reply = super()._answer(request)
-        self._count(name, reply)
-        return reply
-
-    def _count(self, name, reply):
-        """Count the numbers of an answer, before it leaves."""
-        if self._party is None or name not in self._party.operations():
-            return
-        self._told[name] = max(self._told.get(name, 0), count_numbers(reply))
-        check_told(self._question, self._n_rows, self._told)
+        return super()._answer(request)
 
     def _join(self, agreement):
         """Check the rules of the site and reserve what is asked; data are not read."""
@@ -194,7 +182,7 @@ class SiteHost(PartyHost):
                     account.check()
         except Exception as error:
             known = {"asked": self.asked, **self.details}
-            self._tell_log(self._log.refuse, _public_code(error), None, known)
+            self._tell_log(self._log.refuse, public_code(error), None, known)
             raise
         with recording():
             self._log.note("considered", **describe(question))
@@ -213,7 +201,7 @@ class SiteHost(PartyHost):
             raise PartyRefusal("refused")
         columns, self._dataset = self._find_data(agreement.data)
         self.details = {"dataset": self._dataset.name, "protocol": agreement.protocol}
-        party_class, terms = self._read_terms(agreement)
+        program, terms = self._read_terms(agreement)
         steps = agreement.data["steps"]
         check_models(self._dataset, steps, "transform")
         made, n_features = rebuild_steps(steps, len(columns))
@@ -222,7 +210,7 @@ class SiteHost(PartyHost):
             self._dataset,
             columns,
             agreement,
-            party_class,
+            program,
             terms,
             made,
             n_features,
@@ -305,15 +293,6 @@ class SiteHost(PartyHost):
             with recording():
                 self._hold_roster(names)
 
-    def _control_backend(self, step, **payload):
-        """Take survivors of a recovery as what they are: another roster."""
-        # What is no list of survivors, or not due, is refused before it is remembered.
-        answer = super()._control_backend(step, **payload)
-        if "survivors" in payload and self._question.is_exact:
-            with recording():
-                self._hold_roster(payload["survivors"])
-        return answer
-
     def _find_protocol(self, path):
         return self._dataset.protocols.get(path)
 
@@ -325,20 +304,11 @@ class SiteHost(PartyHost):
         """Remember what is about to leave, and refuse too many numbers."""
         self._told[what] = max(self._told.get(what, 0), n_numbers)
         check_told(self._question, self._n_rows, self._told)
-        self._log.tells_round(kind, what)
+        self._log.tells(kind, what)
 
     def _keep(self, results):
         """Write results down that a program made for the site's own use."""
         self._write_results(results, self._terms.keeps_results())
-
-    def _operate(self, name, payload):
-        words = self._party_class.operations().get(name)
-        reply = super()._operate(name, payload)
-        self._log.tells(words, reply, self._coordinator_reads_sum_of(words))
-        label = self._terms.keeps_results()
-        if label is not None:
-            self._write_results(self._party.kept, label)
-        return reply
 
     def _write_results(self, results, label):
         """Write results down; whether that works is nobody else's business."""

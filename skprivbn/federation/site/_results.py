@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.program import PartyRefusal
 
 #: most files in the folder of results, which people at the site clear
 MAX_FILES = 100

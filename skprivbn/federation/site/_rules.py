@@ -9,12 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from skprivbn.crypto import HiddenVector
-from skprivbn.federation._party import Party, PartyRefusal
 from skprivbn.federation._session import Agreement
-from skprivbn.federation.program import Program
+from skprivbn.federation.program import PartyRefusal, Program
 from skprivbn.privacy import DistributedNoise
 
 #: numbers that parameters may make a party keep beside each of its rows
@@ -36,7 +32,7 @@ class Question:
     columns : list of str
         Of this site, which make up X.
     agreement : Agreement
-    party_class : type
+    program : Program
     terms : Terms
     steps : list of estimator
         Fitted transformers that rows go through first.
@@ -48,7 +44,7 @@ class Question:
     dataset: Any
     columns: list
     agreement: Agreement
-    party_class: type
+    program: Program
     terms: Any
     steps: list
     n_features: int
@@ -59,7 +55,7 @@ class Question:
         return [
             name
             for name, estimator in self.dataset.estimators.items()
-            if self.party_class in estimator.load().protocols
+            if self.program in estimator.load().protocols
         ]
 
     @property
@@ -77,7 +73,7 @@ class Question:
         """The noise on all that leaves; None if something exact does, or nothing."""
         if self.is_kept:
             return None
-        return find_noise(self.party_class, self.terms, self.n_features, self.n_parties)
+        return find_noise(self.terms, self.n_features, self.n_parties)
 
     @property
     def is_exact(self) -> bool:
@@ -101,9 +97,7 @@ class Question:
         """Whether sums may be opened over fewer sites than the roster has."""
         backend = self.agreement.backend
         wanted = backend is not None and backend["parameters"].get("recovery", False)
-        # a program goes on after a loss if it has one sum, which its parties see to
-        survives = isinstance(self.party_class, Program)
-        return bool(wanted) and (survives or self.terms.survives_losses())
+        return bool(wanted)
 
 
 def known_backend(question):
@@ -247,19 +241,19 @@ def check_rows(question, n_rows):
             raise PartyRefusal("too-detailed", why)
 
 
-def is_foreign(party_class):
+def is_foreign(program):
     """Tell whether a protocol was written outside of this package.
 
     Parameters
     ----------
-    party_class : type
+    program : Program
 
     Returns
     -------
     foreign : bool
     """
-    package = Party.__module__.partition(".")[0]
-    return party_class.__module__.partition(".")[0] != package
+    package = __name__.partition(".")[0]
+    return program.__module__.partition(".")[0] != package
 
 
 def check_told(question, n_rows, told):
@@ -276,38 +270,12 @@ def check_told(question, n_rows, told):
     told : dict of str to int
         Numbers in the longest answer of each operation so far.
     """
-    if not question.is_exact or not is_foreign(question.party_class):
+    if not question.is_exact or not is_foreign(question.program):
         return
     n_numbers = sum(told.values())
     if n_numbers > question.dataset.max_parameters_per_row * n_rows:
         why = f"answers of {n_numbers} exact numbers: see max_parameters_per_row"
         raise PartyRefusal("too-detailed", why)
-
-
-def count_numbers(answer):
-    """Return how many numbers an answer has, hidden ones included.
-
-    Parameters
-    ----------
-    answer : object
-        As it travels.
-
-    Returns
-    -------
-    n_numbers : int
-    """
-    if isinstance(answer, dict) and "hidden" in answer:
-        return HiddenVector.from_payload(answer).length
-    if isinstance(answer, dict):
-        # what peers tell each other, or shares, are no answers
-        return sum(count_numbers(answer[word]) for word in answer if word != "sealed")
-    if isinstance(answer, list | tuple):
-        return sum(map(count_numbers, answer))
-    if isinstance(answer, bytes):
-        return -(-len(answer) // 8)
-    if isinstance(answer, bool | np.bool_ | str | None):
-        return 0
-    return int(np.size(answer))
 
 
 def check_models(dataset, models, method=None):
@@ -350,16 +318,13 @@ def check_size(n_numbers, most=MAX_NUMBERS):
         raise PartyRefusal("too-large")
 
 
-def find_noise(party_class, terms, n_features, n_parties):
+def find_noise(terms, n_features, n_parties):
     """Return the noise of a session, None if it releases something without.
 
-    A party trusts no more than half of all, itself included, to add their share. Noise
-    is that of the party class which declares the terms: a subclass of it may release
-    more.
+    A party trusts no more than half of all, itself included, to add their share.
 
     Parameters
     ----------
-    party_class : type
     terms : Terms
     n_features, n_parties : int
 
@@ -371,8 +336,6 @@ def find_noise(party_class, terms, n_features, n_parties):
         noise = terms.noise(n_features, n_parties)
     except ValueError:
         raise PartyRefusal("refused") from None
-    if noise is None or "terms" not in vars(party_class):
-        return None
-    if 2 * noise.min_honest > n_parties + 1:
+    if noise is not None and 2 * noise.min_honest > n_parties + 1:
         raise PartyRefusal("refused")
     return noise

@@ -18,9 +18,9 @@ from skprivbn.crypto.certificates import (
 )
 from skprivbn.crypto.sealing import Identity, check_signature
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation._host import _public_code
-from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._wire import decode, encode
+from skprivbn.federation.program import PartyRefusal
+from skprivbn.federation.runner import public_code
 from skprivbn.federation.site._audit import AuditLog, QuestionLog
 from skprivbn.federation.site._host import SiteHost
 from skprivbn.federation.site._state import recording
@@ -110,7 +110,7 @@ class Site:
                 reply = self._answer(topic, message)
             except Exception as error:
                 self._host.write_error(error)
-                reply = encode({"ok": False, "code": _public_code(error)})
+                reply = encode({"ok": False, "code": public_code(error)})
             return reply
 
     def close(self):

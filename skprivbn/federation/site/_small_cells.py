@@ -7,8 +7,8 @@ one patient make a count of one. So a site looks at its own rows, as it does at 
 
 import numpy as np
 
-from skprivbn.federation._party import PartyRefusal
 from skprivbn.federation._rows import row_blocks
+from skprivbn.federation.program import PartyRefusal
 
 #: values that means and squares tell apart
 FEW_VALUES = 3

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._state import StateFile
 
 #: groups of rows whose keyed hashes are added up

@@ -4,7 +4,7 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 
-from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.utils._locked_file import hold_lock, replace_json
 
 
