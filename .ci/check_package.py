@@ -27,7 +27,7 @@ SUBPACKAGES = sorted(
     path.parent.name for path in (ROOT / "skprivbn").glob("*/__init__.py")
 )
 #: a part of the tests that touches every dependency
-TESTS = ["test_architecture.py", "federation/test_federation.py", "metrics"]
+TESTS = ["test_architecture.py", "federation/test_program.py", "metrics"]
 TESTS += ["crypto/test_base.py", "crypto/test_psi.py", "partition"]
 TESTS += ["privacy/test_mechanisms.py", "privacy/test_composition.py"]
 TESTS += ["mixture/test_ppem_agreement.py", "structure/k2/test_private.py"]

@@ -24,7 +24,14 @@ from skprivbn.crypto import (
     PlaintextBackend,
 )
 from skprivbn.crypto._authentication import TagRing, TagSecrets
-from skprivbn.federation import InProcessFederation, Party, Terms, operation
+from skprivbn.federation import (
+    ALL_ROWS,
+    Hear,
+    InProcessFederation,
+    Release,
+    Terms,
+    program,
+)
 
 BACKENDS = {
     "plaintext": PlaintextBackend(),
@@ -38,21 +45,12 @@ BACKENDS = {
 }
 
 
-class VectorParty(Party):
-    """Hides its vector whenever asked, and reads the total."""
-
-    def schedule(self):
-        while True:
-            yield "vector"
-            yield "read"
-
-    @operation(tells="its vector")
-    def vector(self):
-        return self.hide(self.block["vector"])
-
-    @operation(tells="nothing", hears="the total")
-    def read(self, total):
-        self.reveal(total)
+@program(Terms)
+def sums(me):
+    """Add up the parties' vectors as often as the researcher wants."""
+    while (yield Hear(bool, "whether there is another sum")):
+        yield Release(me.block["vector"], "a vector", ALL_ROWS)
+    return "done"
 
 
 def n_statistics(k, d):
@@ -65,7 +63,7 @@ def measure(backend, n_parties, length, seconds):
     rng = np.random.default_rng(0)
     vectors = 10.0 ** rng.uniform(0, 4, (n_parties, length))
     blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
-    federation = InProcessFederation(blocks, VectorParty, Terms(), backend)
+    federation = InProcessFederation(blocks, sums, Terms(), backend)
     start = time.process_time()
     with federation:
         setup = time.process_time() - start
@@ -82,12 +80,7 @@ def measure(backend, n_parties, length, seconds):
             start = time.process_time()
             total = run_sum(federation)
             times.append(time.process_time() - start)
-        error = np.nan
-        if isinstance(total, np.ndarray):
-            error = np.abs(total - vectors.sum(axis=0)).max()
-        else:
-            party = federation._hosts["party 0"]._party
-            error = np.abs(party.reveal(total) - vectors.sum(axis=0)).max()
+        error = np.abs(total - vectors.sum(axis=0)).max()
     return np.median(times), sum(sent) / 1000, setup, error
 
 
@@ -117,8 +110,7 @@ def measure_naive(n_parties, length):
 
 def run_sum(federation):
     """Run one sum, to the end."""
-    total = federation.secure_sum("vector")
-    federation.call("read", {"total": total})
+    (total,) = federation.ask(True)
     return total
 
 
@@ -199,14 +191,14 @@ def measure_whole(backend, n_parties, length, seconds):
     rng = np.random.default_rng(0)
     vectors = 10.0 ** rng.uniform(0, 4, (n_parties, length))
     blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
-    with InProcessFederation(blocks, VectorParty, Terms(), backend) as federation:
+    with InProcessFederation(blocks, sums, Terms(), backend) as federation:
         run_sum(federation)
         n_entries = len(federation.ledger.entries)
         run_sum(federation)
         entries = federation.ledger.entries[n_entries:]
         sizes = [
-            sum(e.n_bytes for e in entries if e.operation == operation)
-            for operation in ("vector", "read")
+            sum(e.n_bytes for e in entries if (e.sender == "coordinator") is returned)
+            for returned in (False, True)
         ]
         times = []
         while sum(times) < seconds or len(times) < 5:
@@ -218,7 +210,7 @@ def measure_whole(backend, n_parties, length, seconds):
 
 @contextmanager
 def not_authenticated():
-    """Sums as they were: no tags, and totals that can be read come back as numbers."""
+    """Sums without tags."""
     nothing = {
         "secrets": lambda self, stream, number, name, length, parties: TagSecrets(
             self, None, {}
@@ -230,17 +222,9 @@ def not_authenticated():
         "check": lambda self, integers, digits, parties: None,
     }
 
-    def reveal(party, total, _reveal=Party.reveal):
-        return total if isinstance(total, np.ndarray) else _reveal(party, total)
-
-    def as_numbers(value):
-        return np.asarray(value) if isinstance(value, np.ndarray) else value
-
     with (
         patch.multiple(TagRing, **nothing),
         patch.multiple(TagSecrets, **no_tags),
-        patch.object(Party, "reveal", reveal),
-        patch("skprivbn.federation._federation.as_hidden", as_numbers),
     ):
         yield
 

@@ -1,11 +1,9 @@
-"""What authenticated sums and small fits cost, against those of the first release.
+"""What small fits cost, against those of an earlier release.
 
-``FIRST_RELEASE=<a checkout of 7148f9b> python benchmarks/bench_first_release.py`` takes
-two minutes. One sum is all of it: hide, encode for the wire, add, read, send the total
-back to the parties, and, today, verify it there. Fits are of 600 rows at three parties,
-with the same parameters and numbers of iterations. Both releases run in turns, each in
-a process of its own, three times; the fastest sum or fit counts. Bytes are those of all
-messages, there and back.
+``FIRST_RELEASE=<a checkout> python benchmarks/bench_first_release.py`` takes a minute.
+Fits are of 600 rows at three parties, with the same parameters and numbers of
+iterations. Both releases run in turns, each in a process of its own, three times; the
+fastest fit counts. Bytes are those of all messages, there and back.
 """
 
 import json
@@ -17,22 +15,12 @@ import warnings
 
 import numpy as np
 
-import skprivbn.crypto
-import skprivbn.federation
-from skprivbn.federation import InProcessFederation, Party, operation
+import skprivbn
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.structure import FederatedNotearsADMM
 
-CASES = [
-    ("masking", 3, 100),
-    ("masking", 10, 100),
-    ("masking", 10, 2311),
-    ("masking", 3, 20_000),
-    ("ckks", 10, 19),
-    ("ckks", 10, 2311),
-]
 SECONDS = 0.4
 
 ROWS = np.random.default_rng(0).normal(size=(600, 4)) + np.arange(600)[:, None] % 3 * 3
@@ -53,49 +41,6 @@ FITS = {
     "FederatedStandardScaler": (FederatedStandardScaler(backend="masking"), ROWS),
     "FederatedPCA": (FederatedPCA(2, backend="masking"), ROWS),
 }
-
-
-class VectorParty(Party):
-    """Hides its vector whenever asked, and reads the total."""
-
-    def schedule(self):
-        while True:
-            yield "vector"
-            yield "read"
-
-    @operation(tells="its vector")
-    def vector(self):
-        hidden = self.hide(self.block["vector"])
-        # the first release left the name to the operation
-        return hidden if "vector" in hidden else {"vector": hidden}
-
-    @operation(tells="nothing", hears="the total")
-    def read(self, total):
-        self.reveal(total)
-
-
-def run_sum(federation):
-    """Run one sum, to the end."""
-    total = federation.secure_sum("vector")
-    federation.call("read", {"total": total})
-
-
-def measure(backend, n_parties, length):
-    """Return CPU seconds and bytes of a sum, of whatever release this runs in."""
-    vectors = 10.0 ** np.random.default_rng(0).uniform(0, 4, (n_parties, length))
-    blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
-    terms = getattr(skprivbn.federation, "Terms", dict)()
-    times = []
-    with InProcessFederation(blocks, VectorParty, terms, backend) as federation:
-        run_sum(federation)
-        n_entries = len(federation.ledger.entries)
-        run_sum(federation)
-        entries = federation.ledger.entries[n_entries:]
-        while sum(times) < SECONDS or len(times) < 7:
-            start = time.process_time()
-            run_sum(federation)
-            times.append(time.process_time() - start)
-    return min(times), sum(entry.n_bytes for entry in entries)
 
 
 def measure_fit(estimator, X):
@@ -122,8 +67,7 @@ def measure_release(path):
 def main():
     if "--measure" in sys.argv:
         warnings.simplefilter("ignore")
-        sums = [measure(*case) for case in CASES]
-        print(json.dumps(sums + [measure_fit(*fit) for fit in FITS.values()]))
+        print(json.dumps([measure_fit(*fit) for fit in FITS.values()]))
         return
     if "FIRST_RELEASE" not in os.environ:
         print("FIRST_RELEASE is not set: nothing to compare with")
@@ -145,12 +89,9 @@ def main():
         }
         for old, new in zip(first, now)
     ]
-    names = ("backend", "parties", "values")
-    sums = [dict(zip(names, case)) | row for case, row in zip(CASES, ratios)]
-    fits = [{"fit": name} | row for name, row in zip(FITS, ratios[len(CASES) :])]
-    for row in sums + fits:
+    fits = [{"fit": name} | row for name, row in zip(FITS, ratios)]
+    for row in fits:
         print(row)
-    record("first_release", sums)
     record("first_release_fits", fits)
 
 

@@ -12,20 +12,18 @@ from _record import record
 
 from skprivbn.crypto import MaskingBackend, SparseMaskingBackend
 from skprivbn.crypto._sparse import n_neighbours
-from skprivbn.federation import InProcessFederation, Party, Terms, operation
+from skprivbn.federation import ALL_ROWS, InProcessFederation, Sum, Terms, program
 
 BACKENDS = {"masking": MaskingBackend(), "sparse-masking": SparseMaskingBackend()}
 SIZES = {"masking": (64, 128, 256), "sparse-masking": (64, 128, 256, 512, 1000)}
 LENGTH = 100
 
 
-class VectorParty(Party):
-    """Hides its vector."""
-
-    @operation(tells="its vector")
-    def vector(self):
-        """Hide it."""
-        return self.hide(self.block["vector"])
+@program(Terms)
+def one_sum(me):
+    """Add up the parties' vectors."""
+    total = yield Sum(me.block["vector"], "a vector", ALL_ROWS)
+    return {"total": total}
 
 
 def measure(name, n_parties):
@@ -33,24 +31,18 @@ def measure(name, n_parties):
     vectors = np.random.default_rng(0).integers(0, 1000, (n_parties, LENGTH))
     blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
     start = time.process_time()
-    federation = InProcessFederation(blocks, VectorParty, Terms(), BACKENDS[name])
-    with federation:
-        set_up = time.process_time() - start
-        n_entries = len(federation.ledger.entries)
-        start = time.process_time()
-        total = federation.secure_sum("vector")
-        one_sum = time.process_time() - start
-    assert np.array_equal(np.asarray(total), vectors.sum(axis=0))
+    with InProcessFederation(blocks, one_sum, Terms(), BACKENDS[name]) as federation:
+        total = federation.run()["total"]
+    seconds = time.process_time() - start
+    assert np.array_equal(total, vectors.sum(axis=0))
     sent = [entry.n_bytes for entry in federation.ledger.entries]
     sparse = name == "sparse-masking"
     return {
         "backend": name,
         "parties": n_parties,
         "neighbours": n_neighbours(n_parties, 0.5) if sparse else n_parties - 1,
-        "seconds to set up": set_up,
-        "MB to set up": sum(sent[:n_entries]) / 1e6,
-        "seconds of a sum": one_sum,
-        "MB of a sum": sum(sent[n_entries:]) / 1e6,
+        "seconds": seconds,
+        "MB": sum(sent) / 1e6,
     }
 
 

@@ -58,11 +58,6 @@ SECTIONS = {
             Curve("values", "ms per sum", "backend", {"series": "values"}),
         ),
     ),
-    "first_release": Section(
-        "Authenticated sums, against the first release",
-        "CPU time and bytes of whole sums, there and back. The first release had no "
-        "tags: parties took any total.",
-    ),
     "first_release_fits": Section(
         "Small fits, against the first release",
         "CPU time and bytes of whole fits, 600 rows at three parties. Today parties "

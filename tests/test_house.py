@@ -13,14 +13,13 @@ import sys
 import tomllib
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from inspect import isclass
 from pathlib import Path
 
 import pytest
 from sklearn.base import BaseEstimator
 
 import skprivbn
-from skprivbn.federation import Party, Program
+from skprivbn.federation import Program
 
 PACKAGE = Path(skprivbn.__file__).parent
 ROOT = PACKAGE.parent
@@ -191,8 +190,7 @@ def test_terms_are_frozen_and_keep_no_parameters_in_dicts():
     parties = party_classes()
     assert len(parties) > 15
     for party in parties:
-        is_party = isclass(party) and issubclass(party, Party)
-        assert is_party or isinstance(party, Program)
+        assert isinstance(party, Program)
         assert is_dataclass(party.terms) and party.terms.__dataclass_params__.frozen
         kept = {f.name for f in fields(party.terms) if "dict[" in str(f.type)}
         assert kept <= OPEN_KEYS, f"{party.terms.__name__}: make a dataclass of {kept}"
@@ -203,31 +201,28 @@ TOY = '''"""The smallest and the largest of nothing: a toy."""
 import numpy as np
 
 from skprivbn.base import FederatedEstimator
-from skprivbn.federation import Party, Terms, operation
+from skprivbn.federation import ALL_ROWS, Sum, Terms, program
 
 
-class MeanParty(Party):
-    """A data holder: the number and the sums of its rows."""
-
-    @operation(tells="number and sums of its rows", exact=True)
-    def sums(self):
-        """One sum."""
-        X = self.finite_numbers()
-        return self.hide(np.append(len(X), X.sum(axis=0)))
+@program(Terms)
+def mean(me):
+    """One sum."""
+    X = me.numbers()
+    sums = np.append(len(X), X.sum(axis=0))
+    n, *sums = yield Sum(sums, "number and sums of rows", ALL_ROWS)
+    return np.array(sums) / n
 
 
 class FederatedMean(FederatedEstimator):
     """The mean of the rows of all parties."""
 
-    protocols = (MeanParty,)
+    protocols = (mean,)
 
     def __init__(self, backend="masking"):
         self.backend = backend
 
     def _learn(self, partition):
-        with self._federate(partition, MeanParty, Terms()) as federation:
-            n, *sums = federation.secure_sum("sums")
-        self.mean_, self.ledger_ = np.array(sums) / n, federation.ledger
+        self.mean_ = self._run(partition, mean, Terms())
 '''
 
 #: what is entered, and behind which line, to have one estimator more

@@ -34,8 +34,7 @@ class Terms:
     is a ValueError when terms are made, and a refusal where they arrive.
 
     Fields called ``min_rows``, ``min_parties`` and ``min_cell_count`` are limits: sites
-    raise them to their own. A field called ``max_sum`` is the largest sum of the
-    backend, by which parties scale what they hide; another number is refused.
+    raise them to their own.
 
     Attributes
     ----------
@@ -155,16 +154,6 @@ class Terms:
         """
         return vars(self).get("min_rows", 1)
 
-    def assumed_limit(self) -> float | None:
-        """Return the largest sum that values are scaled for; None if they are not.
-
-        Returns
-        -------
-        max_sum : float or None
-            The field of this name.
-        """
-        return vars(self).get("max_sum")
-
     def rounds(self, n_parties: int) -> int | None:
         """Return the most operations that a session takes; None if nobody can say.
 
@@ -191,27 +180,6 @@ class Terms:
             Numbers beside each of the party's rows, and numbers whatever the rows.
         """
         return 0, 0
-
-    def message_bytes(self, operation: str, n_features: int, n_parties: int) -> int:
-        """Return how long a message to a party may be; a longer one is not read.
-
-        Sums that come back are not counted: they are as long as what a party hid.
-
-        Parameters
-        ----------
-        operation : str
-            What the coordinator tells something in, or a conversation, in which the
-            messages of all peers can come at a time.
-        n_features : int
-            Columns of the party's block.
-        n_parties : int
-
-        Returns
-        -------
-        n_bytes : int
-        """
-        _, in_all = self.memory(n_features)
-        return (1 << 16) + 32 * n_parties * (n_features**2 + in_all)
 
     def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
         """Return the noise on everything that a session releases.
@@ -336,18 +304,6 @@ class Terms:
         """
         return False
 
-    def survives_losses(self) -> bool:
-        """Tell whether a session may go on without a party that is lost in a sum.
-
-        It may if nothing is summed again: what a lost party told in earlier sums
-        would not go together with later ones.
-
-        Returns
-        -------
-        survives : bool
-        """
-        return False
-
     def for_tests_only(self) -> bool:
         """Tell whether a session uses keys that can be broken, as tests do.
 
@@ -410,10 +366,6 @@ class NoisyTerms(Terms):
         if self.epsilon is None:
             return None
         return distribute(self.mechanism(n_features), n_parties, self.min_honest)
-
-    def survives_losses(self) -> bool:
-        """Tell whether there is one sum only."""
-        return self.epsilon is not None
 
 
 @cache

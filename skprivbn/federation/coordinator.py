@@ -159,7 +159,7 @@ class Coordinator(ABC):
         if "result" not in self._first_words():
             raise ProtocolError("the program waits for a choice: use ask")
         results = {name: {"result": r["result"]} for name, r in self._said.items()}
-        return _check_same(results, self.program.__qualname__, RESULT_RTOL)["result"]
+        return check_same(results, self.program.__qualname__, RESULT_RTOL)["result"]
 
     def ask(self, choice: Any, turn: Any = None) -> list[np.ndarray | None]:
         """Answer what the program waits to hear.
@@ -391,7 +391,7 @@ class Coordinator(ABC):
             if reply["ok"] is not True or not self._is_said(said):
                 return None, "garbage"
             self._record(name, message, said)
-        except (ProtocolError, KeyError, TypeError, ValueError):
+        except (ProtocolError, LookupError, TypeError, ValueError):
             return None, "garbage"
         return said, None
 
@@ -518,7 +518,7 @@ def _outvoted(answers):
     return [name for name, answer in answers.items() if answer != usual]
 
 
-def _check_same(replies: dict[str, dict], operation: str, rtol: float = 0.0) -> dict:
+def check_same(replies: dict[str, dict], operation: str, rtol: float = 0.0) -> dict:
     """Return what all parties answered, a ProtocolError if they did not all.
 
     Parameters

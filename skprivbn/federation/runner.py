@@ -249,7 +249,6 @@ class Runner:
         self._check_rows()
         self._protocol, self._terms = self._read_terms(agreement)
         self._backend = self._make_backend(agreement)
-        self._check_units()
         # so few may be left in a sum
         if self._backend.n_needed(n_parties) < policy.min_parties:
             raise PartyRefusal("too-few-parties")
@@ -265,12 +264,6 @@ class Runner:
         """Start the session, once what is asked has been checked."""
         self._rest = self._run()
         return next(self._rest)
-
-    def _check_units(self):
-        """Refuse terms by which values would be scaled for another backend."""
-        told = self._terms.assumed_limit()
-        if told is not None and told != self._backend.max_sum():
-            raise PartyRefusal("refused")
 
     def _check_rows(self):
         n_rows, least = self._count_rows(), self._policy.min_rows
@@ -565,8 +558,12 @@ class Runner:
         peers = self._backend.compared_with(self._session)
         wanted = {peer: mine for peer in peers if peer in self._counted}
         self._phase += 1
-        tell = Tell(wanted, "")
-        if (yield from self._tell(tell, MAX_KEY_BYTES)) != wanted:
+        heard = yield from self._tell(Tell(wanted, ""), MAX_KEY_BYTES)
+        # with recovery, some may be lost since their vectors were added
+        roster = self._agreement.roster
+        n_losable = len(roster) - self._backend.n_needed(len(roster))
+        same = all(wanted.get(peer) == digest for peer, digest in heard.items())
+        if not same or len(heard) < len(wanted) - n_losable:
             raise ProtocolError("the parties were not told the same totals")
 
     def _expect(self, n_bytes):

@@ -40,7 +40,6 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import (
     Coordinator,
     InProcessFederation,
-    PartyHost,
     Runner,
     decode,
     encode,
@@ -96,27 +95,6 @@ def forge(hidden, change):
     return replace(hidden, parts=[part])
 
 
-def other_total(total, values):
-    """Return a sum with other values, as anybody can make it who reads the sum.
-
-    Parameters
-    ----------
-    total : OpenSum
-        Under masks.
-    values : ndarray of shape (n_values,)
-
-    Returns
-    -------
-    payload : dict
-        What parties are handed in place of the sum.
-    """
-
-    def change(limbs):
-        limbs[:] = as_integers(values)
-
-    return forge(total.hidden, change).to_payload()
-
-
 class HostileTerms:
     """Terms whose fields are changed on their way to the parties."""
 
@@ -135,7 +113,6 @@ class HostileTerms:
 
 def without_agreement(monkeypatch):
     """Take a defence out: parties answer before they know that peers heard the same."""
-    monkeypatch.setattr(PartyHost, "_needs_agreement", lambda self, answer: False)
     monkeypatch.setattr(Runner, "_compare", lambda self: iter(()))
 
 
@@ -147,7 +124,7 @@ def without_a_rule_on_losses(monkeypatch):
 
 def without_limits(monkeypatch):
     """Take a defence out: parties decode messages of any length."""
-    monkeypatch.setattr(PartyHost, "_most_bytes", lambda self: 2**31)
+    monkeypatch.setattr(Runner, "_most_bytes", lambda self: 2**31)
 
 
 def without_signed_terms(monkeypatch):

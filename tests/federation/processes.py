@@ -9,7 +9,7 @@ import time
 from importlib import import_module
 
 from skprivbn.crypto import resolve_backend
-from skprivbn.federation import Federation, HostPolicy, PartyHost
+from skprivbn.federation import Coordinator, HostPolicy, Runner
 from skprivbn.partition import HorizontalPartition, VerticalPartition
 
 # A fresh interpreter per party: nothing is inherited from the parent's memory.
@@ -22,21 +22,21 @@ def _find(path):
 
 
 def _serve(name, block, policy, pipe):
-    host = PartyHost(name, block, _find, resolve_backend, policy)
+    runner = Runner(name, block, _find, resolve_backend, policy)
     while True:
         message = pipe.recv_bytes()
         if not message:
             return
-        pipe.send_bytes(host.handle(message))
+        pipe.send_bytes(runner.handle(message))
 
 
-class ProcessFederation(Federation):
+class ProcessFederation(Coordinator):
     """Parties in processes, joined by pipes that carry bytes only."""
 
     authentication = "test transport: pipes between processes"
 
-    def __init__(self, blocks, party_class, terms, backend, *, policy, **options):
-        super().__init__(blocks, party_class, terms, backend, **options)
+    def __init__(self, blocks, program, terms, backend, *, policy, **options):
+        super().__init__(blocks, program, terms, backend, **options)
         self.processes, self._pipes = {}, {}
         for name, block in blocks.items():
             self._pipes[name], theirs = _CONTEXT.Pipe()
@@ -87,11 +87,11 @@ def in_processes(partition):
 
 
 class _InProcesses:
-    def federate(self, party_class, terms, backend=None, *, min_rows=1, **options):
+    def federate(self, program, terms, backend=None, *, min_rows=1, **options):
         options.pop("debug", None)
         return ProcessFederation(
             self._blocks,
-            party_class,
+            program,
             terms,
             backend,
             policy=HostPolicy(min_rows=min_rows),

@@ -1,4 +1,4 @@
-"""The same protocols with every party in a process of its own."""
+"""The same programs with every party in a process of its own."""
 
 import os
 import signal
@@ -9,40 +9,32 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import HostPolicy, InProcessFederation
 from tests.federation.processes import ProcessFederation
-from tests.federation.protocol import MeanParty, MeanTerms
+from tests.federation.protocol import MeanTerms, mean
 
 
 def open_processes(blocks, backend="masking", **options):
     options.setdefault("timeout", 60)
     return ProcessFederation(
-        blocks, MeanParty, MeanTerms(), backend, policy=HostPolicy(), **options
+        blocks, mean, MeanTerms(), backend, policy=HostPolicy(), **options
     )
 
 
-def run(federation):
-    with federation:
-        total = federation.secure_sum("moments")
-        federation.agree("update", {"total": total})
-        exact = federation.secure_sum("scale")
-        federation.converse("talk")
-    return exact, federation.ledger
+def messages_of(ledger):
+    return [
+        (e.operation, e.sender, e.receiver, e.n_bytes, e.kind) for e in ledger.entries
+    ]
 
 
 @pytest.mark.parametrize(
     "backend", ["masking", pytest.param("ckks", marks=pytest.mark.slow)]
 )
 def test_same_result_and_same_ledger_as_in_process(blocks, backend):
-    exact, ledger = run(open_processes(blocks, backend))
-    expected, reference = run(
-        InProcessFederation(blocks, MeanParty, MeanTerms(), backend)
-    )
-    np.testing.assert_array_equal(exact, expected)
-    assert [
-        (e.operation, e.sender, e.receiver, e.n_bytes, e.kind) for e in ledger.entries
-    ] == [
-        (e.operation, e.sender, e.receiver, e.n_bytes, e.kind)
-        for e in reference.entries
-    ]
+    with open_processes(blocks, backend) as processes:
+        found = processes.run()
+    with InProcessFederation(blocks, mean, MeanTerms(), backend) as reference:
+        expected = reference.run()
+    np.testing.assert_array_equal(found["mean"], expected["mean"])
+    assert messages_of(processes.ledger) == messages_of(reference.ledger)
 
 
 def test_a_killed_party_is_named_and_all_processes_end(blocks):
@@ -50,7 +42,7 @@ def test_a_killed_party_is_named_and_all_processes_end(blocks):
     with federation, pytest.raises(PartyError, match="south"):
         os.kill(federation.processes["south"].pid, signal.SIGKILL)
         federation.processes["south"].join()
-        federation.secure_sum("moments")
+        federation.run()
     assert not any(p.is_alive() for p in federation.processes.values())
 
 
@@ -63,6 +55,6 @@ def test_a_frozen_party_is_late(blocks):
         os.kill(federation.processes["west"].pid, signal.SIGSTOP)
         try:
             with pytest.raises(PartyError, match="west.*in time"):
-                federation.secure_sum("moments")
+                federation.run()
         finally:
             os.kill(federation.processes["west"].pid, signal.SIGCONT)

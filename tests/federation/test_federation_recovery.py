@@ -1,13 +1,13 @@
-"""Mask recovery on a federation: parties lost in the middle of a sum."""
+"""Mask recovery on a federation: parties lost in the middle of the only sum."""
 
 import numpy as np
 import pytest
 
 from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError, ProtocolError
-from skprivbn.federation import HostPolicy, InProcessFederation, decode
+from skprivbn.federation import HostPolicy, InProcessFederation, Runner, decode
 from skprivbn.programs import MomentsTerms, moments
-from tests.federation.protocol import MeanParty, MeanTerms
+from tests.federation.protocol import MeanTerms, mean
 
 BLOCKS = {
     name: {"X": np.random.default_rng(i).normal(size=(4, 2))}
@@ -15,96 +15,86 @@ BLOCKS = {
 }
 
 
-class LosableTerms(MeanTerms):
-    def survives_losses(self):
-        return True
-
-
-class LosableParty(MeanParty):
-    """Goes on without others, though it adds up more than once."""
-
-    terms = LosableTerms
-
-
 class Losing(InProcessFederation):
-    """Loses the given parties, for good, when they are asked something."""
+    """Loses the given parties, for good, when they are told some word."""
 
-    def __init__(self, losses, party_class=LosableParty, terms=None, **options):
-        self.losses = losses
+    def __init__(self, losses, program=mean, terms=None, **options):
+        self.losses, self.gone = losses, set()
         options.setdefault("on_dropout", "continue")
-        backend, terms = MaskingBackend(recovery=True), terms or party_class.terms()
-        super().__init__(BLOCKS, party_class, terms, backend, **options)
+        backend, terms = MaskingBackend(recovery=True), terms or MeanTerms(n_sums=1)
+        super().__init__(BLOCKS, program, terms, backend, **options)
 
     def _exchange(self, requests, timeout):
-        replies = super()._exchange(requests, timeout)
         for name, message in requests.items():
-            request = decode(message)
-            step = request["payload"].get("step", request["operation"])
-            if name in self.losses.get(step, ()):
-                replies[name] = None
-        return replies
+            for word in decode(message)["payload"]:
+                if name in self.losses.get(word, ()):
+                    self.gone.add(name)
+        present = {n: message for n, message in requests.items() if n not in self.gone}
+        return super()._exchange(present, timeout)
 
 
-def total_of(names):
-    rows = np.vstack([BLOCKS[name]["X"] for name in names])
-    return np.append(rows.sum(axis=0), len(rows))
+def mean_of(names):
+    return np.vstack([BLOCKS[name]["X"] for name in names]).mean(axis=0)
 
 
-@pytest.mark.parametrize("step", ["keys", "shares", "deliver", "moments"])
-def test_the_sum_is_over_the_survivors(step):
-    with Losing({step: ["b", "e"]}) as federation:
-        total = federation.secure_sum("moments")
-    np.testing.assert_allclose(total, total_of("acdfg"), rtol=1e-14)
+@pytest.mark.parametrize("word", ["keys", "shares"])
+def test_the_sum_is_over_the_survivors(word):
+    with Losing({word: ["b", "e"]}) as federation:
+        found = federation.run()
+    np.testing.assert_allclose(found["mean"], mean_of("acdfg"), rtol=1e-14)
     assert set(federation.lost) == {"b", "e"}
     assert sum("was lost" in note for note in federation.ledger.notes) == 2
 
 
-@pytest.mark.parametrize("step", ["survivors", "unmask"])
-def test_those_lost_after_hiding_still_count(step):
-    with Losing({step: ["b", "e"]}) as federation:
-        total = federation.secure_sum("moments")
-    np.testing.assert_allclose(total, total_of("abcdefg"), rtol=1e-14)
+@pytest.mark.parametrize("word", ["survivors", "signatures", "total"])
+def test_those_lost_after_hiding_still_count(word):
+    with Losing({word: ["b", "e"]}) as federation:
+        found = federation.run()
+    np.testing.assert_allclose(found["mean"], mean_of("abcdefg"), rtol=1e-14)
+    assert set(federation.lost) == {"b", "e"}
 
 
-def test_the_next_sum_goes_on_without_them():
-    with Losing({"moments": ["b"]}) as federation:
-        total = federation.secure_sum("moments")
-        federation.agree("update", {"total": total})
-        federation.losses = {}
-        total = federation.secure_sum("moments")
-    np.testing.assert_allclose(total, total_of("acdefg"), rtol=1e-14)
+def test_attack_so_many_are_kept_from_comparing_totals(monkeypatch):
+    """More than may be lost at all: whoever is left would compare with nobody."""
+
+    class Muting(InProcessFederation):
+        def _deliver(self, talking):
+            if self._n_sums:
+                for inbox in self._inbox.values():
+                    for name in "bcd":
+                        inbox.pop(name, None)
+            super()._deliver(talking)
+
+    def run():
+        backend, terms = MaskingBackend(recovery=True), MeanTerms(n_sums=1)
+        with Muting(BLOCKS, mean, terms, backend) as federation:
+            return federation.run()
+
+    with pytest.raises(PartyError, match="not signed or sealed"):
+        run()
+    monkeypatch.setattr(Runner, "_compare", lambda self: iter(()))
+    np.testing.assert_allclose(run()["mean"], mean_of("abcdefg"), rtol=1e-14)
 
 
 def test_too_many_losses_end_the_sum():
-    with Losing({"moments": ["b", "c", "d"]}) as federation:
+    with Losing({"shares": ["b", "c", "d"]}) as federation:
         with pytest.raises(ProtocolError, match="only 4 parties are left"):
-            federation.secure_sum("moments")
+            federation.run()
 
 
 def test_losses_raise_unless_allowed():
-    with Losing({"moments": ["b"]}, on_dropout="raise") as federation:
+    with Losing({"shares": ["b"]}, on_dropout="raise") as federation:
         with pytest.raises(PartyError, match="'b'"):
-            federation.secure_sum("moments")
-
-
-@pytest.mark.parametrize("step", ["keys", "deliver", "moments"])
-def test_attack_a_party_left_out_of_the_second_sum(step):
-    # what the parties tell is the same in both: the difference would be b's
-    with Losing({}, party_class=MeanParty) as federation:
-        total = federation.secure_sum("moments")
-        federation.agree("update", {"total": total})
-        federation.losses = {step: ["b"]}
-        with pytest.raises(ProtocolError, match="only 0 parties are left at .surv"):
-            federation.secure_sum("moments")
+            federation.run()
 
 
 @pytest.mark.parametrize("min_parties, joins", [(5, True), (6, False)])
 def test_so_few_as_a_sum_may_be_over_are_enough_for_the_parties(min_parties, joins):
     policy = HostPolicy(min_parties=min_parties)
-    federation = Losing({}, policy=policy)
+    federation = Losing({}, policy=policy, on_dropout="raise")
     if joins:
         with federation:
-            federation.secure_sum("moments")
+            federation.run()
     else:
         with pytest.raises(PartyError, match="roster is smaller"):
             federation.__enter__()

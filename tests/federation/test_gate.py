@@ -10,7 +10,12 @@ from skprivbn.federation import (
     RowWeights,
     TooFewRows,
 )
-from skprivbn.federation.gate import check_rows, effective_rows, with_rows
+from skprivbn.federation.gate import (
+    check_rows,
+    count_numbers,
+    effective_rows,
+    with_rows,
+)
 
 LIMIT = 20
 
@@ -120,3 +125,11 @@ def test_other_weights_are_an_error():
 def test_integers_have_counts_for_weights():
     with pytest.raises(TypeError, match="integers"):
         with_rows(np.ones(2, dtype=int), RowWeights.of([1.0]), 1)
+
+
+def test_numbers_of_a_result_are_counted_however_they_are_told():
+    assert count_numbers({"n": 3, "mean": np.float64(0.5)}) == 2
+    assert count_numbers({"table": np.zeros((4, 5)), "rows": [[1, 2.5], (3,)]}) == 23
+    assert count_numbers({"raw": bytes(33)}) == 5
+    assert count_numbers({"converged": True, "how": "halve", "nothing": None}) == 0
+    assert count_numbers(None) == 0

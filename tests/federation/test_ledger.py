@@ -5,15 +5,13 @@ import pytest
 
 from skprivbn.federation import KINDS, InProcessFederation, Ledger
 from skprivbn.federation._ledger import LedgerTable
-from tests.federation.protocol import MeanParty, MeanTerms
+from tests.federation.protocol import MeanTerms, mean
 
 
 @pytest.fixture
 def ledger(blocks):
-    with InProcessFederation(blocks, MeanParty, MeanTerms(), "ckks") as federation:
-        federation.agree("update", {"total": federation.secure_sum("moments")})
-        federation.converse("talk")
-        federation.call("release")
+    with InProcessFederation(blocks, mean, MeanTerms(), "ckks") as federation:
+        federation.run()
     return federation.ledger
 
 
@@ -27,11 +25,11 @@ def test_totals_agree(ledger):
 
 
 def test_kinds_are_what_was_sent(ledger):
-    kinds = {(e.operation, e.sender): e.kind for e in ledger.entries}
-    assert kinds["moments", "north"] == "ciphertext"
-    assert kinds["update", "coordinator"] == "ciphertext"
-    assert kinds["update", "north"] == "public"
-    assert kinds["talk", "south"] in ("sealed", "public")
+    kinds = {(e.operation, e.sender, e.receiver): e.kind for e in ledger.entries}
+    assert kinds["sums of rows", "north", "coordinator"] == "ciphertext"
+    assert kinds["sums of rows", "coordinator", "north"] == "ciphertext"
+    assert kinds["the result", "north", "coordinator"] == "public"
+    assert kinds["a greeting", "south", "west"] == "sealed"
     assert {e.kind for e in ledger.entries if e.receiver == e.sender} == set()
 
 
@@ -39,22 +37,22 @@ def test_kinds_are_what_was_sent(ledger):
     "backend, kind", [("masking", "masked"), ("plaintext", "plaintext aggregate")]
 )
 def test_the_kind_follows_the_backend(blocks, backend, kind):
-    with InProcessFederation(blocks, MeanParty, MeanTerms(), backend) as federation:
-        federation.secure_sum("moments")
-    sent = [e for e in federation.ledger.entries if e.operation == "moments"]
+    with InProcessFederation(blocks, mean, MeanTerms(), backend) as federation:
+        federation.run()
+    sent = [e for e in federation.ledger.entries if e.operation == "sums of rows"]
     assert {e.kind for e in sent if e.receiver == "coordinator"} == {kind}
 
 
 def test_who_learns_what_is_in_plain_words(ledger):
     table = ledger.who_learns_what()
     text = str(list(table))
-    assert "sum over parties of: sums of its rows" in text
-    assert "all parties (they hold the key)" in text
+    assert "sum over parties of: sums of rows" in text
+    assert "all parties" in text
     assert "ciphertexts it cannot decrypt" in text
-    assert "the mean, rounded to integers" in text
+    assert "the result" in text
     frame = table.to_frame()
     assert list(frame.columns) == ["who", "learns", "from", "as", "times", "bytes"]
-    moments = frame[frame.learns == "sums of its rows"]
+    moments = frame[frame.learns == "sums of rows"]
     assert moments.times.item() == 3
 
 

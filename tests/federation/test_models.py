@@ -13,7 +13,7 @@ from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.federation import decode
 from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.federation._models import describe_model, rebuild_model
-from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._results import write_results
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import (

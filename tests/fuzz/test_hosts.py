@@ -79,10 +79,9 @@ def no_hang(seconds, what):
 
 
 def held_by(host):
-    """Return what changes when a host answers: itself, its party, keys and sums."""
+    """Return what changes when a host answers: itself, keys and sums."""
     group = host._session and host._session.group
-    sums = host._plain_sums, host._exact_sums, host._covered_sums
-    return [held for held in (host, host._party, group, *sums) if held is not None]
+    return [held for held in (host, group, *host._sums.values()) if held is not None]
 
 
 def place_of(host):
@@ -117,11 +116,11 @@ class Attack:
 
         def exchange(federation, requests, timeout):
             for name, message in requests.items():
-                host = federation._hosts[name]
+                host = federation._runners[name]
                 if attack._left == 0 and strike(host, message):
                     raise Interrupted
                 attack._n_seen += 1
-                attack.has_peers |= host._conversation is not None
+                attack.has_peers |= bool(decode(message)["payload"].get("sealed"))
                 if attack._left:
                     attack._left -= 1
                 if len(attack.others) < 50 or attack.random.random() < 0.02:
@@ -171,7 +170,7 @@ class Attack:
                 return decode(inner)
             return decode(Mutator(inner, [inner], self.random).make_valid())
 
-        with patch("skprivbn.federation._host.decode", decode_other):
+        with patch("skprivbn.federation.runner.decode", decode_other):
             start = time.process_time()
             reply = decode(host.handle(message))
             self.slowest = max(self.slowest, time.process_time() - start)

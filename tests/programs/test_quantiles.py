@@ -206,7 +206,7 @@ class Helped(InProcessFederation):
             hidden = HiddenVector.from_payload(total)
             shift = np.zeros(hidden.length, dtype=int)
             shift[:-2] = -60
-            sums = self._hosts["p2"]._sums["parties"]
+            sums = self._runners["p2"]._sums["parties"]
             part = shift_with_a_fitting_tag(sums, hidden.parts[0], shift)
             answers["p0"] = {"total": changed(total, parts=[part])}
         super()._answer(answers, what)
@@ -245,5 +245,5 @@ def test_attack_bounds_without_a_width():
     bounds = np.array([[0.0], [5e-324]])
     terms = QuantileTerms(2, bounds, epsilon=1.0, delta=1e-6)
     with pytest.raises(PartyRefusal) as caught:
-        find_noise(quantiles, terms, 1, 3)
+        find_noise(terms, 1, 3)
     assert caught.value.code == "refused"

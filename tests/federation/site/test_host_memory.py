@@ -9,7 +9,7 @@ import pytest
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import Terms
 from skprivbn.federation._models import describe_model, rebuild_model
-from skprivbn.federation._party import PartyRefusal
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._rules import MAX_PER_ROW, check_memory
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
 from skprivbn.graphical_model._counting import Contribution

@@ -14,7 +14,6 @@ from skprivbn.federation.site import _block, _host, _rules
 from skprivbn.federation.site._file import Dataset
 from skprivbn.federation.site._rules import (
     RULES,
-    count_numbers,
     is_foreign,
     strong_keys,
 )
@@ -34,7 +33,6 @@ from skprivbn.structure.collective._program import (
     LocalModels,
     collective,
 )
-from tests.crypto.micro_federation import make_contexts, start_sessions
 from tests.federation.site.loopback import LoopbackSession, connect, make_sites
 
 NAMES = ("north", "south", "east", "west")
@@ -540,19 +538,6 @@ def test_without_the_rule_sites_take_any_parameters(numbers, backend, monkeypatc
     others = [rule for rule in RULES if rule is not strong_keys]
     monkeypatch.setattr(_rules, "RULES", others)
     fit_scaler(open_it(), backend)
-
-
-def test_numbers_of_answers_are_counted_however_they_are_told():
-    session = start_sessions(MaskingBackend(), make_contexts(2))["party 0"]
-    hidden = session.hide(np.ones(7), "sums").to_payload()
-    assert count_numbers({"vector": hidden}) == 7
-    assert count_numbers({"vector": hidden, "n": 3, "mean": np.float64(0.5)}) == 9
-    assert count_numbers({"table": np.zeros((4, 5)), "rows": [[1, 2.5], (3,)]}) == 23
-    assert count_numbers({"raw": bytes(33)}) == 5
-    assert count_numbers({"go_on": True, "how": "halve", "nothing": None}) == 0
-    # what is sealed for peers is not the coordinator's
-    assert count_numbers({"sealed": {"south": bytes(1000)}, "done": False}) == 0
-    assert count_numbers(None) == 0
 
 
 def test_protocols_of_others_are_foreign():

@@ -16,7 +16,6 @@ from skprivbn.privacy import PrivacyAccountant, audit_estimator, zcdp_epsilon
 from skprivbn.privacy._choices import ChoiceNoise
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
 from skprivbn.structure.k2._budget import K2Budget
-from skprivbn.structure.k2._program import private_k2
 
 TWO = {"hospital": [0, 1, 2, 7], "lab": [3, 4, 5, 6]}
 THREE = {"hospital": [0, 3, 6], "lab": [1, 4, 7], "insurer": [2, 5]}
@@ -155,10 +154,10 @@ def test_a_site_accepts_enough_noise_only(min_honest, fine):
     )
     terms = learner._terms(VerticalPartition(columns))
     if fine:
-        assert find_noise(private_k2, terms, 3, 3).epsilon == 1.0
+        assert find_noise(terms, 3, 3).epsilon == 1.0
     else:
         with pytest.raises(PartyRefusal):
-            find_noise(private_k2, terms, 3, 3)
+            find_noise(terms, 3, 3)
 
 
 @pytest.mark.parametrize("fit_parameters", [False, True])

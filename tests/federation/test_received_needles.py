@@ -7,14 +7,10 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import (
-    HostPolicy,
     InProcessFederation,
     Me,
-    Party,
     PartyRefusal,
-    Terms,
     check_received,
-    operation,
 )
 from skprivbn.federation.site._rules import find_noise
 from skprivbn.mixture._em import em
@@ -44,56 +40,6 @@ def test_numbers_that_are_not_finite_are_refused():
     with pytest.raises(PartyRefusal):
         check_received(np.array([1.0, np.inf]), (2,))
     assert check_received(np.array([1.0, 2.0]), (2,)).tolist() == [1, 2]
-
-
-class Gossip(Party):
-    """Shows a row to the peers."""
-
-    def schedule(self):
-        yield "whisper"
-
-    @operation(peers="a row", peers_kind="raw rows")
-    def whisper(self):
-        yield dict.fromkeys(self.peers, {"row": self.block["X"][0]})
-
-
-@pytest.mark.parametrize("allow", [False, True])
-def test_rows_for_peers_are_rows(allow):
-    blocks = rows_of(np.random.default_rng(0))
-    policy = HostPolicy(allow_rows=allow)
-    federation = InProcessFederation(blocks, Gossip, Terms(), "masking", policy=policy)
-    with federation:
-        if allow:
-            federation.converse("whisper")
-        else:
-            with pytest.raises(PartyError, match="refuses"):
-                federation.converse("whisper")
-
-
-class Adder(Party):
-    """Adds a vector with the peers alone."""
-
-    def schedule(self):
-        yield "add"
-        yield "tell"
-
-    @operation(peers="shares")
-    def add(self):
-        own = np.array([len(self.block["X"]), -(2**40)])
-        self.total = yield from self.add_among_peers(own)
-
-    @operation()
-    def tell(self):
-        return {"total": self.total}
-
-
-@pytest.mark.parametrize("n_parties", [1, 2, 3, 5])
-def test_peers_add_without_the_coordinator(n_parties):
-    blocks = rows_of(np.random.default_rng(0), n_parties)
-    with InProcessFederation(blocks, Adder, Terms(), "masking") as federation:
-        federation.converse("add")
-        for reply in federation.call("tell").values():
-            assert reply["total"].tolist() == [6 * n_parties, -(2**40) * n_parties]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +112,7 @@ def test_attack_bounds_without_a_width():
     }
     for party_class, terms in told.items():
         with pytest.raises(PartyRefusal):
-            find_noise(party_class, terms, 1, 3)
+            find_noise(terms, 1, 3)
     with pytest.raises(ValueError, match="apart"):
         check_bounds(NO_WIDTH, 1)
 
@@ -176,7 +122,7 @@ def test_attack_bounds_without_a_width():
 )
 def test_attack_a_fraction_of_a_release(change):
     # noise of a 256th of one release, for which the start alone is made
-    assert find_noise(noisy_em, EM, 2, 3).epsilon == 1.0
+    assert find_noise(EM, 2, 3).epsilon == 1.0
     with pytest.raises(ValueError, match="must be"):
         PrivateEMTerms.from_payload(EM.to_payload() | change)
 
