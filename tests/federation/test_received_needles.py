@@ -22,7 +22,7 @@ from skprivbn.privacy._options import check_bounds
 from skprivbn.programs import MomentsTerms, moments
 from skprivbn.structure import PrivateK2StructureLearner
 from skprivbn.structure._voting import VotingTerms, voting
-from skprivbn.structure.gaussian._program import NetworkMomentsTerms, network_moments
+from skprivbn.structure.gaussian._program import NetworkMomentsTerms
 from skprivbn.structure.k2._program import private_k2
 
 
@@ -105,12 +105,12 @@ NO_WIDTH = np.array([[0.0], [5e-324]])
 
 def test_attack_bounds_without_a_width():
     release = {"bounds": NO_WIDTH, "epsilon": 1.0, "delta": 1e-6}
-    told = {
-        moments: MomentsTerms("full", **release),
-        noisy_em: replace(EM, bounds=NO_WIDTH),
-        network_moments: NetworkMomentsTerms(**release),
-    }
-    for party_class, terms in told.items():
+    told = [
+        MomentsTerms("full", **release),
+        replace(EM, bounds=NO_WIDTH),
+        NetworkMomentsTerms(**release),
+    ]
+    for terms in told:
         with pytest.raises(PartyRefusal):
             find_noise(terms, 1, 3)
     with pytest.raises(ValueError, match="apart"):
