@@ -188,7 +188,7 @@ class RowsMixin(SavedVersionMixin):
 
         Returns
         -------
-        federation : Federation
+        federation : Coordinator
             To be used as a context manager.
         """
         backend = resolve_backend(backend or self.backend)

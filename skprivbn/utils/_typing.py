@@ -16,9 +16,7 @@ class Partition(Protocol):
     def n_rows(self) -> Any:
         """Return the number of rows of each party, by name."""
 
-    def federate(
-        self, party_class: type, terms: Any, *args: Any, **options: Any
-    ) -> Any:
+    def federate(self, program: Any, terms: Any, *args: Any, **options: Any) -> Any:
         """Open a federation of the parties."""
 
 
