@@ -24,7 +24,7 @@ from unittest.mock import patch
 import numpy as np
 
 from skprivbn.graphical_model._elimination import EliminationPlan
-from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._tables import TableLayout
 
 #: columns of no more states are conditioned on, two at a time
 FEW_STATES = 6

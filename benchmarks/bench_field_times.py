@@ -17,12 +17,12 @@ from _record import record
 
 from skprivbn.datasets import make_markov_random_field
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
-from skprivbn.graphical_model._cgm import (
+from skprivbn.graphical_model._estimation import (
     expected_tables_by_dual,
+    maximise_likelihood,
     nonlinear_belief_propagation,
 )
-from skprivbn.graphical_model._estimation import maximise_likelihood
-from skprivbn.graphical_model._layout import NoisyTables, TableLayout
+from skprivbn.graphical_model._tables import NoisyTables, TableLayout
 from skprivbn.privacy import CountMechanism
 
 N_ROWS = 10_000

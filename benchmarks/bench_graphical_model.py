@@ -33,14 +33,18 @@ from _record import read, record
 from scipy.special import logsumexp
 
 from skprivbn.datasets import make_markov_random_field
-from skprivbn.graphical_model._cgm import collective_em
-from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._estimation import (
+    collective_em,
     empirical_bayes,
     maximise_likelihood,
     projected_marginals,
 )
-from skprivbn.graphical_model._layout import NoisyTables, TableLayout
+from skprivbn.graphical_model._tables import (
+    Contribution,
+    NoisyTables,
+    TableLayout,
+    count_tables,
+)
 from skprivbn.privacy import CountMechanism
 
 MBI_ITERATIONS = (300, 1000, 4000)

@@ -2,7 +2,7 @@
 
 Run with ``python benchmarks/bench_tables.py`` (some minutes). ``--data adult8 adult15
 msnbc alarm`` names tables, ``--epsilon`` budgets (delta is 1e-6), ``--holders`` also
-shares the rows of adult8. ``--max-states 10485760`` lets tables of ours be as large as
+shares the rows of adult8. ``--max-model-cells 10485760`` lets ours be as large as
 AIM's, which has 80 MB. ``--peer aim`` or ``--peer mst`` runs OpenDP's mechanism
 instead, which needs ``pip install "opendp[mbi]"`` (best in an environment of its own)
 and, for AIM, a quarter of an hour and more for each release, on many columns hours;
@@ -197,7 +197,7 @@ def main():
     parser.add_argument("--releases", type=int, default=5)
     parser.add_argument("--holders", type=int, default=0)
     parser.add_argument("--cliques", nargs="+", default=["aim"])
-    parser.add_argument("--max-states", type=int, help="cells of a table, of ours")
+    parser.add_argument("--max-model-cells", type=int, help="cells of a table, of ours")
     parser.add_argument("--peer", nargs="+", choices=["aim", "mst"], default=[])
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--max-size", type=float, default=80.0)
@@ -220,9 +220,9 @@ def main():
                 keep({**row, "method": method, **how, **found})
             for cliques in () if arguments.peer else arguments.cliques:
                 options, said = {}, f'"{cliques}"'
-                if arguments.max_states is not None:
-                    options["max_states"] = arguments.max_states
-                    said += f", max_states={arguments.max_states}"
+                if arguments.max_model_cells is not None:
+                    options["max_model_cells"] = arguments.max_model_cells
+                    said += f", max_model_cells={arguments.max_model_cells}"
                 found = ours(train, test, sizes, epsilon, cliques, party, **options)
                 method = f"DPCGMLearner({said}){together}"
                 keep({**row, "method": method, **found})

@@ -25,8 +25,8 @@ import numpy as np
 from _record import read, record
 from bench_graphical_model import Instance, random_estimate
 
-from skprivbn.graphical_model._cgm import collective_em
 from skprivbn.graphical_model._estimation import (
+    collective_em,
     empirical_bayes,
     maximise_likelihood,
     projected_marginals,

@@ -37,7 +37,7 @@ ACCOUNTANT = PrivacyAccountant(epsilon=np.inf, delta=0.01)
 IMPOSSIBLE = np.zeros((21, 21), dtype=bool)
 IMPOSSIBLE[0, 0] = True
 WIFI = {
-    "tied": "time",
+    "stationary": True,
     "contribution": "normalize",
     "structural_zeros": {(0, 1): IMPOSSIBLE},
     "states": [21] * 6,

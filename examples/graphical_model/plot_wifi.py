@@ -50,7 +50,7 @@ fig.colorbar(image, ax=ax, ticks=range(1, n_points + 1), label="access point")
 # %%
 # One table of transitions
 # ------------------------
-# ``tied="time"`` gives all pairs of neighbouring time steps the same potentials, so
+# ``stationary=True`` gives all pairs of neighbouring time steps the same potentials, so
 # that one table of transitions is released, and one of first states. A person adds 24
 # records to five pairs of steps, which would need 24 times the noise of one record.
 # ``contribution="normalize"`` scales every person's records to add up to one record
@@ -64,7 +64,7 @@ fig.colorbar(image, ax=ax, ticks=range(1, n_points + 1), label="access point")
 def learn(**parameters):
     learner = DPCGMLearner(
         "chain",
-        tied="time",
+        stationary=True,
         contribution="normalize",
         null_state=0,
         states=[n_points + 1] * 6,

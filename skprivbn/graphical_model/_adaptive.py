@@ -9,7 +9,9 @@ Distances and tables are integers that one person changes by a known amount, wha
 was released before: so all releases together are one noisy vector, with one noise.
 This needs no curator, since both are sums over holders; and Gaussian noise is
 calibrated by its exact delta. Releasing distances instead of the name of the largest
-costs little, as tables are chosen by the dozen.
+costs little, as tables are chosen by the dozen. Distances of several holders' tables
+add up to more than that of all rows, by what holders differ from each other: rows that
+are spread unevenly look like dependence, which costs accuracy, never privacy.
 
 References
 ----------
@@ -20,15 +22,18 @@ mechanism for differentially private synthetic data. VLDB.
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb, prod
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from skprivbn.graphical_model._counting import norms
 from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._estimation import empirical_bayes, refine
-from skprivbn.graphical_model._layout import NoisyTables, TableLayout
-from skprivbn.privacy import CountMechanism
+from skprivbn.graphical_model._searches import (
+    Question,
+    Released,
+    TableSearch,
+    spread_of,
+)
+from skprivbn.graphical_model._tables import NoisyTables, TableLayout
 
 # The numbers below started from a study on the eight columns of Adult that the
 # benchmark reports, and were settled on samples of the networks child and insurance and
@@ -50,138 +55,6 @@ PROBABILITY_UNIT = 2**20
 #: what is compared, in records or shares of them, is rounded to so many digits: every
 #: party chooses by itself, and the last bits of a model differ between processors
 _SCORE_DIGITS, _SHARE_DIGITS = 3, 9
-
-
-@dataclass(frozen=True)
-class AdaptiveBudget:
-    """One noise for all releases, whose counts are multiplied to share the budget.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Guarantee of all releases together.
-    n_columns : int
-        Number of columns.
-    per_record : int, default=1
-        Most that one person adds to one table.
-    n_changed : int, default=1
-        Cells of a table in which neighbours differ: 2 if one record is exchanged for
-        another. Half the distance of the table to a model changes by 1 either way.
-    """
-
-    epsilon: float
-    delta: float
-    n_columns: int
-    per_record: int = 1
-    n_changed: int = 1
-
-    @property
-    def n_rounds(self):
-        """Rounds after the one-way tables."""
-        if self.n_columns == 1:
-            return 0
-        exact = self.epsilon is None
-        return MANY_ROUNDS if exact or self.epsilon >= 1 and self.delta else FEW_ROUNDS
-
-    @property
-    def n_tables(self):
-        """Tables of each round."""
-        return min(self.n_columns, comb(self.n_columns, 2))
-
-    def n_pairs(self, number):
-        """Pairs whose distances are told in a round."""
-        pairs = comb(self.n_columns, 2)
-        return pairs if number == 0 else min(pairs, PAIRS_PER_COLUMN * self.n_columns)
-
-    def n_triples(self, number):
-        """Triples whose distances are told in a round.
-
-        None in the first, which finds out which columns depend on each other; and none
-        under pure epsilon, where every distance costs as much as the first.
-        """
-        if number == 0 or self.delta == 0:
-            return 0
-        return min(comb(self.n_columns, 3), MAX_TRIPLES)
-
-    def n_distances(self, number):
-        """Distances that are told in a round."""
-        return self.n_pairs(number) + self.n_triples(number)
-
-    @property
-    def _numbers(self):
-        """How many cells of one column, distances, and other cells a person changes."""
-        n_distances = sum(map(self.n_distances, range(self.n_rounds)))
-        n_tables = self.n_rounds * self.n_tables
-        return np.array(
-            [self.n_changed * self.n_columns, n_distances, self.n_changed * n_tables]
-        )
-
-    @property
-    def units(self):
-        """Counts per record: in one-way tables, distances and other tables."""
-        if self.n_rounds == 0:
-            return (TABLE_UNIT,) * 3
-        rest = 1 - ONE_WAY_SHARE - DISTANCE_SHARE
-        shares = np.array([ONE_WAY_SHARE, DISTANCE_SHARE, rest])
-        order = 1 if self.delta == 0 else 2
-        relative = (shares / self._numbers) ** (1 / order)
-        units = np.rint(TABLE_UNIT * relative / relative[-1])
-        return tuple(int(unit) for unit in np.maximum(units, 1))
-
-    @property
-    def noise(self):
-        """Noise of one curator."""
-        changes = self.per_record * np.repeat(self.units, self._numbers)
-        return CountMechanism.for_budget(self.epsilon, self.delta, *norms(changes))
-
-    def part(self, noise, question):
-        """Return the noise of one release, with what it costs.
-
-        Parameters
-        ----------
-        noise : DistributedNoise
-            Of all releases.
-        question : Question
-
-        Returns
-        -------
-        noise : DistributedNoise
-        """
-        which = ("one_way", "distances", "chosen").index(question.kind)
-        n_changed = (
-            self.n_changed * self.n_columns,
-            self.n_distances(question.number),
-            self.n_changed * self.n_tables,
-        )[which]
-        return noise.part(*norms([self.per_record * self.units[which]] * n_changed))
-
-
-def distances(tables, expected):
-    """Half the L1 distance of each table to the one that a model expects, rounded down.
-
-    The model's table is scaled to the total of the counted one. Counts that one person
-    adds, A in all, move a table by A away from the model at most and its scaled
-    expectation by as much, and so half the distance by at most A.
-
-    Parameters
-    ----------
-    tables : list of ndarray of int
-        Counts.
-    expected : list of ndarray of int
-        Non-negative weights of the cells, of any sum.
-
-    Returns
-    -------
-    distances : ndarray of int64 of shape (n_tables,)
-    """
-    found = np.zeros(len(tables), dtype=np.int64)
-    for number, (table, weights) in enumerate(zip(tables, expected)):
-        total, whole = int(table.sum()), max(int(weights.sum()), 1)
-        if 4 * total * whole >= 2**63:  # Python's integers have no largest one
-            table, weights = table.astype(object), weights.astype(object)
-        gap = np.abs(table * whole - total * weights).sum()
-        found[number] = int(gap) // (2 * whole)
-    return found
 
 
 @dataclass
@@ -227,7 +100,7 @@ class MeasuredTables:
         return NoisyTables(layout, layout.flatten(values), std, self.kind)
 
 
-def choose_tables(scores, n_tables, measured, sizes, max_states):
+def choose_tables(scores, n_tables, measured, sizes, max_model_cells):
     """Choose the tables with the highest scores whose model stays small.
 
     Tables of one round share at most one column, as long as there are enough of them:
@@ -243,7 +116,7 @@ def choose_tables(scores, n_tables, measured, sizes, max_states):
         Cliques of the model so far.
     sizes : sequence of int
         Number of states of each column.
-    max_states : int
+    max_model_cells : int
         Bound on the largest table of exact inference.
 
     Returns
@@ -260,170 +133,192 @@ def choose_tables(scores, n_tables, measured, sizes, max_states):
             if clique in chosen or max(shared, default=0) > most_shared:
                 continue
             model = [*measured, *chosen, clique]
-            if elimination_order(model, sizes)[1] <= max_states:
+            if elimination_order(model, sizes)[1] <= max_model_cells:
                 chosen.append(clique)
     return chosen
 
 
-class Question(NamedTuple):
-    """What is released next.
+class AdaptiveSearch(TableSearch):
+    """One-way tables, then rounds of tables that the model so far misses most."""
 
-    Attributes
-    ----------
-    kind : {"one_way", "distances", "chosen"}
-        Tables of all columns, distances of tables to a model, or tables.
-    cliques : list of tuple of int
-    expected : list of ndarray of int64, default=()
-        For distances: what the model expects, in units.
-    number : int, default=0
-        Of the round.
-    """
+    what = "one-way tables, distances to a model and chosen tables, in rounds"
 
-    kind: str
-    cliques: list
-    expected: Any = ()
-    number: int = 0
+    @property
+    def n_rounds(self):
+        """Rounds after the one-way tables."""
+        if self.n_columns == 1:
+            return 0
+        exact = self.epsilon is None
+        return MANY_ROUNDS if exact or self.epsilon >= 1 and self.delta else FEW_ROUNDS
 
+    @property
+    def n_tables(self):
+        """Tables of each round."""
+        return min(self.n_columns, comb(self.n_columns, 2))
 
-def adaptive_rounds(
-    sizes,
-    budget,
-    noise,
-    max_states,
-    *,
-    record=1,
-    rescale=False,
-    workload=None,
-    n_holders=1,
-):
-    """Ask for one-way tables, then in rounds for distances and chosen tables.
+    def n_pairs(self, number):
+        """Pairs whose distances are told in a round."""
+        pairs = comb(self.n_columns, 2)
+        return pairs if number == 0 else min(pairs, PAIRS_PER_COLUMN * self.n_columns)
 
-    What is asked next depends on the noisy answers alone.
+    def n_triples(self, number):
+        """Triples whose distances are told in a round.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of states of each column.
-    budget : AdaptiveBudget
-    noise : CountMechanism or DistributedNoise or None
-        What answers have.
-    max_states : int
-        Bound on the largest table of exact inference.
-    record : int, default=1
-        Counts per record.
-    rescale : bool, default=False
-        Whether tables lack different rows, and so differ in their totals.
-    workload : dict of tuple of int to float, default=None
-        Sets of columns whose tables matter, and how much. None: all the same.
-    n_holders : int, default=1
-        Whose distances are added up.
+        None in the first, which finds out which columns depend on each other; and none
+        under pure epsilon, where every distance costs as much as the first.
+        """
+        if number == 0 or self.delta == 0:
+            return 0
+        return min(comb(self.n_columns, 3), MAX_TRIPLES)
 
-    Yields
-    ------
-    question : Question
-        To be answered by noisy integers, in the units of the budget.
+    def n_distances(self, number):
+        """Distances that are told in a round."""
+        return self.n_pairs(number) + self.n_triples(number)
 
-    Returns
-    -------
-    measured : MeasuredTables
-    missed : dict of tuple of int to float
-        Total variation between the model and tables when they were last looked at, as
-        far as noise lets it be known: at least the noise's standard deviation.
-    """
-    std, kind = (0.0, "none") if noise is None else (noise.std, noise.kind)
-    one_way, distance, table = budget.units
-    measured = MeasuredTables(tuple(sizes), std, kind, record)
-    missed, dependence = {}, {}
-    singles = [(i,) for i in range(len(sizes))]
-    measured.add(singles, (yield Question("one_way", singles)), one_way)
-    tables = measured.tables()
-    tables = tables.rescaled() if rescale else tables
-    theta, prior_variance = empirical_bayes(tables), 1.0
-    for number in range(budget.n_rounds):
-        n_records, cell_std = tables.n_records(), std / (table * record)
-        most_cells = _most_cells(n_records, cell_std, max_states)
-        dependence = dependence or dict(missed)
-        candidates = _most_missed(2, budget.n_pairs(number), missed, sizes, max_states)
-        candidates += _most_missed(
-            3, budget.n_triples(number), dependence, sizes, most_cells
+    @property
+    def _numbers(self):
+        """How many cells of one column, distances, and other cells a person changes."""
+        n_distances = sum(map(self.n_distances, range(self.n_rounds)))
+        n_tables = self.n_rounds * self.n_tables
+        return np.array(
+            [self.n_changed * self.n_columns, n_distances, self.n_changed * n_tables]
         )
-        candidates = [
-            clique
-            for clique in candidates
-            if elimination_order([*tables.layout.cliques, clique], sizes)[1]
-            <= max_states
-        ]
-        if not candidates:
-            break
-        model = tables.layout.query(theta, candidates, max_states)
-        expected = [np.rint(p * PROBABILITY_UNIT).astype(np.int64) for p in model]
-        told = yield Question("distances", candidates, expected, number)
-        scores = {}
-        for clique, p, half in zip(candidates, model, told / (distance * record)):
-            chance = np.sqrt(2 / np.pi * n_records) * np.sqrt(np.maximum(p, 0)).sum()
-            # each of several holders' tables is off by chance of its own
-            several = (np.sqrt(n_holders) - 1) * chance
-            gap = 2 * half - several - chance
-            missed[clique] = float(np.clip((half - several / 2) / n_records, 0, 1))
-            added = PENALTY * np.sqrt(2 / np.pi) * cell_std * p.size
-            score = _weight(clique, workload) * (gap - added)
-            scores[clique] = round(score, _SCORE_DIGITS)
-        chosen = choose_tables(
-            scores, budget.n_tables, tables.layout.cliques, sizes, max_states
-        )
-        measured.add(chosen, (yield Question("chosen", chosen, (), number)), table)
-        known = dict(zip(tables.layout.cliques, tables.layout.split(theta)))
+
+    @property
+    def changes(self):
+        """By how much one person changes each of the numbers that it changes."""
+        return self.per_record * np.repeat(self.units, self._numbers)
+
+    def n_cells(self, sizes):
+        """Return the cells of all one-way tables."""
+        return sum(sizes)
+
+    def check(self, sizes, make_layout, max_cells):
+        """Raise what can be raised before budget is spent."""
+        make_layout([(i,) for i in range(len(sizes))])
+
+    @property
+    def units(self):
+        """Counts per record: in one-way tables, distances and other tables."""
+        if self.n_rounds == 0:
+            return (TABLE_UNIT,) * 3
+        rest = 1 - ONE_WAY_SHARE - DISTANCE_SHARE
+        shares = np.array([ONE_WAY_SHARE, DISTANCE_SHARE, rest])
+        order = 1 if self.delta == 0 else 2
+        relative = (shares / self._numbers) ** (1 / order)
+        units = np.rint(TABLE_UNIT * relative / relative[-1])
+        return tuple(int(unit) for unit in np.maximum(units, 1))
+
+    def _question(self, which, cliques, n_numbers, expected=None):
+        unit = self.units[which]
+        changes = [self.per_record * unit] * n_numbers
+        return Question(cliques, unit, changes, expected)
+
+    def one_way(self, cliques):
+        """Ask for tables of all columns."""
+        return self._question(0, cliques, self.n_changed * self.n_columns)
+
+    def distances(self, cliques, expected, number):
+        """Ask for distances of tables to those that a model expects, in a round."""
+        return self._question(1, cliques, self.n_distances(number), expected)
+
+    def chosen(self, cliques):
+        """Ask for the tables of a round."""
+        return self._question(2, cliques, self.n_changed * self.n_tables)
+
+    def asking(self, sizes, noise, n_holders=1):
+        """Ask for one-way tables, then in rounds for distances and chosen tables.
+
+        Shares of records by which the model missed tables, when they were last looked
+        at, are told as far as noise lets them be known: at least its deviation.
+        """
+        (std, kind), record = spread_of(noise), self.record
+        one_way, distance, table = self.units
+        measured = MeasuredTables(tuple(sizes), std, kind, record)
+        max_cells = self.max_model_cells
+        missed, dependence = {}, {}
+        singles = [(i,) for i in range(len(sizes))]
+        measured.add(singles, (yield self.one_way(singles)), one_way)
         tables = measured.tables()
-        tables = tables.rescaled() if rescale else tables
-        shapes = zip(tables.layout.cliques, tables.layout.shapes)
-        theta = np.concatenate(
-            [np.ravel(known.get(clique, np.zeros(shape))) for clique, shape in shapes]
-        )
-        if number + 1 < budget.n_rounds:
-            # a prior variance that has collapsed would hold new potentials at zero
-            theta, prior_variance, _ = refine(
-                tables, theta, max(prior_variance, 0.05), 25
+        tables = tables.rescaled() if self.rescale else tables
+        theta, prior_variance = empirical_bayes(tables), 1.0
+        for number in range(self.n_rounds):
+            n_records, cell_std = tables.n_records(), std / (table * record)
+            most_cells = _most_cells(n_records, cell_std, max_cells)
+            dependence = dependence or dict(missed)
+            candidates = _most_missed(2, self.n_pairs(number), missed, sizes, max_cells)
+            candidates += _most_missed(
+                3, self.n_triples(number), dependence, sizes, most_cells
             )
-    # a distance that was told as zero, or less, is not known to be zero
-    known = std / (distance * record * tables.n_records())
-    return measured, {clique: max(share, known) for clique, share in missed.items()}
+            candidates = [
+                clique
+                for clique in candidates
+                if elimination_order([*tables.layout.cliques, clique], sizes)[1]
+                <= max_cells
+            ]
+            if not candidates:
+                break
+            model = tables.layout.query(theta, candidates, max_cells)
+            expected = [np.rint(p * PROBABILITY_UNIT).astype(np.int64) for p in model]
+            told = yield self.distances(candidates, expected, number)
+            scores = {}
+            for clique, p, half in zip(candidates, model, told / (distance * record)):
+                chance = np.sqrt(np.maximum(p, 0)).sum()
+                chance *= np.sqrt(2 / np.pi * n_records)
+                # each of several holders' tables is off by chance of its own
+                several = (np.sqrt(n_holders) - 1) * chance
+                gap = 2 * half - several - chance
+                missed[clique] = float(np.clip((half - several / 2) / n_records, 0, 1))
+                added = PENALTY * np.sqrt(2 / np.pi) * cell_std * p.size
+                score = _weight(clique, self.workload) * (gap - added)
+                scores[clique] = round(score, _SCORE_DIGITS)
+            chosen = choose_tables(
+                scores, self.n_tables, tables.layout.cliques, sizes, max_cells
+            )
+            measured.add(chosen, (yield self.chosen(chosen)), table)
+            known = dict(zip(tables.layout.cliques, tables.layout.split(theta)))
+            tables = measured.tables()
+            tables = tables.rescaled() if self.rescale else tables
+            shapes = zip(tables.layout.cliques, tables.layout.shapes)
+            theta = np.concatenate(
+                [np.ravel(known.get(clique, np.zeros(s))) for clique, s in shapes]
+            )
+            if number + 1 < self.n_rounds:
+                # a prior variance that has collapsed would hold new potentials at zero
+                theta, prior_variance, _ = refine(
+                    tables, theta, max(prior_variance, 0.05), 25
+                )
+        # a distance that was told as zero, or less, is not known to be zero
+        known = std / (distance * record * tables.n_records())
+        missed = {clique: max(share, known) for clique, share in missed.items()}
+        return {
+            "cliques": [list(clique) for clique in measured.counts],
+            "counts": [np.asarray(table) for table in measured.counts.values()],
+            "units": list(measured.units.values()),
+            "missed": [list(clique) for clique in missed],
+            "shares": list(missed.values()),
+        }
+
+    def read(self, found, answers, noise, make_layout):
+        """Return what was released."""
+        cliques = [tuple(clique) for clique in found["cliques"]]
+        layout, missed = make_layout(cliques), map(tuple, found["missed"])
+        counts, units = (dict(zip(cliques, found[k])) for k in ("counts", "units"))
+        measured = MeasuredTables(
+            layout.sizes, *spread_of(noise), self.record, counts, units
+        )
+        return Released(
+            measured.tables(layout),
+            layout.flatten(found["counts"]),
+            np.array(found["units"]),
+            {c: s for c, s in zip(missed, found["shares"]) if c not in counts},
+        )
 
 
-def measure_adaptively(holders, *arguments, **options):
-    """Ask holders whatever :func:`adaptive_rounds` asks.
-
-    Parameters
-    ----------
-    holders : object
-        ``one_way()``, ``distances(cliques, expected)`` and ``chosen(cliques)`` return
-        noisy integers in the units of the budget; ``n_holders`` is their number.
-    *arguments, **options
-        Of :func:`adaptive_rounds`.
-
-    Returns
-    -------
-    measured, missed :
-        As of :func:`adaptive_rounds`.
-    """
-    rounds = adaptive_rounds(*arguments, n_holders=holders.n_holders, **options)
-    answer = None
-    while True:
-        try:
-            question = rounds.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        asked = {
-            "one_way": (),
-            "distances": (question.cliques, question.expected),
-            "chosen": (question.cliques,),
-        }[question.kind]
-        answer = getattr(holders, question.kind)(*asked)
-
-
-def _most_cells(n_records, cell_std, max_states):
+def _most_cells(n_records, cell_std, max_cells):
     """Cells of the largest triple that could win, all its records being misplaced."""
     noise_per_cell = PENALTY * np.sqrt(2 / np.pi) * cell_std
-    return min(max_states, 2 * n_records / max(noise_per_cell, 1e-9))
+    return min(max_cells, 2 * n_records / max(noise_per_cell, 1e-9))
 
 
 def _most_missed(order, n_sets, missed, sizes, most_cells):

@@ -8,7 +8,6 @@ tables in which one record has other values: it leaves a cell and enters another
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,11 @@ import numpy as np
 from skprivbn.bayesian_network._labels import encode
 from skprivbn.crypto.shares import OTBackend, open_links, open_noisy_numbers
 from skprivbn.federation import Me, PartyRefusal, converse, declare_noise, program
-from skprivbn.graphical_model._adaptive import AdaptiveBudget
-from skprivbn.graphical_model._column_shares import SharedTables, apportion
-from skprivbn.graphical_model._counting import (
-    Contribution,
-    resolve_cliques,
-    sensitivities,
-)
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._release import MAX_CELLS, DomainTerms
-from skprivbn.graphical_model._shared_adaptive import check_workload, shared_rounds
+from skprivbn.graphical_model._release import TablesTerms, check_size, search_steps
+from skprivbn.graphical_model._searches import asking_others
 from skprivbn.graphical_model._states import to_labels
-from skprivbn.privacy import CountMechanism
+from skprivbn.graphical_model._tables import Contribution
+from skprivbn.privacy import distribute
 from skprivbn.programs._columns import (
     ColumnsTerms,
     compare,
@@ -40,6 +32,7 @@ from skprivbn.programs._columns import (
     own_table,
     start_talk,
 )
+from skprivbn.programs._shared_tables import ColumnTables
 
 #: lookups have an entry for every difference of counts
 MAX_SAMPLES = 1 << 24
@@ -48,52 +41,59 @@ N_CHANGED = 2
 
 
 @dataclass(frozen=True)
-class ColumnTablesTerms(ColumnsTerms, DomainTerms):
+class ColumnTablesTerms(ColumnsTerms, TablesTerms):
     """Terms of tables of columns of several holders.
 
     Parameters
     ----------
-    cliques : list of list of int or None
-        Columns of each table. None lets tables be chosen in rounds.
-    max_states, workload, workload_weights :
-        If tables are chosen in rounds: as of ``AdaptiveTerms``.
+    owners, has_keys :
+        As of ``ColumnsTerms``.
+    **tables
+        As of ``TablesTerms``; every record counts once, and nothing is missing.
     """
 
-    cliques: list[list[int]] | None
-    max_states: int
-    workload: list[list[int]]
-    workload_weights: list[float]
-    #: what one person may add, and that all tables have all records
-    contribution = Contribution()
-    missing = "auto"
-
     def check(self):
-        """Refuse columns without a holder, and tables of columns that are not there."""
+        """Refuse columns without a holder, and what only rows can be asked for."""
         super().check()
         if len(self.owners) != len(self.nodes):
             raise ValueError("owners: one for each column")
-        if self.cliques is not None:
-            resolve_cliques(self.cliques, self.nodes)
-        check_workload(self)
+        if self.contribution != Contribution() or self.missing != "error":
+            raise ValueError("contribution, missing: every record counts once")
+        if self.cliques == "mst" or len(set(self.ties)) != len(self.ties):
+            raise ValueError("cliques, ties: given tables, or those of 'aim'")
 
     @property
-    def budget(self):
-        """How the noise is shared by all releases, if tables are chosen in rounds."""
-        n_columns = len(self.nodes)
-        return AdaptiveBudget(self.epsilon, self.delta, n_columns, n_changed=N_CHANGED)
+    def n_changed(self):
+        """Cells of a table in which neighbours differ."""
+        return N_CHANGED
 
     def memory(self, n_features):
-        """Return the codes of own columns, and cells of tables that are given."""
-        cells = (prod(self.sizes[i] for i in c) for c in self.cliques or [])
-        return n_features, sum(self.sizes) + sum(cells) + self.max_states
+        """Return the codes of own columns, and cells of tables."""
+        in_all = super().memory(n_features)[1]
+        return n_features, sum(self.sizes) + in_all
 
-    def mechanism(self):
-        """Return the noise that one curator would add."""
-        if self.cliques is None:
-            return self.budget.noise
-        ties = range(len(self.cliques))
-        sensitivity = sensitivities(ties, self.contribution, N_CHANGED)
-        return CountMechanism.for_budget(self.epsilon, self.delta, *sensitivity)
+    def noise(self, n_features, n_parties):
+        """Return the noise on each number that leaves the parties."""
+        return distribute(self.search.noise, n_parties, self.min_honest)
+
+
+def apportion(weights, n):
+    """Split n records in proportion to weights, in whole numbers.
+
+    Parameters
+    ----------
+    weights : ndarray of int64
+        Not negative, with a sum below 2^63 / n.
+    n : int
+
+    Returns
+    -------
+    records : ndarray of int64 of the same shape
+        From 0 to n each; their sum is n unless all weights are zero.
+    """
+    ends = np.cumsum(weights)
+    ends = n * ends // max(int(ends[-1]), 1)
+    return np.diff(ends, prepend=0).reshape(weights.shape)
 
 
 @program(ColumnTablesTerms)
@@ -113,52 +113,38 @@ def column_tables(me: Me) -> Generator[Any, Any, dict]:
         raise PartyRefusal("refused")
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
     columns = dict(zip(own_columns(me), codes.T))
-    shared = SharedTables(talk, links, terms.owners, terms.sizes, columns, len(codes))
-    noise = terms.noise(len(columns), len(me.roster))
+    shared = ColumnTables(talk, links, terms.owners, terms.sizes, columns, np.uint64)
+    noise, is_given = terms.noise(len(columns), len(me.roster)), terms.cliques != "aim"
+    answers = []
 
-    def open_noisy(shares, unit):
-        own = noise.share(shares.shape)
-        numbers = np.uint64(unit) * shares
-        return open_noisy_numbers(talk, talk.roster, numbers, own)
-
-    if terms.cliques is not None:
-        cliques = [tuple(clique) for clique in terms.cliques]
-        shares = yield from converse(shared.tables(talk, cliques), "shares of tables")
-        counts = yield from converse(
-            open_noisy(shares, 1), "tables with everybody's noise", "noisy release"
-        )
-        return {"counts": counts, "n_calls": (yield from hang_up(talk, links))}
-    rounds, answer = shared_rounds(terms, len(me.roster), 1), None
-    one_way, distance, table = terms.budget.units
-    while True:
-        try:
-            question = rounds.send(answer)
-        except StopIteration as stop:
-            return stop.value | {"n_calls": (yield from hang_up(talk, links))}
-        if TableLayout(question.cliques, terms.sizes).n_parameters > MAX_CELLS:
-            raise PartyRefusal("too-large")
-        yield from _agree(talk, question)
-        if question.kind == "distances":
+    def answer(question):
+        check_size(question, terms.sizes)
+        if not is_given:
+            yield from _agree(talk, question)
+        if question.expected is None:
+            shares = yield from converse(
+                shared.share(question.cliques), "shares of tables"
+            )
+            shares = np.concatenate([share.ravel() for share in shares])
+        else:
             records = [apportion(w, len(codes)) for w in question.expected]
             shares = yield from converse(
-                shared.distances(talk, question.cliques, records),
-                "shares of distances of tables to a model's",
+                shared.distances(question.cliques, records),
+                "shares of distances of tables to a model",
             )
-            answer = yield from converse(
-                open_noisy(shares, distance),
-                "distances with everybody's noise",
-                "noisy release",
-            )
-        else:
-            shares = yield from converse(
-                shared.tables(talk, question.cliques), "shares of tables"
-            )
-            unit = one_way if question.kind == "one_way" else table
-            answer = yield from converse(
-                open_noisy(shares, unit),
-                "tables with everybody's noise",
-                "noisy release",
-            )
+        own, numbers = noise.share(shares.shape), np.uint64(question.unit) * shares
+        told = yield from converse(
+            open_noisy_numbers(talk, talk.roster, numbers, own),
+            "tables or distances, with everybody's noise",
+            "noisy release",
+        )
+        answers.append(told)
+        return told
+
+    steps = search_steps(terms, len(me.roster), 1)
+    found = yield from asking_others(steps, answer)
+    found = found | ({"answers": answers} if is_given else {})
+    return found | {"n_calls": (yield from hang_up(talk, links))}
 
 
 def _read_codes(me):

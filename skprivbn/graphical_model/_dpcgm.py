@@ -14,8 +14,6 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger
 from skprivbn.graphical_model._column_tables import column_tables
-from skprivbn.graphical_model._counting import Contribution
-from skprivbn.graphical_model._layout import layout_for
 from skprivbn.graphical_model._learning import (
     describe,
     estimate_potentials,
@@ -24,20 +22,19 @@ from skprivbn.graphical_model._learning import (
     warn_of_misfit,
 )
 from skprivbn.graphical_model._plans import (
-    PROGRAMS,
-    Released,
-    ask_columns,
-    ask_holder,
-    ask_parties,
+    ask_holders,
     charge_fit,
     check_columns,
     check_combinations,
-    plan_release,
+    holds_columns,
+    plan_noise,
+    plan_search,
     rows_of,
 )
-from skprivbn.graphical_model._psgd import private_gradient_descent
+from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._release import single_holder_ledger
+from skprivbn.graphical_model._release import release_tables, single_holder_ledger
+from skprivbn.graphical_model._searches import Released
 from skprivbn.graphical_model._states import (
     check_bins,
     check_domain,
@@ -47,17 +44,14 @@ from skprivbn.graphical_model._states import (
     public_types,
     states_from_data,
 )
-from skprivbn.partition import (
-    RemoteColumns,
-    VerticalPartition,
-    check_vertical,
-    is_partition,
-)
+from skprivbn.graphical_model._tables import Contribution, layout_for
+from skprivbn.partition import check_vertical, is_partition
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import tell_progress
+from skprivbn.utils._renamed import RenamedParameters
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import column_types
@@ -68,6 +62,7 @@ _OF_TABLES += "noisy_marginals_ marginal_std_".split()
 
 
 class DPCGMLearner(
+    RenamedParameters,
     CallbackSupportMixin,
     RandomFieldQueries,
     UncountedFitsMixin,
@@ -141,17 +136,18 @@ class DPCGMLearner(
     regularization : float, default=1e-4
         Ridge penalty of "naive".
 
-    discrepancy : float, default=0.7
-        "cgm" stops when the mean distance between noisy and expected tables is below
-        this fraction of the mean absolute noise, or no longer falls; going on learns
-        the noise.
+    cgm_params : dict, default=None
+        For "cgm": `discrepancy` (0.7), at which fraction of the mean absolute noise the
+        mean distance between noisy and expected tables ends the iterations, unless it
+        no longer falls before; going on learns the noise. `tol` (1e-6), the largest
+        change of a potential at which they end, too.
 
     max_iter : int, default=2000
         Most iterations of "cgm", or of "naive" for each penalty on its path.
 
-    tied : {"time"} or None, default=None
-        "time" takes columns as time steps: cliques that are shifts of each other share
-        their potentials, and the first step gets potentials of its own.
+    stationary : bool, default=False
+        Whether columns are time steps, and cliques that are shifts of each other share
+        their potentials; the first step gets potentials of its own.
 
     contribution : {"normalize", "clip"} or None, default=None
         For people with several records (``individual=`` in `fit`). "normalize" scales
@@ -184,7 +180,7 @@ class DPCGMLearner(
     backend : str or AdditiveBackend, default="masking"
         How tables of several holders are added: "masking", "ckks", ...
 
-    max_states : int, default=524288
+    max_model_cells : int, default=524288
         For "aim": tables are chosen such that no table of exact inference has more
         cells than this. More may be more accurate, and takes longer.
 
@@ -293,7 +289,12 @@ class DPCGMLearner(
     """
 
     _steps = {"step": "step"}
-    protocols = (*PROGRAMS, column_tables, score_rows, keep_predictions)
+    _renamed = {
+        "discrepancy": "cgm_params={'discrepancy': 0.7}",
+        "tied": "stationary=True",
+        "max_states": "max_model_cells=",
+    }
+    protocols = (release_tables, column_tables, score_rows, keep_predictions)
     _parameter_constraints = {
         "cliques": [StrOptions({"aim", "mst", "chain", "tree"}), list, tuple],
         "parties": PARTIES_CONSTRAINT,
@@ -306,9 +307,9 @@ class DPCGMLearner(
         "bins": [Mapping, None],
         "inference": [StrOptions({"auto", "exact", "loopy", "nlbp"})],
         "regularization": [Interval(Real, 0, None, closed="neither")],
-        "discrepancy": [Interval(Real, 0, None, closed="left")],
+        "cgm_params": [dict, None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tied": [StrOptions({"time"}), None],
+        "stationary": ["boolean"],
         "contribution": [StrOptions({"normalize", "clip"}), None],
         "max_records": [Interval(Integral, 1, None, closed="left")],
         "max_weight": [Interval(Integral, 1, None, closed="left")],
@@ -317,7 +318,7 @@ class DPCGMLearner(
         "structural_zeros": [Mapping, None],
         "psgd_params": [dict, None],
         "backend": BACKEND_CONSTRAINT,
-        "max_states": [Interval(Integral, 1, None, closed="left")],
+        "max_model_cells": [Interval(Integral, 1, None, closed="left")],
         "workload": [list, tuple, Mapping, None],
         "max_cells": [Interval(Integral, 1, None, closed="left")],
         "verbose": ["verbose"],
@@ -338,9 +339,9 @@ class DPCGMLearner(
         bins: Mapping[str | int, ArrayLike] | None = None,
         inference: str = "auto",
         regularization: float = 1e-4,
-        discrepancy: float = 0.7,
+        cgm_params: dict | None = None,
         max_iter: int = 2000,
-        tied: str | None = None,
+        stationary: bool = False,
         contribution: str | None = None,
         max_records: int = 1,
         max_weight: int = 1,
@@ -349,7 +350,7 @@ class DPCGMLearner(
         structural_zeros: Mapping[tuple, ArrayLike] | None = None,
         psgd_params: dict | None = None,
         backend: str | AdditiveBackend = "masking",
-        max_states: int = 2**19,
+        max_model_cells: int = 2**19,
         workload: Sequence[tuple] | Mapping[tuple, float] | None = None,
         max_cells: int = 2**22,
         verbose: int = 0,
@@ -365,9 +366,9 @@ class DPCGMLearner(
         self.bins = bins
         self.inference = inference
         self.regularization = regularization
-        self.discrepancy = discrepancy
+        self.cgm_params = cgm_params
         self.max_iter = max_iter
-        self.tied = tied
+        self.stationary = stationary
         self.contribution = contribution
         self.max_records = max_records
         self.max_weight = max_weight
@@ -376,7 +377,7 @@ class DPCGMLearner(
         self.structural_zeros = structural_zeros
         self.psgd_params = psgd_params
         self.backend = backend
-        self.max_states = max_states
+        self.max_model_cells = max_model_cells
         self.workload = workload
         self.max_cells = max_cells
         self.verbose = verbose
@@ -430,7 +431,7 @@ class DPCGMLearner(
             self.states, self._nodes(), partition, self._checked_bins()
         )
         check_combinations(self, several, aligned, states)
-        if _holds_columns(partition):
+        if holds_columns(partition):
             check_columns(self, aligned)
         self._learn_watched(X, y, partition, states, several)
         self._types = column_types(X)
@@ -439,7 +440,7 @@ class DPCGMLearner(
         return self
 
     def _check_rows(self, X, party=None, **beside):
-        if not _holds_columns(X) and self.parties is None:
+        if not holds_columns(X) and self.parties is None:
             return super()._check_rows(X, party, **beside)
         if party is not None:
             raise PartitionError(
@@ -448,28 +449,31 @@ class DPCGMLearner(
         return check_vertical(self, X, self.parties, **self._row_checks)
 
     def _learn(self, partition, states, several, progress):
+        by_columns = holds_columns(partition)
+        search = plan_search(self, self._contribution(), several, by_columns)
         n_parties = partition.n_parties if several else None
-        by_columns = _holds_columns(partition)
-        plan = plan_release(self, self._contribution(), n_parties, by_columns)
+        noise, rho = plan_noise(self, search, n_parties)
         if several and not by_columns:
-            self._check_noise_fits(plan.noise)
+            self._check_noise_fits(noise)
         # Mistakes that show without the rows must not cost budget; and before it is
         # spent, nothing looks at the values of the rows.
         if states is not None:
-            self._check_states(states, plan.check)
-        spent = charge_fit(self, plan.what, states, plan.noise, plan.rho)
+            self._check_states(states, search)
+        spent = charge_fit(self, search.what, states, noise, rho)
         if states is None:
-            states = self._read_states(partition, plan.check)
+            states = self._read_states(partition, search)
+        make_layout = partial(layout_for, self, states)
         if self.method == "psgd":
-            ledger = self._descend(plan, partition, states, progress)
+            layout = make_layout(search.cliques)
+            ledger = self._descend(layout, partition, states, progress)
         else:
-            ask = ask_parties if several else ask_holder
-            ask = ask_columns if by_columns else ask
-            released, ledger = ask(self, plan, partition, states)
-            self._keep(released, states, progress)
+            *told, ledger = ask_holders(
+                self, search, partition, states, noise, rho, several
+            )
+            self._keep(search.read(*told, noise, make_layout), states, progress)
         if self.epsilon and np.isinf(spent.epsilon):
             note_states_read_off(ledger)
-        self.noise_, self.privacy_spent_, self.ledger_ = plan.noise, spent, ledger
+        self.noise_, self.privacy_spent_, self.ledger_ = noise, spent, ledger
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_marginals(
@@ -509,7 +513,7 @@ class DPCGMLearner(
         states = check_domain(self.states, self._checked_bins(), nodes)
         make_layout = partial(layout_for, self, states)
         tables = read_tables(
-            noisy_tables, std, noise, nodes, make_layout, self.cliques, self.tied
+            noisy_tables, std, noise, nodes, make_layout, self.cliques, self.stationary
         )
         units = np.ones(len(tables.layout.shapes), dtype=int)
         with tell_progress(self, None, **self._steps) as progress:
@@ -529,25 +533,25 @@ class DPCGMLearner(
     def _checked_bins(self):
         return check_bins(self.bins, self._nodes())
 
-    def _check_states(self, states, check):
+    def _check_states(self, states, search):
         """Refuse states that do not go with the other parameters."""
         self._contribution(states)  # may raise
         sizes = [len(labels) for labels in states.values()]
-        check(sizes, partial(layout_for, self, states))
+        search.check(sizes, partial(layout_for, self, states), self.max_cells)
 
-    def _read_states(self, partition, check):
+    def _read_states(self, partition, search):
         """Return states that are read off the rows, once they have been checked."""
         (block,) = partition._blocks.values()
         bins = self._checked_bins()
         states = states_from_data(block["X"], self._nodes(), bins)
         states = check_domain(states, bins, self._nodes())
-        self._check_states(states, check)
+        self._check_states(states, search)
         return states
 
-    def _descend(self, plan, partition, states, progress):
+    def _descend(self, layout, partition, states, progress):
         """Learn by noisy gradients, without tables."""
         codes, persons, _ = rows_of(self, partition, states)
-        layout, options = plan.layout, plan.options
+        options = PSGDOptions.from_dict(self.psgd_params or {})
         theta = private_gradient_descent(
             codes, layout, self.epsilon, self.delta, options, progress, persons
         )
@@ -590,8 +594,3 @@ class DPCGMLearner(
         self.potentials_ = dict(self.network_.potentials)
         self.log_partition_ = self.network_.log_partition
         self.largest_clique_ = layout.inference.n_cells
-
-
-def _holds_columns(X):
-    """Tell whether different parties hold different columns."""
-    return isinstance(X, VerticalPartition | RemoteColumns)

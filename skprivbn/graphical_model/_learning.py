@@ -3,12 +3,14 @@
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skprivbn.graphical_model._cgm import collective_em
-from skprivbn.graphical_model._counting import resolve_cliques, resolve_ties
 from skprivbn.graphical_model._elimination import EliminationPlan
-from skprivbn.graphical_model._estimation import empirical_bayes, naive_mle
-from skprivbn.graphical_model._layout import NoisyTables
+from skprivbn.graphical_model._estimation import (
+    collective_em,
+    empirical_bayes,
+    naive_mle,
+)
 from skprivbn.graphical_model._random_field import MarkovRandomField
+from skprivbn.graphical_model._tables import NoisyTables, resolve_cliques, resolve_ties
 from skprivbn.utils import warn_user
 
 #: penalty that keeps the maximum likelihood of exact tables finite
@@ -25,7 +27,7 @@ def estimate_potentials(tables, learner, progress):
     tables : NoisyTables
         What was released.
     learner : DPCGMLearner
-        Says how: `method`, `regularization`, `inference`, `discrepancy`, `max_iter`.
+        Says how: `method`, `regularization`, `inference`, `cgm_params`, `max_iter`.
     progress : Progress
         Told of every step.
 
@@ -44,8 +46,9 @@ def estimate_potentials(tables, learner, progress):
         )
     elif learner.method == "cgm":
         e_step = "nlbp" if learner.inference == "nlbp" else "dual"
+        options = {"max_iter": learner.max_iter} | (learner.cgm_params or {})
         theta, n_iter, converged = collective_em(
-            tables, e_step, learner.discrepancy, learner.max_iter, progress=progress
+            tables, e_step, progress=progress, **options
         )
     else:
         theta = empirical_bayes(tables, progress=progress)
@@ -134,7 +137,7 @@ def warn_of_misfit(field, released, std):
         )
 
 
-def read_tables(noisy_tables, std, noise, nodes, make_layout, cliques, tied):
+def read_tables(noisy_tables, std, noise, nodes, make_layout, cliques, stationary):
     """Check tables that were released before.
 
     Parameters
@@ -149,7 +152,7 @@ def read_tables(noisy_tables, std, noise, nodes, make_layout, cliques, tied):
         Names of the columns.
     make_layout : callable
         From cliques and ties to a TableLayout.
-    cliques, tied
+    cliques, stationary
         Of the learner.
 
     Returns
@@ -158,12 +161,12 @@ def read_tables(noisy_tables, std, noise, nodes, make_layout, cliques, tied):
     """
     measured = resolve_cliques(list(noisy_tables), nodes)
     scopes, ties = measured, np.arange(len(measured))
-    if tied is not None:
-        scopes, ties = resolve_ties(resolve_cliques(cliques, nodes), tied)
+    if stationary:
+        scopes, ties = resolve_ties(resolve_cliques(cliques, nodes), stationary)
         firsts = [scopes[i] for i in np.unique(ties, return_index=True)[1]]
         if measured != firsts:
             raise ValueError(
-                f"with tied={tied!r} there must be one table for each of "
+                "with stationary=True there must be one table for each of "
                 f"{[tuple(nodes[i] for i in first) for first in firsts]}, in this "
                 "order: the sum over all cliques tied to it"
             )

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from skprivbn.graphical_model._counting import Contribution, count_tables
+from skprivbn.graphical_model._tables import Contribution, count_tables
 from skprivbn.privacy import add_discrete_gaussian
 from skprivbn.utils._linalg import single_threaded
 from skprivbn.utils._progress import NO_PROGRESS

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skprivbn.base import RowsMixin, by_holders
 from skprivbn.bayesian_network._labels import label_dtype
 from skprivbn.federation import PartyRefusal
-from skprivbn.graphical_model._counting import resolve_cliques
 from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.graphical_model._release import MAX_CELLS
@@ -26,6 +25,7 @@ from skprivbn.graphical_model._states import (
     fill_in,
     to_labels,
 )
+from skprivbn.graphical_model._tables import resolve_cliques
 from skprivbn.partition import RemoteResults
 from skprivbn.utils import column_names
 from skprivbn.utils._typing import RandomStateLike, TableLike

@@ -1,12 +1,11 @@
-"""Releasing the tables: by one holder, or by several that trust no curator.
+"""Tables of rows, with noise: of one holder, or of several that trust no curator.
 
 Each holder counts its own rows, adds its share of the noise and hides the result;
 only the noisy sum is ever known to anybody.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -15,25 +14,29 @@ from skprivbn.bayesian_network._labels import MISSING, encode
 from skprivbn.federation import Ledger, Me, Noisy, PartyRefusal, Terms, program
 from skprivbn.federation._ledger import Release
 from skprivbn.federation._rows import RowSource
-from skprivbn.graphical_model._adaptive import distances
-from skprivbn.graphical_model._counting import (
-    Contribution,
-    count_tables,
-    resolve_cliques,
-    sensitivities,
-)
-from skprivbn.graphical_model._layout import TableLayout
+from skprivbn.graphical_model._adaptive import AdaptiveSearch
+from skprivbn.graphical_model._searches import GivenTables, asking_others
+from skprivbn.graphical_model._selection import TreeSearch
 from skprivbn.graphical_model._states import (
     bin_labels,
     check_bins,
     check_column_states,
     to_labels,
 )
-from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.graphical_model._tables import (
+    Contribution,
+    count_tables,
+    norms,
+    resolve_cliques,
+)
+from skprivbn.privacy import distribute
 from skprivbn.privacy._persons import cut_weights, number_persons
+from skprivbn.utils._memoise import memoise_steps
 
-#: cells of all tables that a coordinator can make a party count at once
+#: cells of all tables that a party counts at once
 MAX_CELLS = 1 << 24
+#: searches by name; other cliques are given
+SEARCHES = {"aim": AdaptiveSearch, "mst": TreeSearch}
 
 
 def gap_rule(estimator):
@@ -113,9 +116,9 @@ def check_rows(block, nodes, states, contribution, missing, bins=None, *, strict
     return tuple(None if a is None else a[kept] for a in (codes, persons, weight))
 
 
-@dataclass(frozen=True)
-class DomainTerms(Terms):
-    """What columns may hold, and how much noise hides what is released.
+@dataclass(frozen=True, kw_only=True)
+class TablesTerms(Terms):
+    """What columns may hold, which tables are released, how much noise hides them.
 
     Parameters
     ----------
@@ -130,6 +133,20 @@ class DomainTerms(Terms):
     min_honest : int or None
         How many parties are trusted to add their share of the noise; by default half
         of them, rounded up.
+    contribution : Contribution
+        What one person may add.
+    missing : {"error", "skip"}
+        Whether entries may be missing.
+    cliques : list of list of int, "mst" or "aim"
+        Columns of each clique, or the search that chooses them.
+    ties : list of int
+        Number of the table of each given clique.
+    max_model_cells : int, default=0
+        For "aim": bound on the largest table of models that tables are compared with.
+    workload : list of list of int
+        Sets of columns whose tables matter; none if all do.
+    workload_weights : list of float
+        How much each of them matters.
     """
 
     nodes: list[str]
@@ -138,15 +155,41 @@ class DomainTerms(Terms):
     epsilon: float
     delta: float
     min_honest: int | None
+    contribution: Contribution
+    missing: Literal["error", "skip"]
+    cliques: list[list[int]] | Literal["mst", "aim"]
+    ties: list[int]
+    max_model_cells: int = 0
+    workload: list[list[int]] = field(default_factory=list)
+    workload_weights: list[float] = field(default_factory=list)
+    #: cells of a table in which neighbours differ
+    n_changed = 1
 
     def check(self):
-        """Refuse names and labels that are none, and bins of other columns."""
+        """Refuse names, labels, bins, cliques and a workload that are none."""
         if len(set(self.nodes)) != len(self.nodes):
             raise ValueError("nodes: a column is named twice")
         check_column_states(self.states, self.nodes)
         for node, edges in check_bins(self.bins, self.nodes).items():
             if self.labels[node] != bin_labels(edges):
                 raise ValueError("bins: other states than these bins")
+        if self.cliques == "mst" and len(self.nodes) < 2:
+            raise ValueError("a tree takes two columns")
+        given = [] if isinstance(self.cliques, str) else self.cliques
+        if given is self.cliques:
+            resolve_cliques(given, self.nodes)
+        if self.workload:
+            resolve_cliques(self.workload, self.nodes)
+        # tables are numbered; a number that none has would leave room for many
+        numbers = sorted(set(self.ties))
+        if len(self.ties) != len(given) or numbers != list(range(len(numbers))):
+            raise ValueError("ties: numbers of tables that are not there")
+        if len(self.workload) != len(self.workload_weights):
+            raise ValueError("workload_weights: one for each set of columns")
+        if not all(0 <= weight < np.inf for weight in self.workload_weights):
+            raise ValueError("workload_weights: finite and not negative")
+        if self.max_model_cells < (self.cliques == "aim"):
+            raise ValueError("max_model_cells: at least 1")
 
     @property
     def labels(self):
@@ -158,80 +201,66 @@ class DomainTerms(Terms):
         """Number of states of every column."""
         return tuple(len(labels) for labels in self.states)
 
-    def memory(self, n_features):
-        """Return one number for each state, or more where there are tables."""
-        return 0, sum(self.sizes)
-
-    def mechanism(self):
-        """Return the noise that one curator would add."""
-        raise NotImplementedError
-
-    def noise(self, n_features, n_parties):
-        """Return the noise on each number that leaves the parties."""
-        return distribute(self.mechanism(), n_parties, self.min_honest)
-
-
-@dataclass(frozen=True)
-class CountingTerms(DomainTerms):
-    """What holders of rows count, and what one person may add.
-
-    Parameters
-    ----------
-    contribution : Contribution
-        What one person may add.
-    missing : {"error", "skip"}
-        Whether entries may be missing.
-    """
-
-    contribution: Contribution
-    missing: Literal["error", "skip"]
-
     @property
     def protects(self):
         """Whom the noise hides: rows, or all rows of an individual."""
         return "rows" if self.contribution.kind == "record" else "individuals"
 
+    @property
+    def search(self):
+        """Which tables are asked for, and how they share the noise."""
+        is_given = not isinstance(self.cliques, str)
+        return (GivenTables if is_given else SEARCHES[self.cliques])(
+            self.epsilon,
+            self.delta,
+            len(self.nodes),
+            self.contribution.per_clique,
+            self.n_changed,
+            self.contribution.unit,
+            [tuple(clique) for clique in self.cliques] if is_given else None,
+            self.ties,
+            self.max_model_cells,
+            dict(zip(map(tuple, self.workload), self.workload_weights)) or None,
+            self.missing == "skip",
+        )
+
+    def memory(self, n_features):
+        """Return the cells of the tables that are held at a time."""
+        return 0, self.search.n_cells(self.sizes) + self.max_model_cells
+
     def noise(self, n_features, n_parties):
         """Return the noise on each number that leaves the parties."""
         if n_features != len(self.nodes):
             raise ValueError("the terms are about other columns")
-        return super().noise(n_features, n_parties)
+        return distribute(self.search.noise, n_parties, self.min_honest)
 
 
-@dataclass(frozen=True)
-class TablesTerms(CountingTerms):
-    """Terms of one release of tables.
+@memoise_steps
+def search_steps(terms, n_parties, n_holders):
+    """Ask what the search of these terms asks.
 
     Parameters
     ----------
-    cliques : list of list of int
-        Columns of each clique.
-    ties : list of int
-        Number of the table of each clique.
+    terms : TablesTerms
+    n_parties : int
+        Who add noise.
+    n_holders : int
+        Whose distances are added up.
     """
+    noise = terms.noise(len(terms.nodes), n_parties)
+    return (yield from terms.search.asking(terms.sizes, noise, n_holders))
 
-    cliques: list[list[int]]
-    ties: list[int]
 
-    def check(self):
-        """Refuse cliques of columns, or numbers of tables, that are not there."""
-        super().check()
-        resolve_cliques(self.cliques, self.nodes)
-        # tables are numbered; a number that none has would leave room for many
-        if len(self.ties) != len(self.cliques):
-            raise ValueError("ties: one number for each clique")
-        numbers = sorted(set(self.ties))
-        if numbers != list(range(len(numbers))):
-            raise ValueError("ties: numbers of tables that are not there")
+def check_size(question, sizes):
+    """Refuse more cells than a party counts at once.
 
-    def memory(self, n_features):
-        """Return the cells of all tables."""
-        return 0, sum(prod(self.sizes[i] for i in clique) for clique in self.cliques)
-
-    def mechanism(self):
-        """Return the noise that one curator would add."""
-        sensitivity = sensitivities(self.ties, self.contribution)
-        return CountMechanism.for_budget(self.epsilon, self.delta, *sensitivity)
+    Parameters
+    ----------
+    question : Question
+    sizes : sequence of int
+    """
+    if question.layout(sizes).n_parameters > MAX_CELLS:
+        raise PartyRefusal("too-large")
 
 
 def row_counter(me):
@@ -240,7 +269,7 @@ def row_counter(me):
     Parameters
     ----------
     me : Me
-        With :class:`CountingTerms`.
+        With :class:`TablesTerms`.
 
     Returns
     -------
@@ -281,74 +310,35 @@ def row_counter(me):
 
 
 @program(TablesTerms)
-def release_tables(me: Me) -> Generator[Any, Any, None]:
-    """Add up tables of own rows, each party with its share of the noise."""
-    terms, count = me.terms, row_counter(me)
-    layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
-    noise = terms.noise(len(terms.nodes), len(me.roster))
-    yield Noisy(count(layout), noise, "contingency tables of all rows, with noise")
+def release_tables(me: Me) -> Generator[Any, Any, dict]:
+    """Add up tables of own rows, and distances, each party with its share of the noise.
 
-
-class OneHolder:
-    """All rows in one place; answers as several holders would, with OpenDP's noise.
-
-    Parameters
-    ----------
-    rows : tuple
-        Codes, persons and weights, as from ``check_rows``.
-    sizes : sequence of int
-        Number of states of each column.
-    contribution : Contribution
-        What one person may add.
-    noise : CountMechanism or None
-        None adds nothing.
-    units : tuple of int, default=(1, 1, 1)
-        Counts per record in one-way tables, distances and chosen tables.
+    Whatever a search asks next, a person changes as many numbers by as much.
     """
+    terms, count, n_parties = me.terms, row_counter(me), len(me.roster)
+    noise = terms.noise(len(terms.nodes), n_parties)
 
-    n_holders = 1
+    def answer(question):
+        check_size(question, terms.sizes)
+        counts = question.answer(count, terms.sizes)
+        part = noise.part(*norms(question.changes))
+        if question.expected is None:
+            return (yield Noisy(counts, part, "contingency tables, with noise"))
+        return (yield Noisy(counts, part, "distances of tables to a model, with noise"))
 
-    def __init__(self, rows, sizes, contribution, noise, units=(1, 1, 1)):
-        self.rows, self.sizes, self.contribution = rows, sizes, contribution
-        self.noise, self.units = noise, units
-
-    def count(self, layout):
-        """Return exact counts."""
-        codes, persons, weight = self.rows
-        return count_tables(codes, layout, self.contribution, persons, weight)
-
-    def tables(self, layout, unit=1):
-        """Return noisy tables, counts multiplied by `unit`."""
-        return self._release(unit * self.count(layout))
-
-    def one_way(self):
-        """Return noisy tables of all columns."""
-        singles = [(i,) for i in range(len(self.sizes))]
-        return self.tables(TableLayout(singles, self.sizes), self.units[0])
-
-    def distances(self, cliques, expected):
-        """Return noisy distances of tables to expected ones."""
-        layout = TableLayout(cliques, self.sizes)
-        exact = distances(layout.split(self.count(layout)), expected)
-        return self._release(self.units[1] * exact)
-
-    def chosen(self, cliques):
-        """Return noisy tables of some cliques."""
-        return self.tables(TableLayout(cliques, self.sizes), self.units[2])
-
-    def _release(self, counts):
-        return counts if self.noise is None else self.noise.release(counts)
+    steps = search_steps(terms, n_parties, n_parties)
+    return (yield from asking_others(steps, answer))
 
 
-def single_holder_ledger(learner, parties, plan=None):
+def single_holder_ledger(learner, parties, what=None, noise=None, rho=None):
     """Ledger of a fit without messages: what the result tells whoever sees it.
 
     Parameters
     ----------
     learner : DPCGMLearner
     parties : tuple of str
-    plan : object, default=None
-        How tables are released, if tables are.
+    what, noise, rho : str, CountMechanism and float, default=None
+        What is released with which noise, if tables are, and its cost as zCDP.
 
     Returns
     -------
@@ -365,8 +355,8 @@ def single_holder_ledger(learner, parties, plan=None):
         "noisy release",
         epsilon=learner.epsilon,
     )
-    if plan is not None:
+    if noise is not None:
         protects = "individuals" if learner.contribution else "rows"
-        cost = learner.epsilon, learner.delta, plan.rho
-        ledger.releases.append(Release(plan.what, plan.noise, protects, *cost))
+        cost = learner.epsilon, learner.delta, rho
+        ledger.releases.append(Release(what, noise, protects, *cost))
     return ledger

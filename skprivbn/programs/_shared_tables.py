@@ -1,7 +1,10 @@
 """Tables of columns that different parties hold: every holder gets a share of each.
 
 A table of one holder's columns is counted by it alone. Of two holders, the last
-configuration of each follows from its own counts and is not computed on shares.
+configuration of each follows from its own counts and is not computed on shares. Half
+the L1 distance of a table to the one that a model expects, both of all records, is the
+number of records that are in a cell too many: of the difference of every cell, a lookup
+in one public table finds them.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -15,6 +18,7 @@ from skprivbn.crypto.shares import (
     Conversation,
     Indicators,
     JointTable,
+    SharedLookup,
     branch_links,
     joint_counts,
     together,
@@ -22,7 +26,7 @@ from skprivbn.crypto.shares import (
 
 
 class ColumnTables:
-    """One party's side of counting columns together.
+    """One party's shares of tables, each counted once and kept.
 
     Parameters
     ----------
@@ -54,6 +58,7 @@ class ColumnTables:
         self._owners, self._n_states, self._codes = owners, n_states, codes
         self._ring, self._count_pairs = np.dtype(ring), count_pairs
         self._n_records = min((len(column) for column in codes.values()), default=0)
+        self._known: dict[tuple[int, ...], np.ndarray] = {}
 
     def share(
         self, tables: Sequence[tuple[int, ...]]
@@ -63,7 +68,7 @@ class ColumnTables:
         Parameters
         ----------
         tables : sequence of tuple of int
-            Columns of each, all different.
+            Columns of each.
 
         Returns
         -------
@@ -71,96 +76,198 @@ class ColumnTables:
             Own shares, with the axes of each table; zeros where this party holds no
             column.
         """
-        held = {variables: self._holders(variables) for variables in tables}
-        # tables of two holders are counted together, and those of more
-        kinds: dict[str, list] = {"pairs": [], "more": []}
-        for variables, holders in held.items():
-            is_mine = len(holders) > 1 and self._talk.name in holders
-            if is_mine and prod(self._n_columns(variables, holders)):
-                kinds["pairs" if len(holders) == 2 else "more"].append(variables)
-        found = yield from together(
-            self._talk,
-            {
-                kind: lambda branch, kind=kind: self._count(
-                    branch, kind, kinds[kind], held
-                )
-                for kind in kinds
-            },
-        )
-        counted = {
-            variables: counts
-            for kind in kinds
-            for variables, counts in zip(kinds[kind], found[kind])
+        yield from self._count(self._talk, tables)
+        return [self._known[variables].copy() for variables in tables]
+
+    def distances(
+        self, tables: Sequence[tuple[int, ...]], expected: Sequence[np.ndarray]
+    ) -> Generator[Any, Any, np.ndarray]:
+        """Share half the distance of every table to an expected one.
+
+        Parameters
+        ----------
+        tables : sequence of tuple of int
+        expected : sequence of ndarray of int64
+            Records that a model expects in every cell, each from 0 to all of them.
+
+        Returns
+        -------
+        shares : ndarray of shape (n_tables,)
+        """
+        talk, crossing = self._talk, self._crossing(tables)
+        sides = {
+            label: _Distances(
+                self._holders(tables[numbers[0]]),
+                branch_links(self._links, label, self._peers(tables[numbers[0]])),
+                [self._n_cells(tables[i]) for i in numbers],
+                self._n_records,
+            )
+            for label, numbers in crossing.items()
         }
-        return [self._complete(v, held[v], counted.get(v)) for v in tables]
+        # what does not need the counts is made beside them
+        prepared = {label: side.prepare for label, side in sides.items()}
+        counted = {"counts": partial(self._count, tables=tables)}
+        yield from together(talk, counted | prepared)
+        looked_up = {
+            label: partial(
+                sides[label].look_up,
+                tables=[self._known[tables[i]] for i in numbers],
+                expected=[expected[i] for i in numbers],
+            )
+            for label, numbers in crossing.items()
+        }
+        found = yield from together(talk, looked_up)
+        shares = np.zeros(len(tables), dtype=self._ring)
+        for label, numbers in crossing.items():
+            shares[numbers] = found[label]
+        for number, variables in enumerate(tables):
+            if self._holders(variables) == [talk.name]:
+                own = self._known[variables].astype(np.int64)
+                shares[number] = np.maximum(own - expected[number], 0).sum()
+        return shares
+
+    def _crossing(self, tables):
+        """Number the tables that this party holds with others, by their holders."""
+        found = {}
+        for number, variables in enumerate(tables):
+            holders = self._holders(variables)
+            if len(holders) > 1 and self._talk.name in holders:
+                places = " ".join(str(self._talk.roster.index(n)) for n in holders)
+                found.setdefault(f"distances {places}", []).append(number)
+        # in an order on which all agree
+        return dict(sorted(found.items()))
 
     def _holders(self, variables):
         owners = {self._owners[v] for v in variables}
         return [name for name in self._talk.roster if name in owners]
 
-    def _parts(self, variables, holders):
-        """Columns of each holder."""
-        return [[v for v in variables if self._owners[v] == name] for name in holders]
+    def _peers(self, variables):
+        return [name for name in self._holders(variables) if name != self._talk.name]
 
-    def _sizes(self, variables, holders):
-        """Configurations of each holder's columns."""
-        parts = self._parts(variables, holders)
-        return [prod(self._n_states[v] for v in part) for part in parts]
-
-    def _n_columns(self, variables, holders):
-        """Configurations of each holder that are counted."""
-        two = len(holders) == 2
-        return [size - two for size in self._sizes(variables, holders)]
+    def _n_cells(self, variables):
+        return prod(self._n_states[v] for v in variables)
 
     def _joint(self, variables, rows=slice(None)):
-        """Number the configurations of the own columns, the last fastest."""
+        """Number the configurations of own columns, the last fastest."""
         joint = np.int64(0)
         for v in variables:
-            if v in self._codes:
-                joint = joint * self._n_states[v] + self._codes[v][rows]
+            joint = joint * self._n_states[v] + self._codes[v][rows]
         return joint
 
-    def _count(self, talk, kind, tables, held):
-        joint = []
-        for variables in tables:
-            holders = held[variables]
-            n_columns = self._n_columns(variables, holders)
-            mine = n_columns[holders.index(talk.name)]
-            indicators = Indicators([(partial(self._joint, variables), mine)])
-            joint.append(JointTable(holders, indicators, n_columns))
+    def _own_counts(self, variables):
+        counts = np.bincount(self._joint(variables), minlength=self._n_cells(variables))
+        return counts.astype(self._ring)
+
+    def _count(self, talk, tables):
+        """Share the tables that are not known yet."""
+        # tables that are counted together, each with its holders' parts of the columns
+        kinds = {"pairs": {}, "more": {}}
+        for variables in dict.fromkeys(tables):
+            holders = self._holders(variables)
+            parts = [[v for v in variables if self._owners[v] == h] for h in holders]
+            if variables in self._known:
+                continue
+            if talk.name not in holders:
+                shape = [self._n_states[v] for v in variables]
+                self._known[variables] = np.zeros(shape, dtype=self._ring)
+            elif len(holders) == 1:
+                self._keep(variables, parts, self._own_counts(variables))
+            elif len(holders) == 2:
+                # the tree of masks is for the part with more configurations, and serves
+                # all tables that have this part and the other holder
+                parts.sort(key=self._n_cells)
+                group = tuple(parts[1]), self._owners[parts[0][0]]
+                kinds["pairs"].setdefault(group, []).append((variables, parts))
+            else:
+                kinds["more"][variables] = [(variables, parts)]
+        found = yield from together(
+            talk,
+            {
+                kind: partial(self._share_groups, kind=kind, groups=[*groups.values()])
+                for kind, groups in kinds.items()
+            },
+        )
+        for kind, groups in kinds.items():
+            for members, shares in zip(groups.values(), found[kind]):
+                start = 0
+                for variables, parts in members:
+                    stop = start + self._n_counted(parts)[0]
+                    counts = self._with_margins(parts, shares[start:stop])
+                    self._keep(variables, parts, counts)
+                    start = stop
+
+    def _share_groups(self, talk, kind, groups):
         count = self._count_pairs if kind == "pairs" else joint_counts
         links = branch_links(self._links, kind)
-        return count(talk, links, joint, self._n_records, self._ring)
+        tables = [self._joint_table(members) for members in groups]
+        return count(talk, links, tables, self._n_records, self._ring)
 
-    def _complete(self, variables, holders, counts):
-        """Give a share the axes of its table, with what follows from own counts."""
-        shape = [self._n_states[v] for v in variables]
-        if self._talk.name not in holders:
-            return np.zeros(shape, dtype=self._ring)
-        sizes, mine = self._sizes(variables, holders), holders.index(self._talk.name)
-        if len(holders) < 3:
-            own = np.bincount(self._joint(variables), minlength=sizes[mine])
-            own = own.astype(self._ring)
-        if len(holders) == 1:
-            counts = own
-        elif len(holders) == 2:
-            if counts is None:
-                n_columns = self._n_columns(variables, holders)
-                counts = np.zeros(n_columns, dtype=self._ring)
-            counts = _add_margins(counts, own, first=mine == 0)
-        axes = [v for part in self._parts(variables, holders) for v in part]
+    def _n_counted(self, parts):
+        """Configurations of each holder that are counted."""
+        return [self._n_cells(part) - (len(parts) == 2) for part in parts]
+
+    def _joint_table(self, members):
+        """Tables that differ in their first holder's part only."""
+        counted = [self._n_counted(parts) for _, parts in members]
+        n_columns = [sum(first for first, *_ in counted), *counted[0][1:]]
+        holders = [self._owners[part[0]] for part in members[0][1]]
+        mine = holders.index(self._talk.name)
+        # they have the other parts in common
+        own = list(zip(members, counted))[: 1 if mine else None]
+        blocks = [(partial(self._joint, p[mine]), n[mine]) for (_, p), n in own]
+        return JointTable(holders, Indicators(blocks), n_columns)
+
+    def _with_margins(self, parts, counts):
+        """Append what follows from own counts to a share of a table of two holders."""
+        if len(parts) > 2:
+            return counts
+        mine = [self._owners[part[0]] for part in parts].index(self._talk.name)
+        margin = self._own_counts(parts[mine])
+        last = -counts.sum(axis=1, dtype=self._ring)
+        if mine == 0:
+            last += margin[:-1]
+        counts = np.column_stack([counts, last])
+        last = -counts.sum(axis=0, dtype=self._ring)
+        if mine == 1:
+            last += margin
+        return np.vstack([counts, last])
+
+    def _keep(self, variables, parts, counts):
+        """Keep a share with the axes of its table."""
+        axes = [v for part in parts for v in part]
         counts = counts.reshape([self._n_states[v] for v in axes])
-        return counts.transpose([axes.index(v) for v in variables])
+        self._known[variables] = counts.transpose([axes.index(v) for v in variables])
 
 
-def _add_margins(counts, margin, first):
-    """Append the last column and row to a share of a table of two holders."""
-    ring = counts.dtype
-    last = -counts.sum(axis=1, dtype=ring)
-    if first:
-        last += margin[:-1]
-    counts = np.column_stack([counts, last])
-    last = -counts.sum(axis=0, dtype=ring)
-    if not first:
-        last += margin
-    return np.vstack([counts, last])
+class _Distances:
+    """Half the distances of tables that have the same holders.
+
+    Parameters
+    ----------
+    holders : list of str
+    links : dict of Link
+    sizes : list of int
+        Cells of every table.
+    n_records : int
+    """
+
+    def __init__(self, holders, links, sizes, n_records):
+        self._holders, self._links = holders, links
+        self._starts = np.cumsum([0, *sizes[:-1]])
+        # differences have a sign: the upper half of the table is for negative ones
+        n_counts = 1 << n_records.bit_length()
+        surplus = np.append(np.arange(n_counts), np.zeros(n_counts, dtype=int))
+        self._lookup = SharedLookup(holders, surplus[None], np.zeros(sum(sizes), int))
+
+    def prepare(self, talk):
+        """Make what does not need the counts."""
+        return self._lookup.prepare(talk, self._links)
+
+    def look_up(self, talk, tables, expected):
+        """Return own shares of the distances."""
+        differences = np.concatenate([table.ravel() for table in tables])
+        if talk.name == self._holders[0]:
+            expected = np.concatenate([table.ravel() for table in expected])
+            differences -= expected.astype(differences.dtype)
+        surplus = yield from self._lookup.look_up(talk, self._links, differences)
+        return np.add.reduceat(surplus, self._starts)

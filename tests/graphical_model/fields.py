@@ -2,8 +2,12 @@
 
 import numpy as np
 
-from skprivbn.graphical_model._counting import Contribution, count_tables
-from skprivbn.graphical_model._layout import NoisyTables, TableLayout
+from skprivbn.graphical_model._tables import (
+    Contribution,
+    NoisyTables,
+    TableLayout,
+    count_tables,
+)
 
 
 def random_field(n_nodes=5, n_states=4, seed=0, spread=1.0):

@@ -8,16 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model._adaptive import (
-    AdaptiveBudget,
+    AdaptiveSearch,
     MeasuredTables,
     choose_tables,
-    distances,
-    measure_adaptively,
 )
-from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._elimination import elimination_order
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._release import OneHolder
+from skprivbn.graphical_model._searches import ask, distances
+from skprivbn.graphical_model._tables import Contribution, TableLayout, count_tables
 from skprivbn.inspection import privacy_report
 from skprivbn.privacy import PrivacyAccountant
 
@@ -56,7 +53,7 @@ def mean_error(model, X, order=2):
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("n_columns", [2, 5, 12, 40])
 def test_shares_of_the_budget(n_columns, delta):
-    budget = AdaptiveBudget(1.0, delta, n_columns, per_record=3)
+    budget = AdaptiveSearch(1.0, delta, n_columns, per_record=3)
     rounds = range(budget.n_rounds)
     n_distances = sum(budget.n_pairs(r) + budget.n_triples(r) for r in rounds)
     numbers = [n_columns, n_distances, budget.n_rounds * budget.n_tables]
@@ -68,14 +65,14 @@ def test_shares_of_the_budget(n_columns, delta):
 
 
 def test_one_column_spends_everything_on_its_table():
-    budget = AdaptiveBudget(1.0, 0.0, 1)
+    budget = AdaptiveSearch(1.0, 0.0, 1)
     assert budget.n_rounds == 0
     assert budget.noise.sensitivity == budget.units[0]
 
 
 def test_a_small_budget_is_not_spread_over_many_rounds():
     rounds = {
-        (epsilon, delta): AdaptiveBudget(epsilon, delta, 5).n_rounds
+        (epsilon, delta): AdaptiveSearch(epsilon, delta, 5).n_rounds
         for epsilon in (0.1, 1.0, None)
         for delta in (0.0, 1e-6)
     }
@@ -153,33 +150,33 @@ def test_choices_keep_the_model_small_and_spread_out():
     assert choose_tables(scores, 3, [], [2] * 4, 100)[2] == (0, 1)
 
 
-def exact_holder(X, sizes, units):
-    return OneHolder((X, None, None), sizes, Contribution(), None, units)
+def asked_without_noise(X, search):
+    """Questions of a search on exact tables, and what it finds."""
+    sizes, asked = [3] * X.shape[1], []
+
+    def answer(question):
+        asked.append(question)
+        return question.answer(lambda t: count_tables(X, t, Contribution()), sizes)
+
+    return ask(search.asking(sizes, None), answer), asked
 
 
 @pytest.mark.slow
 def test_without_noise_the_order_of_columns_plays_no_part():
     X, order = rows_of(), [3, 0, 4, 2, 1]
     # of three rounds: after them the model misses nothing, and roundings would choose
-    budget = AdaptiveBudget(0.5, 1e-6, 5)
-    found = []
-    for columns in (range(5), order):
-        rows = X[:, list(columns)]
-        holder = exact_holder(rows, [3] * 5, budget.units)
-        measured, _ = measure_adaptively(holder, [3] * 5, budget, None, 10**5)
-        names = list(columns)
-        found.append({frozenset(names[i] for i in c) for c in measured.counts})
+    search, found = AdaptiveSearch(0.5, 1e-6, 5, max_model_cells=10**5), []
+    for names in (list(range(5)), order):
+        measured, _ = asked_without_noise(X[:, names], search)
+        found.append({frozenset(names[i] for i in c) for c in measured["cliques"]})
     assert found[0] == found[1]
 
 
 def first_choice(workload):
     """Pairs that are chosen in the first round, without noise."""
-    budget, asked = AdaptiveBudget(1.0, 0.0, 5), []
-    holder = exact_holder(rows_of(), [3] * 5, budget.units)
-    chosen = holder.chosen
-    holder.chosen = lambda cliques: asked.append(cliques) or chosen(cliques)
-    measure_adaptively(holder, [3] * 5, budget, None, 10**5, workload=workload)
-    return asked[0]
+    search = AdaptiveSearch(1.0, 0.0, 5, workload=workload, max_model_cells=10**5)
+    _, (_, _, chosen, *_) = asked_without_noise(rows_of(), search)
+    return chosen.cliques
 
 
 def test_a_workload_says_which_tables_come_first():
@@ -203,7 +200,7 @@ CASES = {
     "laplace": {},
     "gaussian": {"delta": 1e-6},
     "naive": {"delta": 1e-6, "method": "naive"},
-    "small": {"delta": 1e-6, "max_states": 27},
+    "small": {"delta": 1e-6, "max_model_cells": 27},
     "workload": {"delta": 1e-6, "workload": {(0, 3): 2.0, ("x1", "x2"): 1.0}},
 }
 
@@ -214,7 +211,7 @@ def test_one_holder(name):
     found = learner(**CASES[name]).fit(X)
     assert mean_error(found, X) < 0.04
     assert found.n_samples_ == pytest.approx(5000, abs=200)
-    assert found.largest_clique_ <= found.max_states
+    assert found.largest_clique_ <= found.max_model_cells
     assert found.privacy_spent_ == (4.0, found.delta)
     assert set(found.noisy_tables_) == set(found.cliques_)
     for clique, table in found.noisy_tables_.items():
@@ -316,7 +313,7 @@ def test_released_integers_are_the_only_use_of_the_rows(monkeypatch):
 
 
 BAD = {
-    "tied": ({"tied": "time"}, "chain"),
+    "stationary": ({"stationary": True}, "chain"),
     "zeros": ({"structural_zeros": {(0, 1): np.zeros((3, 3), bool)}}, "a list"),
     "psgd": ({"method": "psgd", "delta": 1e-6}, "fixed, untied"),
     "workload of a tree": ({"cliques": "mst", "workload": [(0, 1)]}, "'aim' only"),
@@ -336,11 +333,12 @@ def test_what_cannot_be_combined_costs_nothing(name):
 
 def test_counts_of_candidates_agree_with_those_of_the_rows():
     X = rows_of(200)
-    budget = AdaptiveBudget(1.0, 1e-6, 5)
-    holder = exact_holder(X, [3] * 5, budget.units)
+    budget = AdaptiveSearch(1.0, 1e-6, 5)
     layout = TableLayout([(0, 1), (1, 2, 4)], [3] * 5)
-    expected = budget.units[2] * count_tables(X, layout, Contribution())
-    assert_array_equal(holder.chosen(layout.cliques), expected)
+    counts = count_tables(X, layout, Contribution())
+    question = budget.chosen(layout.cliques)
+    told = question.answer(lambda t: count_tables(X, t, Contribution()), [3] * 5)
+    assert_array_equal(told, budget.units[2] * counts)
 
 
 def test_the_privacy_report_says_how_far_tables_may_be_off():

@@ -14,14 +14,10 @@ from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
 from skprivbn.exceptions import PartyError
-from skprivbn.graphical_model import DPCGMLearner, _shared_adaptive
-from skprivbn.graphical_model._adaptive import (
-    AdaptiveBudget,
-    Question,
-    measure_adaptively,
-)
-from skprivbn.graphical_model._counting import Contribution
-from skprivbn.graphical_model._release import OneHolder
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.graphical_model._adaptive import AdaptiveSearch
+from skprivbn.graphical_model._searches import ask
+from skprivbn.graphical_model._tables import Contribution, count_tables
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 from tests.graphical_model.test_release_audit import (
     EPSILON,
@@ -55,28 +51,26 @@ def rows_with_and_without(contribution):
 def questions(budget):
     """Ask all that one session allows: a model expects zeros, the person is a one."""
     pairs, singles = [(0, 1), (0, 2), (1, 2)], [(0,), (1,), (2,)]
-    answers = [(yield Question("one_way", singles))]
+    answers = [(yield budget.one_way(singles))]
     for number in range(budget.n_rounds):
         asked = pairs * (budget.n_pairs(number) // 3)
         asked += [(0, 1, 2)] * budget.n_triples(number)
         expected = [np.zeros([2] * len(clique), dtype=np.int64) for clique in asked]
         for table in expected:
             table.flat[0] = 2**20
-        answers.append((yield Question("distances", asked, expected, number)))
-        answers.append((yield Question("chosen", pairs, (), number)))
+        answers.append((yield budget.distances(asked, expected, number)))
+        answers.append((yield budget.chosen(pairs)))
     return np.concatenate(answers)
 
 
-def interrogate(holder, budget):
-    """Return all answers of one holder."""
-    asked, answer = questions(budget), None
-    while True:
-        try:
-            kind, cliques, expected, _ = asked.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        arguments = {"one_way": (), "chosen": (cliques,)}.get(kind, (cliques, expected))
-        answer = getattr(holder, kind)(*arguments)
+def exact_answer(question, rows, contribution):
+    """What a holder of rows counts."""
+    codes, persons, weight = rows
+
+    def count(layout):
+        return count_tables(codes, layout, contribution, persons, weight)
+
+    return question.answer(count, SIZES)
 
 
 def attack(one, other, noise, draw):
@@ -99,7 +93,7 @@ def standard_errors_apart(one, other):
 def exact_answers(budget, contribution):
     """Answers without noise, with and without the person."""
     return [
-        interrogate(OneHolder(rows, SIZES, contribution, None, budget.units), budget)
+        ask(questions(budget), lambda q, rows=rows: exact_answer(q, rows, contribution))
         for rows in rows_with_and_without(contribution)
     ]
 
@@ -108,7 +102,7 @@ def test_the_attack_is_the_strongest():
     """The person changes answers by all of the sensitivity that noise is made for."""
     for contribution in PERSONS.values():
         for delta, order in ((0.0, 1), (1e-3, 2)):
-            budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
+            budget = AdaptiveSearch(EPSILON, delta, N_COLUMNS, contribution.per_clique)
             one, other = exact_answers(budget, contribution)
             change = np.linalg.norm(one - other, order)
             # a third of a record, three times, is a little less than one
@@ -130,14 +124,14 @@ def attack_one_holder(budget, contribution, noise):
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
 def test_one_holder(name, delta):
     contribution = PERSONS[name]
-    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
+    budget = AdaptiveSearch(EPSILON, delta, N_COLUMNS, contribution.per_clique)
     seen = attack_one_holder(budget, contribution, budget.noise)
     assert prove_epsilon(*seen, delta=delta) <= EPSILON
     assert standard_errors_apart(*seen) > 4
 
 
 def test_tables_that_are_paid_for_once_are_caught():
-    budget = AdaptiveBudget(EPSILON, 0.0, N_COLUMNS)
+    budget = AdaptiveSearch(EPSILON, 0.0, N_COLUMNS)
     n_answers = budget.n_rounds * budget.n_tables
     share = int(budget.noise.sensitivity) // n_answers
     broken = CountMechanism.for_budget(EPSILON, 0.0, share)
@@ -146,7 +140,7 @@ def test_tables_that_are_paid_for_once_are_caught():
 
 def test_persons_that_are_paid_for_as_rows_are_caught():
     contribution = Contribution("clip", max_records=8)
-    budget = AdaptiveBudget(EPSILON, 0.0, N_COLUMNS)
+    budget = AdaptiveSearch(EPSILON, 0.0, N_COLUMNS)
     seen = attack_one_holder(budget, contribution, budget.noise)
     assert suspect_epsilon(*seen) > EPSILON
 
@@ -186,7 +180,7 @@ SEPARATION = claimed_separation(EPSILON, 1e-3)
 )
 def test_a_third_of_the_gaussian_noise_is_caught(name, part):
     contribution = PERSONS[name]
-    budget = AdaptiveBudget(EPSILON, 1e-3, N_COLUMNS, contribution.per_clique)
+    budget = AdaptiveSearch(EPSILON, 1e-3, N_COLUMNS, contribution.per_clique)
     noise = replace(budget.noise, scale=budget.noise.scale / part)
     seen = attack_one_holder(budget, contribution, noise)
     assert (prove_separation(*seen) > SEPARATION) == (part == 3)
@@ -194,7 +188,7 @@ def test_a_third_of_the_gaussian_noise_is_caught(name, part):
 
 def test_persons_that_are_paid_for_as_rows_are_caught_under_gaussian_noise():
     contribution = Contribution("clip", max_records=8)
-    budget = AdaptiveBudget(EPSILON, 1e-3, N_COLUMNS)
+    budget = AdaptiveSearch(EPSILON, 1e-3, N_COLUMNS)
     seen = attack_one_holder(budget, contribution, budget.noise)
     assert prove_separation(*seen) > SEPARATION
 
@@ -202,7 +196,7 @@ def test_persons_that_are_paid_for_as_rows_are_caught_under_gaussian_noise():
 @pytest.mark.parametrize("n_trusted", [1, 8])
 def test_seven_of_eight_holders_collude_under_gaussian_noise(n_trusted):
     """If one was trusted, the claim holds; if all were, that is caught."""
-    budget = AdaptiveBudget(EPSILON, 1e-3, N_COLUMNS)
+    budget = AdaptiveSearch(EPSILON, 1e-3, N_COLUMNS)
     noise = distribute(budget.noise, n_parties=8, min_honest=n_trusted)
     one, other = exact_answers(budget, Contribution())
     seen = list(attack(one, other, noise, shares_of(noise, 1)))
@@ -212,7 +206,7 @@ def test_seven_of_eight_holders_collude_under_gaussian_noise(n_trusted):
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
 def test_several_holders_after_colluders_took_their_noise_away(delta):
-    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS)
+    budget = AdaptiveSearch(EPSILON, delta, N_COLUMNS)
     noise = distribute(budget.noise, n_parties=4, min_honest=2)
     one, other = exact_answers(budget, Contribution())
     seen = list(attack(one, other, noise, shares_of(noise, 2)))
@@ -223,7 +217,7 @@ def test_several_holders_after_colluders_took_their_noise_away(delta):
 @pytest.mark.parametrize("delta", [0.0, pytest.param(1e-3, marks=pytest.mark.slow)])
 def test_shares_for_all_parties_do_not_survive_colluders(delta):
     """The twin: all forty were trusted, and thirty-nine take their noise away."""
-    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS)
+    budget = AdaptiveSearch(EPSILON, delta, N_COLUMNS)
     noise = distribute(budget.noise, n_parties=40, min_honest=40)
     one, other = exact_answers(budget, Contribution())
     seen = list(attack(one, other, noise, shares_of(noise, 1)))
@@ -247,11 +241,11 @@ def ask_honest_parties(monkeypatch):
         # in one process, parties answer one after the other
         return share(self, shape) if next(turns) else np.zeros(shape, dtype=np.int64)
 
-    def search(sizes, budget, *arguments, **options):
+    def search(budget, sizes, noise, n_holders):
         raise Interrogated((yield from questions(budget)))
 
     monkeypatch.setattr(DistributedNoise, "share", drawn)
-    monkeypatch.setattr(f"{_shared_adaptive.__name__}.adaptive_rounds", search)
+    monkeypatch.setattr(AdaptiveSearch, "asking", search)
 
     def ask(rows, contribution, delta):
         codes, person, _ = rows
@@ -282,7 +276,7 @@ def test_the_attack_reaches_the_parties(ask_honest_parties, monkeypatch, name, d
         DistributedNoise, "share", lambda self, shape: np.zeros(shape, dtype=np.int64)
     )
     contribution = PERSONS[name]
-    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
+    budget = AdaptiveSearch(EPSILON, delta, N_COLUMNS, contribution.per_clique)
     exact = exact_answers(budget, contribution)
     for rows, expected in zip(rows_with_and_without(contribution), exact, strict=True):
         told = ask_honest_parties(rows, contribution, delta)
@@ -295,7 +289,7 @@ def test_the_attack_reaches_the_parties(ask_honest_parties, monkeypatch, name, d
 def test_what_honest_parties_answer(ask_honest_parties, name, delta):
     """The same through the parties themselves, message by message."""
     contribution = PERSONS[name]
-    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS, contribution.per_clique)
+    budget = AdaptiveSearch(EPSILON, delta, N_COLUMNS, contribution.per_clique)
     noise = distribute(budget.noise, n_parties=4, min_honest=2)
     exact = exact_answers(budget, contribution)
     seen = []
@@ -311,41 +305,26 @@ def test_what_honest_parties_answer(ask_honest_parties, name, delta):
     assert 0.9 < spread < 1.1
 
 
-class Recorder:
-    """A holder whose questions and answers are kept."""
-
-    n_holders = 1
-
-    def __init__(self, holder):
-        self.holder, self.tape = holder, []
-
-    def __getattr__(self, name):
-        def ask(*question):
-            answer = getattr(self.holder, name)(*question)
-            self.tape.append((name, question, answer))
-            return answer
-
-        return ask
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
 def test_the_whole_of_an_adaptive_fit(delta):
     """The attacker replays the questions of each fit in both worlds."""
-    budget = AdaptiveBudget(EPSILON, delta, N_COLUMNS)
+    budget = AdaptiveSearch(EPSILON, delta, N_COLUMNS, max_model_cells=100)
     noise, worlds = budget.noise, rows_with_and_without(Contribution())
-    exact = [OneHolder(w, SIZES, Contribution(), None, budget.units) for w in worlds]
 
     def ratio_of_one_fit(rows):
-        holder = OneHolder(rows, SIZES, Contribution(), noise, budget.units)
-        recorder = Recorder(holder)
-        measure_adaptively(recorder, SIZES, budget, noise, 100)
-        answers = np.concatenate([answer for _, _, answer in recorder.tape])
+        tape = []
+
+        def answer(question):
+            told = noise.release(exact_answer(question, rows, Contribution()))
+            tape.append((question, told))
+            return told
+
+        ask(budget.asking(SIZES, noise), answer)
+        answers = np.concatenate([told for _, told in tape])
         one, other = (
-            np.concatenate(
-                [getattr(w, name)(*asked) for name, asked, _ in recorder.tape]
-            )
-            for w in exact
+            np.concatenate([exact_answer(q, w, Contribution()) for q, _ in tape])
+            for w in worlds
         )
         return log_ratio(answers[None], one, other, noise)[0]
 

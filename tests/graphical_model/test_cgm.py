@@ -5,13 +5,13 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
-from skprivbn.graphical_model._cgm import (
+from skprivbn.graphical_model._estimation import (
     _minimise_in_box,
     collective_em,
     expected_tables_by_dual,
+    naive_mle,
     nonlinear_belief_propagation,
 )
-from skprivbn.graphical_model._estimation import naive_mle
 from tests.graphical_model.fields import divergence, noisy_tables, random_field
 
 

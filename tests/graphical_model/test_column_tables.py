@@ -14,14 +14,18 @@ from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
 from skprivbn.graphical_model import DPCGMLearner, _column_tables
 from skprivbn.graphical_model._adaptive import (
     PROBABILITY_UNIT,
-    AdaptiveBudget,
-    Question,
+    AdaptiveSearch,
 )
-from skprivbn.graphical_model._column_shares import SharedTables, apportion
-from skprivbn.graphical_model._column_tables import ColumnTablesTerms, column_tables
+from skprivbn.graphical_model._column_tables import (
+    ColumnTablesTerms,
+    apportion,
+    column_tables,
+)
+from skprivbn.graphical_model._tables import Contribution
 from skprivbn.inspection import privacy_report
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import DistributedNoise, PrivacyAccountant
+from skprivbn.programs._shared_tables import ColumnTables
 from tests.crypto.shares._sides import NAMES, deal_links, messages_of, run_sides
 from tests.privacy.watching import Attack
 from tests.structure.k2.test_private_views import told_apart
@@ -52,6 +56,12 @@ def owners_of(roster):
     return [roster[v % len(roster)] for v in range(4)]
 
 
+def joined(shared, cliques):
+    """Own shares of all cells, one table after the other."""
+    shares = yield from shared.share(cliques)
+    return np.concatenate([share.ravel() for share in shares])
+
+
 @pytest.mark.parametrize("n", [1, 128, 300])
 @pytest.mark.parametrize("n_parties", [1, 2, 3])
 def test_shares_add_up_to_tables_and_to_half_their_distances(n, n_parties):
@@ -60,12 +70,12 @@ def test_shares_add_up_to_tables_and_to_half_their_distances(n, n_parties):
 
     def side(talk, links, i):
         columns = {v: X[:, v] for v in range(4) if owners[v] == talk.name}
-        shared = SharedTables(talk, links, owners, SIZES, columns, n)
+        shared = ColumnTables(talk, links, owners, SIZES, columns, np.uint64)
         # some tables are known already when they are asked for
-        some = yield from shared.distances(talk, ALL[2:9], expected[2:9])
+        some = yield from shared.distances(ALL[2:9], expected[2:9])
         return (
-            (yield from shared.tables(talk, ALL)),
-            (yield from shared.distances(talk, ALL, expected)),
+            (yield from joined(shared, ALL)),
+            (yield from shared.distances(ALL, expected)),
             some,
         )
 
@@ -120,7 +130,7 @@ def test_two_holders_learn_what_one_curator_learns():
 def test_noise_is_for_a_record_that_is_exchanged():
     """It leaves a cell of every table, enters another, and moves a distance by one."""
     for delta, order in ((0.0, 1), (1e-6, 2)):
-        budget = AdaptiveBudget(1.0, delta, 4, n_changed=2)
+        budget = AdaptiveSearch(1.0, delta, 4, n_changed=2)
         one_way, distance, table = budget.units
         n_distances = sum(
             budget.n_pairs(i) + budget.n_triples(i) for i in range(budget.n_rounds)
@@ -130,8 +140,10 @@ def test_noise_is_for_a_record_that_is_exchanged():
             [one_way, distance, table], [2 * 4, n_distances, 2 * n_tables]
         )
         assert budget.noise.sensitivity == pytest.approx(np.linalg.norm(changes, order))
-        given = terms_for(["clinic", "lab"], delta=delta, cliques=[[0, 1], [2]])
-        assert given.mechanism().sensitivity == pytest.approx(4 ** (1 / order))
+        given = terms_for(
+            ["clinic", "lab"], delta=delta, cliques=[[0, 1], [2]], ties=[0, 1]
+        )
+        assert given.search.noise.sensitivity == pytest.approx(4 ** (1 / order))
 
 
 def terms_for(roster, **changes):
@@ -144,10 +156,11 @@ def terms_for(roster, **changes):
         "min_honest": None,
         "owners": owners_of(roster),
         "has_keys": False,
-        "cliques": None,
-        "max_states": 1000,
-        "workload": [],
-        "workload_weights": [],
+        "contribution": Contribution(),
+        "missing": "error",
+        "cliques": "aim",
+        "ties": [],
+        "max_model_cells": 1000,
     }
     return ColumnTablesTerms(**fields | changes)
 
@@ -166,7 +179,11 @@ def test_both_sides_calibrate_the_noise():
         {"bins": {"x9": [0.0, 1.0]}},
         {"workload": [[0, 9]], "workload_weights": [1.0]},
         {"workload": [[0, 1]]},
-        {"max_states": 0},
+        {"max_model_cells": 0},
+        {"contribution": Contribution(max_weight=2)},
+        {"missing": "skip"},
+        {"cliques": "mst"},
+        {"cliques": [[0], [1]], "ties": [0, 0]},
     ):
         with pytest.raises(ValueError):
             terms_for(["clinic", "lab"], **wrong)
@@ -178,7 +195,7 @@ def view_of(n_colluders):
     attack = Attack(learner, [(rows_of(300), {})], 2, n_colluders)
     seen = attack.fit(0)
     exact = attack.fit(0, seen.opened)
-    n_rounds = AdaptiveBudget(1.0, 1e-6, 4).n_rounds
+    n_rounds = AdaptiveSearch(1.0, 1e-6, 4).n_rounds
     assert len(seen.opened) == 1 + 2 * n_rounds
     return np.concatenate(seen.opened), np.concatenate(exact.opened)
 
@@ -229,11 +246,11 @@ def run_tables(roster):
         talk = Conversation(name, roster, session)
         constant = np.zeros(N_VIEWED, dtype=int)
         columns = {v: constant for v in range(4) if owners[v] == name}
-        shared = SharedTables(talk, links[name], owners, SIZES, columns, N_VIEWED)
+        shared = ColumnTables(talk, links[name], owners, SIZES, columns, np.uint64)
         for shares in (
-            (yield from shared.distances(talk, cliques, expected)),
-            (yield from shared.tables(talk, cliques)),
-            (yield from shared.tables(talk, [(v,) for v in range(4)])),
+            (yield from shared.distances(cliques, expected)),
+            (yield from joined(shared, cliques)),
+            (yield from joined(shared, [(v,) for v in range(4)])),
         ):
             nothing = np.zeros(shares.shape, dtype=np.int64)
             yield from open_noisy_numbers(talk, roster, shares, nothing)
@@ -277,20 +294,21 @@ def come_apart(monkeypatch):
         min_honest=None,
         owners=["clinic", "lab"],
         has_keys=False,
-        cliques=None,
-        max_states=100,
-        workload=[],
-        workload_weights=[],
+        contribution=Contribution(),
+        missing="error",
+        cliques="aim",
+        ties=[],
+        max_model_cells=100,
     )
     n_holders = iter(range(2))
 
     def other_rounds(terms, n_parties, _):
-        told = yield Question("chosen", [(next(n_holders),)])
+        told = yield terms.search.chosen([(next(n_holders),)])
         return {"told": told}
 
-    monkeypatch.setattr(_column_tables, "shared_rounds", other_rounds)
+    monkeypatch.setattr(_column_tables, "search_steps", other_rounds)
     with partition.federate(column_tables, terms) as federation:
-        return federation.run()["told"], terms.budget.units[2], X
+        return federation.run()["told"], terms.search.units[2], X
 
 
 def test_holders_that_come_to_different_tables_refuse(monkeypatch):
@@ -319,7 +337,7 @@ REFUSED = {
     "null_state": {"null_state": 0},
     "missing='skip'": {"missing": "skip"},
     "missing='error'": {"missing": "error"},
-    "tied": {"tied": "time", "cliques": "chain", "states": [2] * 4},
+    "stationary": {"stationary": True, "cliques": "chain", "states": [2] * 4},
     "cliques='mst'": {"cliques": "mst"},
     "backend": {"backend": "ckks"},
     "epsilon=None": {"epsilon": None},

@@ -223,7 +223,8 @@ def test_several_holders_learn_the_same_kind_of_model(X):
         )
         assert found.noise_ == expected
         assert found.noisy_tables_["x0", "x1"].dtype == np.int64
-        ((_, words),) = release_tables.rounds()
+        words = "contingency tables, with noise"
+        assert ("Noisy", words) in release_tables.rounds()
         kinds = {e.kind for e in found.ledger_.entries if e.operation == words}
         assert kinds == {"masked"}
         assert "noisy release" in str(list(found.ledger_.who_learns_what())) or (
@@ -266,7 +267,7 @@ def test_people_with_several_records(X):
 
 def test_tied_chain(X):
     same = np.minimum(X, 1)
-    found = learner(states=[2] * 4, tied="time", epsilon=4.0).fit(same)
+    found = learner(states=[2] * 4, stationary=True, epsilon=4.0).fit(same)
     assert found.cliques_[0] == ("x0",)
     tables = [found.potentials_[c] for c in found.cliques_[1:]]
     assert_array_equal(tables[0], tables[1])
@@ -383,7 +384,7 @@ def test_one_fit_per_estimator_does_not_warn(X):
 def test_tied_tables_can_be_learnt_from_again():
     X, person = make_wifi_sessions(300, 3, random_state=0)
     found = learner(
-        states=[4] * 6, tied="time", contribution="normalize", null_state=0
+        states=[4] * 6, stationary=True, contribution="normalize", null_state=0
     ).fit(X, individual=person)
     unit = found.table_unit_
     assert unit == 1024
@@ -392,7 +393,7 @@ def test_tied_tables_can_be_learnt_from_again():
         for clique, table in found.noisy_tables_.items()
     }
     assert list(tables) == [(0,), (0, 1)]
-    again = learner(states=[4] * 6, tied="time", accountant=None)
+    again = learner(states=[4] * 6, stationary=True, accountant=None)
     again.fit_marginals(tables, found.noise_.std / unit)
     for clique, potential in found.potentials_.items():
         assert_allclose(again.potentials_[clique], potential)
@@ -496,7 +497,7 @@ BAD = {
         "2 entries, but",
     ),
     "no states": ({"states": [[], 4, 2, 3]}, {}, "at least one state"),
-    "tied with different states": ({"tied": "time"}, {}, "same states"),
+    "tied with different states": ({"stationary": True}, {}, "same states"),
     "zeros elsewhere": (
         {"structural_zeros": {(0, 2): np.zeros((3, 2), bool)}},
         {},
@@ -573,3 +574,21 @@ def test_every_method_tells_of_its_steps(X, method, capsys):
         assert ", signal " in steps[0]
         found.fit_marginals({(0, 1): np.ones((3, 4))}, 1.0)
         assert "step 1, signal " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("old", ["tied", "discrepancy", "max_states"])
+def test_an_old_name_of_a_parameter_is_answered_by_the_new_one(old):
+    new = {"tied": "stationary", "discrepancy": "cgm_params"}.get(old)
+    with pytest.raises(TypeError, match=new or "max_model_cells"):
+        DPCGMLearner(**{old: 1})
+
+
+def test_options_of_cgm_are_known(X):
+    with pytest.raises(ValueError, match="cgm_params takes"):
+        learner(method="cgm", cgm_params={"discrepancies": 1.0}).fit(X)
+    options = {"method": "cgm", "cliques": "chain", "epsilon": 4.0}
+    early, late = (
+        learner(**options, cgm_params={"discrepancy": stop}).fit(X).n_iter_
+        for stop in (2.0, 0.3)
+    )
+    assert early < late

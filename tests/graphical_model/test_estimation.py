@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skprivbn.graphical_model._counting import Contribution, count_tables
 from skprivbn.graphical_model._estimation import (
     empirical_bayes,
     maximise_likelihood,
@@ -12,9 +11,11 @@ from skprivbn.graphical_model._estimation import (
     projected_marginals,
     signal_strength,
 )
-from skprivbn.graphical_model._layout import (
+from skprivbn.graphical_model._tables import (
+    Contribution,
     NoisyTables,
     TableLayout,
+    count_tables,
     project_to_simplex,
 )
 from tests.graphical_model.fields import divergence, draw, noisy_tables, random_field

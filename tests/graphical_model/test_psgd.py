@@ -6,8 +6,8 @@ from sklearn.base import clone
 
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model import _psgd as psgd
-from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
+from skprivbn.graphical_model._tables import TableLayout
 
 SIZES = [2, 3]
 CODES = np.random.default_rng(0).integers(0, SIZES, (8, 2))

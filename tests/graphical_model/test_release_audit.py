@@ -8,14 +8,15 @@ once in a billion; broken ones must be caught.
 import numpy as np
 import pytest
 
-from skprivbn.graphical_model._counting import (
+from skprivbn.graphical_model._searches import GivenTables
+from skprivbn.graphical_model._selection import PrivateTree, noisy_max
+from skprivbn.graphical_model._tables import (
     Contribution,
+    TableLayout,
     count_tables,
+    norms,
     resolve_ties,
-    sensitivities,
 )
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._selection import TreeBudget, noisy_max
 from skprivbn.privacy import CountMechanism, distribute
 from tests.privacy.toys import prove_epsilon, suspect_epsilon
 
@@ -23,11 +24,11 @@ N_RELEASES = 8000
 EPSILON = 1.0
 
 
-def neighbours(tied=None, contribution=None):
+def neighbours(stationary=False, contribution=None):
     """Counts with and without one person, and the two sensitivities."""
     contribution = contribution or Contribution()
     rng = np.random.default_rng(0)
-    cliques, ties = resolve_ties([(0, 1), (1, 2)], tied)
+    cliques, ties = resolve_ties([(0, 1), (1, 2)], stationary)
     layout = TableLayout(cliques, [2, 2, 2], ties)
     codes = rng.integers(2, size=(30, 3))
     codes[0] = 1
@@ -42,7 +43,10 @@ def neighbours(tied=None, contribution=None):
         contribution,
         None if individual is None else individual[others],
     )
-    return both, without, sensitivities(layout.ties, contribution)
+    search = GivenTables(
+        1.0, 0.0, 3, contribution.per_clique, cliques=cliques, ties=ties
+    )
+    return both, without, norms(search.changes)
 
 
 def log_ratio(releases, one, other, noise):
@@ -63,7 +67,7 @@ def attack(one, other, noise, draw):
 
 CASES = {
     "record": {},
-    "tied": {"tied": "time"},
+    "tied": {"stationary": True},
     "normalize": {"contribution": Contribution("normalize")},
     "clip": {"contribution": Contribution("clip", max_records=3)},
 }
@@ -88,7 +92,7 @@ def test_forgotten_cliques_are_caught():
 
 
 def test_ties_counted_once_are_caught():
-    one, other, _ = neighbours(tied="time")
+    one, other, _ = neighbours(stationary=True)
     broken = CountMechanism.for_budget(EPSILON, 0.0, 2)
     assert suspect_epsilon(*attack(one, other, broken, broken.release)) > EPSILON
 
@@ -128,7 +132,7 @@ def test_shares_for_all_parties_do_not_survive_colluders():
 
 @pytest.mark.slow
 def test_choice_of_an_edge():
-    scale = TreeBudget(3 * EPSILON, 0.0, n_columns=2).selection_scale
+    scale = PrivateTree(3 * EPSILON, 0.0, n_columns=2).selection_scale
     # one record more can raise one score and lower another, each by one
     answers = [
         [noisy_max(scores, scale) for _ in range(3000)] for scores in ([1, 0], [0, 1])

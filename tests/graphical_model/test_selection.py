@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skprivbn.graphical_model._selection import (
-    TreeBudget,
+    PrivateTree,
     dependence_scores,
     select_tree,
 )
@@ -15,18 +15,18 @@ from skprivbn.privacy._composition import zcdp_budget
 
 
 def test_thirds_of_a_pure_budget():
-    budget = TreeBudget(0.9, 0.0, n_columns=5)
+    budget = PrivateTree(0.9, 0.0, n_columns=5)
     assert budget.rho is None
-    assert_allclose([budget.one_way.epsilon, budget.two_way.epsilon], 0.3)
-    assert_allclose([budget.one_way.scale, budget.two_way.scale], [5 / 0.3, 4 / 0.3])
+    assert_allclose([budget.one_way.epsilon, budget.noise.epsilon], 0.3)
+    assert_allclose([budget.one_way.scale, budget.noise.scale], [5 / 0.3, 4 / 0.3])
     # four choices, each of epsilon 2 / scale
     assert_allclose(4 * 2 / budget.selection_scale, 0.3)
 
 
 def test_thirds_of_a_concentrated_budget_add_up():
-    budget = TreeBudget(1.0, 1e-6, n_columns=5)
+    budget = PrivateTree(1.0, 1e-6, n_columns=5)
     selection = 4 * (2 / budget.selection_scale) ** 2 / 8
-    total = budget.one_way.rho + selection + budget.two_way.rho
+    total = budget.one_way.rho + selection + budget.noise.rho
     assert_allclose(total, budget.rho)
     accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
     accountant.check(rho=zcdp_budget(1.0, 1e-6))

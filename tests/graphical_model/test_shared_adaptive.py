@@ -5,13 +5,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skprivbn.federation import Me
-from skprivbn.graphical_model._adaptive import AdaptiveBudget
-from skprivbn.graphical_model._counting import Contribution, count_tables
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._shared_adaptive import (
-    AdaptiveTerms,
-    adaptive_tables,
-)
+from skprivbn.graphical_model._adaptive import AdaptiveSearch
+from skprivbn.graphical_model._release import TablesTerms, release_tables
+from skprivbn.graphical_model._tables import Contribution, TableLayout, count_tables
 from skprivbn.privacy import DistributedNoise, distribute
 from tests.graphical_model.test_adaptive import learner, mean_error, rows_of
 
@@ -31,9 +27,9 @@ def test_several_holders(parameters):
     assert mean_error(found, X) < 0.06
     assert found.noise_.n_parties == 4
     assert found.privacy_spent_ == (4.0, found.delta)
-    sums = [words for kind, words in adaptive_tables.rounds() if kind == "Noisy"]
+    sums = [words for kind, words in release_tables.rounds() if kind == "Noisy"]
     told = [e for e in found.ledger_.entries if e.operation in sums]
-    assert len(sums) == len({e.operation for e in told}) == 3
+    assert len(sums) == len({e.operation for e in told}) == 2
     # noise is added under masks, whatever the backend
     assert {e.kind for e in told} == {"masked"}
     n_sums = sum(e.sender == found.ledger_.parties[0] for e in told)
@@ -73,16 +69,18 @@ def terms_for(**changes):
         "epsilon": 1.0,
         "delta": 1e-6,
         "min_honest": 2,
-        "max_states": 10**5,
+        "cliques": "aim",
+        "ties": [],
+        "max_model_cells": 10**5,
         "workload": [],
         "workload_weights": [],
     }
-    return AdaptiveTerms(**{**fields, **changes})
+    return TablesTerms(**{**fields, **changes})
 
 
 def test_both_sides_calibrate_the_noise():
-    budget = AdaptiveBudget(1.0, 1e-6, N_COLUMNS)
-    terms = AdaptiveTerms.from_payload(terms_for().to_payload())
+    budget = AdaptiveSearch(1.0, 1e-6, N_COLUMNS)
+    terms = TablesTerms.from_payload(terms_for().to_payload())
     assert terms == terms_for()
     assert terms.noise(N_COLUMNS, 4) == distribute(budget.noise, 4)
     assert terms.protects == "rows"
@@ -104,7 +102,7 @@ BAD_TERMS = {
     "workload of no column": {"workload": [[0, 9]], "workload_weights": [1.0]},
     "workload without weight": {"workload": [[0, 1]]},
     "negative weight": {"workload": [[0, 1]], "workload_weights": [-1.0]},
-    "no states at all": {"max_states": 0},
+    "no states at all": {"max_model_cells": 0},
 }
 
 
@@ -117,7 +115,7 @@ def test_terms_that_are_none(name):
 def answers_without_noise(X):
     """Run the program of a party alone; return what it yields, and its result."""
     me = Me({"X": X}, terms_for(min_honest=1), "a", ("a",))
-    steps, said, answer = adaptive_tables(me), [], None
+    steps, said, answer = release_tables(me), [], None
     while True:
         try:
             said.append(steps.send(answer))
@@ -129,7 +127,7 @@ def answers_without_noise(X):
 def test_answers_of_a_holder_are_in_the_units_of_the_budget():
     X = rows_of(100)
     said, found = answers_without_noise(X)
-    one_way, _, table = terms_for().budget.units
+    one_way, _, table = terms_for().search.units
     singles = count_tables(X, SINGLES, Contribution())
     assert_array_equal(said[0].counts, one_way * singles)
     for clique, counts, unit in zip(found["cliques"], found["counts"], found["units"]):
@@ -144,7 +142,7 @@ def test_answers_of_a_holder_are_in_the_units_of_the_budget():
 def test_releases_cost_together_what_the_fit_is_charged(delta):
     terms = terms_for(delta=delta, min_honest=1)
     me = Me({"X": rows_of(100)}, terms, "a", ("a",))
-    steps, noises, answer = adaptive_tables(me), [], None
+    steps, noises, answer = release_tables(me), [], None
     whole = terms.noise(N_COLUMNS, 1)
     while True:
         try:

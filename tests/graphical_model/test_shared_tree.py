@@ -8,16 +8,14 @@ from numpy.testing import assert_allclose
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.federation import Me
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.graphical_model._counting import Contribution, count_tables
-from skprivbn.graphical_model._layout import TableLayout
-from skprivbn.graphical_model._shared_tree import (
-    SharedTreeBudget,
-    TreeTerms,
+from skprivbn.graphical_model._release import TablesTerms, release_tables
+from skprivbn.graphical_model._selection import (
+    TreeSearch,
     all_pairs,
     dependence_tests,
     maximum_spanning_tree,
-    noisy_tree,
 )
+from skprivbn.graphical_model._tables import Contribution, TableLayout, count_tables
 from skprivbn.privacy import PrivacyAccountant, distribute
 
 #: a tree over five columns, one of them independent of the others
@@ -37,7 +35,7 @@ def X():
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("n_columns", [2, 5, 12])
 def test_a_record_changes_the_releases_by_the_sensitivity(X, delta, n_columns):
-    budget = SharedTreeBudget(1.0, delta, n_columns, per_record=3)
+    budget = TreeSearch(1.0, delta, n_columns, per_record=3)
     rng = np.random.default_rng(1)
     rows = rng.integers(2, size=(9, n_columns))
     weight = np.array([1] * 8 + [3])
@@ -120,7 +118,8 @@ def test_several_holders_find_the_tree(X, parameters):
         assert table.dtype == np.int64
         assert np.abs(table / found.table_unit_ - exact).max() < slack
     assert found.noise_.n_parties == 4
-    assert any("all pairs" in str(entry) for entry in found.ledger_.to_frame().values)
+    (release,) = found.ledger_.releases
+    assert release.what == "all two-way tables, and those of a tree"
     assert found.privacy_spent_.epsilon == 20.0
 
 
@@ -134,16 +133,18 @@ def terms_for(**changes):
         "epsilon": 1.0,
         "delta": 0.0,
         "min_honest": None,
+        "cliques": "mst",
+        "ties": [],
     }
-    return TreeTerms(**{**fields, **changes})
+    return TablesTerms(**{**fields, **changes})
 
 
 def test_both_sides_calibrate_the_noise():
-    terms = TreeTerms.from_payload(terms_for().to_payload())
+    terms = TablesTerms.from_payload(terms_for().to_payload())
     noise = terms.noise(5, 4)
     assert noise.epsilon == 1.0
     assert noise.sensitivity == 2 * 10 + 5 * 4
-    assert noise == distribute(SharedTreeBudget(1.0, 0.0, 5).noise, 4)
+    assert noise == distribute(TreeSearch(1.0, 0.0, 5).noise, 4)
     assert terms.memory(5) == (0, 10 * 9)
     weighted = terms_for(contribution=Contribution(max_weight=2))
     assert weighted.noise(5, 4).sensitivity == 2 * noise.sensitivity
@@ -155,7 +156,7 @@ def test_both_sides_calibrate_the_noise():
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_both_releases_cost_together_what_the_fit_is_charged(X, delta):
     terms = terms_for(delta=delta)
-    steps = noisy_tree(Me({"X": X}, terms, "a", ("a",)))
+    steps = release_tables(Me({"X": X}, terms, "a", ("a",)))
     pairs = next(steps)
     tree = steps.send(pairs.counts)
     assert len(tree.counts) == 4 * 9

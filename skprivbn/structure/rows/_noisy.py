@@ -5,10 +5,9 @@ from math import comb, prod
 
 import numpy as np
 
-from skprivbn.graphical_model._counting import Contribution
-from skprivbn.graphical_model._layout import TableLayout
 from skprivbn.graphical_model._release import TablesTerms, gap_rule
 from skprivbn.graphical_model._states import public_states
+from skprivbn.graphical_model._tables import Contribution, TableLayout
 from skprivbn.structure.rows._tables import AskedTables
 
 #: sets of columns that are released together

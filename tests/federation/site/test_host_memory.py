@@ -12,8 +12,8 @@ from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._rules import MAX_PER_ROW, check_memory
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
-from skprivbn.graphical_model._counting import Contribution
 from skprivbn.graphical_model._release import TablesTerms
+from skprivbn.graphical_model._tables import Contribution
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler

@@ -1,0 +1,325 @@
+"""Which tables are released: given ones, or those that a search asks for.
+
+A search is a generator of questions, which knows noisy answers alone. Rows at hand,
+rows at parties and columns on shares answer the same questions, with the same noise:
+all releases together are one noisy vector of integers, of which one person changes as
+many by as much, whatever was released before.
+"""
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from skprivbn.graphical_model._tables import NoisyTables, TableLayout, norms
+from skprivbn.privacy import CountMechanism
+
+
+class Question(NamedTuple):
+    """What is released next.
+
+    Attributes
+    ----------
+    cliques : list of tuple of int
+    unit : int
+        By which counts are multiplied.
+    changes : sequence of int
+        By how much one person changes each of the numbers that it changes.
+    expected : list of ndarray of int64, default=None
+        What a model expects of each table, in units of any size: then half the distance
+        of each table to it is asked for, not the table.
+    ties : sequence of int, default=None
+        As of :class:`TableLayout`.
+    """
+
+    cliques: list
+    unit: int
+    changes: Any
+    expected: Any = None
+    ties: Any = None
+
+    def layout(self, sizes):
+        """Return where the cells of the tables sit."""
+        return TableLayout(self.cliques, sizes, self.ties)
+
+    def answer(self, count, sizes):
+        """Return exact numbers, of a function that counts the tables of a layout."""
+        layout = self.layout(sizes)
+        counts = count(layout)
+        if self.expected is not None:
+            counts = distances(layout.split(counts), self.expected)
+        return self.unit * counts
+
+
+def distances(tables, expected):
+    """Half the L1 distance of each table to the one that a model expects, rounded down.
+
+    The model's table is scaled to the total of the counted one. Counts that one person
+    adds, A in all, move a table by A away from the model at most and its scaled
+    expectation by as much, and so half the distance by at most A.
+
+    Parameters
+    ----------
+    tables : list of ndarray of int
+        Counts.
+    expected : list of ndarray of int
+        Non-negative weights of the cells, of any sum.
+
+    Returns
+    -------
+    distances : ndarray of int64 of shape (n_tables,)
+    """
+    found = np.zeros(len(tables), dtype=np.int64)
+    for number, (table, weights) in enumerate(zip(tables, expected)):
+        total, whole = int(table.sum()), max(int(weights.sum()), 1)
+        if 4 * total * whole >= 2**63:  # Python's integers have no largest one
+            table, weights = table.astype(object), weights.astype(object)
+        gap = np.abs(table * whole - total * weights).sum()
+        found[number] = int(gap) // (2 * whole)
+    return found
+
+
+def ask(steps, answer):
+    """Go through the steps of a search with answers at hand.
+
+    Parameters
+    ----------
+    steps : generator
+        Yields questions.
+    answer : callable
+        From a question to its answer.
+
+    Returns
+    -------
+    found : object
+        What the search returns.
+    """
+    told = None
+    while True:
+        try:
+            question = steps.send(told)
+        except StopIteration as stop:
+            return stop.value
+        told = answer(question)
+
+
+def asking_others(steps, answer):
+    """Go through the steps of a search whose answers take rounds of a program.
+
+    Parameters
+    ----------
+    steps : generator
+        Yields questions.
+    answer : generator function
+        From a question to its answer; yields rounds.
+
+    Returns
+    -------
+    found : object
+        What the search returns.
+    """
+    told = None
+    while True:
+        try:
+            question = steps.send(told)
+        except StopIteration as stop:
+            return stop.value
+        told = yield from answer(question)
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a fit has released, and what learning starts from.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+        In records.
+    counts : ndarray of int64 of shape (n_parameters,)
+        The integers as released.
+    units : ndarray of int of shape (n_tables,)
+        How much one record counts in each table of them.
+    missed : dict of tuple of int to float
+        Shares of records by which a model missed tables that were not released.
+    """
+
+    tables: NoisyTables
+    counts: np.ndarray
+    units: np.ndarray
+    missed: dict = field(default_factory=dict)
+
+    @classmethod
+    def from_counts(cls, layout, counts, unit, noise, std=None):
+        """All tables counted in the same unit; `std` if their noise differs."""
+        known, kind = spread_of(noise)
+        n_tables = len(layout.shapes)
+        std = np.full(n_tables, known) if std is None else std
+        tables = NoisyTables(layout, counts / unit, std / unit, kind)
+        return cls(tables, counts, np.full(n_tables, unit))
+
+
+def spread_of(noise):
+    """Return standard deviation and kind of noise, or of none."""
+    return (0.0, "none") if noise is None else (noise.std, noise.kind)
+
+
+@dataclass(frozen=True)
+class TableSearch:
+    """Which tables are released, and how they share the noise.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Guarantee of all releases together; without epsilon there is no noise.
+    n_columns : int
+    per_record : int, default=1
+        Most that one person adds to one table.
+    n_changed : int, default=1
+        Cells of a table in which neighbours differ: 2 if one record is exchanged for
+        another. Half the distance of the table to a model changes by 1 either way.
+    record : int, default=1
+        What a record counts before it is multiplied.
+    cliques, ties : list of tuple of int and sequence of int, default=None
+        Given tables, and the number of the table of each clique.
+    max_model_cells : int, default=524288
+        Bound on the largest table of exact inference in models of a search.
+    workload : dict of tuple of int to float, default=None
+        Sets of columns whose tables matter, and how much. None: all the same.
+    rescale : bool, default=False
+        Whether tables lack different rows, and so differ in their totals.
+    """
+
+    epsilon: float | None
+    delta: float
+    n_columns: int
+    per_record: int = 1
+    n_changed: int = 1
+    record: int = 1
+    cliques: Any = None
+    ties: Any = None
+    max_model_cells: int = 2**19
+    workload: Any = None
+    rescale: bool = False
+    #: what is released, in words
+    what: ClassVar[str]
+
+    @property
+    def changes(self):
+        """By how much one person changes each of the numbers that it changes."""
+        raise NotImplementedError
+
+    @property
+    def noise(self):
+        """Noise of one curator."""
+        return CountMechanism.for_budget(self.epsilon, self.delta, *norms(self.changes))
+
+    @property
+    def rho(self):
+        """Cost of all releases as zCDP, None for pure epsilon."""
+        return self.noise.rho
+
+    def n_cells(self, sizes):
+        """Return how many cells are held at a time, at most."""
+        raise NotImplementedError
+
+    def asking(self, sizes, noise, n_holders=1):
+        """Ask for tables; what is asked next depends on noisy answers alone.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            Number of states of each column.
+        noise : CountMechanism or DistributedNoise or None
+            What answers have.
+        n_holders : int, default=1
+            Whose distances are added up.
+
+        Yields
+        ------
+        question : Question
+            To be answered by noisy integers.
+
+        Returns
+        -------
+        found : dict
+            Plain data, for :meth:`read`.
+        """
+        raise NotImplementedError
+
+    def alone(self, count, sizes, noise):
+        """Ask a holder of all rows; return what was found, and the answers.
+
+        Parameters
+        ----------
+        count : callable
+            From a TableLayout to exact integer counts.
+        sizes : sequence of int
+        noise : CountMechanism or None
+
+        Returns
+        -------
+        found : dict
+        answers : list of ndarray of int64
+        """
+        answers = []
+
+        def answer(question):
+            exact = question.answer(count, sizes)
+            answers.append(exact if noise is None else noise.release(exact))
+            return answers[-1]
+
+        return ask(self.asking(sizes, noise), answer), answers
+
+    def read(self, found, answers, noise, make_layout):
+        """Return what was released.
+
+        Parameters
+        ----------
+        found, answers :
+            From :meth:`asking`, and the answers that it got.
+        noise : CountMechanism or DistributedNoise or None
+        make_layout : callable
+            From cliques, and perhaps ties, to a TableLayout.
+
+        Returns
+        -------
+        released : Released
+        """
+        raise NotImplementedError
+
+
+class GivenTables(TableSearch):
+    """Tables of given cliques, all at once."""
+
+    what = "contingency tables of cliques"
+
+    @property
+    def changes(self):
+        """By how much one person changes each table.
+
+        A person's records, taken together, change the table of a clique by at most
+        `per_record` in total, and a tied table by that times its number of cliques. All
+        of it may fall into one cell, so that L1 and L2 norm of the change are the same
+        within a table. Where neighbours exchange a record for another, a cell loses it
+        and another gets it.
+        """
+        return np.repeat(np.bincount(self.ties) * self.per_record, self.n_changed)
+
+    def n_cells(self, sizes):
+        """Return the cells of all tables."""
+        return sum(prod(sizes[i] for i in clique) for clique in self.cliques)
+
+    def check(self, sizes, make_layout, max_cells):
+        """Raise what can be raised before budget is spent."""
+        make_layout(self.cliques, self.ties)
+
+    def asking(self, sizes, noise, n_holders=1):
+        """Ask for all tables."""
+        yield Question(self.cliques, 1, self.changes, ties=self.ties)
+        return {}
+
+    def read(self, found, answers, noise, make_layout):
+        """Return what was released."""
+        layout = make_layout(self.cliques, self.ties)
+        return Released.from_counts(layout, answers[-1], self.record, noise)
