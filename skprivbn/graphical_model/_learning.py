@@ -1,5 +1,7 @@
 """From released tables to a fitted field: what never sees a row."""
 
+from numbers import Real
+
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
@@ -12,11 +14,16 @@ from skprivbn.graphical_model._estimation import (
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.graphical_model._tables import NoisyTables, resolve_cliques, resolve_ties
 from skprivbn.utils import warn_user
+from skprivbn.utils._sklearn import Interval
 
 #: penalty that keeps the maximum likelihood of exact tables finite
 _EXACT_PENALTY = 1e-9
 #: a distance between learnt and released marginals that is worth a warning
 _FAR = 0.02
+#: of cgm_params
+CGM_OPTIONS = dict.fromkeys(
+    ("discrepancy", "tol"), [Interval(Real, 0, None, closed="left")]
+)
 
 
 def estimate_potentials(tables, learner, progress):

@@ -12,6 +12,7 @@ from skprivbn.graphical_model._column_tables import (
     column_tables,
     declare,
 )
+from skprivbn.graphical_model._learning import CGM_OPTIONS
 from skprivbn.graphical_model._psgd import PSGDOptions
 from skprivbn.graphical_model._release import (
     SEARCHES,
@@ -32,6 +33,7 @@ from skprivbn.partition import RemoteColumns, VerticalPartition
 from skprivbn.privacy import PrivacyCost, distribute
 from skprivbn.privacy._options import charge, charge_exact
 from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import fill_params
 
 
 class Gradients(GivenTables):
@@ -189,9 +191,7 @@ def check_combinations(learner, several, aligned, states):
         )
     if psgd:
         PSGDOptions.from_dict(learner.psgd_params or {})
-    unknown = (learner.cgm_params or {}).keys() - {"discrepancy", "tol"}
-    if unknown:
-        raise ValueError(f"cgm_params takes 'discrepancy' and 'tol', not {unknown}")
+    fill_params("cgm_params", learner.cgm_params, CGM_OPTIONS)
 
 
 def check_columns(learner, aligned):

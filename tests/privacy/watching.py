@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 from sklearn.base import clone
 
-from skprivbn.federation import Party, Runner
+from skprivbn.federation import Runner
 from skprivbn.graphical_model import _column_tables, _psgd, _selection
 from skprivbn.privacy import (
     CountMechanism,
@@ -62,8 +62,7 @@ class Watch:
     def watching(self):
         """Let nothing be opened unseen."""
         share, release = DistributedNoise.share, CountMechanism.release
-        hide, laplace = Party.hide, _winner.add_discrete_laplace
-        with_noise = Runner._with_noise
+        laplace, with_noise = _winner.add_discrete_laplace, Runner._with_noise
         gaussian, choose = _psgd.add_discrete_gaussian, _selection.noisy_max
         open_shares = _column_tables.open_noisy_numbers
 
@@ -81,11 +80,6 @@ class Watch:
                 return vector
             again = partial(watched_noise, runner, counts, noise)
             return see(runner, vector, again)
-
-        def watched_hide(party, vector):
-            again = getattr(party, party._operation.split()[0])
-            told = see(party, np.ravel(vector), again)
-            return told if self._asking else hide(party, told)
 
         def see(party, vector, again):
             if self._asking:
@@ -151,7 +145,6 @@ class Watch:
             for owner, name, watched in (
                 (DistributedNoise, "share", watched_share),
                 (CountMechanism, "release", watched_release),
-                (Party, "hide", watched_hide),
                 (Runner, "_with_noise", watched_noise),
                 (_column_tables, "open_noisy_numbers", watched_shares),
                 (_psgd, "add_discrete_gaussian", watched_gaussian),
