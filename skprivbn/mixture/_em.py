@@ -35,7 +35,7 @@ from skprivbn.mixture._gaussian_steps import (
     frame_of,
     local_statistics,
     maximise,
-    moments_about_old_means,
+    squares_of,
     uniform_frame,
 )
 from skprivbn.mixture._seeding import (
@@ -196,9 +196,8 @@ def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit
             return Fit(mixture, bounds, stopped=True)
         counts, means, covariances = maximise(total[:-1], frame, terms.reg_covar)
         if terms.covariance_update == "paper":
-            covariances = moments_about_old_means(
-                kind, counts, covariances, means, mixture.means
-            )
+            # equation (4): about the means before the update
+            covariances += squares_of(kind, means - mixture.means, counts)
         shares = counts / counts.sum()
         mixture = Mixture.from_covariances(kind, shares, means, covariances)
         frame = frame_of(mixture)

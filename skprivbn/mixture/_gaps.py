@@ -81,16 +81,6 @@ def factor_of(matrix):
         return triangle * np.sign(triangle.diagonal())
 
 
-def matrices(mixture) -> np.ndarray:
-    """Return the covariance matrix of every component, whatever their type."""
-    n_components, n_features = mixture.means.shape
-    shape = n_components, n_features, n_features
-    if mixture.covariance_type in ("full", "tied"):
-        return np.broadcast_to(mixture.covariances, shape)
-    variances = np.broadcast_to(mixture.variances, mixture.means.shape)
-    return variances[:, :, np.newaxis] * np.eye(n_features)
-
-
 def conditional(
     mean: np.ndarray, covariance: np.ndarray, seen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -150,7 +140,7 @@ def rows_as_expected(
         variance = np.broadcast_to(mixture.variances, mixture.means.shape)[k]
         missing = np.isnan(X)
         return np.where(missing, mean, X), np.diag(variance * (shares @ missing))
-    covariance = matrices(mixture)[k]
+    covariance = mixture.matrices[k]
     rows, spread = X.copy(), np.zeros_like(covariance)
     for members, seen in groups:
         gaps = ~seen
@@ -187,7 +177,7 @@ def statistics_of_gaps(rows, shares, mixture, bits):
     n_components, n_features = mixture.means.shape
     first = np.zeros((n_components, n_features), dtype=np.int64)
     second = np.zeros((n_components, n_features, n_features), dtype=np.int64)
-    covariances = matrices(mixture)
+    covariances = mixture.matrices
     for members, seen in groups_of_gaps(rows):
         for k, mean in enumerate(mixture.means):
             slopes, left = conditional(mean, covariances[k], seen)

@@ -22,7 +22,6 @@ from skprivbn.mixture._gaps import (
     factor_of,
     groups_of_gaps,
     has_gaps,
-    matrices,
     rows_as_expected,
 )
 from skprivbn.utils._linalg import multiply_rows, sum_columns, symmetric, upper
@@ -96,6 +95,11 @@ class Mixture:
         return factors**2
 
     @property
+    def matrices(self):
+        """Covariance matrix of every component, whatever their type."""
+        return as_matrices(self.covariance_type, self.covariances, self.means.shape)
+
+    @property
     def variances(self):
         """Diagonals of the covariances, in the shape of a frame's scale."""
         if self.covariance_type == "full":
@@ -138,7 +142,9 @@ def _log_density(X, mixture, alone):
         factors, seen = np.broadcast_to(factors, mixture.means.shape), ~np.isnan(X)
         logs = multiply(seen, np.log(factors.T) - half)
         for k, (mean, factor) in enumerate(zip(mixture.means, factors)):
-            z = np.where(seen, (X - mean) * factor, 0.0)
+            z = X - mean
+            z *= factor
+            z[~seen] = 0.0
             densities[:, k] = logs[:, k] - add_squares(z) / 2
         return densities
     for rows, seen in groups_of_gaps(X):
@@ -162,7 +168,7 @@ def _factor(mixture, k, seen):
         return factors if mixture.covariance_type == "tied" else factors[k]
     if not seen.any():
         return np.zeros((0, 0))
-    root = factor_of(matrices(mixture)[k][np.ix_(seen, seen)])
+    root = factor_of(mixture.matrices[k][np.ix_(seen, seen)])
     return dtrtri(root, lower=1)[0].T
 
 
@@ -303,6 +309,26 @@ def covariance_shape(covariance_type, n_components, n_features):
     }[covariance_type]
 
 
+def as_matrices(covariance_type, covariances, shape):
+    """Return covariances, or precisions, as one matrix for each component.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    covariances : ndarray
+    shape : tuple of int
+        Number of components, and of features.
+
+    Returns
+    -------
+    matrices : ndarray of shape (n_components, n_features, n_features)
+    """
+    n_components, n_features = shape
+    if covariance_type in ("diag", "spherical"):
+        return np.reshape(covariances, (n_components, -1, 1)) * np.eye(n_features)
+    return np.broadcast_to(covariances, (n_components, n_features, n_features))
+
+
 def n_statistics(covariance_type, n_components, n_features):
     """Return the length of the vector of :func:`local_statistics`."""
     triangle = n_features * (n_features + 1) // 2
@@ -350,51 +376,52 @@ def maximise(vector, frame, reg_covar):
     covariances : ndarray
         Not yet known to be positive definite.
     """
+    kind, n_features = frame.covariance_type, frame.reference.shape[1]
     counts, first, second = _unpack(vector, frame)
     counts = np.maximum(counts, 0) + 10 * np.finfo(float).eps
     shift = first / counts[:, np.newaxis]
     means = frame.reference + shift * frame.scale
-    if frame.covariance_type == "full":
-        outer = shift[:, :, np.newaxis] * shift[:, np.newaxis]
-        units = frame.scale[:, :, np.newaxis] * frame.scale[:, np.newaxis]
-        covariances = units * (second / counts[:, np.newaxis, np.newaxis] - outer)
-        np.einsum("kff->kf", covariances)[...] += reg_covar
-    elif frame.covariance_type == "tied":
-        between = (counts * shift.T) @ shift
-        units = frame.scale.T @ frame.scale
-        covariances = units * (second - between) / counts.sum()
-        np.einsum("ff->f", covariances)[...] += reg_covar
-    elif frame.covariance_type == "diag":
-        variances = second / counts[:, np.newaxis] - shift**2
-        covariances = frame.scale**2 * variances + reg_covar
-    else:
-        mean_square = second / counts - (shift**2).sum(axis=1)
-        covariances = frame.scale[:, 0] ** 2 * mean_square / shift.shape[1] + reg_covar
-    return counts, means, covariances
+    divisor = {
+        "full": counts[:, np.newaxis, np.newaxis],
+        "tied": counts.sum(),
+        "diag": counts[:, np.newaxis],
+        "spherical": counts * n_features,
+    }[kind]
+    covariances = second / divisor - squares_of(kind, shift, counts)
+    covariances = covariances * squares_of(kind, frame.scale)
+    return counts, means, regularised(kind, covariances, reg_covar)
 
 
-def moments_about_old_means(covariance_type, counts, covariances, means, old_means):
-    """Turn covariances into second moments about the means before the update.
-
-    Equation (4) of the paper, which reproduces its Table 1.
+def squares_of(covariance_type, vectors, counts=(1.0,)):
+    """Return squares of each component's vector, in the shape of covariances.
 
     Parameters
     ----------
     covariance_type : {"full", "tied", "diag", "spherical"}
-    counts : ndarray of shape (n_components,)
-    covariances : ndarray
-        About the new means.
-    means, old_means : ndarray of shape (n_components, n_features)
+    vectors : ndarray of shape (n_components, n_features)
+    counts : ndarray of shape (n_components,), default=(1.0,)
+        Weights of the components, for their mean square if covariances are tied.
 
     Returns
     -------
-    covariances : ndarray
+    squares : ndarray
     """
-    step = means - old_means
     if covariance_type == "full":
-        return covariances + step[:, :, np.newaxis] * step[:, np.newaxis]
+        return vectors[:, :, np.newaxis] * vectors[:, np.newaxis]
     if covariance_type == "tied":
-        return covariances + (counts * step.T) @ step / counts.sum()
-    if covariance_type == "diag":
-        return covariances + step**2
-    return covariances + (step**2).mean(axis=1)
+        return (counts * vectors.T) @ vectors / np.sum(counts)
+    squares = vectors**2
+    return squares if covariance_type == "diag" else squares.mean(axis=1)
+
+
+def isotropic(covariance_type, n_components, n_features, variance):
+    """Return covariances, or precisions, that are the same in all directions."""
+    shape = covariance_shape(covariance_type, n_components, n_features)
+    return regularised(covariance_type, np.zeros(shape), variance)
+
+
+def regularised(covariance_type, covariances, reg_covar):
+    """Return covariances with a number added to their diagonals."""
+    if covariance_type in ("full", "tied"):
+        reg_covar = reg_covar * np.eye(covariances.shape[-1])
+    return covariances + reg_covar

@@ -24,11 +24,13 @@ from skprivbn.federation._rows import paired_blocks
 from skprivbn.mixture._gaps import fill_with_zeros, statistics_of_gaps
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
-    covariance_shape,
     e_step,
+    isotropic,
     local_statistics,
     maximise,
     n_statistics,
+    regularised,
+    squares_of,
     uniform_frame,
 )
 from skprivbn.mixture._seeding import merge_centroids, nearest_cells
@@ -274,23 +276,16 @@ class Box(NamedTuple):
         half = (high - low) / 2
         if covariance_type == "spherical":
             half = np.full_like(half, half.max())
-        squared = {"diag": half**2, "spherical": half[0] ** 2}
-        return cls(
-            (high + low) / 2, half, squared.get(covariance_type, np.outer(half, half))
-        )
+        squared = squares_of(covariance_type, half[np.newaxis])
+        return cls((high + low) / 2, half, squared)
 
     def outside(self, mixture, reg_covar):
         """Return weights, means and covariances of the features."""
         covariances = mixture.covariances * self.squared
-        if mixture.covariance_type in ("full", "tied"):
-            np.einsum("...ff->...f", covariances)[...] += reg_covar
-        else:
-            covariances = covariances + reg_covar
-        means = self.middle + mixture.means * self.half
         return {
             "weights": mixture.weights,
-            "means": means,
-            "covariances": covariances,
+            "means": self.middle + mixture.means * self.half,
+            "covariances": regularised(mixture.covariance_type, covariances, reg_covar),
         }
 
 
@@ -332,21 +327,15 @@ def public_start(terms, box):
     What the user did not give: equal weights, means drawn at random in the box, apart
     from each other, and variances of the size of a component's part of it.
     """
-    kind, n_components, n_features = (
-        terms.covariance_type,
-        terms.n_components,
-        len(box.middle),
-    )
+    kind, n_components = terms.covariance_type, terms.n_components
+    n_features = len(box.middle)
     variance = n_components ** (-2 / n_features) / 12
-    covariances = np.full(covariance_shape(kind, n_components, n_features), variance)
-    if kind in ("full", "tied"):
-        covariances = covariances * np.eye(n_features)
     return first_mixture(
         kind,
         terms.given.about(*box),
         np.full(n_components, 1 / n_components),
         spread_points(n_components, n_features, terms.seeds[0]),
-        covariances,
+        isotropic(kind, n_components, n_features, variance),
     )
 
 

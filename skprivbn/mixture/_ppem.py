@@ -14,10 +14,7 @@ from sklearn.utils import check_random_state
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixture._em import EACH, FEW_ENTRIES, FIRST, ILL_DEFINED, em
-from skprivbn.mixture._gaussian_steps import (
-    IllDefinedCovarianceError,
-    covariance_shape,
-)
+from skprivbn.mixture._gaussian_steps import IllDefinedCovarianceError, isotropic
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._noisy_em import NOISY, PrivateEMTerms, noisy_em
 from skprivbn.mixture._seeding import CLUSTERS, FEW_CLUSTERS
@@ -374,13 +371,10 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "compare fits of several random_state"
             )
         shape = self.n_components, n_features
-        precisions = np.ones(covariance_shape(self.covariance_type, *shape))
-        if self.covariance_type in ("full", "tied"):
-            precisions = precisions * np.eye(n_features)
         return {
             "weights": np.full(self.n_components, 1 / self.n_components),
             "means": np.random.RandomState(seeds[0]).rand(*shape),
-            "precisions": precisions,
+            "precisions": isotropic(self.covariance_type, *shape, 1.0),
         }
 
     def _fit_exactly(self, partition, progress):

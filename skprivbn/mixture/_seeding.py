@@ -29,7 +29,7 @@ from skprivbn.federation import (
     sum_over_rows,
 )
 from skprivbn.mixture._gaps import entries, fill_with_zeros
-from skprivbn.mixture._gaussian_steps import Mixture
+from skprivbn.mixture._gaussian_steps import Mixture, as_matrices
 from skprivbn.mixture._terms import MAX_LLOYD_ROUNDS
 from skprivbn.utils._memoise import memoise
 
@@ -91,11 +91,8 @@ def cluster(
     if terms.init_params == "kmeans":
         centres = yield from move_centres(me, rows, scale, centres)
     elif own.mixture is not None:
-        groups, respond = (
-            one_hot(nearest(own.centres, centres), n_components),
-            own.mixture,
-        )
-        return lambda X: (0.0, respond(fill_with_zeros(X)) @ groups)
+        groups = one_hot(nearest(own.centres, centres), n_components)
+        return lambda X: (0.0, own.mixture(fill_with_zeros(X)) @ groups)
     return lambda X: (0.0, one_hot(nearest(fill_with_zeros(X), centres), n_components))
 
 
@@ -402,12 +399,12 @@ def most_likely_order(covariance_type, shares, means, covariances, given):
     """
     kind, shape = covariance_type, means.shape
     # clusters along the first axis, components along the second
-    spreads = _matrices(kind, covariances, shape)[:, np.newaxis]
+    spreads = as_matrices(kind, covariances, shape)[:, np.newaxis]
     if given.precisions is None:
         own = Mixture.from_covariances(kind, shares, means, covariances).precisions
-        precisions = _matrices(kind, own, shape)[:, np.newaxis]
+        precisions = as_matrices(kind, own, shape)[:, np.newaxis]
     else:
-        precisions = _matrices(kind, given.precisions, shape)[np.newaxis]
+        precisions = as_matrices(kind, given.precisions, shape)[np.newaxis]
     scores = np.linalg.slogdet(precisions)[1]
     scores = scores - np.einsum("...ab,...ab->...", precisions, spreads)
     if given.means is not None:
@@ -418,14 +415,3 @@ def most_likely_order(covariance_type, shares, means, covariances, given):
         scores = scores + 2 * np.log(np.maximum(given.weights, smallest))
     scores = np.broadcast_to(shares[:, np.newaxis] * scores, 2 * (len(means),))
     return linear_sum_assignment(scores.T, maximize=True)[1]
-
-
-def _matrices(covariance_type, covariances, shape):
-    """Return covariances, or precisions, as one matrix per component."""
-    n_components, n_features = shape
-    if covariance_type == "tied":
-        return np.broadcast_to(covariances, (n_components, n_features, n_features))
-    if covariance_type == "full":
-        return covariances
-    diagonals = np.reshape(covariances, (n_components, -1, 1))
-    return diagonals * np.eye(n_features)

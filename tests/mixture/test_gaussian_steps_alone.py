@@ -5,7 +5,6 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from skprivbn.mixture import PPEMGaussianMixture, _noisy_em
-from skprivbn.mixture._gaps import matrices
 from skprivbn.mixture._gaussian_steps import Mixture, e_step
 from skprivbn.mixture._seeding import nearest, nearest_cells
 from tests.privacy.before_noise import exact_cost
@@ -56,7 +55,7 @@ def some_rows(n_gaps):
 def test_the_e_step_is_that_of_scipy(kind, n_gaps):
     mixture, X = some_mixture(kind), some_rows(n_gaps)
     expected = np.zeros((len(X), 3))
-    covariances = matrices(mixture)
+    covariances = mixture.matrices
     for i, row in enumerate(X):
         seen = ~np.isnan(row)
         if not seen.any():
