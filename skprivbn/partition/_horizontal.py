@@ -1,6 +1,9 @@
 """Rows that different parties hold."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
+from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
@@ -463,7 +466,8 @@ def check_horizontal(
         names = getattr(estimator, "feature_names_in_", None)
         partition = HorizontalPartition.from_rows(X, party, names, **aligned)
         partition._declared = dict.fromkeys(partition.names, declared)
-        _refuse_empty(estimator, partition)
+        if not _has_noise(estimator):
+            _refuse_empty(partition)
     if reset and not _has_noise(estimator):
         _warn_of_copies(partition)
     return partition
@@ -476,75 +480,65 @@ def _has_noise(estimator):
 
 def _warn_of_copies(partition):
     """Warn of two parties with the same rows."""
-    seen = []
-    for name, block in partition._blocks.items():
-        rows = block["X"]
-        # few rows may be equal by chance
-        if isinstance(rows, RowSource) or len(rows) < 5:
-            continue
-        for other, same in seen:
-            if rows.shape == same.shape and _is_copy(rows, same):
-                warn_user(
-                    f"parties {other!r} and {name!r} hold the same rows, which then "
-                    "count twice: was one table given to both?"
-                )
-                return
-        seen.append((name, rows))
+    held = {name: block["X"] for name, block in partition._blocks.items()}
+    for (one, rows), (other, others) in combinations(held.items(), 2):
+        if _is_copy(rows, others):
+            warn_user(
+                f"parties {one!r} and {other!r} hold the same rows, which then count "
+                "twice: was one table given to both?"
+            )
+            return
 
 
 def _is_copy(rows, others):
-    # cheap, and enough for most: first rows are equal if all rows are
-    if not np.array_equal(_comparable(rows[:1]), _comparable(others[:1])):
+    """Tell whether rows are equal; few, or such as are all alike, may be by chance."""
+    if isinstance(rows, RowSource) or rows.shape != others.shape or len(rows) < 5:
         return False
-    rows, others = _comparable(rows), _comparable(others)
-    # so may rows that are all alike
-    return bool(np.all(rows == others)) and not np.all(rows == rows[0])
+    if isinstance(others, RowSource) or not _equal(rows[:1], others[:1]):
+        return False
+    return _equal(rows, others) and not _equal(rows[1:], rows[:-1])
 
 
-def _comparable(rows):
-    """Return rows with None for gaps: pandas' NA cannot be compared."""
-    if rows.dtype != object:
-        return rows
-    return np.where(missing_entries(rows), None, rows)
+def _equal(rows, others):
+    """Compare rows, in which None stands for gaps: pandas' NA cannot be compared."""
+    if rows.dtype == object or others.dtype == object:
+        rows, others = (
+            np.where(missing_entries(table), None, table) for table in (rows, others)
+        )
+    return np.array_equal(rows, others)
 
 
-def _refuse_empty(estimator, partition):
-    """Refuse parties without rows, unless noise is to hide that."""
-    if _has_noise(estimator):
-        return
+def _refuse_empty(partition):
+    """Refuse parties without rows."""
     for name, n_rows in partition.n_rows().items():
         if n_rows == 0:
             raise PartitionError(f"party {name!r} has no rows: leave it out")
 
 
 def _check_given(estimator, partition, reset, dtype, checks):
+    """Return a partition with checked rows, or say what is wrong with whose."""
     partition = check_features(estimator, partition, reset)
-    _refuse_empty(estimator, partition)
     if _has_noise(estimator):
         checks = checks | {"ensure_min_samples": 0}
+    else:
+        _refuse_empty(partition)
     finite = checks.pop("ensure_all_finite", True)
-    names = partition._column_names
+    names, otherwise = partition._column_names, other_ways(estimator)
 
-    def check(rows):
+    def check(holder, rows):
         if finite is False and wants_floats(dtype):
             rows = numbers_or_gaps(rows)
         with refuse_text(rows, names):
-            return check_array(rows, dtype=dtype, ensure_all_finite=False, **checks)
-
-    checked = partition.map_rows(check, partition.feature_names)
-    for name, block in checked._blocks.items():
-        complete = _complete(names, finite, name, other_ways(estimator))
-        block["X"] = map_rows(block["X"], complete)
-    checked._declared = partition._declared
-    return checked
-
-
-def _complete(names, finite, holder, otherwise):
-    def check(rows):
+            rows = check_array(rows, dtype=dtype, ensure_all_finite=False, **checks)
         refuse_missing(rows, names, finite, holder, otherwise)
         return rows
 
-    return check
+    checked = copy(partition)
+    checked._blocks = {
+        name: block | {"X": map_rows(block["X"], partial(check, name))}
+        for name, block in partition._blocks.items()
+    }
+    return checked
 
 
 def check_features(estimator, partition, reset):
