@@ -32,6 +32,16 @@ def check_names(nodes):
     return nodes
 
 
+def adjacency_of(nodes, parents):
+    """Return a read-only matrix, true at [i, j] for an edge i -> j, from parents."""
+    place = {node: i for i, node in enumerate(nodes)}
+    adjacency = np.zeros((len(nodes), len(nodes)), dtype=bool)
+    for node in nodes:
+        adjacency[[place[parent] for parent in parents[node]], place[node]] = True
+    adjacency.setflags(write=False)
+    return adjacency
+
+
 class BaseNetwork(ABC):
     """A network with `nodes` and an `adjacency_matrix`."""
 
@@ -46,10 +56,6 @@ class BaseNetwork(ABC):
     @abstractmethod
     def n_parameters(self) -> int:
         """Number of free parameters."""
-
-    @abstractmethod
-    def _summary(self):
-        """Return what the repr says after the numbers of nodes and edges."""
 
     @abstractmethod
     def _node_attributes(self, node):
@@ -126,7 +132,7 @@ class BaseNetwork(ABC):
     def __repr__(self):
         return (
             f"{type(self).__name__}(n_nodes={len(self.nodes)}, "
-            f"n_edges={len(self.edges)}, {self._summary()})"
+            f"n_edges={len(self.edges)}, n_parameters={self.n_parameters})"
         )
 
     def _repr_html_(self):

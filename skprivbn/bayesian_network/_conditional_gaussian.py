@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from skprivbn.bayesian_network._base import BaseNetwork, check_names
+from skprivbn.bayesian_network._base import BaseNetwork, adjacency_of, check_names
 from skprivbn.bayesian_network._checks import check_parents, check_reachable, per_node
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._discrete import BayesianNetwork
@@ -191,12 +191,7 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
     @cached_property
     def adjacency_matrix(self):
         """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""
-        place = {node: i for i, node in enumerate(self.nodes)}
-        adjacency = np.zeros((len(self.nodes),) * 2, dtype=bool)
-        for node, parents in self.parents.items():
-            adjacency[[place[parent] for parent in parents], place[node]] = True
-        adjacency.setflags(write=False)
-        return adjacency
+        return adjacency_of(self.nodes, self.parents)
 
     @property
     def n_parameters(self) -> int:
@@ -206,9 +201,6 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
             2 * self.intercepts[node].size + self.weights[node].size
             for node in self.continuous
         )
-
-    def _summary(self):
-        return f"n_parameters={self.n_parameters}"
 
     def _node_attributes(self, node):
         if node in self.states:

@@ -96,9 +96,6 @@ class GaussianBayesianNetwork(BaseNetwork):
     def __hash__(self):
         return hash((self.nodes, self.adjacency_matrix.tobytes()))
 
-    def _summary(self):
-        return f"n_parameters={self.n_parameters}"
-
     @cached_property
     def adjacency_matrix(self):
         """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""

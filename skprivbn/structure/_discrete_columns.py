@@ -184,6 +184,35 @@ def read_codes(
         raise PartyRefusal("invalid-data") from None
 
 
+def can_be_counts(
+    table: np.ndarray, own: Sequence[int], margin: np.ndarray, step: int = 1
+) -> bool:
+    """Tell whether an opened table can hold counts of the records.
+
+    Whose share is wrong where it cannot, nobody knows. Shifts that keep all margins,
+    and no cell negative, are not seen.
+
+    Parameters
+    ----------
+    table : ndarray of int
+    own : sequence of int
+        Its axes that are columns of this party.
+    margin : ndarray of int
+        Own counts of these; without any, the number of records.
+    step : int, default=1
+        Counts were rounded down to multiples of it.
+
+    Returns
+    -------
+    possible : bool
+    """
+    others = tuple(axis for axis in range(table.ndim) if axis not in own)
+    lost = margin - table.sum(axis=others)
+    most = (step - 1) * prod(table.shape[axis] for axis in others)
+    whole = (table >= 0) & (table % step == 0)
+    return bool(whole.all() and (lost >= 0).all() and (lost <= most).all())
+
+
 @program(ScoreTerms)
 def score_columns(me: Me) -> Generator[Any, Any, dict]:
     """Score the records that all parties have under a public network."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
@@ -34,15 +33,14 @@ from skprivbn.structure._learnt import (
     COUNT_BACKEND_CONSTRAINT,
     DiscreteNetworkMixin,
 )
-from skprivbn.structure.collective._graph import crossing
+from skprivbn.structure.collective._graph import CollectiveModel, adjacency_matrix
 from skprivbn.structure.collective._local_structure import METHODS
-from skprivbn.structure.collective._model import CollectiveModel
 from skprivbn.structure.collective._program import (
     CollectiveTerms,
     LocalModels,
     collective,
 )
-from skprivbn.structure.collective._selection import SELECTIONS
+from skprivbn.structure.collective._site import SELECTIONS
 from skprivbn.structure.k2._base import check_ordering
 from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
@@ -254,33 +252,20 @@ class CollectiveBayesianNetwork(
 
     def _learn(self, partition, progress):
         terms = self._terms(partition)
-        check_columns_at_hand(partition, terms.states)
-        self._warn(partition)
         found = self._run(partition, terms, progress)
-        if partition.n_parties == 1:
-            graph = found["local_parents"]
-        elif "parents" not in found:
+        if found["parents"] is None:
             raise ValueError(
                 "no row is unlikely at every site, so that the centre has nothing to "
                 "learn from: raise fraction or n_std"
             )
-        else:
-            graph = found["parents"]
-        self._model = CollectiveModel(
-            terms.names,
-            terms.owners,
-            found["states"],
-            _adjacency(found["local_parents"]),
-            _adjacency(graph),
-            dict(enumerate(found["local_counts"])),
-            _numbered(found),
-            found.get("cuts", {}),
-        )
-        edges = crossing(self._model.adjacency, terms.owners)
-        self.cross_edges_ = self._model.named(np.argwhere(edges))
-        self.removed_edges_ = self._model.named(found.get("removed", []))
+        words = "states", "local_parents", "local_counts"
+        words += "parents", "cross_counts", "cuts"
+        learnt = {word: found[word] for word in words}
+        self._model = CollectiveModel(terms.names, terms.owners, **learnt)
+        self.cross_edges_ = self._model.cross_edges()
+        self.removed_edges_ = self._model.named(found["removed"])
         self.n_samples_ = same_number_of_records(found["numbers"])
-        self._n_sent = found.get("n_sent", 0)
+        self._n_sent = found["n_sent"]
         self._finish()
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -310,18 +295,18 @@ class CollectiveBayesianNetwork(
         partition = check_vertical(self, X, self.parties, reset=False)
         model = self._model
         terms = self._terms(partition, model)
-        check_columns_at_hand(partition, model.states)
-        self._warn(partition)
         with tell_progress(self, X, **self._steps) as progress:
             found = self._run(partition, terms, progress)
-        model.add(dict(enumerate(found["local_counts"])), _numbered(found))
+        model.add(found["local_counts"], found["cross_counts"])
         self.n_samples_ += same_number_of_records(found["numbers"])
-        self._n_sent += found.get("n_sent", 0)
+        self._n_sent += found["n_sent"]
         self._finish()
         return self
 
     def _run(self, partition, terms, progress):
         """Have the sites learn; say in the ledger who learns what."""
+        check_columns_at_hand(partition, terms.states)
+        self._warn(partition)
         with partition.federate(collective, terms) as federation:
             found = federation.run(turn=progress.step)
         same_number_of_records(found["numbers"])
@@ -364,25 +349,25 @@ class CollectiveBayesianNetwork(
         names = list(partition.feature_names)
         if model is not None and names != model.names:
             raise ValueError(f"expected the columns {model.names}, got {names}")
-        states = None if model is None else model.states
-        if model is None:
-            # what is declared, nobody has to read off the data
-            states = known_states(self.states, names, partition.categories)
-        adjacency = None if model is None else model.adjacency
-        if model is None and self.structure is not None:
-            adjacency = _check_structure(self.structure, names)
-            if self.ordering is not None:
-                raise ValueError("structure= says the directions: leave out ordering=")
         if self.n_std is not None and self.selection != "low_likelihood":
             raise ValueError(
                 'n_std= is a threshold of the likelihood and needs selection="'
                 f'low_likelihood", got selection={self.selection!r}'
             )
         parents = ordering = None
-        if adjacency is not None:
-            parents = [np.flatnonzero(column).tolist() for column in adjacency.T]
         if self.ordering is not None:
             ordering = check_ordering(self.ordering, names)
+        if model is not None:
+            states, parents = model.states, model.parents
+        else:
+            # what is declared, nobody has to read off the data
+            states = known_states(self.states, names, partition.categories)
+            if self.structure is not None:
+                parents = _check_structure(self.structure, names)
+                if ordering is not None:
+                    raise ValueError(
+                        "structure= says the directions: leave out ordering="
+                    )
         return CollectiveTerms(
             owners=[partition.owners[name] for name in names],
             has_keys=partition.has_keys,
@@ -407,11 +392,8 @@ class CollectiveBayesianNetwork(
 
     def _local_models(self, model):
         """Return what sites are told of their own networks before they get new rows."""
-        return LocalModels(
-            [np.flatnonzero(column).tolist() for column in model.local.T],
-            [model.local_counts[v] for v in range(len(model.names))],
-            dict(model.cuts) if self._sends_by_threshold(model) else {},
-        )
+        cuts = dict(model.cuts) if self._sends_by_threshold(model) else {}
+        return LocalModels(model.local_parents, model.local_counts, cuts)
 
     def _sends_by_threshold(self, model):
         """Tell whether a likelihood, not a number, decides which rows are sent."""
@@ -432,23 +414,12 @@ class CollectiveBayesianNetwork(
             )
 
 
-def _adjacency(parents):
-    adjacency = np.zeros((len(parents), len(parents)), dtype=bool)
-    for v, found in enumerate(parents):
-        adjacency[found, v] = True
-    return adjacency
-
-
-def _numbered(found):
-    """Return tables across sites by the number of their column."""
-    return {int(v): table for v, table in found.get("cross_counts", {}).items()}
-
-
 def _check_structure(structure, names):
-    """Return known parents as a matrix."""
+    """Return the numbers of every column's parents, ascending."""
     given = per_node(structure, names, "structure", default=())
-    adjacency = np.zeros((len(names), len(names)), dtype=bool)
-    for v, node in enumerate(names):
-        parents = check_parents(node, given[node], names)
-        adjacency[[names.index(parent) for parent in parents], v] = True
-    return check_dag(adjacency, names)
+    parents = [
+        sorted(names.index(u) for u in check_parents(node, given[node], names))
+        for node in names
+    ]
+    check_dag(adjacency_matrix(parents), names)
+    return parents

@@ -1,9 +1,25 @@
 """From local networks and links between sites to one collective network."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._dag import ancestors
 from skprivbn.structure.collective._local_structure import bic_score, drop_parents
+
+
+def adjacency_matrix(parents):
+    """Return a graph as a matrix, true at [i, j] for an edge from i to j."""
+    adjacency = np.zeros((len(parents), len(parents)), dtype=bool)
+    for v, found in enumerate(parents):
+        adjacency[found, v] = True
+    return adjacency
+
+
+def parents_of(adjacency):
+    """Return the parents of every variable, ascending."""
+    return [np.flatnonzero(column).tolist() for column in adjacency.T]
 
 
 def crossing(adjacency, owners):
@@ -79,3 +95,76 @@ def explain_away(adjacency, owners, tables):
         kept[:, node] = False
         kept[drop_parents(tables, node, parents, suspects), node] = True
     return kept
+
+
+@dataclass
+class CollectiveModel:
+    """Graph and counts, from which the networks follow; new counts can be added.
+
+    Attributes
+    ----------
+    names, owners : list of str
+        Of every variable.
+    states : list of list
+        Labels of every variable.
+    local_parents, parents : list of list of int
+        Of every variable: in its site's own network, and in the collective one.
+    local_counts : list of ndarray
+        Of every variable with its local parents.
+    cross_counts : list of (ndarray or None)
+        Of variables with a parent at another site, with all their parents. Weighted,
+        if rows were.
+    cuts : dict of str to float or None
+        Log-likelihood below which a row does not fit a site's own network.
+    """
+
+    names: list
+    owners: list
+    states: list
+    local_parents: list
+    local_counts: list
+    parents: list
+    cross_counts: list
+    cuts: dict = field(default_factory=dict)
+
+    def add(self, local_counts, cross_counts):
+        """Add the counts of new rows."""
+        self.local_counts = [a + b for a, b in zip(self.local_counts, local_counts)]
+        self.cross_counts = [
+            None if kept is None else kept + new
+            for kept, new in zip(self.cross_counts, cross_counts)
+        ]
+
+    def cross_edges(self):
+        """Return the edges between sites, as pairs of names."""
+        adjacency = adjacency_matrix(self.parents)
+        return self.named(np.argwhere(crossing(adjacency, self.owners)))
+
+    def network(self, alpha):
+        """Return the collective network."""
+        pairs = zip(self.cross_counts, self.local_counts)
+        counts = [local if cross is None else cross for cross, local in pairs]
+        return self._build(range(len(self.names)), self.parents, counts, alpha)
+
+    def local_networks(self, alpha):
+        """Return every site's own network."""
+        held = {}
+        for v, owner in enumerate(self.owners):
+            held.setdefault(owner, []).append(v)
+        return {
+            site: self._build(variables, self.local_parents, self.local_counts, alpha)
+            for site, variables in held.items()
+        }
+
+    def _build(self, variables, parents, counts, alpha):
+        return BayesianNetwork.from_counts(
+            [self.names[v] for v in variables],
+            [self.states[v] for v in variables],
+            [[self.names[u] for u in parents[v]] for v in variables],
+            [counts[v] for v in variables],
+            alpha=alpha,
+        )
+
+    def named(self, edges):
+        """Return edges, pairs of numbers, as pairs of names."""
+        return [(self.names[u], self.names[v]) for u, v in edges]

@@ -5,6 +5,8 @@ at hand or from a secure computation. ``"cheng_bell_liu"`` tests independence by
 information theory; ``"bic"`` climbs a score. Both use an ordering if there is one.
 """
 
+from math import prod
+
 import numpy as np
 from scipy.special import chdtrc, xlogy
 
@@ -13,10 +15,92 @@ from skprivbn.bayesian_network._dag import (
     apply_meek_rules,
     extend_to_dag,
 )
+from skprivbn.bayesian_network._tables import count_rows
 from skprivbn.structure._search import EdgeRules, LocalScores, add_parents, climb
 
 # gains below are rounding errors
 TINY = 1e-9
+MAX_CELLS = 1 << 16
+
+
+class Tables:
+    """Contingency tables of some variables, counted when asked for and kept.
+
+    A table that follows from a larger one by summation is not counted again. That
+    matters where counting costs: between parties, under encryption.
+
+    Parameters
+    ----------
+    n_states : sequence of int
+        Number of states of every variable.
+    n_samples : float
+        Sum of every table.
+    count : callable
+        Takes a list of tuples of variables, in ascending order each, and returns
+        their tables.
+    """
+
+    def __init__(self, n_states, n_samples, count):
+        self.n_states, self.n_samples = list(n_states), n_samples
+        self._count, self._kept = count, {}
+
+    @classmethod
+    def from_rows(cls, codes, n_states, weights=None):
+        """Count rows at hand, of shape (n_samples, n_variables)."""
+        n_samples = len(codes) if weights is None else weights.sum()
+
+        def count(asked):
+            return [count_rows(codes, v, n_states, weights) for v in asked]
+
+        return cls(n_states, n_samples, count)
+
+    @staticmethod
+    def largest(n_samples):
+        """Return the number of cells beyond which a table is about single rows."""
+        return max(64, min(int(n_samples), MAX_CELLS))
+
+    def fits(self, variables):
+        """Tell whether there are rows enough for a table."""
+        n_cells = prod(self.n_states[v] for v in variables)
+        return n_cells <= self.largest(self.n_samples)
+
+    def fetch(self, families):
+        """Count many tables at once; later questions for them cost nothing."""
+        wanted = {tuple(sorted(family)) for family in families} - set(self._kept)
+        # large ones first: small ones may follow from them
+        missing = []
+        for variables in sorted(wanted, key=len, reverse=True):
+            if not any(set(variables) <= set(larger) for larger in missing):
+                table = self._from_larger(variables)
+                if table is None:
+                    missing.append(variables)
+                else:
+                    self._kept[variables] = table
+        if missing:
+            self.keep(missing, self._count(missing))
+
+    def keep(self, asked, tables):
+        """Keep tables that were counted elsewhere."""
+        self._kept.update(zip(asked, tables))
+
+    def _from_larger(self, variables):
+        wanted = set(variables)
+        for larger, table in self._kept.items():
+            if wanted <= set(larger):
+                summed = tuple(i for i, v in enumerate(larger) if v not in wanted)
+                return table.sum(axis=summed)
+        return None
+
+    def __call__(self, variables):
+        """Return the table of some variables, its axes in the order given."""
+        key = tuple(sorted(variables))
+        if key not in self._kept:
+            table = self._from_larger(key)
+            if table is None:
+                self.fetch([key])
+            else:
+                self._kept[key] = table
+        return self._kept[key].transpose([key.index(v) for v in variables])
 
 
 def learn_structure(tables, *, method, ordering=None, max_parents=3, significance=0.01):

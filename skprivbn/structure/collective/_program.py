@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 from skprivbn.bayesian_network._checks import MAX_STATES, check_states
-from skprivbn.bayesian_network._tables import Tables
 from skprivbn.crypto.shares import Conversation
 from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.exceptions import ProtocolError
@@ -26,18 +25,20 @@ from skprivbn.programs._columns import (
 )
 from skprivbn.structure._discrete_columns import LabelTerms, read_codes
 from skprivbn.structure.collective._graph import (
+    adjacency_matrix,
     crossing,
     explain_away,
     families_across,
     join_graphs,
+    parents_of,
 )
-from skprivbn.structure.collective._local_structure import learn_structure
-from skprivbn.structure.collective._selection import (
+from skprivbn.structure.collective._local_structure import Tables, learn_structure
+from skprivbn.structure.collective._site import (
+    Site,
     common_lowest,
     n_lowest,
     row_weights,
 )
-from skprivbn.structure.collective._site import Site
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,24 @@ class CollectiveTerms(LabelTerms):
         )
 
 
+#: what is found where there are no links to learn, or nothing to learn them from
+NO_LINKS: dict[str, Any] = {
+    "parents": None,
+    "removed": [],
+    "cross_counts": [],
+    "cuts": {},
+    "n_sent": 0,
+}
+
+
 @program(CollectiveTerms)
 def collective(me: Me) -> Generator[Any, Any, dict]:
-    """Learn the network of the own columns; then the links between sites, together."""
+    """Learn the network of the own columns; then the links between sites, together.
+
+    As in the paper: every site learns a network of its own columns; all choose rows
+    that no site explains well (or none, and count together instead); the centre learns
+    the links between sites, and adds them to the local networks.
+    """
     terms, talk = me.terms, start_talk(me)
     codes, states = read_codes(me, terms.names, terms.states)
     records = yield from find_records(me, talk)
@@ -150,9 +166,14 @@ def collective(me: Me) -> Generator[Any, Any, dict]:
         "plaintext aggregate",
     )
     local = join_local(terms, told)
-    numbers = local["numbers"]
-    if len(set(numbers.values())) > 1 or len(me.roster) == 1:
-        return local
+    if len(me.roster) == 1:
+        alone = {
+            "parents": local["local_parents"],
+            "cross_counts": [None] * len(codes.T),
+        }
+        return local | NO_LINKS | alone
+    if len(set(local["numbers"].values())) > 1:
+        return local | NO_LINKS
     site.n_states = [len(labels) for labels in local["states"]]
     sample = None
     if terms.disclosure == "rows":
@@ -228,54 +249,47 @@ def be_centre(
     -------
     found : dict
         ``parents`` of every column, ``removed`` local edges that were found false,
-        ``cross_counts`` of columns with a parent at another site, by number; how many
-        rows were sent, and below which log-likelihood at each site.
+        ``cross_counts`` of columns with a parent at another site; ``n_sent`` rows, and
+        below which log-likelihood at each site (``cuts``).
     """
-    terms = me.terms
-    found: dict = {"n_sent": 0, "cuts": {}}
+
+    def learn_links(tables):
+        return _learn_links(me.terms, local, tables)
+
+    found, links = dict(NO_LINKS), None
     if sample is None:
-        tables = Tables(site.n_states, len(site.codes), _ask_for)
+        links = yield from search_on_shares(me, talk, site, learn_links)
     else:
         codes, found["cuts"] = yield from _receive_rows(me, talk, site, sample)
         found["n_sent"] = len(codes)
-        tables = Tables.from_rows(codes, site.n_states, sample.weights)
-    if sample is None or found["n_sent"] or terms.model is not None:
-        graph, removed, counts = yield from count_what_is_asked(
-            talk, site, tables, lambda: _learn_links(terms, local, tables)
-        )
-        found |= {
-            "parents": [np.flatnonzero(column).tolist() for column in graph.T],
-            "removed": np.argwhere(removed).tolist(),
-            "cross_counts": {str(v): table for v, table in counts.items()},
-        }
+        if len(codes) or me.terms.model is not None:
+            links = learn_links(Tables.from_rows(codes, site.n_states, sample.weights))
     for peer in talk.peers:
-        talk.send(peer, {"found": found})
-    return found
+        talk.send(peer, {"found": found | (links or {})})
+    return found | (links or {})
 
 
 def _learn_links(terms, local, tables):
     """Return the graph, local edges found false, and tables across sites."""
-    n = len(terms.owners)
-    own = _adjacency(local["local_parents"], n)
-    none = np.zeros_like(own)
+    removed = []
     if terms.parents is not None:
-        kept, removed = _adjacency(terms.parents, n), none
+        graph = adjacency_matrix(terms.parents)
     else:
         links = crossing(terms.learn_structure(tables, terms.ordering), terms.owners)
-        kept = joined = join_graphs(own, links, tables)
+        own = adjacency_matrix(local["local_parents"])
+        graph = joined = join_graphs(own, links, tables)
         if terms.post_process:
-            kept = explain_away(joined, terms.owners, tables)
-        removed = joined & ~kept
-    families = families_across(kept, terms.owners)
+            graph = explain_away(joined, terms.owners, tables)
+        removed = np.argwhere(joined & ~graph).tolist()
+    families = families_across(graph, terms.owners)
     tables.fetch(families.values())
-    return kept, removed, {v: tables(family) for v, family in families.items()}
-
-
-def _adjacency(parents, n):
-    adjacency = np.zeros((n, n), dtype=bool)
-    for v, found in enumerate(parents):
-        adjacency[found, v] = True
-    return adjacency
+    return {
+        "parents": parents_of(graph),
+        "removed": removed,
+        "cross_counts": [
+            tables(families[v]) if v in families else None for v in range(len(graph))
+        ],
+    }
 
 
 class _Asked(Exception):
@@ -286,27 +300,29 @@ def _ask_for(tables):
     raise _Asked(tables)
 
 
-def count_what_is_asked(
-    talk: Conversation, site: Site, tables: Tables, search: Callable
+def search_on_shares(
+    me: Me, talk: Conversation, site: Site, search: Callable
 ) -> Generator[Any, Any, Any]:
-    """Run a search; whenever it lacks tables, have all sites count them and go on.
+    """Run a search at the centre; all sites count the tables that it lacks.
 
     Parameters
     ----------
+    me : Me
     talk : Conversation
     site : Site
-    tables : Tables
-        That the search asks. It begins anew, with what is known by then.
     search : callable
+        Takes :class:`Tables`. It begins anew whenever one is missing, with those that
+        are known by then.
 
     Returns
     -------
     result : object
         What the search returns.
     """
+    tables = Tables(site.n_states, len(site.codes), _ask_for)
     while True:
         try:
-            return search()
+            return search(tables)
         except _Asked as error:
             (asked,) = error.args
         for peer in talk.peers:
@@ -323,7 +339,10 @@ def count_what_is_asked(
                     if not is_array(share, own.shape, own.dtype):
                         raise ProtocolError("a share has another shape or type")
                     own += share
-        tables.keep(asked, [table.astype(np.int64) for table in shares])
+        counts = [table.astype(np.int64) for table in shares]
+        if not all(map(site.can_be_counts, asked, counts)):
+            raise PartyRefusal("inconsistent")
+        tables.keep(asked, counts)
 
 
 @dataclass

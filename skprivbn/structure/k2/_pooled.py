@@ -19,8 +19,7 @@ from skprivbn.structure.k2._base import (
     check_table_sizes,
     warn_of_column_order,
 )
-from skprivbn.structure.k2._distance import DistanceScores
-from skprivbn.structure.k2._scores import FRACTION_BITS
+from skprivbn.structure.k2._scores import FRACTION_BITS, DistanceScores
 from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import greedy_search
 from skprivbn.structure.rows._tables import AskedTables

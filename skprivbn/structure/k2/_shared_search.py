@@ -31,9 +31,9 @@ from skprivbn.crypto.shares import (
     refresh_numbers,
     together,
 )
+from skprivbn.structure._discrete_columns import can_be_counts
 from skprivbn.structure.k2._crossing import Crossing, OwnColumns
-from skprivbn.structure.k2._distance import DistanceTerms
-from skprivbn.structure.k2._scores import score_terms
+from skprivbn.structure.k2._scores import DistanceTerms, score_terms
 from skprivbn.structure.k2._shared_scores import (
     DistanceLookup,
     ScoreLookup,
@@ -299,18 +299,15 @@ class SharedK2:
         -------
         possible : bool
         """
-        margins = {}
+        margins: dict = {}
         for node in self.nodes:
             family, table = node.family, tables[node.family[0]]
             mine = [v for v in family if self.plan.owners[v] == self.talk.name]
-            most = (step - 1) * prod(self.plan.n_states[v] for v in {*family} - {*mine})
-            lost = self.own.counts(mine) - _sum_to(table, family, mine)
-            if (table < 0).any() or (table % step).any():
+            own = [family.index(v) for v in mine]
+            if not can_be_counts(table, own, self.own.counts(mine), step):
                 return False
-            if (lost < 0).any() or (lost > most).any():
-                return False
-            for v in family if step == 1 else ():
-                margin = _sum_to(table, family, [v])
+            for i, v in enumerate(family) if step == 1 else ():
+                margin = table.sum(axis=tuple(j for j in range(len(family)) if j != i))
                 if (margins.setdefault(v, margin) != margin).any():
                     return False
         return True
@@ -491,8 +488,3 @@ class SharedK2:
         for _, share in shares:
             share[...] = values[: share.size].reshape(share.shape)
             values = values[share.size :]
-
-
-def _sum_to(table, axes, kept):
-    """Sum a table over all but some of its variables, in the order of its axes."""
-    return table.sum(axis=tuple(i for i, v in enumerate(axes) if v not in kept))

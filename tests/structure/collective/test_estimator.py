@@ -6,13 +6,12 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._tables import Tables
 from skprivbn.datasets import load_alarm, load_asia
 from skprivbn.exceptions import PartitionError, PrivacyLeakWarning
 from skprivbn.metrics import kl_divergence
 from skprivbn.partition import VerticalPartition
 from skprivbn.structure import CollectiveBayesianNetwork
-from skprivbn.structure.collective._local_structure import learn_structure
+from skprivbn.structure.collective._local_structure import Tables, learn_structure
 
 ASIA = load_asia(variant="noisy_or")
 ORDERING = [ASIA.nodes[i] for i in ASIA.topological_order]

@@ -3,14 +3,15 @@
 import numpy as np
 
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.bayesian_network._tables import Tables
 from skprivbn.structure.collective._graph import (
+    CollectiveModel,
     crossing,
     explain_away,
     families_across,
     join_graphs,
+    parents_of,
 )
-from skprivbn.structure.collective._model import CollectiveModel
+from skprivbn.structure.collective._local_structure import Tables
 
 OWNERS = ["a", "a", "b", "b"]
 
@@ -87,12 +88,15 @@ def test_counts_of_new_rows_are_added():
         list("wxyz"),
         OWNERS,
         [[0, 1]] * 4,
-        np.zeros((4, 4), dtype=bool),
-        adjacency,
-        {v: counts[0] for v, counts in local.items()},
-        across[0],
+        [[]] * 4,
+        [counts[0] for counts in local.values()],
+        parents_of(adjacency),
+        [across[0].get(v) for v in range(4)],
     )
-    model.add({v: counts[1] for v, counts in local.items()}, across[1])
+    model.add(
+        [counts[1] for counts in local.values()],
+        [across[1].get(v) for v in range(4)],
+    )
     network = model.network(alpha=0.0)
     both = Tables.from_rows(codes, [2] * 4)
     np.testing.assert_allclose(

@@ -8,11 +8,12 @@ from scipy.stats import chi2_contingency, entropy
 
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._dag import is_acyclic, markov_equivalent
-from skprivbn.bayesian_network._tables import Tables, count_rows
+from skprivbn.bayesian_network._tables import count_rows
 from skprivbn.datasets import load_alarm
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.structure.collective._local_structure import (
     METHODS,
+    Tables,
     bic_score,
     conditional_information,
     learn_structure,

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from skprivbn.structure.collective._selection import (
+from skprivbn.structure.collective._site import (
     common_lowest,
     draw_rows,
     lowest_rows,

@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 
 from skprivbn.datasets import load_asia
 from skprivbn.structure import K2StructureLearner
-from skprivbn.structure.k2._distance import DistanceTerms, apportion
-from skprivbn.structure.k2._scores import CRITERIA, score_terms
+from skprivbn.structure.k2._scores import (
+    CRITERIA,
+    DistanceTerms,
+    apportion,
+    score_terms,
+)
 
 ONE = 1 << 24
 
