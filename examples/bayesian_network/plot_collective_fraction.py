@@ -16,7 +16,7 @@ pooled fit, against the fraction of rows sent.
 # lets :class:`~skprivbn.structure.CollectiveBayesianNetwork` learn the
 # structure by tests of independence from rows chosen in several ways. As in the paper,
 # no ordering of the columns is known, and edges within sites stay as the sites found
-# them (``post_process=False``).
+# them (``search_params={"post_process": False}``).
 
 import json
 from pathlib import Path

@@ -344,7 +344,7 @@ def add_graphs_from_columns():
     collective("bic", methods=[*asked, "score of a partition", "partial_fit"])
     collective("independence tests", method="cheng_bell_liu")
     collective("three parties", parties=thirds)
-    collective("ordered", ordering=[0, 1, 2, 3], post_process=False)
+    collective("ordered", ordering=[0, 1, 2, 3], search_params={"post_process": False})
     collective("labels", LABELS)
     collective("keys", COLUMNS_WITH_KEYS, parties=None)
     graph = {"x0": [], "x1": ["x0"], "x2": [], "x3": ["x1", "x2"]}

@@ -43,12 +43,36 @@ from skprivbn.structure.collective._program import (
 from skprivbn.structure.collective._site import SELECTIONS
 from skprivbn.structure.k2._base import check_ordering
 from skprivbn.utils import tell_progress, warn_leak
-from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions, _fit_context
+from skprivbn.utils._sklearn import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    _fit_context,
+    fill_params,
+)
 from skprivbn.utils._typing import RandomStateLike, TableLike
+
+#: settings of `search_params`
+SEARCH_PARAMS = {
+    "significance": [Interval(Real, 0, 1, closed="neither")],
+    "post_process": ["boolean"],
+}
+
+
+class _SearchParams:
+    """Settings of the search that release 0.2 had as parameters."""
+
+    def __new__(cls, *args, **params):
+        for name in params.keys() & SEARCH_PARAMS.keys():
+            raise TypeError(
+                f"{name} is now a setting of search_params: write "
+                f"search_params={{{name!r}: ...}} instead of {name}=..."
+            )
+        return super().__new__(cls)
 
 
 class CollectiveBayesianNetwork(
-    CallbackSupportMixin, DiscreteNetworkMixin, BaseEstimator
+    _SearchParams, CallbackSupportMixin, DiscreteNetworkMixin, BaseEstimator
 ):
     """Learn a discrete Bayesian network from columns of several sites.
 
@@ -91,11 +115,10 @@ class CollectiveBayesianNetwork(
         Liu [2]_.
     max_parents : int, default=3
         Most parents of a column within its site, and again across sites.
-    significance : float, default=0.01
-        Level of the tests of ``"cheng_bell_liu"``.
-    post_process : bool, default=True
-        Whether to score local edges again that a variable at another site may
-        explain.
+    search_params : dict, default=None
+        Settings of the search: `significance` (0.01), the level of the tests of
+        ``"cheng_bell_liu"``, and `post_process` (True), whether to score local edges
+        again that a variable at another site may explain.
     alpha : float, default=1.0
         Pseudo-count of every cell of a table; 0 gives maximum likelihood.
     states : mapping or list, default=None
@@ -120,7 +143,7 @@ class CollectiveBayesianNetwork(
     cross_edges_ : list of (str, str)
         Edges of the network whose ends are at different sites.
     removed_edges_ : list of (str, str)
-        Local edges that were found false by `post_process`.
+        Local edges that were found false once more was known (`post_process`).
     communicated_fraction_ : float
         Part of the rows that the centre has seen.
     n_samples_ : int
@@ -176,8 +199,7 @@ class CollectiveBayesianNetwork(
         "ordering": ["array-like", None],
         "method": [StrOptions(set(METHODS))],
         "max_parents": [Interval(Integral, 0, None, closed="left")],
-        "significance": [Interval(Real, 0, 1, closed="neither")],
-        "post_process": ["boolean"],
+        "search_params": [dict, None],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "states": [Mapping, list, tuple, None],
         "backend": COUNT_BACKEND_CONSTRAINT,
@@ -197,8 +219,7 @@ class CollectiveBayesianNetwork(
         ordering: ArrayLike | None = None,
         method: str = "bic",
         max_parents: int = 3,
-        significance: float = 0.01,
-        post_process: bool = True,
+        search_params: dict | None = None,
         alpha: float = 1.0,
         states: Mapping | Sequence | None = None,
         backend: str | OTBackend | PaillierBackend = "ot",
@@ -214,8 +235,7 @@ class CollectiveBayesianNetwork(
         self.ordering = ordering
         self.method = method
         self.max_parents = max_parents
-        self.significance = significance
-        self.post_process = post_process
+        self.search_params = search_params
         self.alpha = alpha
         self.states = states
         self.backend = backend
@@ -377,8 +397,6 @@ class CollectiveBayesianNetwork(
             ordering=ordering,
             method=self.method,
             max_parents=self.max_parents,
-            significance=self.significance,
-            post_process=self.post_process,
             alpha=self.alpha,
             disclosure=self.disclosure,
             selection=self.selection,
@@ -388,6 +406,13 @@ class CollectiveBayesianNetwork(
             seed=check_random_state(self.random_state).bytes(16),
             backend=CountBackend.of(self.backend),
             model=model and self._local_models(model),
+            **fill_params(
+                "search_params",
+                self.search_params,
+                SEARCH_PARAMS,
+                significance=0.01,
+                post_process=True,
+            ),
         )
 
     def _local_models(self, model):

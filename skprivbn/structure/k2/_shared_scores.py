@@ -8,7 +8,7 @@ from skprivbn.crypto.shares import SharedLookup, together
 from skprivbn.structure.k2._scores import FRACTION_BITS
 
 
-class ScoreLookup:
+class _FamilyLookup:
     """Scores of all families that the same parties hold, by lookups.
 
     Parameters
@@ -21,86 +21,18 @@ class ScoreLookup:
     """
 
     def __init__(self, search, holders, families, max_bytes):
-        self._search, self._holders = search, holders
-        self._families = families
-        label = f"scores {search._label(holders)}"
+        self._search, self._holders, self._families = search, holders, families
+        self._links, self._lookups = {}, {}
+        self._plan(TableBook(search.index_bits), max_bytes)
+
+    def _add(self, stage, tables, which, max_bytes):
+        """Plan a lookup, in links of its own, for each entry of `which`."""
+        search, holders = self._search, self._holders
         peers = [name for name in holders if name != search.talk.name]
-        self._links = search._branch(label, peers)
-        book, which, sizes = TableBook(search.index_bits), [], []
-        for family in families:
-            terms = search.terms(family)
-            n_cells, q = search._n_lookups(family)
-            which += [book.position(terms.cell)] * n_cells
-            which += [book.position(terms.configuration)] * q
-            sizes.append(n_cells + q)
-        self._starts = np.cumsum([0, *sizes[:-1]])
-        self._lookup = SharedLookup(holders, book.tables(), np.array(which), max_bytes)
-
-    def prepare(self, talk):
-        """Make what does not need the counts."""
-        return self._lookup.prepare(talk, self._links)
-
-    def look_up(self, talk, counts):
-        """Return {family: own share of its score}."""
-        indices = []
-        for family in self._families:
-            own = counts[family]
-            indices += [own.ravel(), own.sum(axis=0, dtype=own.dtype).ravel()]
-        values = yield from self._lookup.look_up(
-            talk, self._links, np.concatenate(indices)
-        )
-        scores = np.add.reduceat(values, self._starts)
-        if talk.name == self._holders[0]:
-            constants = [
-                self._search.terms(family).constant * counts[family][0].size
-                for family in self._families
-            ]
-            scores += np.array(constants, dtype=np.int64).astype(np.uint64)
-        return dict(zip(self._families, scores))
-
-
-class DistanceLookup:
-    """The same for "total_variation": two lookups, one after the other.
-
-    First from the number of records of a configuration to those that each state but the
-    last would have; then from the difference of counts to its absolute value. The
-    differences of a configuration add up to zero, which gives those of the last state.
-
-    Parameters
-    ----------
-    search : SharedK2
-    holders : tuple of str
-    families : list of tuple
-    max_bytes : float
-        Of what is prepared at a time.
-    """
-
-    def __init__(self, search, holders, families, max_bytes):
-        self._search, self._holders = search, holders
-        self._families = families
-        label, bits = search._label(holders), search.index_bits
-        peers = [name for name in holders if name != search.talk.name]
-        self._links = {
-            stage: search._branch(f"{stage} {label}", peers)
-            for stage in ("expected", "absolute")
-        }
-        book, which, sizes = TableBook(bits), [], []
-        for family in families:
-            n_cells, q = search._n_lookups(family)
-            for table in search.terms(family).by_state[:-1]:
-                which += [book.position(table)] * q
-            sizes.append(n_cells)
-        self._starts = np.cumsum([0, *sizes[:-1]])
-        signed = np.arange(2 << bits)
-        signed = np.minimum(signed, (2 << bits) - signed) << FRACTION_BITS - 1
-        self._lookups = {
-            "expected": SharedLookup(
-                holders, book.tables(), np.array(which), max_bytes / 2
-            ),
-            "absolute": SharedLookup(
-                holders, signed[None], np.zeros(sum(sizes), dtype=int), max_bytes / 2
-            ),
-        }
+        label = f"{stage} {search._label(holders)}"
+        self._links[stage] = search._branch(label, peers)
+        which = np.array(which, dtype=int)
+        self._lookups[stage] = SharedLookup(holders, tables, which, max_bytes)
 
     def prepare(self, talk):
         """Make what does not need the counts."""
@@ -110,6 +42,66 @@ class DistanceLookup:
         }
         return together(talk, sides)
 
+    def _look_up(self, talk, stage, indices):
+        indices = np.concatenate(indices)
+        return self._lookups[stage].look_up(talk, self._links[stage], indices)
+
+    def _scores(self, talk, values, sizes, constants):
+        """Return {family: own share of its score}, from shares of its parts."""
+        scores = np.add.reduceat(values, np.cumsum([0, *sizes[:-1]]))
+        if talk.name == self._holders[0]:
+            scores += np.array(constants, dtype=np.int64).astype(np.uint64)
+        return dict(zip(self._families, scores))
+
+
+class ScoreLookup(_FamilyLookup):
+    """A lookup for each cell, and one for each configuration of parents."""
+
+    def _plan(self, book, max_bytes):
+        which = []
+        for family in self._families:
+            terms = self._search.terms(family)
+            n_cells, q = self._search._n_lookups(family)
+            which += [book.position(terms.cell)] * n_cells
+            which += [book.position(terms.configuration)] * q
+        self._add("scores", book.tables(), which, max_bytes)
+
+    def look_up(self, talk, counts):
+        """Return {family: own share of its score}."""
+        indices = []
+        for family in self._families:
+            own = counts[family]
+            indices += [own.ravel(), own.sum(axis=0, dtype=own.dtype).ravel()]
+        values = yield from self._look_up(talk, "scores", indices)
+        sizes = [sum(self._search._n_lookups(family)) for family in self._families]
+        constants = [
+            self._search.terms(family).constant * counts[family][0].size
+            for family in self._families
+        ]
+        return self._scores(talk, values, sizes, constants)
+
+
+class DistanceLookup(_FamilyLookup):
+    """The same for "total_variation": two lookups, one after the other.
+
+    First from the number of records of a configuration to those that each state but the
+    last would have; then from the difference of counts to its absolute value. The
+    differences of a configuration add up to zero, which gives those of the last state.
+    """
+
+    def _plan(self, book, max_bytes):
+        which, self._sizes = [], []
+        for family in self._families:
+            n_cells, q = self._search._n_lookups(family)
+            for table in self._search.terms(family).by_state[:-1]:
+                which += [book.position(table)] * q
+            self._sizes.append(n_cells)
+        self._add("expected", book.tables(), which, max_bytes / 2)
+        size = 2 << self._search.index_bits
+        signed = np.arange(size)
+        signed = np.minimum(signed, size - signed) << FRACTION_BITS - 1
+        self._add("absolute", signed[None], [0] * sum(self._sizes), max_bytes / 2)
+
     def look_up(self, talk, counts):
         """Return {family: own share of its score}."""
         indices = []
@@ -117,7 +109,7 @@ class DistanceLookup:
             own = counts[family]
             totals = own.sum(axis=0, dtype=own.dtype).ravel()
             indices += [totals] * (len(own) - 1)
-        expected = yield from self._look_up(talk, "expected", np.concatenate(indices))
+        expected = yield from self._look_up(talk, "expected", indices)
         differences, start = [], 0
         for family in self._families:
             own = counts[family].reshape(len(counts[family]), -1)
@@ -126,20 +118,12 @@ class DistanceLookup:
             but_last, start = own[:-1] - found, stop
             last = -but_last.sum(axis=0, dtype=own.dtype)
             differences += [but_last.ravel(), last]
-        distances = yield from self._look_up(
-            talk, "absolute", np.concatenate(differences)
-        )
-        scores = np.add.reduceat(distances, self._starts)
-        if talk.name == self._holders[0]:
-            constants = [
-                self._search.terms(family).constant(counts[family][0].size)
-                for family in self._families
-            ]
-            scores += np.array(constants, dtype=np.int64).astype(np.uint64)
-        return dict(zip(self._families, scores))
-
-    def _look_up(self, talk, stage, indices):
-        return self._lookups[stage].look_up(talk, self._links[stage], indices)
+        distances = yield from self._look_up(talk, "absolute", differences)
+        constants = [
+            self._search.terms(family).constant(counts[family][0].size)
+            for family in self._families
+        ]
+        return self._scores(talk, distances, self._sizes, constants)
 
 
 class TableBook:

@@ -161,7 +161,7 @@ def test_a_false_edge_through_a_hidden_variable_is_removed(method):
     for seed in range(3):
         X = sample(ASIA, 6000, seed)
         parameters = {"ordering": ORDERING, "method": method, "random_state": seed}
-        before = fit_rows(X, sites, post_process=False, **parameters)
+        before = fit_rows(X, sites, search_params={"post_process": False}, **parameters)
         after = fit_rows(X, sites, **parameters)
         assert ("lung", "dysp") in before.network_.edges
         assert ("lung", "dysp") in before.local_networks_["b"].edges
@@ -307,6 +307,8 @@ def test_values_may_be_text_or_numbers():
         ({"structure": {"lung": ["sun"]}}, "no node"),
         ({"ordering": ORDERING[1:]}, "ordering must list each"),
         ({"states": {**ASIA.states, "lung": ["no"]}}, "holds 'yes'"),
+        ({"search_params": {"level": 0.1}}, "search_params takes"),
+        ({"search_params": {"significance": 2}}, "'significance' parameter"),
         ({"backend": "carrier pigeon"}, "'backend' parameter"),
         ({"parties": {"a": ORDERING, "b": ["lung"]}}, "choose one owner"),
     ],
@@ -318,6 +320,11 @@ def test_wrong_parameters_are_explained(parameters, message):
         estimator.fit(X)
     with pytest.raises(NotFittedError):
         estimator.score(X)
+
+
+def test_settings_that_have_moved_name_their_place():
+    with pytest.raises(TypeError, match="search_params={'post_process': ...}"):
+        CollectiveBayesianNetwork(SITES, post_process=False)
 
 
 def test_wrong_values_are_explained():

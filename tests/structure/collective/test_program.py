@@ -443,3 +443,30 @@ def test_new_rows_that_fit_no_site_go_to_the_centre_as_in_the_paper():
     local = pooled(pd.concat([X, new[fits["b"]]]), estimator.network_)
     for node in SITES["b"]:
         np.testing.assert_allclose(estimator.network_.cpts[node], local.cpts[node])
+
+
+def fit_with_a_liar(monkeypatch, shift):
+    """Count together while the second site adds something to a cell of its shares."""
+    count = Site.count
+
+    def lie(site, tables):
+        shares = yield from count(site, tables)
+        if site.me.name == "b":
+            for share in shares:
+                share.flat[0] += share.dtype.type(shift)
+        return shares
+
+    monkeypatch.setattr(Site, "count", lie)
+    return CollectiveBayesianNetwork(SITES, ordering=ORDERING).fit(sample(ASIA, 500, 0))
+
+
+def test_attack_tables_that_cannot_be_counts_end_the_fit(monkeypatch):
+    with pytest.raises(PartyError, match="nobody can tell whose") as caught:
+        fit_with_a_liar(monkeypatch, 1)
+    assert caught.value.code == "inconsistent"
+
+
+def test_without_a_look_at_them_wrong_tables_pass(monkeypatch):
+    honest = fit_with_a_liar(monkeypatch, 0).network_
+    monkeypatch.setattr(Site, "can_be_counts", lambda *_: True)
+    assert fit_with_a_liar(monkeypatch, 1).network_ != honest
