@@ -3,19 +3,16 @@
 A backend adds the parties' vectors. Who may read the sum, and who would have to
 collude to read more, differs:
 
-=============================  ===========================  =========================
-Backend                        The sum is known to          Read more by
-=============================  ===========================  =========================
-:class:`CKKSBackend`           the parties                  coordinator and one party
-:class:`PaillierBackend`       the parties                  coordinator and one party
-:class:`MaskingBackend`        the coordinator              coordinator and all parties
-                                                            but one
-:class:`PartyMaskingBackend`   the parties                  coordinator and all parties
-                                                            but one
-:class:`SparseMaskingBackend`  the coordinator              coordinator and more parties
-                                                            than a share that is chosen
-:class:`PlaintextBackend`      the coordinator              the coordinator alone
-=============================  ===========================  =========================
+=========================  =====================  ==================================
+Backend                    Sums are read by       More is read by
+=========================  =====================  ==================================
+:class:`MaskingBackend`    the parties            coordinator and all parties but one;
+                                                  with more than 32 parties, and more
+                                                  than a share that is chosen
+:class:`CKKSBackend`       the parties            coordinator and one party
+:class:`PaillierBackend`   the parties            coordinator and one party
+:class:`PlaintextBackend`  coordinator, parties   the coordinator alone
+=========================  =====================  ==================================
 
 :class:`OTBackend` does not add vectors: it lets two parties count, in shares, the
 records that have one property here and another there. :class:`PaillierBackend` does
@@ -29,7 +26,7 @@ from skprivbn.crypto._base import (
     SumSession,
 )
 from skprivbn.crypto._ckks import CKKSBackend
-from skprivbn.crypto._masking import MaskingBackend, PartyMaskingBackend
+from skprivbn.crypto._masking import MaskingBackend
 from skprivbn.crypto._numbers import (
     RangeError,
     limbs_from_bytes,
@@ -39,8 +36,7 @@ from skprivbn.crypto._numbers import (
 )
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
-from skprivbn.crypto._registry import BACKENDS, resolve_backend
-from skprivbn.crypto._sparse import SparseMaskingBackend
+from skprivbn.crypto._registry import BACKENDS, RENAMED, resolve_backend
 from skprivbn.crypto.shares import OTBackend
 
 __all__ = [
@@ -52,10 +48,8 @@ __all__ = [
     "OTBackend",
     "PaillierBackend",
     "PartyContext",
-    "PartyMaskingBackend",
     "PlaintextBackend",
     "RangeError",
-    "SparseMaskingBackend",
     "SumSession",
     "limbs_from_bytes",
     "limbs_to_bytes",
@@ -63,3 +57,10 @@ __all__ = [
     "subtract_limbs",
     "sum_limbs",
 ]
+
+
+def __getattr__(name):
+    if name in RENAMED:
+        # an AttributeError would lose the words in `from skprivbn.crypto import ...`
+        raise ImportError(f"{name} is now {RENAMED[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

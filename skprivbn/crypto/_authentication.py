@@ -76,13 +76,13 @@ class GroupKey:
         self._n_epochs += 1
         return self._n_epochs
 
-    def derive(self, *fields: bytes | str | int, length: int = _KEY_BYTES) -> bytes:
+    def derive(self, *fields: bytes | str | int) -> bytes:
         """Return a key of its own for what the fields name."""
-        return expand(self._alive(), join_fields(*fields), length)
+        return expand(self._alive(), join_fields(*fields))
 
     def stream(self, *fields: bytes | str | int) -> KeyStream:
         """Return a stream of its own for what the fields name."""
-        return KeyStream(self.derive(*fields, length=KeyStream.KEY_BYTES))
+        return KeyStream(self.derive(*fields))
 
     def add_verified(self, name: bytes, total: bytes) -> None:
         """Enter a verified total into the transcript."""
@@ -153,29 +153,6 @@ def _read_bytes(received, peers, word):
     ):
         raise ProtocolError(f"expected the {word} of every party")
     return {name: message[word] for name, message in received.items()}
-
-
-def open_sums(backend: Any, context: Any) -> Generator[Any, Any, Any]:
-    """Set up a backend, after the group key if the session has none yet.
-
-    Parameters
-    ----------
-    backend : AdditiveBackend or None
-        None where only results are summed, exactly, under masks.
-    context : PartyContext
-
-    Returns
-    -------
-    sums : SumSession or None
-    """
-    if context.group is None:
-        makers = (
-            context.roster if backend is None else backend.key_makers(context.roster)
-        )
-        context.group = yield from agree_on_group_key(context, makers)
-    if backend is None:
-        return None
-    return (yield from backend.setup(context))
 
 
 @dataclass(frozen=True)

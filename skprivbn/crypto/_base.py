@@ -198,7 +198,7 @@ class SumSession(ABC):
         self._name, self._roster = context.name, tuple(context.roster)
         self._backend = backend
         self._group = context.group
-        # New keys on request, or exact sums next to the usual ones, are bound to a
+        # New keys on request, or noisy sums next to the usual ones, are bound to a
         # number of their own: nothing derived here is used twice.
         fields = join_fields(
             "sums",
@@ -310,15 +310,6 @@ class SumSession(ABC):
         """Names of the parties whose vectors are in the last total."""
         return tuple(self._counted())
 
-    @property
-    def unsent(self) -> bool:
-        """Whether the vector that was hidden last is still to be sent, in steps."""
-        return False
-
-    def control(self, step: str, payload: dict) -> dict:
-        """Answer a message of the sum protocol itself (mask recovery)."""
-        raise ProtocolError(f"this backend has no step {step!r}")
-
     def _next_number(self):
         # Counted before anything leaves; nobody tells a party which sum it is.
         self._round += 1
@@ -379,15 +370,13 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
     """Hyper-parameters of one way to add vectors that nobody may see.
 
     A backend of one's own defines :meth:`setup`, :meth:`add_parts` and
-    :meth:`describe`, and :meth:`open_integers` if the coordinator may read sums.
+    :meth:`describe`.
     """
 
     #: name accepted in place of an instance, as in ``backend="ckks"``
     name: ClassVar[str]
     #: kind of the hidden vectors, for the ledger
     kind: ClassVar[str]
-    #: who can read the sum: "parties" (key holders) or "coordinator" (and so everybody)
-    sum_known_to: ClassVar[str]
     #: how values become integers: 56 of 112 bits behind the point
     numbers: ClassVar[FixedPoint] = FixedPoint(integer_limit=2**63)
     #: where tags of sums are computed: here for integers of up to 128 bits
@@ -460,15 +449,11 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         peers. Backends that need no exchange return before the first yield.
         """
 
-    def setup_for_parties(self, context: PartyContext) -> Generator[Any, Any, Any]:
-        """As :meth:`setup`, for sums that parties read and the coordinator does not."""
-        return self.setup(context)
-
-    def setup_for_all(self, context: PartyContext) -> Generator[Any, Any, Any]:
-        """As :meth:`setup`, for exact sums that the coordinator may read as well."""
+    def masks_for_all(self) -> "AdditiveBackend":
+        """Return the masks of sums that everybody may read, which are noisy ones."""
         from skprivbn.crypto._masking import MaskingBackend
 
-        return MaskingBackend().setup(context)
+        return MaskingBackend()
 
     @abstractmethod
     def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
@@ -496,18 +481,6 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
             [list(parts) for parts in zip(*(h.parts for h in hidden))]
         )
         return replace(first, parts=parts, addends=sum(h.addends for h in hidden))
-
-    def secure_sum(
-        self, federation: Any, operation: str, payload: dict | None = None
-    ) -> HiddenVector:
-        """Coordinator's side of one sum: ask everybody, add."""
-        hidden = federation.call(operation, payload, read=HiddenVector.from_reply)
-        try:
-            return self.add(list(hidden.values()))
-        except (ProtocolError, ValueError):
-            for name in self.find_unlike(hidden):
-                raise PartyError(name, operation, "garbage") from None
-            raise
 
     def combine(
         self, said: dict[str, dict], roster: Sequence[str]
@@ -564,33 +537,6 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
             # nobody can tell who of two is wrong, but for what is no vector at all
             return [name for name, form in forms.items() if form is None]
         return [name for name, form in forms.items() if form != usual]
-
-    def open(self, total: HiddenVector) -> np.ndarray:
-        """Read the sum on the coordinator's side; ProtocolError if it may not."""
-        n_values = total.length
-        integers = self.open_integers(total, n_values + self.ring.n_digits)
-        return self.numbers.decode(integers[:, :n_values], number_type(total.key))
-
-    def publish(self, total: HiddenVector) -> tuple[np.ndarray, HiddenVector]:
-        """Read a sum, and write it as it travels to the parties now.
-
-        Parameters
-        ----------
-        total : HiddenVector
-
-        Returns
-        -------
-        values : ndarray of shape (n_values,)
-        total : HiddenVector
-            The same, or shorter; :meth:`open` reads either.
-        """
-        return self.open(total), total
-
-    def open_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
-        """Read the integers of a sum without a key, where that is possible."""
-        raise ProtocolError(
-            f"only the parties can read a {self.name} sum: the coordinator has no key"
-        )
 
     @abstractmethod
     def describe(self, roster: Sequence[str]) -> dict:

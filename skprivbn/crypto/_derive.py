@@ -1,10 +1,13 @@
-"""Keys, identifiers and streams derived from keys: HKDF (RFC 5869), AES-256-CTR."""
+"""Keys and streams derived from keys: HKDF (RFC 5869), SHAKE256, AES-256-CTR."""
 
 import hashlib
 import hmac
 from functools import lru_cache
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+# Of so many bytes, AES-256-CTR takes less time than SHAKE256, with its set-up.
+_SHORT = 2048
 
 
 def join_fields(*fields):
@@ -43,31 +46,21 @@ def session_binding(context):
     return hashlib.sha256(fields).digest()
 
 
-@lru_cache(maxsize=4)  # sums of a fit are of a few lengths
-def _zeros(n_bytes):
-    return bytes(n_bytes)
-
-
 class KeyStream:
     """Bytes that look random, from one key: a piece of their own for every sum.
 
-    A piece is cut from the AES-256-CTR key stream. The counter starts with the number
-    of the sum, which a key never sees twice, so no two pieces overlap; next comes a
-    digest of all that the piece is bound to, under a key, so that nobody else can find
-    two sums with the same digest. The last 32 bits count.
+    SHAKE256 of the key, the number of the sum, the length of the piece and all that it
+    is bound to. A long piece is the AES-256-CTR key stream under such a key instead,
+    which takes less time.
 
     Parameters
     ----------
-    key : bytes of length 64
+    key : bytes of length 32
         Fresh and uniform.
     """
 
-    KEY_BYTES = 64
-
     def __init__(self, key):
-        self._digest_key = key[32:]
-        cipher = Cipher(algorithms.AES(key[:32]), modes.CTR(bytes(16)))
-        self._stream = cipher.encryptor()
+        self._key = key
 
     def piece(self, number, name, n_bytes):
         """Return the bytes of one sum.
@@ -85,6 +78,14 @@ class KeyStream:
         -------
         piece : bytes
         """
-        digest = hashlib.blake2b(name, key=self._digest_key, digest_size=8).digest()
-        self._stream.reset_nonce(number.to_bytes(4, "big") + digest + bytes(4))
-        return self._stream.update(_zeros(n_bytes))
+        header = number.to_bytes(4, "big") + n_bytes.to_bytes(8, "big")
+        derive = hashlib.shake_256(self._key + header + name)
+        if n_bytes <= _SHORT:
+            return derive.digest(n_bytes)
+        cipher = Cipher(algorithms.AES(derive.digest(32)), modes.CTR(bytes(16)))
+        return cipher.encryptor().update(_zeros(n_bytes))
+
+
+@lru_cache(maxsize=4)  # sums of a fit are of a few lengths
+def _zeros(n_bytes):
+    return bytes(n_bytes)

@@ -17,7 +17,6 @@ class KeyHolderBackend(AdditiveBackend):
     """Base of the backends in which all parties share one secret key."""
 
     kind = "ciphertext"
-    sum_known_to = "parties"
 
     @abstractmethod
     def _make_key(self):
@@ -53,7 +52,7 @@ class KeyHolderBackend(AdditiveBackend):
     def _describe(self, roster, precision):
         maker = roster[0]
         return {
-            "sum_known_to": "all parties, who share one key; not the coordinator",
+            "sum_known_to": "all parties, by one key; the coordinator reads results",
             "hidden_by": f"{self.hidden_by}; {maker} makes the key and sends it to the "
             "other parties over sealed channels",
             "broken_by": "the coordinator together with any one party, so no party may "

@@ -1,9 +1,38 @@
-"""Sums under pairwise masks that cancel: exact and nearly free."""
+"""Sums under pairwise masks that cancel: exact and nearly free.
+
+Parties derive a fresh mask for every sum from a key that two of them share; one adds
+it, the other subtracts it. The first party adds one more, the cover, which all parties
+know: so the coordinator adds up what looks like noise.
+
+Up to :data:`ALL_PAIRS` parties, every two have masks in common. Of more, each has them
+with some: they stand on a circle, in an order that a hash of everybody's fresh, signed
+session key decides, and share masks with their nearest neighbours on both sides (Bell
+et al. [1], with the graph of Harary that they use). The coordinator and its accomplices
+read nothing but the sum over all other parties as long as these hang together when the
+accomplices are taken out of the graph.
+
+They fall apart if there are two gaps, each of as many accomplices in a row as a party
+has neighbours on one side. With m accomplices among n parties in random order, any two
+of the n - m gaps are that long, of k/2 each, with the chance
+
+    m (m - 1) ... (m - k + 1) / ((n - 1) (n - 2) ... (n - k)),
+
+so that k is found from this, times the number of pairs of gaps.
+
+Nobody chooses the order, but an accomplice that waits for the keys of all others can
+try keys of its own until it likes what comes out. So the chance is not the usual 2^-40
+but 2^-100: whoever tries 2^60 keys has 2^-40. Parties that were shown different keys
+have different masks in common: what is hidden is so for every order that was told.
+
+[1] "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead". CCS '20.
+"""
 
 import hashlib
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from numbers import Integral
+from functools import lru_cache
+from math import comb, log2
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +44,7 @@ from skprivbn.crypto._base import (
     SumSession,
     number_type,
 )
-from skprivbn.crypto._derive import KeyStream, expand
+from skprivbn.crypto._derive import KeyStream, join_fields
 from skprivbn.crypto._numbers import (
     add_limbs,
     limbs_from_bytes,
@@ -31,7 +60,13 @@ from skprivbn.crypto._numbers import (
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils._sklearn import Interval
 
-_SIGNED_WORDS = "; every party adds the signed vectors of all by itself"
+#: of so many parties or fewer, every two have masks in common
+ALL_PAIRS = 32
+SECURITY_BITS = 100
+#: a site lets others choose no smaller share of parties that may collude
+TRUSTED_SHARE = 0.5
+#: parties that make the key of all, where there are more than `ALL_PAIRS`
+N_KEY_MAKERS = 3
 # Masks are added in batches that stay in the processor's cache.
 _BATCH_BYTES = 2**19
 # Of so few, each is a batch.
@@ -43,10 +78,11 @@ _FLOAT_BYTES, _INTEGER_BYTES = 14, 8
 class MaskingBackend(AdditiveBackend):
     """Hide vectors under masks that cancel in the sum over all parties.
 
-    Every two parties derive a fresh mask for every sum from a key they share; one
-    adds it, the other subtracts it. Numbers are 112-bit fixed point with 56
-    fractional bits, integers have 64 bits, so sums are exact and independent of the
-    order. The coordinator learns the sum.
+    Every two parties, or with many parties every two neighbours, derive a fresh mask
+    for every sum from a key they share; one adds it, the other subtracts it. A mask
+    that all parties know hides the sum from the coordinator. Numbers are 112-bit fixed
+    point with 56 fractional bits, integers have 64 bits, so sums are exact and
+    independent of the order.
 
     Parameters
     ----------
@@ -62,31 +98,43 @@ class MaskingBackend(AdditiveBackend):
         adds them by itself: no total can be made up, not even by the coordinator with
         some of the parties. Two rounds more per sum, and a party receives as many
         vectors as there are parties.
+    max_colluders : float, default=0.5
+        With more than 32 parties and without `recovery`, a party shares masks with
+        some random parties only [2]_, about a hundred of a thousand. If no larger share
+        of the parties than this helps the coordinator, the chance that anything but
+        sums over all others can be read in a session is at most 2\\ :sup:`-100` for
+        every set of keys that they try. None is masks between every two parties,
+        however many there are.
 
     See Also
     --------
-    CKKSBackend : The sum stays with the parties.
+    CKKSBackend : Homomorphic encryption; one party that colludes reads everything.
 
     References
     ----------
     .. [1] K. Bonawitz et al. (2017). "Practical Secure Aggregation for
        Privacy-Preserving Machine Learning". CCS '17.
+    .. [2] J. Bell et al. (2020). "Secure Single-Server Aggregation with
+       (Poly)Logarithmic Overhead". CCS '20.
 
     Examples
     --------
     >>> from skprivbn.crypto import MaskingBackend
     >>> MaskingBackend().describe(["north", "south", "west"])["broken_by"]
     'the coordinator together with 2 of the 3 parties'
+    >>> phones = [f"phone {i}" for i in range(1000)]
+    >>> MaskingBackend().describe(phones)["broken_by"]
+    'the coordinator together with more than 500 of the 1000 parties'
     """
 
     name = "masking"
     kind = "masked"
-    sum_known_to = "coordinator"
 
     _parameter_constraints = {
         "recovery": ["boolean"],
         "threshold": [Interval(Integral, 1, None, closed="left"), None],
         "signed": ["boolean"],
+        "max_colluders": [Interval(Real, 0, 1, closed="neither"), None],
     }
 
     def __init__(
@@ -94,10 +142,12 @@ class MaskingBackend(AdditiveBackend):
         recovery: bool = False,
         threshold: int | None = None,
         signed: bool = False,
+        max_colluders: float | None = 0.5,
     ) -> None:
         self.recovery = recovery
         self.threshold = threshold
         self.signed = signed
+        self.max_colluders = max_colluders
 
     def validate(self) -> None:
         """Raise ValueError unless the parameters fit together."""
@@ -106,6 +156,12 @@ class MaskingBackend(AdditiveBackend):
             raise ValueError("threshold is for recovery=True only")
         if self.signed and self.recovery:
             raise ValueError("signed=True needs all parties: use recovery=False")
+
+    def preset_name(self) -> str | None:
+        """Name the parameters, unless they trust most parties not to collude."""
+        if self.max_colluders is None:
+            return "all-pairs"
+        return self.name if self.max_colluders >= TRUSTED_SHARE else None
 
     def n_needed(self, n_parties: int) -> int:
         """Return how many parties must stay: with `recovery`, the threshold."""
@@ -120,36 +176,78 @@ class MaskingBackend(AdditiveBackend):
             )
         return threshold
 
-    def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
-        """Derive mask keys from the pair keys; needs no message of its own."""
+    def n_neighbours(self, n_parties: int) -> int:
+        """Return with how many others a party has masks in common.
+
+        Parameters
+        ----------
+        n_parties : int
+
+        Returns
+        -------
+        k : int
+        """
+        if self.max_colluders is None or self.recovery or n_parties <= ALL_PAIRS:
+            return max(n_parties - 1, 0)
+        return n_neighbours(n_parties, self.max_colluders)
+
+    def key_makers(self, roster: Sequence[str]) -> Sequence[str]:
+        """Return the parties that make the key of all: some, if there are many."""
+        if self.n_neighbours(len(roster)) < len(roster) - 1:
+            return roster[:N_KEY_MAKERS]
+        return roster
+
+    def compared_with(self, context: PartyContext) -> Sequence[str]:
+        """Return the neighbours: through them, honest parties hang together."""
+        return find_neighbours(context, self.n_neighbours(len(context.roster)))
+
+    def mask_keys(self, context: PartyContext, binding: bytes) -> dict[str, bytes]:
+        """Return the keys of masks in common with others, bound to who these are.
+
+        Parameters
+        ----------
+        context : PartyContext
+        binding : bytes
+            Of the sums, for which these keys are.
+
+        Returns
+        -------
+        keys : dict of str to bytes
+        """
+        purpose = b"masking " + context.keys_hash + binding
+        peers = self.compared_with(context)
+        return {peer: context.pair_key(peer, purpose) for peer in peers}
+
+    def masks_for_all(self) -> AdditiveBackend:
+        """Return these masks, which are set up without a cover."""
+        return self
+
+    def setup(
+        self, context: PartyContext, covered: bool = True
+    ) -> Generator[Any, Any, Any]:
+        """Derive mask keys from the pair keys; needs no message of its own.
+
+        Parameters
+        ----------
+        context : PartyContext
+        covered : bool, default=True
+            Whether a mask that all parties know hides sums from the coordinator.
+
+        Returns
+        -------
+        sums : SumSession
+        """
         # Imported here because they build upon this module.
         from skprivbn.crypto._recovery import RecoverySession
         from skprivbn.crypto._signed import SignedMaskingSession
 
         self.validate()
         if self.recovery:
-            return RecoverySession(context, self)
+            return RecoverySession(context, self, covered)
         if self.signed:
-            return SignedMaskingSession(context, self)
-        return MaskingSession(context, self)
+            return SignedMaskingSession(context, self, covered)
+        return MaskingSession(context, self, covered)
         yield  # makes this a generator, as every backend's setup is
-
-    def setup_for_parties(self, context: PartyContext) -> Generator[Any, Any, Any]:
-        """Derive mask keys, and a cover of the sum that all parties know."""
-        from skprivbn.crypto._recovery import CoveredRecoverySession
-        from skprivbn.crypto._signed import SignedPartyMaskingSession
-
-        self.validate()
-        if self.recovery:
-            return CoveredRecoverySession(context, self)
-        if self.signed:
-            return SignedPartyMaskingSession(context, self)
-        return PartyMaskingSession(context, self)
-        yield
-
-    def setup_for_all(self, context: PartyContext) -> Generator[Any, Any, Any]:
-        """Derive mask keys, without a cover."""
-        return self.setup(context)
 
     def combine(
         self, said: dict[str, dict], roster: Sequence[str]
@@ -165,179 +263,188 @@ class MaskingBackend(AdditiveBackend):
             return combine_signed(said)
         return super().combine(said, roster)
 
-    def mask_keys(self, context: PartyContext) -> dict[str, bytes]:
-        """Return the key that masks in common with each other party come from."""
-        return {
-            peer: context.pair_key(peer, b"masking")
-            for peer in context.roster
-            if peer != context.name
-        }
-
     def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
         """Add masked vectors; the masks cancel if all parties are there."""
         return add_masked(columns)
 
-    def secure_sum(
-        self, federation: Any, operation: str, payload: dict | None = None
-    ) -> HiddenVector:
-        """Coordinator's side of one sum."""
-        if self.recovery:
-            from skprivbn.crypto._recovery import recoverable_sum
-
-            return recoverable_sum(self, federation, operation, payload)
-        if self.signed:
-            from skprivbn.crypto._signed import signed_sum
-
-            return signed_sum(self, federation, operation, payload)
-        return super().secure_sum(federation, operation, payload)
-
-    def open_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
-        """Read the sum."""
-        if self.signed:
-            total = replace(total, parts=add_masked([total.parts]))
-        return open_total(total, n_integers)
-
     def publish(self, total: HiddenVector) -> tuple[np.ndarray, HiddenVector]:
-        """Read a sum, and write it as short as it is, now that it is no secret."""
-        if self.signed:
-            return super().publish(total)
-        limbs = open_masked(total, total.length + self.ring.n_digits)
+        """Read a sum without a cover, and write it as short as it is from now on.
+
+        Parameters
+        ----------
+        total : HiddenVector
+
+        Returns
+        -------
+        values : ndarray of shape (n_values,)
+        total : HiddenVector
+            As it travels to the parties.
+        """
+        added = replace(total, parts=add_masked([total.parts]))
+        limbs = open_masked(added, total.length + self.ring.n_digits)
         values = self.numbers.decode(limbs[:, : total.length], number_type(total.key))
-        return values, pack_total(total, limbs)
+        return values, total if self.signed else pack_total(total, limbs)
 
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""
-        n_parties = len(roster)
-        n_colluders = max(n_parties - 1, 0)
-        hidden_by = "pairwise masks, fresh for every sum"
+        n_parties, k = len(roster), self.n_neighbours(len(roster))
+        colluders = str(max(n_parties - 1, 0))
+        hidden_by = "pairwise masks, fresh for every sum, and one known to all parties"
         if self.recovery:
             threshold = self.n_needed(n_parties)
-            n_colluders = min(2 * threshold - n_parties, n_colluders)
+            colluders = str(min(2 * threshold - n_parties, n_parties - 1))
             hidden_by += (
                 f"; up to {n_parties - threshold} parties may be lost in a sum, which "
                 "is then over the others"
             )
+        elif k < n_parties - 1:
+            n_colluders = int(self.max_colluders * n_parties)  # type: ignore[operator]
+            colluders = f"more than {n_colluders}"
+            hidden_by = (
+                f"masks in common with {k} random parties, fresh for every sum, and "
+                f"one known to all parties; that {n_colluders} parties and the "
+                f"coordinator read more has a chance of 2**-{SECURITY_BITS} for every "
+                "set of keys that they try"
+            )
         if self.signed:
-            hidden_by += _SIGNED_WORDS
+            hidden_by += "; every party adds the signed vectors of all by itself"
         return {
-            "sum_known_to": "the coordinator, and whoever it tells",
+            "sum_known_to": "all parties; the coordinator reads results",
             "hidden_by": hidden_by,
-            "broken_by": f"the coordinator together with {n_colluders} of the "
+            "broken_by": f"the coordinator together with {colluders} of the "
             f"{n_parties} parties",
             "precision": "every value rounded to a multiple of 2**-56, then exact; "
             f"sums up to {self.max_sum():.3g}; integers exact",
         }
 
 
-class PartyMaskingBackend(AdditiveBackend):
-    """Hide vectors under masks that cancel, and the sum from the coordinator.
-
-    As :class:`MaskingBackend`, but the first party also adds a mask that all parties
-    know: the coordinator adds up what looks like noise, and the parties take the last
-    mask off. Exact, and nearly free. Even a coordinator that has all parties but two
-    on its side reads no vector of these two, whereas the key of
-    :class:`CKKSBackend` or :class:`PaillierBackend` is with every party.
+@lru_cache
+def n_neighbours(
+    n_parties: int, share: float, security_bits: float = SECURITY_BITS
+) -> int:
+    """Return how many neighbours keep the others together, whoever is taken out.
 
     Parameters
     ----------
-    signed : bool, default=False
-        Every party adds the signed vectors of all by itself, as with
-        :class:`MaskingBackend`.
-
-    See Also
-    --------
-    MaskingBackend : The coordinator reads the sum; parties may be lost on the way.
-
-    Examples
-    --------
-    >>> from skprivbn.crypto import PartyMaskingBackend
-    >>> PartyMaskingBackend().describe(["north", "south"])["sum_known_to"]
-    'all parties; not the coordinator'
-    """
-
-    name = "party-masking"
-    kind = "masked"
-    sum_known_to = "parties"
-    _parameter_constraints = {"signed": ["boolean"]}
-
-    def __init__(self, signed: bool = False) -> None:
-        self.signed = signed
-
-    def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
-        """Derive mask keys from the pair keys; needs no message of its own."""
-        from skprivbn.crypto._signed import SignedPartyMaskingSession
-
-        self.validate()
-        if self.signed:
-            return SignedPartyMaskingSession(context, self)
-        return PartyMaskingSession(context, self)
-        yield  # makes this a generator, as every backend's setup is
-
-    def secure_sum(
-        self, federation: Any, operation: str, payload: dict | None = None
-    ) -> HiddenVector:
-        """Coordinator's side of one sum."""
-        if self.signed:
-            from skprivbn.crypto._signed import signed_sum
-
-            return signed_sum(self, federation, operation, payload)
-        return super().secure_sum(federation, operation, payload)
-
-    def combine(
-        self, said: dict[str, dict], roster: Sequence[str]
-    ) -> Generator[dict[str, dict], dict[str, dict], HiddenVector]:
-        """Coordinator's side of one sum."""
-        if self.signed:
-            from skprivbn.crypto._signed import combine_signed
-
-            return combine_signed(said)
-        return super().combine(said, roster)
-
-    mask_keys = MaskingBackend.mask_keys
-
-    def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
-        """Add masked vectors; all masks cancel but the one that parties know."""
-        return add_masked(columns)
-
-    def describe(self, roster: Sequence[str]) -> dict:
-        """Return plain words on who sees what, and the precision."""
-        n_parties = len(roster)
-        return {
-            "sum_known_to": "all parties; not the coordinator",
-            "hidden_by": "pairwise masks, fresh for every sum, and one known to all "
-            f"parties{_SIGNED_WORDS if self.signed else ''}",
-            "broken_by": f"the coordinator together with {max(n_parties - 1, 0)} of "
-            f"the {n_parties} parties; any party can tell the coordinator the sum",
-            "precision": "every value rounded to a multiple of 2**-56, then exact; "
-            f"sums up to {self.max_sum():.3g}; integers exact",
-        }
-
-
-def signs(backend):
-    """Tell whether parties add signed vectors by themselves with this backend."""
-    return getattr(backend, "signed", False)
-
-
-def exact_sums_next_to(backend, coordinator_reads):
-    """Return masks for exact sums beside those of a backend, of the same strength.
-
-    Parameters
-    ----------
-    backend : AdditiveBackend or None
-    coordinator_reads : bool
-        Whether the coordinator may read the exact sums.
+    n_parties : int
+    share : float
+        Of the parties that may be taken out: they help the coordinator.
+    security_bits : float
+        The chance that the others fall apart is two to the minus so many, at most.
 
     Returns
     -------
-    backend : AdditiveBackend
-    """
-    # Imported here because it builds upon this module.
-    from skprivbn.crypto._sparse import SparseMaskingBackend, SparsePartyMaskingBackend
+    k : int
+        Even, or all other parties if they are not more.
 
-    if isinstance(backend, SparseMaskingBackend):
-        return SparsePartyMaskingBackend(backend.max_colluders)
-    masks = MaskingBackend if coordinator_reads else PartyMaskingBackend
-    return masks(signed=signs(backend))
+    Examples
+    --------
+    >>> from skprivbn.crypto._masking import n_neighbours
+    >>> n_neighbours(1000, 0.5), n_neighbours(10_000, 0.5), n_neighbours(100, 0.5)
+    (108, 124, 52)
+    >>> n_neighbours(1000, 1 / 3, security_bits=40)
+    36
+    """
+    n_out = int(share * n_parties)
+    n_gaps = n_parties - n_out
+    chance = log2(max(1, comb(n_gaps, 2)))
+    for k in range(n_parties - 1):
+        if k % 2 == 0 and k > 0 and (k > n_out or chance <= -security_bits):
+            return k
+        if k < n_out:
+            chance += log2((n_out - k) / (n_parties - 1 - k))
+    return n_parties - 1
+
+
+def find_neighbours(context: PartyContext, k: int) -> list[str]:
+    """Return with whom a party has masks in common.
+
+    Parameters
+    ----------
+    context : PartyContext
+    k : int
+        How many these are.
+
+    Returns
+    -------
+    names : list of str
+    """
+    roster, n_parties = tuple(context.roster), len(context.roster)
+    if k >= n_parties - 1:
+        return [name for name in roster if name != context.name]
+    circle, places = _circle(roster, context.keys_hash)
+    mine = places[context.name]
+    steps = [*range(-k // 2, 0), *range(1, k // 2 + 1)]
+    return [circle[(mine + step) % n_parties] for step in steps]
+
+
+# public, and the same at all parties, of which many may be simulated
+@lru_cache(maxsize=4)
+def _circle(roster, keys_hash):
+    """Return the parties in their order on the circle, and the place of each."""
+
+    def place(name):
+        fields = join_fields("place on the circle", keys_hash, name)
+        return hashlib.sha256(fields).digest()
+
+    circle = sorted(roster, key=place)
+    return circle, {name: i for i, name in enumerate(circle)}
+
+
+class MaskingSession(SumSession):
+    """A party's side: its mask keys.
+
+    Parameters
+    ----------
+    context : PartyContext
+    backend : MaskingBackend
+    covered : bool, default=True
+        Whether masks that all parties know hide sums from the coordinator.
+    """
+
+    kind = "masked"
+
+    def __init__(self, context, backend, covered=True):
+        super().__init__(context, backend)
+        self._masks = self._make_masks(context)
+        names = self._covered_by() if covered else ()
+        self._covers = {
+            name: self._group.stream("cover", self._binding, name) for name in names
+        }
+
+    def _make_masks(self, context):
+        """Return where masks come from, and whether this party adds them."""
+        places = {name: place for place, name in enumerate(self._roster)}
+        mine = places[self._name]
+        # the one that comes first adds the mask, the other subtracts it
+        return [
+            (KeyStream(key), mine < places[peer])
+            for peer, key in self._backend.mask_keys(context, self._binding).items()
+        ]
+
+    def _covered_by(self):
+        """Name the parties that add a mask which all parties know."""
+        return self._roster[:1]
+
+    def hide_integers(self, integers, number, key):
+        """Mask integers; who covers the sum of all does that as well."""
+        if self._name in self._covers:
+            n_bytes = 16 * integers.shape[1]
+            cover = self._covers[self._name].piece(number, key, n_bytes)
+            integers = integers.copy()
+            add_limbs(integers, limbs_from_bytes(cover))
+        return [mask(integers, number, key, self._masks)]
+
+    def reveal_integers(self, total, n_integers):
+        """Take the covers off; without any the sum is no secret."""
+        if not self._covers:
+            return open_total(total, n_integers)
+        integers = open_masked(total, n_integers)
+        streams = [self._covers[n] for n in self._counted() if n in self._covers]
+        for covers in sum_of_masks(streams, total.round, total.key, n_integers):
+            subtract_limbs(integers, covers)
+        wrap_limbs(integers[:, : total.length], bytes_of_value(total.key))
+        return integers
 
 
 def add_masked(columns):
@@ -354,58 +461,6 @@ def add_masked(columns):
     values = sum_limbs([part[1:-tail] for part in column], n_bytes[0])
     tails = sum_limbs([part[-tail:] for part in column])
     return [write_limbs(values, tails, n_bytes[0])]
-
-
-class MaskingSession(SumSession):
-    """A party's side: its mask keys."""
-
-    kind = "masked"
-
-    def __init__(self, context, backend):
-        super().__init__(context, backend)
-        places = {name: place for place, name in enumerate(self._roster)}
-        # the one that comes first adds the mask, the other subtracts it
-        self._masks = [
-            (
-                KeyStream(expand(key, self._binding, KeyStream.KEY_BYTES)),
-                places[self._name] < places[peer],
-            )
-            for peer, key in backend.mask_keys(context).items()
-        ]
-
-    def hide_integers(self, integers, number, key):
-        """Add or subtract the mask in common with every other party."""
-        return [mask(integers, number, key, self._masks)]
-
-    def reveal_integers(self, total, n_integers):
-        """Read a sum, which is no secret any more."""
-        return open_total(total, n_integers)
-
-
-class PartyMaskingSession(MaskingSession):
-    """A party's side of sums that the coordinator cannot read."""
-
-    def __init__(self, context, backend):
-        super().__init__(context, backend)
-        self._cover_stream = self._group.stream("cover", self._binding)
-
-    def _cover(self, number, key, n_integers):
-        piece = self._cover_stream.piece(number, key, 16 * n_integers)
-        return limbs_from_bytes(piece)
-
-    def hide_integers(self, integers, number, key):
-        """Mask integers; the first party covers the sum of all as well."""
-        if self._name == self._roster[0]:
-            integers = integers.copy()
-            add_limbs(integers, self._cover(number, key, integers.shape[1]))
-        return super().hide_integers(integers, number, key)
-
-    def reveal_integers(self, total, n_integers):
-        """Take the cover off."""
-        integers = open_masked(total, n_integers)
-        subtract_limbs(integers, self._cover(total.round, total.key, n_integers))
-        wrap_limbs(integers[:, : total.length], bytes_of_value(total.key))
-        return integers
 
 
 def sum_of_masks(streams, number, name, n_values):

@@ -3,14 +3,7 @@
 from collections.abc import Generator, Sequence
 from typing import Any
 
-import numpy as np
-
-from skprivbn.crypto._base import (
-    AdditiveBackend,
-    HiddenVector,
-    PartyContext,
-    SumSession,
-)
+from skprivbn.crypto._base import AdditiveBackend, PartyContext, SumSession
 from skprivbn.crypto._numbers import limbs_from_bytes, limbs_to_bytes, sum_limbs
 from skprivbn.exceptions import ProtocolError
 
@@ -29,7 +22,6 @@ class PlaintextBackend(AdditiveBackend):
 
     name = "plaintext"
     kind = "plaintext"
-    sum_known_to = "coordinator"
     _parameter_constraints = {}
 
     def leaks(self) -> str | None:
@@ -50,10 +42,6 @@ class PlaintextBackend(AdditiveBackend):
         for part in column:
             _read(part, len(column[0]) // 16)
         return [limbs_to_bytes(sum_limbs(column))]
-
-    def open_integers(self, total: HiddenVector, n_integers: int) -> np.ndarray:
-        """Read the sum."""
-        return _read(total.parts[0], n_integers)
 
     def describe(self, roster: Sequence[str]) -> dict:
         """Return plain words on who sees what, and the precision."""

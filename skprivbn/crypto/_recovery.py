@@ -2,14 +2,14 @@
 
 One sum takes five rounds, the coordinator being the only one everybody talks to:
 
-1. keys       every party makes a fresh key pair and signs the public key;
-2. shares     it shares its private key and a fresh self-mask seed among all, sealed;
-3. deliver    it gets the shares meant for it, and with them the list of its peers;
-   (the operation itself: vector + self mask + pairwise masks with these peers)
-4. survivors  the parties sign the list of those whose masked vector arrived;
-5. unmask     given the signatures of at least `threshold` of them, a party hands out
-              its share of the self mask of every survivor and of the key of every
-              lost party: never both for the same party.
+1. every party makes a fresh key pair and signs the public key;
+2. it shares its private key and a fresh self-mask seed among all, sealed;
+3. it gets the shares meant for it, and with them the list of its peers, and hides its
+   vector under a cover, a self mask and pairwise masks with these peers;
+4. the parties sign the list of those whose masked vector arrived;
+5. given the signatures of at least `threshold` of them, a party hands out its share of
+   the self mask of every survivor and of the key of every lost party: never both for
+   the same party.
 
 The coordinator then removes self masks of survivors and the masks that survivors have
 in common with lost parties. Keys and seeds live for one sum. A party that was left out
@@ -19,6 +19,7 @@ of a sum is left out of all later ones.
 import secrets
 from collections import Counter
 from dataclasses import replace
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from cryptography.exceptions import InvalidTag
@@ -28,199 +29,165 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 )
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from skprivbn.crypto._base import HiddenVector, SumSession
+from skprivbn.crypto._base import HiddenVector
 from skprivbn.crypto._derive import KeyStream, expand, extract, join_fields
 from skprivbn.crypto._masking import (
+    MaskingSession,
     bytes_of_value,
-    mask,
-    open_masked,
-    open_total,
     read_limbs,
     sum_of_masks,
     write_limbs,
 )
-from skprivbn.crypto._numbers import (
-    add_limbs,
-    limbs_from_bytes,
-    subtract_limbs,
-    wrap_limbs,
-)
-from skprivbn.crypto._shamir import SHARE_BYTES, join_shares, split_secret
+from skprivbn.crypto._numbers import add_limbs, subtract_limbs
 from skprivbn.exceptions import ProtocolError
 
 _KEY_BYTES, _SIGNATURE_BYTES, _SEAL_BYTES = 32, 64, 16
+
+#: the smallest prime above 2**256, so that every 32-byte secret is a field element
+PRIME = 2**256 + 297
+SECRET_BYTES = 32
+SHARE_BYTES = 33
 
 # Who has been in every sum so far, by context: new keys bring nobody back.
 _present = WeakKeyDictionary()
 
 
-class RecoverySession(SumSession):
-    """A party's side. Each step is accepted once, in this order, within a round.
+class RecoverySession(MaskingSession):
+    """A party's side.
+
+    Every party covers its vector by a mask that all parties know. Once they have signed
+    who is in the total, they take off the covers of these.
 
     Parameters
     ----------
     context : PartyContext
     backend : MaskingBackend
+    covered : bool, default=True
     """
 
-    kind = "masked"
-    #: step -> names in its payload
-    STEPS = {
-        "keys": set(),
-        "shares": {"keys"},
-        "deliver": {"shares"},
-        "survivors": {"survivors"},
-        "unmask": {"signatures"},
-    }
-
-    def __init__(self, context, backend):
-        super().__init__(context, backend)
+    def __init__(self, context, backend, covered=True):
+        super().__init__(context, backend, covered)
         self._context = context
         self._threshold = backend.n_needed(len(self._roster))
         #: who is in the total, as this party and a quorum signed
         self._signed = ()
         self._present = _present.setdefault(context, set(self._roster))
-        self._forget_round()
 
-    def _forget_round(self):
-        self._private = self._seed = None
-        self._public_keys, self._received = {}, {}
-        self._survivors = ()
-        self._next_step = "keys"
+    def _make_masks(self, context):
+        return None  # there are new ones for every sum
+
+    def _covered_by(self):
+        return self._roster
 
     def exchange(self, vector, operation):
         """Make keys, share them, hide, sign who is left, unmask; read the total."""
-        answer = yield self.control("keys", {})
-        answer = yield self.control("shares", answer)
-        self.control("deliver", answer)
-        answer = yield {"vector": self.hide(vector, operation).to_payload()}
-        answer = yield self.control("survivors", answer)
-        answer = yield self.control("unmask", answer)
-        return self.read_total(answer)
-
-    def control(self, step, payload):
-        """Answer one step of the sum protocol."""
-        # "keys" is always welcome: it drops an unfinished sum and its secrets.
-        if step not in self.STEPS or step not in ("keys", self._next_step):
-            raise ProtocolError(f"step {step!r} of a recoverable sum is out of turn")
-        if payload.keys() != self.STEPS[step]:
-            raise ProtocolError(f"malformed step {step!r} of a recoverable sum")
-        # Unless this step succeeds, only a new round will do.
-        self._next_step = "keys"
-        return getattr(self, f"_answer_{step}")(**payload)
-
-    def _answer_keys(self):
-        self._forget_round()
         self._round += 1
-        self._private = X25519PrivateKey.generate()
-        public = self._private.public_key().public_bytes_raw()
-        self._next_step = "shares"
-        return {
+        self._masks, self._signed = None, ()
+        private, seed = X25519PrivateKey.generate(), secrets.token_bytes(SECRET_BYTES)
+        public = private.public_key().public_bytes_raw()
+        answer = yield {
             "round": self._round,
             "binding": self._binding,
             "public": public,
             "signature": self._context.sign(self._key_text(self._name, public)),
         }
-
-    def _answer_shares(self, keys):
-        self._check_quorum(keys)
-        for name, key in keys.items():
-            if not isinstance(key, dict) or key.keys() != {"public", "signature"}:
-                raise ProtocolError("malformed key")
-            self._context.verify(
-                name, self._key_text(name, key["public"]), key["signature"]
+        publics = self._check_keys(_only(answer, "keys", dict), public)
+        received, sealed = self._share(private.private_bytes_raw(), seed, publics)
+        answer = yield {"shares": sealed}
+        received |= self._open_shares(_only(answer, "shares", dict), publics)
+        self._masks = [(_stream(seed), True)] + [
+            (
+                _stream(_pair_secret(private, publics[peer])),
+                _adds(self._roster, self._name, peer),
             )
-            self._public_keys[name] = key["public"]
-        own_public = self._private.public_key().public_bytes_raw()
-        if self._public_keys[self._name] != own_public:
-            raise ProtocolError("this party's own key was replaced")
-        self._seed = secrets.token_bytes(32)
-        points = [_point(self._roster, name) for name in keys]
-        key_shares, seed_shares = (
-            split_secret(secret, self._threshold, points)
-            for secret in (self._private.private_bytes_raw(), self._seed)
-        )
-        sealed = {}
-        for name, key_share, seed_share in zip(keys, key_shares, seed_shares):
-            if name == self._name:
-                self._received[name] = (key_share, seed_share)
-            else:
-                sealed[name] = self._sealer(self._name, name).encrypt(
-                    bytes(12), key_share + seed_share, None
-                )
-        self._next_step = "deliver"
-        return {"shares": sealed}
-
-    def _answer_deliver(self, shares):
-        self._check_quorum({**shares, self._name: None})
-        if self._name in shares or not shares.keys() <= self._public_keys.keys():
-            raise ProtocolError("shares of a party without a key")
-        for name, sealed in shares.items():
-            try:
-                opened = self._sealer(name, self._name).decrypt(bytes(12), sealed, None)
-            except (InvalidTag, TypeError):
-                raise ProtocolError("a share was damaged on its way") from None
-            self._received[name] = (opened[:SHARE_BYTES], opened[SHARE_BYTES:])
-        self._next_step = "hide"
-        return {}
-
-    def hide(self, vector, operation):
-        """Hide a vector, once the keys of this sum are there."""
-        if self._next_step != "hide":
-            raise ProtocolError("a recoverable sum starts with fresh keys")
-        self._signed = ()
-        return super().hide(vector, operation)
-
-    def _next_number(self):
-        # counted by the first step
-        self._next_step = "survivors"
-        return self._round
-
-    def hide_integers(self, integers, number, key):
-        """Mask integers twice: pairwise, and with a mask of one's own."""
-        masks = [(_stream(self._seed), True)]
-        for peer in self._received.keys() - {self._name}:
-            secret = _pair_secret(self._private, self._public_keys[peer])
-            masks.append((_stream(secret), _adds(self._roster, self._name, peer)))
-        return [mask(integers, number, key, masks)]
-
-    def _answer_survivors(self, survivors):
+            for peer in received
+            if peer != self._name
+        ]
+        answer = yield {"vector": self.hide(vector, operation).to_payload()}
+        survivors = _only(answer, "survivors", list)
         self._check_quorum(survivors)
-        if not set(survivors) <= self._received.keys():
+        if not set(survivors) <= received.keys():
             raise ProtocolError("a survivor took no part in this sum")
-        self._survivors = tuple(survivors)
-        self._next_step = "unmask"
-        return {"signature": self._context.sign(self._survivor_text())}
-
-    def _answer_unmask(self, signatures):
-        if not signatures.keys() <= set(self._survivors):
+        text = join_fields("survivors", self._binding, self._round, *survivors)
+        answer = yield {"signature": self._context.sign(text)}
+        signatures = _only(answer, "signatures", dict)
+        if not signatures.keys() <= set(survivors):
             raise ProtocolError("signed by a party that is no survivor")
         if len(signatures) < self._threshold:
             raise ProtocolError("too few parties signed the list of survivors")
         for name, signature in signatures.items():
-            self._context.verify(name, self._survivor_text(), signature)
-        seeds, keys = {}, {}
-        for name, (key_share, seed_share) in self._received.items():
-            if name in self._survivors:
-                seeds[name] = seed_share
-            else:
-                keys[name] = key_share
+            self._context.verify(name, text, signature)
         # Who was left out of a sum stays out. The difference of two sums, one with and
         # one without a party, would be that party's vector.
-        self._present.intersection_update(self._survivors)
-        # Kept until the total is verified, which must be over these and nobody else.
-        self._signed = self._survivors
-        self._forget_round()
-        return {"seeds": seeds, "keys": keys}
+        self._present.intersection_update(survivors)
+        # The total must be over these and nobody else.
+        self._signed = tuple(survivors)
+        lost = received.keys() - set(survivors)
+        told = {
+            "seeds": {name: received[name][1] for name in survivors},
+            "keys": {name: received[name][0] for name in lost},
+        }
+        del private, seed, received
+        return self.read_total((yield told))
+
+    def _next_number(self):
+        # counted when the keys of the sum were made, which serve one vector
+        if self._masks is None:
+            raise ProtocolError("a recoverable sum starts with fresh keys")
+        return self._round
+
+    def hide_integers(self, integers, number, key):
+        """Mask integers; nothing else is hidden under the same masks."""
+        parts = super().hide_integers(integers, number, key)
+        self._masks = None
+        return parts
+
+    def _check_keys(self, keys, mine):
+        """Return the fresh public keys of the parties, if they have signed them."""
+        self._check_quorum(keys)
+        for name, key in keys.items():
+            if not isinstance(key, dict) or key.keys() != {"public", "signature"}:
+                raise ProtocolError("malformed key")
+            text = self._key_text(name, key["public"])
+            self._context.verify(name, text, key["signature"])
+        publics = {name: key["public"] for name, key in keys.items()}
+        if publics[self._name] != mine:
+            raise ProtocolError("this party's own key was replaced")
+        return publics
+
+    def _share(self, private, seed, publics):
+        """Return this party's shares of its own secrets, and those of all, sealed."""
+        points = [_point(self._roster, name) for name in publics]
+        key_shares, seed_shares = (
+            split_secret(secret, self._threshold, points) for secret in (private, seed)
+        )
+        shares = dict(zip(publics, zip(key_shares, seed_shares)))
+        mine = {self._name: shares.pop(self._name)}
+        return mine, {
+            name: self._sealer(self._name, name).encrypt(bytes(12), b"".join(two), None)
+            for name, two in shares.items()
+        }
+
+    def _open_shares(self, sealed, publics):
+        """Return the shares that others have sealed for this party."""
+        self._check_quorum({**sealed, self._name: None})
+        if self._name in sealed or not sealed.keys() <= publics.keys():
+            raise ProtocolError("shares of a party without a key")
+        received = {}
+        for name, message in sealed.items():
+            try:
+                opened = self._sealer(name, self._name).decrypt(
+                    bytes(12), message, None
+                )
+            except (InvalidTag, TypeError):
+                raise ProtocolError("a share was damaged on its way") from None
+            received[name] = (opened[:SHARE_BYTES], opened[SHARE_BYTES:])
+        return received
 
     def _counted(self):
         if not self._signed:
             raise ProtocolError("a total without a signed list of its parties")
         return self._signed
-
-    def reveal_integers(self, total, n_integers):
-        """Read a sum, which is no secret any more."""
-        return open_total(total, n_integers)
 
     def _check_quorum(self, names):
         """Raise unless these are enough distinct parties, this one among them."""
@@ -236,9 +203,6 @@ class RecoverySession(SumSession):
     def _key_text(self, name, public):
         return join_fields("mask key", self._binding, self._round, name, public)
 
-    def _survivor_text(self):
-        return join_fields("survivors", self._binding, self._round, *self._survivors)
-
     def _sealer(self, sender, receiver):
         """Cipher for the one message of shares from sender to receiver this round."""
         peer = receiver if sender == self._name else sender
@@ -247,35 +211,11 @@ class RecoverySession(SumSession):
         return ChaCha20Poly1305(expand(extract(pair_key), info))
 
 
-class CoveredRecoverySession(RecoverySession):
-    """A party's side of sums that the coordinator cannot read.
-
-    Every party covers its vector by a mask that all parties know. Once they have signed
-    who is in the total, they take off the covers of these.
-    """
-
-    def __init__(self, context, backend):
-        super().__init__(context, backend)
-        self._covers = {
-            name: self._group.stream("cover", self._binding, name)
-            for name in self._roster
-        }
-
-    def hide_integers(self, integers, number, key):
-        """Cover integers, then mask them twice."""
-        integers = integers.copy()
-        piece = self._covers[self._name].piece(number, key, 16 * integers.shape[1])
-        add_limbs(integers, limbs_from_bytes(piece))
-        return super().hide_integers(integers, number, key)
-
-    def reveal_integers(self, total, n_integers):
-        """Take off the covers of the parties that are in the total."""
-        integers = open_masked(total, n_integers)
-        streams = [self._covers[name] for name in self._counted()]
-        for covers in sum_of_masks(streams, total.round, total.key, n_integers):
-            subtract_limbs(integers, covers)
-        wrap_limbs(integers[:, : total.length], bytes_of_value(total.key))
-        return integers
+def _only(answer, word, kind):
+    """Return the only part of an answer of the coordinator."""
+    if answer.keys() != {word} or type(answer[word]) is not kind:
+        raise ProtocolError(f"malformed step of a recoverable sum: expected {word}")
+    return answer[word]
 
 
 def combine_recoverable(backend, said, roster):
@@ -358,69 +298,6 @@ def _to_deliver(sent):
     }
 
 
-def recoverable_sum(backend, federation, operation, payload):
-    """Coordinator's side of one sum; parties lost on the way are left out of it.
-
-    Parameters
-    ----------
-    backend : MaskingBackend
-    federation : Federation
-    operation : str
-    payload : dict or None
-
-    Returns
-    -------
-    total : HiddenVector
-        Over the survivors, with their number as `addends`.
-    """
-    roster = tuple(federation.roster)
-    threshold = backend.n_needed(len(roster))
-
-    def ask(step, to=None, read=None, **content):
-        payload = {"step": step, **content}
-        replies = federation.call("backend", payload, to=to, missing="drop", read=read)
-        return _enough(replies, threshold, step)
-
-    keys = ask("keys", read=_read_key)
-    for name in minority({n: (k["round"], k["binding"]) for n, k in keys.items()}):
-        federation.lose(name, "backend", "garbage")
-        del keys[name]
-    signed_keys = {
-        name: {"public": key["public"], "signature": key["signature"]}
-        for name, key in keys.items()
-    }
-    sent = ask("shares", to=tuple(keys), read=_read_shares, keys=signed_keys)
-    for name in [n for n in sent if sent[n]["shares"].keys() != keys.keys() - {n}]:
-        federation.lose(name, "backend", "garbage")
-        del sent[name]
-    _enough(sent, threshold, "shares")
-    hiding = _deliver(federation, sent)
-    hidden = federation.call(
-        operation, payload, to=hiding, missing="drop", read=HiddenVector.from_reply
-    )
-    for name in backend.find_unlike(hidden):
-        federation.lose(name, operation, "garbage")
-        del hidden[name]
-    _enough(hidden, threshold, operation)
-    survivors = tuple(name for name in roster if name in hidden)
-    signed = ask(
-        "survivors",
-        to=survivors,
-        read=lambda reply: _of_size(reply, "signature", _SIGNATURE_BYTES),
-        survivors=list(survivors),
-    )
-    shares = ask(
-        "unmask",
-        to=tuple(signed),
-        read=lambda reply: _read_opened(reply, hidden, sent),
-        signatures=signed,
-    )
-    total = backend.add(list(hidden.values()))
-    publics = {name: keys[name]["public"] for name in sent}
-    givers = {name: shares[name] for name in list(shares)[:threshold]}
-    return _remove_masks(total, roster, publics, set(hidden), givers)
-
-
 def _of_size(reply, word, size):
     if type(reply[word]) is not bytes or len(reply[word]) != size:
         raise ProtocolError(f"a {word} has the wrong size")
@@ -476,22 +353,6 @@ def _enough(replies, threshold, step):
     return replies
 
 
-def _deliver(federation, sent):
-    """Hand every party the shares meant for it; return those still there."""
-    each = {
-        name: {
-            "step": "deliver",
-            "shares": {
-                sender: reply["shares"][name]
-                for sender, reply in sent.items()
-                if sender != name
-            },
-        }
-        for name in sent
-    }
-    return tuple(federation.call("backend", each=each, missing="drop"))
-
-
 def _remove_masks(total, roster, publics, survivors, givers):
     """Take self masks, and masks in common with lost parties, out of the total.
 
@@ -534,7 +395,7 @@ def _remove_masks(total, roster, publics, survivors, givers):
 
 def _stream(secret):
     """The one mask that comes from a secret made for one sum."""
-    return KeyStream(expand(extract(secret), b"mask", KeyStream.KEY_BYTES))
+    return KeyStream(expand(extract(secret), b"mask"))
 
 
 def _point(roster, name):
@@ -552,3 +413,81 @@ def _pair_secret(private, peer_public):
         return private.exchange(X25519PublicKey.from_public_bytes(peer_public))
     except (ValueError, TypeError):
         raise ProtocolError("not a public key") from None
+
+
+def split_secret(secret, threshold, points):
+    """Share a secret among parties (Shamir): fewer than the threshold know nothing.
+
+    Parameters
+    ----------
+    secret : bytes of length 32
+    threshold : int
+        How many shares it takes.
+    points : sequence of int
+        One distinct positive number per party.
+
+    Returns
+    -------
+    shares : list of bytes
+
+    Examples
+    --------
+    >>> shares = split_secret(bytes(range(32)), 2, [1, 2, 3])
+    >>> join_shares({1: shares[0], 3: shares[2]}) == bytes(range(32))
+    True
+    """
+    if len(secret) != SECRET_BYTES:
+        raise ValueError("secrets of 32 bytes only")
+    if len(set(points)) != len(points) or not all(0 < x < PRIME for x in points):
+        raise ValueError("points must be distinct and positive")
+    if not 1 <= threshold <= len(points):
+        raise ValueError("the threshold must be between 1 and the number of shares")
+    coefficients = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
+    coefficients.append(int.from_bytes(secret, "big"))
+    shares = []
+    for x in points:
+        value = 0
+        for coefficient in coefficients:
+            value = (value * x + coefficient) % PRIME
+        shares.append(value.to_bytes(SHARE_BYTES, "big"))
+    return shares
+
+
+def join_shares(shares):
+    """Recover a secret from at least as many shares as its threshold.
+
+    Parameters
+    ----------
+    shares : dict of int to bytes
+        Shares by point.
+
+    Returns
+    -------
+    secret : bytes of length 32
+        Nonsense if the shares are too few or do not belong together: callers check
+        it against something public.
+    """
+    secret = 0
+    for share, weight in zip(shares.values(), _weights_at_zero(tuple(shares))):
+        value = int.from_bytes(share, "big")
+        if len(share) != SHARE_BYTES or value >= PRIME:
+            raise ProtocolError("malformed share of a secret")
+        secret += value * weight
+    secret %= PRIME
+    if secret >> 8 * SECRET_BYTES:
+        raise ProtocolError("the shares do not belong to one secret")
+    return secret.to_bytes(SECRET_BYTES, "big")
+
+
+@lru_cache(maxsize=32)
+def _weights_at_zero(points):
+    """Lagrange weights: the same survivors rebuild many secrets."""
+    weights = []
+    for x in points:
+        numerator = denominator = 1
+        for other in points:
+            if other != x:
+                numerator = numerator * other % PRIME
+                denominator = denominator * (other - x) % PRIME
+        weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
+    return weights

@@ -6,22 +6,22 @@ from sklearn.base import clone
 
 from skprivbn.crypto._base import AdditiveBackend
 from skprivbn.crypto._ckks import CKKSBackend
-from skprivbn.crypto._masking import MaskingBackend, PartyMaskingBackend
+from skprivbn.crypto._masking import MaskingBackend
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
-from skprivbn.crypto._sparse import SparseMaskingBackend
 
 #: name -> class
 BACKENDS = {
     backend.name: backend
-    for backend in (
-        CKKSBackend,
-        PaillierBackend,
-        MaskingBackend,
-        PartyMaskingBackend,
-        PlaintextBackend,
-        SparseMaskingBackend,
-    )
+    for backend in (CKKSBackend, PaillierBackend, MaskingBackend, PlaintextBackend)
+}
+#: names and classes of release 0.2 -> what to write now
+RENAMED = {
+    "party-masking": "'masking', whose sums the coordinator does not read any more",
+    "sparse-masking": "'masking', which has sparse masks with more than 32 parties",
+    "PartyMaskingBackend": "MaskingBackend, whose sums the coordinator does not read",
+    "SparseMaskingBackend": "MaskingBackend(max_colluders=0.5), sparse by default "
+    "with more than 32 parties",
 }
 
 
@@ -38,8 +38,7 @@ def resolve_backend(
     Parameters
     ----------
     backend : str or AdditiveBackend
-        ``"ckks"``, ``"paillier"``, ``"masking"``, ``"party-masking"``,
-        ``"sparse-masking"``, ``"plaintext"``, or an instance.
+        ``"ckks"``, ``"paillier"``, ``"masking"``, ``"plaintext"``, or an instance.
     **parameters : dict
         Hyper-parameters to set.
 
@@ -56,6 +55,8 @@ def resolve_backend(
     """
     names = ", ".join(map(repr, BACKENDS))
     if isinstance(backend, str):
+        if backend in RENAMED:
+            raise ValueError(f"backend {backend!r} is now {RENAMED[backend]}")
         if backend not in BACKENDS:
             raise ValueError(
                 f"unknown backend {backend!r}: choose one of {names}, or give an "

@@ -225,8 +225,6 @@ class Coordinator(ABC):
         if self.backend is not None:
             agreement["backend"] = named_parameters(self.backend)
             for topic, words in self.backend.describe(self.roster).items():
-                if topic == "sum_known_to" and self.backend.kind != "plaintext":
-                    words = "all parties; the coordinator reads results"
                 topic = topic.replace("_", " ")
                 self.ledger.note(words, topic, agreement["backend"])
         self._say("session.join", dict.fromkeys(self.roster, {"agreement": agreement}))
@@ -276,8 +274,8 @@ class Coordinator(ABC):
             self._check_lost()
         self._n_sums += 1
         backend = self.backend or MaskingBackend()
-        if readers == "all" and not isinstance(backend, MaskingBackend):
-            backend = MaskingBackend()
+        if readers == "all":
+            backend = backend.masks_for_all()
         combine = backend.combine(dict(self._said), self.roster)
         answers = None
         try:

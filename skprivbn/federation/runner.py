@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 from skprivbn.crypto import MaskingBackend
 from skprivbn.crypto._authentication import agree_on_group_key
-from skprivbn.crypto._masking import signs
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._models import check_steps
@@ -412,11 +411,8 @@ class Runner:
         self._charge(step.noise)
         counts = np.ravel(step.counts)
         # so few may be left, whose noise alone must hide enough
-        n_parties, backend = len(self._agreement.roster), self._backend
-        recovers = isinstance(backend, MaskingBackend)
-        step.noise.check_survivors(
-            backend.n_needed(n_parties) if recovers else n_parties
-        )
+        masks, n_parties = self._backend.masks_for_all(), len(self._agreement.roster)
+        step.noise.check_survivors(masks.n_needed(n_parties))
         noisy = self._with_noise(counts, step.noise)
         return (yield from self._add("all", noisy, step))
 
@@ -476,7 +472,7 @@ class Runner:
         """Return how long a total is: as what this party hid, or all, if signed."""
         n_parties = len(self._agreement.roster)
         parts = reply["vector"]["parts"] if "vector" in reply else ()
-        n_vectors = n_parties if signs(self._backend) else 1
+        n_vectors = n_parties if getattr(self._backend, "signed", False) else 1
         names = sum(len(name.encode()) for name in self._agreement.roster)
         return n_vectors * sum(map(len, parts)) + PARTY_BYTES * n_parties + 4 * names
 
@@ -488,11 +484,11 @@ class Runner:
             keys = agree_on_group_key(session, makers)
             session.group = yield from self._exchange_keys(keys)
         if readers not in self._sums:
-            setup = {
-                "parties": backend.setup_for_parties,
-                "all": backend.setup_for_all,
-            }[readers]
-            self._sums[readers] = yield from self._exchange_keys(setup(session))
+            if readers == "all":
+                setup = backend.masks_for_all().setup(session, covered=False)
+            else:
+                setup = backend.setup(session)
+            self._sums[readers] = yield from self._exchange_keys(setup)
         return self._sums[readers]
 
     def _exchange_keys(self, generator):

@@ -8,7 +8,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from skprivbn.crypto import HiddenVector
-from skprivbn.crypto._authentication import open_sums
+from skprivbn.crypto._authentication import agree_on_group_key
 from skprivbn.exceptions import ProtocolError
 
 
@@ -50,16 +50,20 @@ def make_contexts(n_parties, roster_hash=bytes(32)):
     }
 
 
-def start_sessions(backend, contexts):
-    """Run the setup of all parties; return their sum sessions by name."""
-    return converse({n: open_sums(backend, context) for n, context in contexts.items()})
-
-
-def start_sessions_for(readers, backend, contexts):
-    """The same for sums that are for "parties" only, or for "all"."""
-    converse({name: open_sums(None, context) for name, context in contexts.items()})
-    setup = {"parties": backend.setup_for_parties, "all": backend.setup_for_all}
-    return converse({n: setup[readers](context) for n, context in contexts.items()})
+def start_sessions(backend, contexts, readers="parties"):
+    """Run the setup of all parties, for sums that are for "parties" or for "all"."""
+    if next(iter(contexts.values())).group is None:
+        keys = {
+            name: agree_on_group_key(context, backend.key_makers(context.roster))
+            for name, context in contexts.items()
+        }
+        for name, group in converse(keys).items():
+            contexts[name].group = group
+    options = {}
+    if readers == "all":
+        backend, options = backend.masks_for_all(), {"covered": False}
+    setups = {n: backend.setup(context, **options) for n, context in contexts.items()}
+    return converse(setups)
 
 
 class Exchange:
@@ -141,55 +145,6 @@ def converse(generators):
     return {name: sessions[name] for name in names}
 
 
-class MicroFederation:
-    """The coordinator's side over sessions in memory.
-
-    `fails` maps (party, step) to True where a party stops answering for good; steps
-    are those of the backend, or the name of the operation. `sent` records everything
-    the coordinator received.
-    """
-
-    def __init__(self, sessions, vectors, fails=()):
-        self.sessions, self.vectors = sessions, dict(zip(sessions, vectors))
-        self.roster = tuple(sessions)
-        self.fails, self.lost, self.sent = set(fails), set(), []
-
-    def call(
-        self,
-        operation,
-        payload=None,
-        *,
-        to=None,
-        each=None,
-        missing="raise",
-        read=None,
-    ):
-        if each is None:
-            names = (to,) if isinstance(to, str) else self.roster if to is None else to
-            each = {name: dict(payload or {}) for name in names}
-        replies = {}
-        for name, payload in each.items():
-            step = payload.get("step", operation)
-            if (name, step) in self.fails:
-                self.lost.add(name)
-            if name in self.lost:
-                assert missing == "drop"
-                continue
-            reply = self._answer(name, operation, payload)
-            self.sent.append(deepcopy(reply))
-            replies[name] = reply if read is None else read(reply)
-        return replies
-
-    def _answer(self, name, operation, payload):
-        if operation == "backend":
-            payload = {k: deepcopy(v) for k, v in payload.items() if k != "step"} | {
-                "step": payload["step"]
-            }
-            return self.sessions[name].control(payload.pop("step"), payload)
-        vector = self.vectors[name]
-        return {"vector": self.sessions[name].hide(vector, operation).to_payload()}
-
-
 def hide_all(sessions, vectors, operation="statistics"):
     """Return what every party sends, after a trip over the wire."""
     return [
@@ -199,11 +154,9 @@ def hide_all(sessions, vectors, operation="statistics"):
 
 
 def secure_sum(backend, vectors, sessions=None):
-    """Return the sum as those see it who may."""
+    """Return the sum as the first party reads it."""
     if sessions is None:
         sessions = start_sessions(backend, make_contexts(len(vectors)))
-    total = backend.secure_sum(MicroFederation(sessions, vectors), "statistics")
-    total = HiddenVector.from_payload(total.to_payload())
-    if backend.sum_known_to == "coordinator":
-        return backend.open(total)
-    return next(iter(sessions.values())).reveal(total)
+    exchange = Exchange(sessions, vectors)
+    (total,) = exchange.read(exchange.run(backend), exchange.roster[:1]).values()
+    return total

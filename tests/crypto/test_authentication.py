@@ -13,9 +13,7 @@ from skprivbn.crypto import (
     CKKSBackend,
     MaskingBackend,
     PaillierBackend,
-    PartyMaskingBackend,
     PlaintextBackend,
-    SparseMaskingBackend,
     _authentication,
     _signed,
 )
@@ -25,7 +23,7 @@ from skprivbn.crypto._masking import add_masked, read_limbs
 from skprivbn.crypto._numbers import add_limbs
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
-    MicroFederation,
+    Exchange,
     converse,
     hide_all,
     make_contexts,
@@ -44,9 +42,9 @@ BACKENDS = {
     "masking": MaskingBackend(),
     "recovery": MaskingBackend(recovery=True),
     "signed": MaskingBackend(signed=True),
-    "party-masking": PartyMaskingBackend(),
-    "party-masking, signed": PartyMaskingBackend(signed=True),
-    "sparse": SparseMaskingBackend(),
+    "masking for all": MaskingBackend(),
+    "signed for all": MaskingBackend(signed=True),
+    "recovery for all": MaskingBackend(recovery=True),
     "plaintext": PlaintextBackend(),
     "paillier": PaillierBackend(key_size=512, insecure_test_key=True),
     "ckks": CKKSBackend(),
@@ -60,7 +58,7 @@ def to_limbs(numbers, n_limbs):
 
 
 def fresh_secrets(ring, length, parties=("p",)):
-    stream = KeyStream(secrets.token_bytes(KeyStream.KEY_BYTES))
+    stream = KeyStream(secrets.token_bytes(32))
     return ring.secrets(stream, 1, b"a sum", length, parties)
 
 
@@ -250,20 +248,24 @@ def test_tags_tell_nothing_of_the_values():
         assert np.abs(bits[:, :n_bits].mean(axis=0) - 0.5).max() < 6 * 0.5 / 2000**0.5
 
 
-def run_sum(backend, vectors):
+def run_sum(backend, vectors, readers="parties"):
     """Return sessions and the total as the coordinator hands it back."""
-    sessions = start_sessions(backend, make_contexts(len(vectors)))
-    total = backend.secure_sum(MicroFederation(sessions, vectors), "statistics")
-    if backend.sum_known_to == "coordinator":
+    sessions = start_sessions(backend, make_contexts(len(vectors)), readers)
+    total = Exchange(sessions, vectors).run(backend)
+    if readers == "all":
         _, total = backend.publish(total)
     return sessions, total
+
+
+def readers_of(name):
+    return "all" if name.endswith("for all") else "parties"
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_honest_sums_are_accepted_by_all_and_twice(name):
     backend = BACKENDS[name]
     vectors = np.random.default_rng(0).normal(size=(4, 9)) * 1000
-    sessions, total = run_sum(backend, vectors)
+    sessions, total = run_sum(backend, vectors, readers_of(name))
     for session in sessions.values():
         for _ in range(2):
             np.testing.assert_allclose(
@@ -276,7 +278,7 @@ def test_extreme_values_of_64_parties_are_accepted(name):
     backend = BACKENDS[name]
     largest, grid = np.nextafter(2.0**55 / 64, 0), 2.0**-56
     pattern = np.array([largest, -largest, grid, -grid, 0.0, grid / 2, 1.0])
-    sessions, total = run_sum(backend, np.tile(pattern, (64, 1)))
+    sessions, total = run_sum(backend, np.tile(pattern, (64, 1)), readers_of(name))
     revealed = sessions["party 0"].reveal(total)
     # half a step of the grid is rounded to the even one
     expected = 64 * np.where(pattern == grid / 2, 0.0, pattern)
@@ -349,7 +351,7 @@ def end_to_end(name, n_forgeries):
     n_wrong = 0
     for _ in range(n_forgeries):
         vectors = rng.normal(size=(3, 5))
-        sessions, total = run_sum(backend, vectors)
+        sessions, total = run_sum(backend, vectors, readers_of(name))
         honest = sessions["party 0"].reveal(total)
         try:
             forged = sessions["party 1"].reveal(additions(backend, total, rng))
@@ -379,18 +381,18 @@ def test_without_the_check_forged_totals_pass(name, monkeypatch):
     if "signed" in name:
         # these have two checks, each of which is enough
         assert end_to_end(name, 12) == 0
-        monkeypatch.setattr(_signed._AddedByAll, "reveal_integers", add_unseen)
+        monkeypatch.setattr(_signed.SignedMaskingSession, "reveal_integers", add_unseen)
     assert end_to_end(name, 12) > 0
 
 
 def add_unseen(session, total, n_integers):
     """Add what the coordinator hands over, whoever has signed it."""
     added = replace(total, parts=add_masked([total.parts]))
-    parent = super(_signed._AddedByAll, session)
+    parent = super(_signed.SignedMaskingSession, session)
     return parent.reveal_integers(added, n_integers)
 
 
-@pytest.mark.parametrize("name", ["masking", "party-masking", "plaintext"])
+@pytest.mark.parametrize("name", ["masking", "masking for all", "plaintext"])
 def test_forged_totals_pass_end_to_end_over_a_field_of_seven_at_its_rate(
     name, monkeypatch
 ):
@@ -571,26 +573,24 @@ def test_parties_told_different_contributions_notice():
         agreement.send({"party 1": {"confirmation": bytes(32)}})
 
 
-def test_coordinator_adds_up_noise_for_parties_only():
-    """Without the cover it reads the sum: the twin is masking as it was."""
-    vectors = np.zeros((3, 2000))
-    for backend, hidden in ((PartyMaskingBackend(), True), (MaskingBackend(), False)):
-        sessions = start_sessions(backend, make_contexts(3))
-        total = backend.add(hide_all(sessions, vectors))
-        sent = np.frombuffer(total.parts[0], np.uint8, 8 * 2000, offset=1)
-        bits = np.unpackbits(sent.reshape(-1, 8), axis=1)
-        fair = np.abs(bits.mean(axis=0) - 0.5).max() < 6 * 0.5 / 2000**0.5
-        assert fair == hidden
-        for session in sessions.values():
-            np.testing.assert_array_equal(session.reveal(total), 0)
+@pytest.mark.parametrize("readers", ["parties", "all"])
+def test_coordinator_adds_up_noise_for_parties_only(readers):
+    """Without the cover it reads the sum: the twin is masks for all."""
+    backend = MaskingBackend()
+    sessions = start_sessions(backend, make_contexts(3), readers)
+    total = backend.add(hide_all(sessions, np.zeros((3, 2000))))
+    sent = np.frombuffer(total.parts[0], np.uint8, 8 * 2000, offset=1)
+    bits = np.unpackbits(sent.reshape(-1, 8), axis=1)
+    fair = np.abs(bits.mean(axis=0) - 0.5).max() < 6 * 0.5 / 2000**0.5
+    assert fair == (readers == "parties")
+    for session in sessions.values():
+        np.testing.assert_array_equal(session.reveal(total), 0)
 
 
 def test_covers_are_not_used_twice():
-    sessions = start_sessions(PartyMaskingBackend(), make_contexts(2))
-    totals = [
-        PartyMaskingBackend().add(hide_all(sessions, np.zeros((2, 4))))
-        for _ in range(2)
-    ]
+    backend = MaskingBackend()
+    sessions = start_sessions(backend, make_contexts(2))
+    totals = [backend.add(hide_all(sessions, np.zeros((2, 4)))) for _ in range(2)]
     first, second = (read_limbs(total)[:, :6] for total in totals)
     assert not np.any(first == second)
 

@@ -16,14 +16,13 @@ from skprivbn.crypto import (
     HiddenVector,
     MaskingBackend,
     PaillierBackend,
-    PartyMaskingBackend,
     PlaintextBackend,
     RangeError,
     resolve_backend,
 )
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
-    MicroFederation,
+    Exchange,
     hide_all,
     make_contexts,
     secure_sum,
@@ -42,7 +41,6 @@ ALL = [
     pytest.param(MaskingBackend(recovery=True), id="recovery"),
     pytest.param(PlaintextBackend(), id="plaintext"),
 ]
-PARTY_MASKING = pytest.param(PartyMaskingBackend(), id="party-masking")
 HIDING = ALL[:-1]
 KEY_HOLDERS = ALL[:4]
 
@@ -78,7 +76,7 @@ sums = given(
 
 @sums
 @fuzzed(2.5)
-@pytest.mark.parametrize("backend", [ALL[4], ALL[6], PARTY_MASKING])
+@pytest.mark.parametrize("backend", [ALL[4], ALL[6]])
 def test_sum_equals_numpys(backend, n_parties, length, exponent, seed):
     agree_with_numpy(backend, n_parties, length, 10.0**exponent, seed)
 
@@ -145,8 +143,8 @@ def test_totals_are_the_same_to_the_last_bit_in_all_backends(n_parties):
     vectors = numbers_of_all_sizes(n_parties)
     counts = np.random.default_rng(2).integers(-(2**60), 2**60, (n_parties, 9))
     backends = [CKKSBackend(preset) for preset in ("default", "fast", "large")]
-    backends += [TEST_PAILLIER, PlaintextBackend(), PartyMaskingBackend()]
-    backends += [MaskingBackend(recovery=True)]
+    backends += [TEST_PAILLIER, PlaintextBackend()]
+    backends += [MaskingBackend(recovery=True), MaskingBackend(signed=True)]
     masked = secure_sum(MaskingBackend(), vectors)
     np.testing.assert_allclose(
         masked, np.array(exact_sums(vectors), dtype=float), rtol=4e-16, atol=0
@@ -156,7 +154,7 @@ def test_totals_are_the_same_to_the_last_bit_in_all_backends(n_parties):
         np.testing.assert_array_equal(secure_sum(backend, counts), counts.sum(axis=0))
 
 
-@pytest.mark.parametrize("backend", [*ALL, PARTY_MASKING])
+@pytest.mark.parametrize("backend", ALL)
 def test_integers_are_summed_exactly(backend):
     vectors = RNG.integers(-(10**5), 10**5, (3, 40))
     total = secure_sum(backend, vectors)
@@ -167,24 +165,15 @@ def test_integers_are_summed_exactly(backend):
 @pytest.mark.parametrize("backend", HIDING)
 def test_same_vector_hidden_twice_looks_different(backend):
     sessions = start_sessions(backend, make_contexts(3))
-    vectors = np.ones((3, 5))
-    first, second = (
-        MicroFederation(sessions, vectors).call("statistics")
-        if not getattr(backend, "recovery", False)
-        else _masked_with_recovery(backend, sessions, vectors)
-        for _ in range(2)
-    )
+    seen = []
+    for _ in range(2):
+        exchange = Exchange(sessions, np.ones((3, 5)))
+        exchange.run(backend)
+        seen += [said for said in exchange.received if "vector" in said["party 0"]]
     for name in sessions:
-        ours, theirs = (r[name]["vector"]["parts"] for r in (first, second))
+        ours, theirs = (said[name]["vector"]["parts"] for said in seen)
         # The public modulus of Paillier is the same in both, ciphertexts never.
         assert ours[-1] != theirs[-1]
-
-
-def _masked_with_recovery(backend, sessions, vectors):
-    federation = MicroFederation(sessions, vectors)
-    backend.secure_sum(federation, "statistics")
-    replies = [reply for reply in federation.sent if "vector" in reply]
-    return dict(zip(sessions, replies))
 
 
 @pytest.mark.parametrize("backend", HIDING[:5])
@@ -203,9 +192,7 @@ def test_out_of_range_is_an_error_not_a_wrapped_sum(backend):
     sessions = start_sessions(backend, make_contexts(4))
     # A quarter of the limit fits alone but not four times.
     with pytest.raises(RangeError, match="sum over 4 parties may exceed"):
-        backend.secure_sum(
-            MicroFederation(sessions, np.full((4, 3), limit / 4 * 1.001)), "statistics"
-        )
+        Exchange(sessions, np.full((4, 3), limit / 4 * 1.001)).run(backend)
     safe = np.full((4, 3), -limit / 4 * 0.999)
     np.testing.assert_allclose(secure_sum(backend, safe), 4 * safe[0], rtol=1e-9)
 
@@ -215,12 +202,10 @@ def test_out_of_range_is_an_error_not_a_wrapped_sum(backend):
 def test_values_that_are_no_numbers(backend, bad):
     sessions = start_sessions(backend, make_contexts(2))
     with pytest.raises(OverflowError, match="NaN or infinite"):
-        backend.secure_sum(
-            MicroFederation(sessions, [np.array([bad])] * 2), "statistics"
-        )
+        Exchange(sessions, [np.array([bad])] * 2).run(backend)
 
 
-@pytest.mark.parametrize("backend", [*KEY_HOLDERS, ALL[4], PARTY_MASKING])
+@pytest.mark.parametrize("backend", [*KEY_HOLDERS, ALL[4]])
 def test_mixed_up_sums_raise(backend):
     sessions = start_sessions(backend, make_contexts(3))
     ones = np.ones((3, 4))
@@ -320,14 +305,6 @@ def test_another_key_raises(backend):
         theirs["party 1"].reveal(replace(total, key=relabelled))
 
 
-@pytest.mark.parametrize("backend", [*KEY_HOLDERS, PARTY_MASKING])
-def test_coordinator_cannot_open(backend):
-    sessions = start_sessions(backend, make_contexts(2))
-    total = backend.add(hide_all(sessions, np.ones((2, 5))))
-    with pytest.raises(ProtocolError, match="coordinator has no key"):
-        backend.open(total)
-
-
 @pytest.mark.parametrize("backend", KEY_HOLDERS)
 def test_setup_refuses_what_is_no_key(backend):
     contexts = make_contexts(2)
@@ -342,8 +319,7 @@ def test_setup_refuses_what_is_no_key(backend):
 @pytest.mark.parametrize("backend", ALL)
 def test_hidden_vector_survives_the_wire(backend):
     sessions = start_sessions(backend, make_contexts(2))
-    federation = MicroFederation(sessions, np.ones((2, 3)))
-    total = backend.secure_sum(federation, "statistics")
+    total = Exchange(sessions, np.ones((2, 3))).run(backend)
     assert HiddenVector.from_payload(total.to_payload()) == total
     for field, value in [("sum", b"short"), ("parts", ["text"]), ("hidden", 1.0)]:
         with pytest.raises(ProtocolError):
@@ -381,6 +357,17 @@ def test_resolve_backend():
         resolve_backend(CKKSBackend)
     with pytest.raises(ValueError, match="preset"):
         resolve_backend("ckks", preset="tiny")
+
+
+def test_old_names_say_the_new_ones():
+    for name in ("party-masking", "sparse-masking"):
+        with pytest.raises(ValueError, match=f"'{name}' is now 'masking'"):
+            resolve_backend(name)
+    for name in ("PartyMaskingBackend", "SparseMaskingBackend"):
+        with pytest.raises(ImportError, match=f"{name} is now MaskingBackend"):
+            exec(f"from skprivbn.crypto import {name}")
+    with pytest.raises(ImportError, match="cannot import name 'Rot13Backend'"):
+        exec("from skprivbn.crypto import Rot13Backend")
 
 
 def test_only_weak_choices_leak():

@@ -13,7 +13,7 @@ from skprivbn.crypto import CKKSBackend, HiddenVector, MaskingBackend, _ckks
 from skprivbn.crypto._authentication import GroupKey, TagSecrets
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
-    MicroFederation,
+    Exchange,
     hide_all,
     make_contexts,
     secure_sum,
@@ -487,10 +487,13 @@ def test_no_key_in_what_the_server_receives():
         name: backend._open_session(context, secret)
         for name, context in contexts.items()
     }
-    federation = MicroFederation(sessions, np.ones((2, 3)))
-    backend.secure_sum(federation, "statistics")
+    exchange = Exchange(sessions, np.ones((2, 3)))
+    exchange.run(backend)
     received = b"".join(
-        part for reply in federation.sent for part in reply["vector"]["parts"]
+        part
+        for said in exchange.received
+        for reply in said.values()
+        for part in reply["vector"]["parts"]
     )
 
     def leaks(data):

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from cryptography.hazmat.primitives.hashes import SHAKE256, Hash
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import cross_val_score
 
-from skprivbn.crypto import MaskingBackend, _masking
+from skprivbn.crypto import MaskingBackend, _derive, _masking
 from skprivbn.crypto._authentication import GroupKey
 from skprivbn.crypto._derive import KeyStream
 from skprivbn.crypto._masking import MaskingSession, read_limbs
@@ -46,10 +45,11 @@ def differences(first, second):
 def test_sum_does_not_depend_on_the_order():
     rng = np.random.default_rng(0)
     vectors = 10.0 ** rng.uniform(-8, 8, (7, 50)) * rng.choice([-1, 1], (7, 50))
-    sessions = start_sessions(BACKEND, make_contexts(7))
+    sessions = start_sessions(BACKEND, make_contexts(7), "all")
     hidden = hide_all(sessions, vectors)
-    total = BACKEND.open(BACKEND.add(hidden))
-    np.testing.assert_array_equal(total, BACKEND.open(BACKEND.add(hidden[::-1])))
+    total, _ = BACKEND.publish(BACKEND.add(hidden))
+    other, _ = BACKEND.publish(BACKEND.add(hidden[::-1]))
+    np.testing.assert_array_equal(total, other)
 
 
 def test_large_integers_are_exact():
@@ -57,11 +57,33 @@ def test_large_integers_are_exact():
     np.testing.assert_array_equal(secure_sum(BACKEND, vectors), vectors.sum(axis=0))
 
 
+def slow_piece(key, name, n_bytes):
+    """The mask of the first sum, by another library."""
+    data = key + (1).to_bytes(4, "big") + n_bytes.to_bytes(8, "big") + name
+    long = n_bytes > _derive._SHORT
+    derive = Hash(SHAKE256(32 if long else n_bytes))
+    derive.update(data)
+    piece = derive.finalize()
+    if long:
+        blocks = [i.to_bytes(16, "big") for i in range(-(-n_bytes // 16))]
+        encryptor = Cipher(algorithms.AES(piece), modes.ECB()).encryptor()
+        piece = encryptor.update(b"".join(blocks))[:n_bytes]
+    return piece
+
+
+@pytest.mark.parametrize("n_bytes", [1, 80, 2048, 2049, 5000])
+def test_pieces_are_those_of_an_independent_slow_version(n_bytes):
+    key, name = secrets.token_bytes(32), b"a sum"
+    found = _derive.KeyStream(key).piece(1, name, n_bytes)
+    assert found == slow_piece(key, name, n_bytes)
+
+
 def test_masked_values_are_those_of_an_independent_slow_version():
-    """Python integers, and HKDF from another library."""
+    """Python integers, and masks from another library."""
     contexts = make_contexts(3)
     vectors = np.array([[1.5, -2.25], [0.0, 3.0], [-1.0, 0.5]])
-    hidden = hide_all(start_sessions(BACKEND, contexts), vectors, "statistics")
+    sessions = start_sessions(BACKEND, contexts, "all")
+    hidden = hide_all(sessions, vectors, "statistics")
 
     def fields(*values):
         return b"".join(len(v).to_bytes(4, "big") + v for v in values)
@@ -84,14 +106,8 @@ def test_masked_values_are_those_of_an_independent_slow_version():
             if peer == name:
                 continue
             name_of_sum = b"\0" + hashlib.sha256(info).digest()
-            pair_key = context.pair_key(peer, b"masking")
-            keys = HKDFExpand(SHA256(), 64, binding).derive(pair_key)
-            digest = hashlib.blake2b(name_of_sum, key=keys[32:], digest_size=8).digest()
-            blocks = [
-                (1).to_bytes(4, "big") + digest + i.to_bytes(4, "big") for i in range(5)
-            ]
-            encryptor = Cipher(algorithms.AES(keys[:32]), modes.ECB()).encryptor()
-            stream = encryptor.update(b"".join(blocks))
+            pair_key = context.pair_key(peer, b"masking " + context.keys_hash + binding)
+            stream = slow_piece(pair_key, name_of_sum, 80)
             words = [
                 int.from_bytes(stream[i : i + 8], "little") for i in range(0, 80, 8)
             ]
@@ -114,7 +130,7 @@ def test_masks_look_uniform():
 
 def coordinators_view(backend, mutate=lambda session: None):
     """Return the masked vectors of two parties and the sum, as bits."""
-    sessions = start_sessions(backend, make_contexts(3))
+    sessions = start_sessions(backend, make_contexts(3), "all")
     for session in sessions.values():
         mutate(session)
     hidden = hide_all(sessions, np.array([[1.0, -2.0], [3.0, 4.0], [0.5, 0.25]]))
@@ -176,13 +192,14 @@ def repeated_mask_set(context):
     return MaskingSession(context, BACKEND)
 
 
-def test_counters_of_different_sums_never_meet():
-    """Even where digests do: the number of the sum keeps key streams apart."""
-    stream, blocks = KeyStream(bytes(range(64))), set()
+def test_pieces_of_different_sums_never_meet():
+    """The number of the sum keeps key streams apart, of short vectors and long ones."""
+    stream, blocks = KeyStream(bytes(range(32))), set()
     for number in range(1, 40):
-        mask = stream.piece(number, b"the same", 800)
-        blocks |= {mask[i : i + 16] for i in range(0, len(mask), 16)}
-    assert len(blocks) == 39 * 50
+        for n_bytes in (800, 8000):
+            mask = stream.piece(number, b"the same", n_bytes)
+            blocks |= {mask[i : i + 16] for i in range(0, len(mask), 16)}
+    assert len(blocks) == 39 * 550
 
 
 def test_masks_add_up_in_batches(monkeypatch):
@@ -239,7 +256,7 @@ def test_parties_with_different_rosters_do_not_cancel():
         BACKEND.add(hidden)
     forged = [replace(h, key=hidden[0].key) for h in hidden]
     with pytest.raises(ProtocolError, match="masks do not cancel"):
-        BACKEND.open(BACKEND.add(forged))
+        BACKEND.publish(BACKEND.add(forged))
     # Even the raw numbers are noise.
     assert abs(read(BACKEND.add(forged))[0] - 3 * 2**64) > 2**80
 
@@ -248,10 +265,10 @@ def test_missing_party_or_mask_is_noticed():
     sessions = start_sessions(BACKEND, make_contexts(3))
     hidden = hide_all(sessions, np.ones((3, 4)))
     with pytest.raises(ProtocolError, match="masks do not cancel"):
-        BACKEND.open(BACKEND.add(hidden[:2]))
+        BACKEND.publish(BACKEND.add(hidden[:2]))
     sessions["party 1"]._masks.pop()
     with pytest.raises(ProtocolError, match="masks do not cancel"):
-        BACKEND.open(BACKEND.add(hide_all(sessions, np.ones((3, 4)))))
+        BACKEND.publish(BACKEND.add(hide_all(sessions, np.ones((3, 4)))))
 
 
 def test_party_out_of_step_is_noticed():
@@ -274,11 +291,11 @@ def test_malformed_totals(key):
     sessions = start_sessions(BACKEND, make_contexts(2))
     total = BACKEND.add(hide_all(sessions, np.ones((2, 4))))
     with pytest.raises(ProtocolError):
-        BACKEND.open(replace(total, key=key))
+        BACKEND.publish(replace(total, key=key))
     with pytest.raises(ProtocolError):
-        BACKEND.open(replace(total, kind="plaintext"))
+        BACKEND.publish(replace(total, kind="plaintext"))
     with pytest.raises(ProtocolError):
-        BACKEND.open(replace(total, length=3))
+        BACKEND.publish(replace(total, length=3))
 
 
 def test_threshold_needs_recovery():

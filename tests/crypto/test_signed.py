@@ -1,12 +1,13 @@
 """Sums that every party adds up by itself, against a coordinator with an accomplice."""
 
+import hashlib
 import secrets
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from skprivbn.crypto import HiddenVector, MaskingBackend, PartyMaskingBackend, _signed
+from skprivbn.crypto import HiddenVector, MaskingBackend, _signed
 from skprivbn.crypto._masking import (
     add_masked,
     bytes_of_value,
@@ -16,46 +17,30 @@ from skprivbn.crypto._masking import (
 from skprivbn.crypto._numbers import add_limbs
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
-    MicroFederation,
+    Exchange,
     hide_all,
     make_contexts,
-    secure_sum,
     start_sessions,
 )
 
-BACKENDS = [MaskingBackend(signed=True), PartyMaskingBackend(signed=True)]
+BACKEND = MaskingBackend(signed=True)
+READERS = ["parties", "all"]
 VECTORS = np.arange(12.0).reshape(3, 4)
 
 
-def steps(sessions, digests):
-    """Run both steps with the digests that a coordinator shows to each party."""
-    signatures = {
-        name: session.control("list", {"digests": digests(name)})["signature"]
-        for name, session in sessions.items()
-    }
-    replies = [
-        session.control("send", {"signatures": signatures})
-        for session in sessions.values()
-    ]
-    return [HiddenVector.from_reply(reply).parts[0] for reply in replies]
-
-
-def honest(backend):
+def honest(readers, tamper=None):
     """Return sessions and the total of all as it travels."""
-    sessions = start_sessions(backend, make_contexts(3))
-    promised = hide_all(sessions, VECTORS)
-    digests = {name: h.parts[0] for name, h in zip(sessions, promised)}
-    parts = steps(sessions, lambda name: digests)
-    return sessions, replace(promised[0], parts=parts, addends=3)
+    sessions = start_sessions(BACKEND, make_contexts(3), readers)
+    return sessions, Exchange(sessions, VECTORS, tamper=tamper).run(BACKEND)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_all_parties_add_the_same(backend):
-    sessions, total = honest(backend)
+@pytest.mark.parametrize("readers", READERS)
+def test_all_parties_add_the_same(readers):
+    sessions, total = honest(readers)
     for session in sessions.values():
         np.testing.assert_array_equal(session.reveal(total), VECTORS.sum(axis=0))
-    if backend.sum_known_to == "coordinator":
-        np.testing.assert_array_equal(backend.open(total), VECTORS.sum(axis=0))
+    found, _ = BACKEND.publish(total)
+    assert np.array_equal(found, VECTORS.sum(axis=0)) == (readers == "all")
 
 
 def shift_with_a_fitting_tag(accomplice, part, shift):
@@ -74,20 +59,19 @@ def shift_with_a_fitting_tag(accomplice, part, shift):
 SHIFT = np.array([1e6, -5.0, 0.0, 0.25])
 
 
-@pytest.mark.parametrize("masks", [MaskingBackend, PartyMaskingBackend])
-def test_accomplice_makes_up_a_total_unless_parties_add(masks):
+@pytest.mark.parametrize("readers", READERS)
+def test_attack_accomplice_makes_up_a_total_unless_parties_add(readers):
     """The twin without signatures, in which all accept a total of the pair's choice."""
-    backend = masks()
-    sessions = start_sessions(backend, make_contexts(3))
+    backend = MaskingBackend()
+    sessions = start_sessions(backend, make_contexts(3), readers)
     total = backend.add(hide_all(sessions, VECTORS))
     forged = shift_with_a_fitting_tag(sessions["party 2"], total.parts[0], SHIFT)
     for name in ("party 0", "party 1"):
         found = sessions[name].reveal(replace(total, parts=[forged]))
         np.testing.assert_array_equal(found, VECTORS.sum(axis=0) + SHIFT)
 
-    sessions, total = honest(masks(signed=True))
     for place in (0, 2):  # an honest party's vector, or the accomplice's own
-        sessions, total = honest(masks(signed=True))
+        sessions, total = honest(readers)
         parts = list(total.parts)
         parts[place] = shift_with_a_fitting_tag(
             sessions["party 2"], parts[place], SHIFT
@@ -96,8 +80,8 @@ def test_accomplice_makes_up_a_total_unless_parties_add(masks):
             sessions["party 1"].reveal(replace(total, parts=parts))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_parts_left_out_repeated_or_added_beforehand(backend):
+@pytest.mark.parametrize("readers", READERS)
+def test_parts_left_out_repeated_or_added_beforehand(readers):
     for change in (
         lambda parts: parts[:2],
         lambda parts: [parts[0], parts[0], parts[2]],
@@ -105,81 +89,92 @@ def test_parts_left_out_repeated_or_added_beforehand(backend):
         lambda parts: [*parts, parts[0]],
         lambda parts: add_masked([parts]),
     ):
-        sessions, total = honest(backend)
+        sessions, total = honest(readers)
         with pytest.raises(ProtocolError, match="not the vectors"):
             sessions["party 0"].reveal(replace(total, parts=change(total.parts)))
 
 
-def two_promises(backend):
+def two_promises(readers):
     """The accomplice promises one vector to one party and another to the other."""
-    sessions = start_sessions(backend, make_contexts(3))
-    promised = hide_all(sessions, VECTORS)
-    digests = {name: h.parts[0] for name, h in zip(sessions, promised)}
-    accomplice = sessions["party 2"]
-    other = shift_with_a_fitting_tag(accomplice, accomplice._part, SHIFT)
-    digest = _signed.hashlib.sha256(other).digest()
-    text = accomplice._digest_text("party 2", digest, accomplice._last.key)
-    changed = digests | {"party 2": digest + accomplice._context.sign(text)}
-    shown = {"party 0": changed, "party 1": digests, "party 2": digests}
-    parts = steps(sessions, shown.__getitem__)
-    total = replace(promised[0], parts=parts, addends=3)
-    forged = replace(total, parts=[*parts[:2], other])
+    sessions = start_sessions(BACKEND, make_contexts(3), readers)
+    accomplice, others = sessions["party 2"], []
+    hide = accomplice.hide
+
+    def remember(vector, operation):
+        hidden = hide(vector, operation)
+        part = shift_with_a_fitting_tag(accomplice, hidden.parts[0], SHIFT)
+        digest = hashlib.sha256(part).digest()
+        text = accomplice._digest_text("party 2", digest)
+        others.append((part, digest + accomplice._context.sign(text)))
+        return hidden
+
+    accomplice.hide = remember
+
+    def tamper(answers):
+        if "digests" in answers["party 0"]:
+            digests = answers["party 0"]["digests"] | {"party 2": others[0][1]}
+            return answers | {"party 0": {"digests": digests}}
+        return answers
+
+    total = Exchange(sessions, VECTORS, tamper=tamper).run(BACKEND)
+    forged = replace(total, parts=[*total.parts[:2], others[0][0]])
     return sessions["party 0"].reveal(forged), sessions["party 1"].reveal(total)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_two_parties_cannot_be_shown_different_vectors(backend, monkeypatch):
-    with pytest.raises(ProtocolError):
-        two_promises(backend)
+@pytest.mark.parametrize("readers", READERS)
+def test_two_parties_cannot_be_shown_different_vectors(readers, monkeypatch):
+    with pytest.raises(ProtocolError, match="not signed"):
+        two_promises(readers)
     # the twin: nobody compares lists, and two parties go on with different totals
-    monkeypatch.setattr(_signed._AddedByAll, "_list_text", lambda self: b"a list")
-    first, second = two_promises(backend)
+    monkeypatch.setattr(
+        _signed.SignedMaskingSession, "_list_text", lambda self, digests: b"a list"
+    )
+    first, second = two_promises(readers)
     np.testing.assert_array_equal(first - second, SHIFT)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_nothing_is_sent_before_all_have_promised(backend):
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda told: {"signatures": dict.fromkeys(told, bytes(64))},
+        lambda told: {"digests": {"party 0": told["party 0"]}},
+        lambda told: {"digests": told | {"party 1": secrets.token_bytes(96)}},
+        lambda told: {"digests": told | {"party 1": told["party 0"]}},
+        lambda told: {"digests": told | {"party 1": b""}},
+        lambda told: {"digests": told | {"party 1": 5}},
+        lambda told: {"digests": told, "more": 1},
+        lambda told: {"more": told},
+        lambda told: {"digests": [1]},
+    ],
+)
+def test_nothing_is_sent_before_all_have_promised(spoil):
     """The masked vector leaves in the last step; until then there are digests only."""
-    sessions = start_sessions(backend, make_contexts(3))
-    promised = hide_all(sessions, VECTORS)
-    digests = {name: h.parts[0] for name, h in zip(sessions, promised)}
-    assert {len(part) for part in digests.values()} == {96}
-    session = sessions["party 0"]
-    for step, payload in [
-        ("send", {"signatures": dict.fromkeys(sessions, bytes(64))}),
-        ("list", {"digests": {"party 0": digests["party 0"]}}),
-        ("list", {"digests": digests | {"party 1": secrets.token_bytes(96)}}),
-        ("list", {"digests": digests | {"party 1": digests["party 0"]}}),
-        ("list", {"digests": digests | {"party 1": b""}}),
-        ("list", {"digests": digests | {"party 1": 5}}),
-        ("list", {"more": digests}),
-        ("list", {"digests": [1]}),
-        ("unmask", {}),
-    ]:
-        with pytest.raises(ProtocolError):
-            session.control(step, payload)
-        session._next_step = "list"
-    signature = session.control("list", {"digests": digests})["signature"]
+    sessions = start_sessions(BACKEND, make_contexts(3))
+    exchange = Exchange(sessions, VECTORS)
+    promised = {
+        name: HiddenVector.from_payload(said["vector"]).parts[0]
+        for name, said in exchange._send(None).items()
+    }
+    assert {len(part) for part in promised.values()} == {96}
     with pytest.raises(ProtocolError):
-        session.control("send", {"signatures": dict.fromkeys(sessions, signature)})
-    with pytest.raises(ProtocolError):
-        session.control("send", {"signatures": dict.fromkeys(sessions, signature)})
+        exchange.parties["party 0"].send(spoil(promised))
+    party = exchange.parties["party 1"]
+    signature = party.send({"digests": promised})["signature"]
+    with pytest.raises(ProtocolError, match="not signed"):
+        party.send({"signatures": dict.fromkeys(sessions, signature)})
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_sums_as_a_federation_runs_them(backend):
-    sessions = start_sessions(backend, make_contexts(3))
+@pytest.mark.parametrize("readers", READERS)
+def test_one_sum_after_the_other(readers):
+    sessions = start_sessions(BACKEND, make_contexts(3), readers)
     for number in (1, 2):
-        federation = MicroFederation(sessions, number * VECTORS)
-        total = backend.secure_sum(federation, "statistics")
-        for session in sessions.values():
-            found = session.reveal(total)
+        exchange = Exchange(sessions, number * VECTORS)
+        for found in exchange.read(exchange.run(BACKEND)).values():
             np.testing.assert_array_equal(found, number * VECTORS.sum(axis=0))
 
 
 def test_options():
     with pytest.raises(ValueError, match="needs all parties"):
         MaskingBackend(recovery=True, signed=True).validate()
-    words = PartyMaskingBackend(signed=True).describe(["a", "b"])["hidden_by"]
+    words = BACKEND.describe(["a", "b"])["hidden_by"]
     assert words.endswith("adds the signed vectors of all by itself")
-    assert secure_sum(MaskingBackend(), VECTORS).shape == (4,)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skprivbn.crypto import MaskingBackend, SparseMaskingBackend, _sparse
+from skprivbn.crypto import MaskingBackend, PlaintextBackend, _masking
 from skprivbn.crypto._authentication import agree_on_group_key
-from skprivbn.crypto._masking import read_limbs
-from skprivbn.crypto._sparse import find_neighbours, n_neighbours
+from skprivbn.crypto._masking import find_neighbours, n_neighbours, read_limbs
 from skprivbn.exceptions import ProtocolError
 from skprivbn.mixture import PPEMGaussianMixture
 from tests.crypto.micro_federation import (
@@ -28,12 +27,13 @@ FEW = 6
 @pytest.fixture
 def few_neighbours(monkeypatch):
     """Six neighbours, which are too few to be safe, so that rosters can be small."""
-    monkeypatch.setattr(_sparse, "n_neighbours", lambda n, share: FEW)
+    monkeypatch.setattr(_masking, "n_neighbours", lambda n, share: FEW)
+    monkeypatch.setattr(_masking, "ALL_PAIRS", FEW)
 
 
 def edges(contexts):
     return {
-        name: set(find_neighbours(context, 0.5)) for name, context in contexts.items()
+        name: set(find_neighbours(context, FEW)) for name, context in contexts.items()
     }
 
 
@@ -52,8 +52,8 @@ def parts_of(graph, names):
 
 def test_sums_are_those_of_masks_between_all(few_neighbours):
     vectors = np.random.default_rng(0).normal(size=(20, 9))
-    expected = secure_sum(MaskingBackend(), list(vectors))
-    assert_array_equal(secure_sum(SparseMaskingBackend(), list(vectors)), expected)
+    expected = secure_sum(MaskingBackend(max_colluders=None), list(vectors))
+    assert_array_equal(secure_sum(MaskingBackend(), list(vectors)), expected)
 
 
 def test_neighbours_are_mutual_and_as_many_as_said(few_neighbours):
@@ -108,26 +108,59 @@ def test_more_parties_or_accomplices_take_more_neighbours():
         assert comb(int(10_000 * (1 - share)), 2) * share**k < 2.0**-39
 
 
-def test_few_parties_have_masks_with_all():
-    contexts = make_contexts(3)
-    assert find_neighbours(contexts["party 0"], 0.5) == ["party 1", "party 2"]
-    roster = ["a", "b", "c"]
-    dense = MaskingBackend().describe(roster)
-    assert SparseMaskingBackend().describe(roster) == dense
+@pytest.mark.parametrize("n_parties", [1, 3, 32])
+def test_few_parties_have_masks_with_all(n_parties):
+    contexts = make_contexts(n_parties)
+    backend, first = MaskingBackend(), contexts["party 0"]
+    assert backend.compared_with(first) == [f"party {i}" for i in range(1, n_parties)]
+    assert backend.key_makers(first.roster) == first.roster
+    dense = MaskingBackend(max_colluders=None)
+    assert backend.describe(first.roster) == dense.describe(first.roster)
+
+
+@pytest.mark.parametrize("n_parties", [33, 100, 1000])
+def test_many_parties_have_masks_with_some(n_parties):
+    roster = tuple(f"party {i}" for i in range(n_parties))
+    backend, dense = MaskingBackend(), MaskingBackend(max_colluders=None)
+    k = n_neighbours(n_parties, 0.5)
+    assert backend.n_neighbours(n_parties) == k < n_parties - 1
+    assert dense.n_neighbours(n_parties) == n_parties - 1
+    assert len(backend.key_makers(roster)) == 3
+    assert dense.key_makers(roster) == roster
+    assert backend.n_needed(n_parties) == n_parties
+    words = backend.describe(roster)
+    assert f"masks in common with {k} random parties" in words["hidden_by"]
+    assert "chance of 2**-100" in words["hidden_by"]
+    assert f"more than {n_parties // 2} of the {n_parties}" in words["broken_by"]
+    assert f"with {n_parties - 1} of the" in dense.describe(roster)["broken_by"]
+    # recovery has masks between all
+    recovery = MaskingBackend(recovery=True)
+    assert recovery.n_neighbours(n_parties) == n_parties - 1
+    assert "random parties" not in recovery.describe(roster)["hidden_by"]
+
+
+def test_40_parties_by_default():
+    vectors = np.random.default_rng(0).normal(size=(40, 5))
+    for backend in (MaskingBackend(), MaskingBackend(signed=True)):
+        contexts = make_contexts(40)
+        sessions = start_sessions(backend, contexts)
+        assert {len(session._masks) for session in sessions.values()} == {22}
+        found = secure_sum(backend, vectors, sessions)
+        assert_array_equal(found, secure_sum(PlaintextBackend(), vectors))
 
 
 def is_read_by(accomplices_of):
     """Let some parties help the coordinator read one, and tell whether they can."""
     contexts, victim = make_contexts(20), "party 7"
     accomplices = accomplices_of(edges(contexts)[victim])
-    sessions = start_sessions(SparseMaskingBackend(), contexts)
+    sessions = start_sessions(MaskingBackend(), contexts, "all")
     vectors = np.arange(20 * 4).reshape(20, 4)
     hidden = dict(zip(sessions, hide_all(sessions, vectors)))[victim]
     limbs = read_limbs(hidden)
     # low halves are enough: integers have 64 bits
     found = limbs[0].copy()
     for name in accomplices:
-        peers = find_neighbours(contexts[name], 0.5)
+        peers = find_neighbours(contexts[name], FEW)
         stream, adds = sessions[name]._masks[peers.index(victim)]
         piece = stream.piece(hidden.round, hidden.key, limbs.nbytes)
         in_common = np.frombuffer(piece, "<u8").reshape(2, -1)[0]
@@ -165,9 +198,7 @@ def test_parties_that_were_shown_different_keys_have_no_masks_in_common(few_neig
     contexts["party 3"].keys_hash = hashlib.sha256(b"another").digest()
     with pytest.raises(ProtocolError, match="do not cancel"):
         secure_sum(
-            SparseMaskingBackend(),
-            vectors,
-            start_sessions(SparseMaskingBackend(), contexts),
+            MaskingBackend(), vectors, start_sessions(MaskingBackend(), contexts)
         )
 
 
@@ -176,27 +207,27 @@ def test_without_the_binding_two_circles_have_masks_in_common(monkeypatch):
         contexts = make_contexts(20)
         for name in ("party 3", "party 4"):
             contexts[name].keys_hash = hashlib.sha256(name.encode()).digest()
-        backend = SparseMaskingBackend()
-        one, other = (backend.mask_keys(contexts[f"party {i}"]) for i in (3, 4))
+        backend = MaskingBackend()
+        one, other = (backend.mask_keys(contexts[f"party {i}"], b"") for i in (3, 4))
         return one["party 4"] == other["party 3"]
 
     # everybody is a neighbour, so that the two are
     everybody = [f"party {i}" for i in range(20)]
     monkeypatch.setattr(
-        _sparse, "find_neighbours", lambda c, _: set(everybody) - {c.name}
+        _masking, "find_neighbours", lambda c, _: set(everybody) - {c.name}
     )
     assert not masks_in_common()
     monkeypatch.setattr(
-        SparseMaskingBackend,
+        MaskingBackend,
         "mask_keys",
-        lambda _, c: {p: c.pair_key(p, b"") for p in everybody if p != c.name},
+        lambda _, c, binding: {p: c.pair_key(p, b"") for p in everybody if p != c.name},
     )
     assert masks_in_common()
 
 
-def test_three_parties_make_the_key_of_all_and_hear_from_all():
+def test_three_parties_make_the_key_of_all_and_hear_from_all(few_neighbours):
     contexts, sent = make_contexts(8), []
-    makers = SparseMaskingBackend().key_makers(contexts["party 0"].roster)
+    makers = MaskingBackend().key_makers(contexts["party 0"].roster)
     assert len(makers) == 3
 
     def overheard(side):
@@ -235,22 +266,25 @@ def test_a_party_with_another_key_is_noticed(fooled, monkeypatch):
         converse(sides)
 
 
-def test_estimators_take_it_also_where_only_parties_may_know_a_sum(few_neighbours):
+def test_a_mixture_is_the_same(few_neighbours):
     X = np.random.default_rng(0).normal(size=(120, 2))
     party = np.repeat(np.arange(12), 10)
     found = [
-        PPEMGaussianMixture(2, backend=backend, random_state=0).fit(X, party=party)
-        for backend in ("masking", "sparse-masking")
+        PPEMGaussianMixture(
+            2, backend=MaskingBackend(max_colluders=share), random_state=0
+        ).fit(X, party=party)
+        for share in (None, 0.5)
     ]
     assert_array_equal(*(mixture.means_ for mixture in found))
 
 
 @pytest.mark.parametrize(
-    ("share", "allowed"), [(0.5, True), (0.9, True), (0.49, False), (1e-9, False)]
+    ("share", "name"),
+    [(0.5, "masking"), (0.9, "masking"), (0.49, None), (1e-9, None)],
 )
-def test_attack_a_coordinator_that_says_hardly_anybody_colludes(share, allowed):
+def test_attack_a_coordinator_that_says_hardly_anybody_colludes(share, name):
     """Sites take no parameters without a name; two accomplices would be enough."""
-    backend = SparseMaskingBackend(share)
-    assert (backend.preset_name() is not None) == allowed
+    assert MaskingBackend(max_colluders=share).preset_name() == name
+    assert MaskingBackend(max_colluders=None).preset_name() == "all-pairs"
     # the twin: with whom a party then shares masks
     assert (n_neighbours(1000, share) > 2) == (share > 0.01)

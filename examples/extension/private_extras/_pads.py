@@ -15,7 +15,6 @@ class PadsBackend(AdditiveBackend):
 
     name = "pads"
     kind = "masked"
-    sum_known_to = "parties"
     _parameter_constraints = {}
 
     def setup(self, context):

@@ -27,6 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
+from skprivbn.crypto._registry import RENAMED
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import BACKENDS, PROTOCOLS
 from skprivbn.federation._rows import RowSource
@@ -46,7 +47,7 @@ from skprivbn.federation.site._sources import Table, find_table
 #: how the values of a column are given
 _KINDS = ("float", "int", "key")
 #: backends of this package that hide sums; a site never accepts plaintext
-_BACKENDS = ("ckks", "masking", "paillier", "party-masking")
+_BACKENDS = ("ckks", "masking", "paillier")
 
 _SITE_KEYS = {"min_parties", "peers", "audit_log", "state", "results", "datasets"}
 #: folder of what was asked and spent, beside the site file
@@ -313,6 +314,9 @@ def _dataset(name, entry, folder, state, accounts):
             )
     estimators = find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
     chosen = entry.get("backends", _BACKENDS)
+    for name, new in RENAMED.items():
+        if isinstance(chosen, list) and name in chosen:
+            raise PartitionError(f"{where}: the backend {name!r} is now {new}")
     backends = find_announced(chosen, BACKENDS, "backends", where)
     if "plaintext" in backends:
         raise PartitionError(f"{where}: backends must hide sums, 'plaintext' does not")
