@@ -20,7 +20,6 @@ from skprivbn.mixture import PPEMGaussianMixture
 
 BACKENDS = {
     "plaintext": "plaintext",
-    "party-masking": "party-masking",
     "masking": "masking",
     "ckks, fast": CKKSBackend(preset="fast"),
     "ckks": "ckks",

@@ -22,7 +22,7 @@ def mixture(results):
         f"d={row['d']}",
         f"parameters within {row['largest difference']:.0e} of `GaussianMixture`; CPU "
         f"of an iteration {row['ratio to plaintext']:.1f} times that of sums in the "
-        f"clear, {rows['party-masking']['ratio to plaintext']:.1f} times under the "
+        f"clear, {rows['masking']['ratio to plaintext']:.1f} times under the "
         "default's masks",
         "bench_ppem.py",
     )

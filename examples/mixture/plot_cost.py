@@ -30,7 +30,6 @@ X = centres[rng.integers(5, size=2000)] + rng.normal(size=(2000, 4))
 backends = {
     "plaintext": "plaintext",
     "masking": "masking",
-    "party-masking": "party-masking",
     "CKKS, fast": CKKSBackend(preset="fast"),
     "CKKS, default": CKKSBackend(),
 }
@@ -58,11 +57,10 @@ for name, backend in backends.items():
 # CPU time is shown as a multiple of that of sums in the clear, which depends less on
 # the machine than seconds do; ``benchmarks/bench_ppem.py`` has larger models. What a
 # party sends does not depend on how many others there are. Masks cost least, above all
-# in bytes. With "masking" the coordinator sees the totals, with "party-masking", the
-# default, and CKKS it does not.
+# in bytes. With neither does the coordinator read a total.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-colours = ["#999999", "#E69F00", "#009E73", "#56B4E9", "#0072B2"]
+colours = ["#999999", "#E69F00", "#56B4E9", "#0072B2"]
 for (name, values), colour in zip(seconds.items(), colours):
     ratio = np.divide(values, seconds["plaintext"])
     left.plot(n_parties, ratio, "o-", color=colour, label=name)

@@ -451,7 +451,7 @@ def add_mixed_models_and_steps():
     def step(name, options, data=BLOBS, methods=both, **parameters):
         add("preprocessing", f"Federated{name}", options, data, methods, **parameters)
 
-    for backend in ("masking", "ckks", "paillier", "plaintext", "sparse-masking"):
+    for backend in ("masking", "ckks", "paillier", "plaintext"):
         step("StandardScaler", backend, backend=backend)
     step("StandardScaler", "signed sums", backend=MaskingBackend(signed=True))
     step("StandardScaler", "recovery", backend=MaskingBackend(recovery=True))

@@ -118,7 +118,7 @@ def plain_em(X, kind, weights_init, means_init, precisions_init, n_iter):
 
 
 @types
-@pytest.mark.parametrize("backend", ["masking", "party-masking", "plaintext", "ckks"])
+@pytest.mark.parametrize("backend", ["masking", "plaintext", "ckks"])
 def test_equals_a_plain_em(covariance_type, backend):
     X, _, party = make_rows()
     start, (weights, means, covariances, bounds) = oracle(covariance_type)
@@ -148,7 +148,7 @@ def test_parties_find_what_pooled_rows_give(covariance_type):
     X, whole, party = make_rows()
     options = {"covariance_type": covariance_type, "missing": "em", "min_rows": 1}
     options |= start_of(whole, K, covariance_type)
-    found = PPEMGaussianMixture(K, backend="party-masking", **options)
+    found = PPEMGaussianMixture(K, backend="masking", **options)
     pooled = PPEMGaussianMixture(K, **options).fit(X)
     assert_same_mixture(found.fit(X, party=party), pooled)
     assert np.diff(found.lower_bounds_).min() > 0
@@ -157,13 +157,11 @@ def test_parties_find_what_pooled_rows_give(covariance_type):
 @pytest.mark.parametrize(
     "init_params", ["kmeans", "random", "local_em", "k-means++", "random_from_data"]
 )
-@pytest.mark.parametrize("backend", ["masking", "party-masking"])
-def test_every_start_knows_gaps(init_params, backend):
+def test_every_start_knows_gaps(init_params):
     X, _, party = make_rows(200)
     model = PPEMGaussianMixture(
         2,
         init_params=init_params,
-        backend=backend,
         missing="em",
         covariance_type="diag",
         random_state=0,
@@ -325,14 +323,12 @@ def one_entry():
     return rows, np.arange(60) % 3
 
 
-@pytest.mark.parametrize("backend", ["masking", "party-masking"])
-def test_attack_a_component_of_many_rows_with_one_entry(backend):
+def test_attack_a_component_of_many_rows_with_one_entry():
     rows, party = one_entry()
     options = {"means_init": EM.given.means, "covariance_type": "diag", "tol": 1e-9}
     model = PPEMGaussianMixture(
         2,
         missing="em",
-        backend=backend,
         weights_init=EM.given.weights,
         precisions_init=EM.given.precisions,
         **options,
@@ -374,7 +370,7 @@ def test_told_centres_hide_columns_with_few_entries(monkeypatch):
     monkeypatch.setattr(Runner, "_tell", watched)
     model = PPEMGaussianMixture(2, missing="em", covariance_type="diag", random_state=0)
     with pytest.raises(ValueError, match="entries of a column"):
-        model.set_params(backend="party-masking").fit(rows, party=party)
+        model.set_params(backend="masking").fit(rows, party=party)
     far = np.vstack(told)
     far = far[far[:, 0] > 2]
     # each of three parties tells two others

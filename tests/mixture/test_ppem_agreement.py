@@ -115,7 +115,6 @@ def test_an_offset_does_not_matter(three_blobs, covariance_type):
 )
 def test_a_start_that_is_partly_given(names, covariance_type):
     # k-means of three parties finds the clusters of scikit-learn's, in another order
-    backend = "masking" if "weights" in names else "party-masking"
     X = load_wine().data[:, :5]
     settings = {"covariance_type": covariance_type, "random_state": 0}
     found = GaussianMixture(3, max_iter=0, **settings).fit(X)
@@ -130,9 +129,9 @@ def test_a_start_that_is_partly_given(names, covariance_type):
     settings.update((f"{name}_init", start[f"{name}_init"]) for name in names)
     expected = GaussianMixture(3, **settings).fit(X)
     party = np.resize(["north", "south", "west"], len(X))
-    alone = PPEMGaussianMixture(3, backend=backend, **settings).fit(X)
+    alone = PPEMGaussianMixture(3, **settings).fit(X)
     assert_same_mixture(alone, expected, atol=1e-8)
-    mixture = PPEMGaussianMixture(3, backend=backend, **settings).fit(X, party=party)
+    mixture = PPEMGaussianMixture(3, **settings).fit(X, party=party)
     if "means" not in names:
         # one matrix, for instance, says nothing about the order of components
         for model in (mixture, expected):

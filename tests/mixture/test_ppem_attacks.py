@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from skprivbn.crypto import MaskingBackend, PaillierBackend, PartyMaskingBackend
+from skprivbn.crypto import MaskingBackend, PaillierBackend
 from skprivbn.mixture import PPEMGaussianMixture
 
 pytestmark = pytest.mark.filterwarnings(
@@ -63,7 +63,7 @@ def test_sealed_messages_of_the_start_do_not_show_who_has_what(
     [
         MaskingBackend(signed=True),
         MaskingBackend(recovery=True),
-        PartyMaskingBackend(signed=True),
+        MaskingBackend(max_colluders=None),
         "ckks",
     ],
     ids=str,

@@ -211,7 +211,7 @@ def test_no_partys_log_likelihood_leaves_it(three_blobs, tap):
 
 
 @ignore_leaks
-@pytest.mark.parametrize("backend", ["ckks", "masking", "party-masking"])
+@pytest.mark.parametrize("backend", ["ckks", "masking"])
 def test_messages_have_sizes_that_do_not_depend_on_the_rows(three_blobs, backend):
     X, party = three_blobs
     start = start_of(X, 3, "full")

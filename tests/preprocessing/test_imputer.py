@@ -55,7 +55,7 @@ def test_text_is_filled_with_the_most_frequent():
     assert filled[0].tolist() == ["red", "b"]
 
 
-@pytest.mark.parametrize("backend", ["party-masking", "ckks", "paillier"])
+@pytest.mark.parametrize("backend", ["masking", "ckks", "paillier"])
 @pytest.mark.parametrize("strategy", ["mean", "median", "most_frequent"])
 def test_under_every_backend(strategy, backend):
     rows = X[:40]

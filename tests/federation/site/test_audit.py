@@ -71,7 +71,7 @@ def test_who_reads_a_sum_is_written_down(rows, tmp_path):
     first, _, result = audit(tmp_path, "north")[-1]["left"]
     assert first.endswith("read by the sites)")
     assert result.endswith("read by the researcher and the server)")
-    PPEMGaussianMixture(2, backend="party-masking").fit(rows)
+    PPEMGaussianMixture(2).fit(rows)
     left = audit(tmp_path, "north")[-1]["left"]
     assert any(text.endswith("read by the sites)") for text in left)
 

@@ -93,7 +93,7 @@ def shape(ledger):
     ]
 
 
-@pytest.mark.parametrize("backend", ["masking", "ckks", "party-masking"])
+@pytest.mark.parametrize("backend", ["masking", "ckks"])
 def test_a_remote_fit_is_the_fit_in_process(open_federation, data, backend):
     X, _, party, _ = data
     model = PPEMGaussianMixture(3, backend=backend, random_state=0)
