@@ -31,6 +31,7 @@ from skprivbn.exceptions import ProtocolError
 
 _KEY_BYTES = 32
 _PAD_BYTES = 32
+_PAD_WORD = np.dtype("<u4")
 _DIGIT = np.dtype("<u2")
 # So many values at a time stay in the processor's cache. Products of 16-bit digits add
 # up to 16 + 16 + 13 bits, which a double holds exactly.
@@ -206,11 +207,9 @@ class TagRing:
         first = _PAD_BYTES * len(parties)
         piece = stream.piece(number, name, first + length * n_digits * _DIGIT.itemsize)
         digits = np.frombuffer(piece, _DIGIT, offset=first)
-        pads = {
-            party: piece[_PAD_BYTES * i : _PAD_BYTES * (i + 1)]
-            for i, party in enumerate(parties)
-        }
-        return TagSecrets(self, digits.reshape(length, n_digits), pads)
+        pads = np.frombuffer(piece, _PAD_WORD, first // _PAD_WORD.itemsize)
+        pads = pads.reshape(len(parties), -1)
+        return TagSecrets(self, digits.reshape(length, n_digits), pads, parties)
 
     def inner_product(self, digits: np.ndarray, integers: np.ndarray) -> int:
         """Multiply coefficients, given as 16-bit digits, with signed integers.
@@ -288,27 +287,40 @@ class TagSecrets:
     ring : TagRing
     digits : ndarray of shape (length, n_digits)
         Of the coefficients.
-    pads : dict of str to bytes
+    pads : ndarray of shape (n_parties, n_words)
         Of every party.
+    parties : sequence of str
     """
 
     def __init__(
-        self, ring: TagRing, digits: np.ndarray, pads: dict[str, bytes]
+        self,
+        ring: TagRing,
+        digits: np.ndarray,
+        pads: np.ndarray,
+        parties: Sequence[str],
     ) -> None:
-        self._ring, self._digits, self._pads = ring, digits, pads
+        self._ring, self._digits = ring, digits
+        self._pads, self._parties = pads, parties
 
-    def _pad(self, party):
-        return int.from_bytes(self._pads[party], "little")
+    def _pads_of(self, parties):
+        """Return the sum of the pads of some parties."""
+        pads = self._pads
+        if len(parties) < len(pads):
+            chosen = set(parties)
+            pads = pads[[name in chosen for name in self._parties]]
+        # sums of words of 32 bits have 64
+        words = np.add.reduce(pads, dtype=np.uint64).tolist()
+        return sum(word << 32 * i for i, word in enumerate(words))
 
     def tag(self, integers: np.ndarray, party: str) -> np.ndarray:
         """Return the digits that a party hides beside its integers."""
         product = self._ring.inner_product(self._digits, integers)
-        tag = (product + self._pad(party)) % self._ring.modulus
+        tag = (product + self._pads_of([party])) % self._ring.modulus
         return self._ring.split(tag, len(integers))
 
     def check(self, integers: np.ndarray, digits: np.ndarray, parties: Any) -> None:
         """Raise ProtocolError unless a total is the sum of what the parties hid."""
         product = self._ring.inner_product(self._digits, integers)
-        expected = product + sum(map(self._pad, parties))
+        expected = product + self._pads_of(parties)
         if (self._ring.join(digits) - expected) % self._ring.modulus:
             raise ProtocolError("the total is not the sum of what the parties hid")

@@ -24,9 +24,15 @@ from skprivbn.exceptions import ProtocolError
 __all__ = ["EphemeralKey", "Identity", "PairSecret", "SealedChannel", "check_signature"]
 
 
+_LENGTHS = [length.to_bytes(8, "little") for length in range(1024)]
+
+
 def _framed(*fields):
     """Join byte strings so that no two different lists give the same bytes."""
-    return b"".join([len(field).to_bytes(8, "little") + field for field in fields])
+    try:
+        return b"".join([_LENGTHS[len(field)] + field for field in fields])
+    except IndexError:
+        return b"".join([len(field).to_bytes(8, "little") + field for field in fields])
 
 
 class Identity:
@@ -137,38 +143,26 @@ class SealedChannel:
     """
 
     def __init__(self, secret, session, mine, peer):
-        self._session, self._mine, self._peer = session, mine.encode(), peer.encode()
-        self._sending = ChaCha20Poly1305(
-            secret.key(_framed(b"seal", self._mine, self._peer))
-        )
-        self._receiving = ChaCha20Poly1305(
-            secret.key(_framed(b"seal", self._peer, self._mine))
-        )
+        ends = mine.encode(), peer.encode()
+        #: what is authenticated with every message that is sent, or received
+        self._headers = _framed(session, *ends), _framed(session, *ends[::-1])
+        self._sending = ChaCha20Poly1305(secret.key(_framed(b"seal", *ends)))
+        self._receiving = ChaCha20Poly1305(secret.key(_framed(b"seal", *ends[::-1])))
         self._sent = self._received = 0
-
-    def _header(self, sender, receiver, operation, count):
-        return _framed(
-            self._session,
-            sender,
-            receiver,
-            operation.encode(),
-            count.to_bytes(12, "little"),
-        )
 
     def seal(self, operation, message):
         """Encrypt and authenticate the next message."""
         count, self._sent = self._sent, self._sent + 1
-        header = self._header(self._mine, self._peer, operation, count)
-        return self._sending.encrypt(count.to_bytes(12, "little"), message, header)
+        nonce = count.to_bytes(12, "little")
+        header = self._headers[0] + _framed(operation.encode(), nonce)
+        return self._sending.encrypt(nonce, message, header)
 
     def open(self, operation, sealed):
         """Return the next message, or raise ProtocolError if it is not authentic."""
-        count = self._received
-        header = self._header(self._peer, self._mine, operation, count)
+        nonce = self._received.to_bytes(12, "little")
+        header = self._headers[1] + _framed(operation.encode(), nonce)
         try:
-            message = self._receiving.decrypt(
-                count.to_bytes(12, "little"), sealed, header
-            )
+            message = self._receiving.decrypt(nonce, sealed, header)
         except (InvalidTag, ValueError):
             raise ProtocolError("a sealed message is not authentic") from None
         self._received += 1

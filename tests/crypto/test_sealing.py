@@ -84,12 +84,16 @@ def test_sealing_is_chacha20_poly1305_of_rfc_8439():
     secret, _ = pair()
     channel = SealedChannel(secret, SESSION, "a", "b")
     sealed = [channel.seal("op", b"first"), channel.seal("op", b"second")]
-    framed = [b"seal", b"a", b"b"]
-    key = secret.key(b"".join(len(f).to_bytes(8, "little") + f for f in framed))
+
+    def framed(*fields):
+        return b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+
+    key = secret.key(framed(b"seal", b"a", b"b"))
     for count, message in enumerate([b"first", b"second"]):
-        header = channel._header(b"a", b"b", "op", count)
+        nonce = count.to_bytes(12, "little")
+        header = framed(SESSION, b"a", b"b", b"op", nonce)
         expected = nacl.bindings.crypto_aead_chacha20poly1305_ietf_encrypt(
-            message, header, count.to_bytes(12, "little"), key
+            message, header, nonce, key
         )
         assert sealed[count] == expected
 
