@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 from unicodedata import normalize
 
@@ -40,10 +41,18 @@ def check_roster(names: Iterable[Any]) -> tuple[str, ...]:
     ('north', 'south')
     """
     names = tuple(names)
-    seen: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str):
             raise PartitionError(f"names of parties must be text, got {name!r}")
+    _check_names(names)
+    return names
+
+
+# K simulated parties would look at the same K names K times
+@lru_cache(maxsize=4)
+def _check_names(names):
+    seen: dict[str, str] = {}
+    for name in names:
         if not name.strip() or name != name.strip() or not name.isprintable():
             raise PartitionError(
                 f"{name!r} cannot be the name of a party: names of parties are not "
@@ -61,7 +70,6 @@ def check_roster(names: Iterable[Any]) -> tuple[str, ...]:
                 "of them something else"
             )
         seen[looks] = name
-    return names
 
 
 class Agreement:
@@ -98,6 +106,7 @@ class Agreement:
             raise ProtocolError("malformed agreement on a session")
         self.session = agreed["session"]
         self.roster = tuple(agreed["roster"])
+        self.n_name_bytes = len("".join(self.roster).encode())
         self.protocol = agreed["protocol"]
         self.settings = agreed["settings"]
         self.backend = agreed["backend"]
@@ -116,6 +125,24 @@ def _is_roster(names):
     except PartitionError:
         return False
     return True
+
+
+# What is in greetings is public, and whether they are signed depends on these bytes
+# alone: K simulated parties would read the same K greetings K times. Failures raise and
+# are not kept.
+@lru_cache(maxsize=2)
+def _read_hellos(roster, hellos, session, roster_hash):
+    """Return identities and keys of parties, a digest of these, the strictest limit."""
+    peers, min_rows, ends = {}, 1, []
+    for name, hello in zip(roster, hellos):
+        identity, said, signature = hello[:32], hello[32:72], hello[72:]
+        about = b"hello", session, roster_hash, name.encode()
+        check_signature(identity, signature, *about, said)
+        peers[name] = (identity, said[:32])
+        min_rows = max(min_rows, int.from_bytes(said[32:], "little"))
+        ends += [name.encode(), identity, said[:32]]
+    fields = join_fields("keys of all", session, roster_hash, *ends)
+    return peers, hashlib.sha256(fields).digest(), min_rows
 
 
 class PartySession:
@@ -151,33 +178,30 @@ class PartySession:
         self._secrets = {}
         self._channels = {}
 
-    def _hello_fields(self, name, said):
-        return b"hello", self.session, self.roster_hash, name.encode(), said
-
     def hello(self):
         """Return this party's identity, and its session key and limit, signed."""
         said = self._ephemeral.public + self.min_rows.to_bytes(8, "little")
-        signature = self._identity.sign(*self._hello_fields(self.name, said))
+        about = b"hello", self.session, self.roster_hash, self.name.encode()
+        signature = self._identity.sign(*about, said)
         return self._identity.public + said + signature
 
     def meet(self, hellos):
         """Check the signed keys of all parties; a wrong one is a ProtocolError."""
         if list(hellos) != list(self.roster):
             raise ProtocolError("the parties present are not the roster agreed on")
-        for name, hello in hellos.items():
+        for hello in hellos.values():
             if type(hello) is not bytes or len(hello) != 136:
                 raise ProtocolError("malformed greeting")
-            identity, said, signature = hello[:32], hello[32:72], hello[72:]
-            if self._pins is not None and self._pins.get(name) != identity:
-                raise ProtocolError("an identity is not the one pinned")
-            check_signature(identity, signature, *self._hello_fields(name, said))
-            self._peers[name] = (identity, said[:32])
-            self.min_rows = max(self.min_rows, int.from_bytes(said[32:], "little"))
+        if self._pins is not None:
+            for name, hello in hellos.items():
+                if self._pins.get(name) != hello[:32]:
+                    raise ProtocolError("an identity is not the one pinned")
+        about = self.session, self.roster_hash
+        met = _read_hellos(self.roster, tuple(hellos.values()), *about)
+        self._peers, self.keys_hash, min_rows = met
+        self.min_rows = max(self.min_rows, min_rows)
         if self._peers[self.name] != (self._identity.public, self._ephemeral.public):
             raise ProtocolError("this party's own key was replaced")
-        ends = [field for name in self.roster for field in self._end(name)]
-        fields = join_fields("keys of all", self.session, self.roster_hash, *ends)
-        self.keys_hash = hashlib.sha256(fields).digest()
 
     def _end(self, name):
         identity, ephemeral = self._peers[name]

@@ -473,7 +473,7 @@ class Runner:
         n_parties = len(self._agreement.roster)
         parts = reply["vector"]["parts"] if "vector" in reply else ()
         n_vectors = n_parties if getattr(self._backend, "signed", False) else 1
-        names = sum(len(name.encode()) for name in self._agreement.roster)
+        names = self._agreement.n_name_bytes
         return n_vectors * sum(map(len, parts)) + PARTY_BYTES * n_parties + 4 * names
 
     def _keys(self, readers):
@@ -549,16 +549,21 @@ class Runner:
         """
         if not self._has_uncompared_total or len(self._counted) == 1:
             return
-        fields = self._heard + self._session.group.transcript
-        mine = {"digest": hashlib.sha256(fields).digest()}
-        peers = self._backend.compared_with(self._session)
-        wanted = {peer: mine for peer in peers if peer in self._counted}
+        session, counted = self._session, set(self._counted)
+        fields = self._heard + session.group.transcript
+        purpose = b"compared " + hashlib.sha256(fields).digest()
+        peers = [p for p in self._backend.compared_with(session) if p in counted]
+        # only these two can make it, for these totals, and each its own
+        mine = purpose + self.name.encode()
+        told = {peer: session.pair_key(peer, mine) for peer in peers}
         self._phase += 1
-        heard = yield from self._tell(Tell(wanted, ""), MAX_KEY_BYTES)
+        self._expect(MAX_KEY_BYTES)
+        heard = _only((yield {"sealed": told, "phase": self._phase}), "sealed")
+        wanted = {p: session.pair_key(p, purpose + p.encode()) for p in peers}
         # with recovery, some may be lost since their vectors were added
         roster = self._agreement.roster
         n_losable = len(roster) - self._backend.n_needed(len(roster))
-        same = all(wanted.get(peer) == digest for peer, digest in heard.items())
+        same = all(wanted.get(peer) == code for peer, code in heard.items())
         if not same or len(heard) < len(wanted) - n_losable:
             raise ProtocolError("the parties were not told the same totals")
 
