@@ -27,6 +27,8 @@ from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.program import Program
 from skprivbn.federation.runner import HostPolicy, Runner
 
+#: in which parties that wait for nobody may say nothing, one after the other
+MAX_IDLE_ROUNDS = 1000
 #: by which parties' results may differ, which come of products of matrices
 RESULT_RTOL = 1e-7
 
@@ -102,6 +104,8 @@ class Coordinator(ABC):
         self._inbox: dict[tuple[int, str], dict[str, bytes]] = {}
         self._released: list = []
         self._n_sums = 0
+        #: rounds in a row in which parties wait, and nobody says anything
+        self._n_idle = 0
 
     @abstractmethod
     def _exchange(self, requests, timeout):
@@ -260,10 +264,16 @@ class Coordinator(ABC):
             return
         # With nothing to deliver, let those go on who expect no answer.
         self._answer({name: {"sealed": {}} for name in talking})
-        stuck = [n for n in talking if "sealed" in self._said[n]]
-        if stuck == talking and not self._inbox and len(stuck) == len(self.active):
+        said = [self._said.get(name, {}) for name in talking]
+        if any(s.get("sealed") != {} or s["phase"] != phase for s in said):
+            self._n_idle = 0
+            return
+        # They have nothing to say to each other, and who is in another conversation,
+        # or at a sum, waits for them. Who waits for nobody may still count rounds.
+        self._n_idle += 1
+        if all(s.get("waits", True) for s in said) or self._n_idle > MAX_IDLE_ROUNDS:
             self._check_lost()
-            raise ProtocolError(f"{stuck} wait for messages nobody sends")
+            raise ProtocolError(f"{talking} wait for messages nobody sends")
 
     def _add(self):
         """Add what parties hid, and hand the total back."""
