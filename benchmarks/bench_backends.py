@@ -20,7 +20,6 @@ from skprivbn.crypto import (
     CKKSBackend,
     MaskingBackend,
     PaillierBackend,
-    PartyMaskingBackend,
     PlaintextBackend,
 )
 from skprivbn.crypto._authentication import TagRing, TagSecrets
@@ -37,7 +36,7 @@ BACKENDS = {
     "plaintext": PlaintextBackend(),
     "masking": MaskingBackend(),
     "masking, recovery": MaskingBackend(recovery=True),
-    "party-masking": PartyMaskingBackend(),
+    "masking, signed": MaskingBackend(signed=True),
     "ckks": CKKSBackend(),
     "ckks, fast": CKKSBackend(preset="fast"),
     "ckks, large": CKKSBackend(preset="large"),
@@ -252,7 +251,6 @@ def main():
             ("masking", 10, 100),
             ("masking", 10, large),
             ("masking", 3, 20000),
-            ("party-masking", 10, large),
             ("ckks", 10, small),
             ("ckks", 10, large),
         ],

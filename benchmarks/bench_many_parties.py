@@ -10,12 +10,14 @@ import time
 import numpy as np
 from _record import record
 
-from skprivbn.crypto import MaskingBackend, SparseMaskingBackend
-from skprivbn.crypto._sparse import n_neighbours
+from skprivbn.crypto import MaskingBackend
 from skprivbn.federation import ALL_ROWS, InProcessFederation, Sum, Terms, program
 
-BACKENDS = {"masking": MaskingBackend(), "sparse-masking": SparseMaskingBackend()}
-SIZES = {"masking": (64, 128, 256), "sparse-masking": (64, 128, 256, 512, 1000)}
+BACKENDS = {
+    "masking, all pairs": MaskingBackend(max_colluders=None),
+    "masking": MaskingBackend(),
+}
+SIZES = {"masking, all pairs": (64, 128, 256), "masking": (64, 128, 256, 512, 1000)}
 LENGTH = 100
 
 
@@ -36,11 +38,10 @@ def measure(name, n_parties):
     seconds = time.process_time() - start
     assert np.array_equal(total, vectors.sum(axis=0))
     sent = [entry.n_bytes for entry in federation.ledger.entries]
-    sparse = name == "sparse-masking"
     return {
         "backend": name,
         "parties": n_parties,
-        "neighbours": n_neighbours(n_parties, 0.5) if sparse else n_parties - 1,
+        "neighbours": BACKENDS[name].n_neighbours(n_parties),
         "seconds": seconds,
         "MB": sum(sent) / 1e6,
     }

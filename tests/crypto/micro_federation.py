@@ -7,8 +7,14 @@ from copy import deepcopy
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from skprivbn.crypto import HiddenVector
+from skprivbn.crypto import (
+    HiddenVector,
+    MaskingBackend,
+    PlaintextBackend,
+    limbs_from_bytes,
+)
 from skprivbn.crypto._authentication import agree_on_group_key
+from skprivbn.crypto._base import number_type
 from skprivbn.exceptions import ProtocolError
 
 
@@ -160,3 +166,17 @@ def secure_sum(backend, vectors, sessions=None):
     exchange = Exchange(sessions, vectors)
     (total,) = exchange.read(exchange.run(backend), exchange.roster[:1]).values()
     return total
+
+
+def read_without_keys(hidden):
+    """Return the numbers of a vector or a total as anybody reads them who has no key.
+
+    A ProtocolError under encryption, and where masks have not cancelled.
+    """
+    if hidden.kind == "masked":
+        return MaskingBackend().publish(hidden)[0]
+    if hidden.kind == "ciphertext":
+        raise ProtocolError("nobody reads ciphertexts without a key")
+    (part,) = hidden.parts
+    limbs = limbs_from_bytes(part)[:, : hidden.length]
+    return PlaintextBackend.numbers.decode(limbs, number_type(hidden.key))

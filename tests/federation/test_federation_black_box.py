@@ -13,7 +13,6 @@ from skprivbn.crypto import (
     CKKSBackend,
     MaskingBackend,
     PaillierBackend,
-    PartyMaskingBackend,
     PlaintextBackend,
 )
 from skprivbn.exceptions import PartyError, ProtocolError
@@ -76,7 +75,6 @@ def test_attack_one_value_of_a_message_is_changed(name):
 BACKENDS = {
     "masking": MaskingBackend(),
     "recovery": MaskingBackend(recovery=True),
-    "party-masking": PartyMaskingBackend(),
     "plaintext": PlaintextBackend(),
     "paillier": PaillierBackend(key_size=512, insecure_test_key=True),
     "ckks": CKKSBackend(),
@@ -142,11 +140,11 @@ def learn_from_a_total_of_two(backend):
 
 def test_attack_a_total_by_the_coordinator_and_a_party():
     with pytest.raises(PartyError, match="not signed or sealed"):
-        learn_from_a_total_of_two(PartyMaskingBackend(signed=True))
+        learn_from_a_total_of_two(MaskingBackend(signed=True))
 
 
 def test_without_signatures_the_pair_chooses_the_total():
-    expected, found = learn_from_a_total_of_two(PartyMaskingBackend())
+    expected, found = learn_from_a_total_of_two(MaskingBackend())
     assert abs(found - expected) > 1e-3
 
 
@@ -393,7 +391,7 @@ def test_no_message_holds_a_number_of_the_rows():
     marker = 31415.926535
     rows = ROWS.copy()
     rows[0, 0] = marker
-    for name in ("masking", "party-masking", "paillier", "ckks"):
+    for name in ("masking", "recovery", "paillier", "ckks"):
         relay = Relay()
         with relay.carrying():
             backend = BACKENDS[name]

@@ -314,9 +314,9 @@ def _dataset(name, entry, folder, state, accounts):
             )
     estimators = find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
     chosen = entry.get("backends", _BACKENDS)
-    for name, new in RENAMED.items():
-        if isinstance(chosen, list) and name in chosen:
-            raise PartitionError(f"{where}: the backend {name!r} is now {new}")
+    for old, new in RENAMED.items():
+        if isinstance(chosen, list) and old in chosen:
+            raise PartitionError(f"{where}: the backend {old!r} is now {new}")
     backends = find_announced(chosen, BACKENDS, "backends", where)
     if "plaintext" in backends:
         raise PartitionError(f"{where}: backends must hide sums, 'plaintext' does not")

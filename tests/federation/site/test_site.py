@@ -559,6 +559,7 @@ def test_leaving_ends_the_fit_at_the_sites(open_federation):
         (('"FederatedPCA",', '"Unknown",'), "no such estimators"),
         (("min_rows = 5", 'backends = ["plaintext"]'), "backends must hide"),
         (("min_rows = 5", 'backends = "masking"'), "backends must be a list"),
+        (("min_rows = 5", 'backends = ["party-masking"]'), "is now 'masking'"),
         (("min_rows = 5", "min_rows = "), "not valid TOML"),
         (('path = "stays.csv"', ""), "missing entries"),
     ],
