@@ -5,7 +5,8 @@ order in which it sent them, so that no party has to wait until all have ended a
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import log2
 from typing import Any
@@ -72,6 +73,25 @@ class CountBackend:
         return weak or size not in KEY_SIZES
 
 
+@contextmanager
+def refusing(
+    code: str, errors: Any = (LookupError, TypeError, ValueError)
+) -> Iterator[None]:
+    """Refuse what makes an error; what it says of the data stays at the party.
+
+    Parameters
+    ----------
+    code : str
+        As of :class:`PartyRefusal`.
+    errors : type or tuple of type
+        By default those of values that are not what they should be.
+    """
+    try:
+        yield
+    except errors:
+        raise PartyRefusal(code) from None
+
+
 def start_talk(me: Me) -> Conversation:
     """Return this party's end of the conversation with all others."""
     return Conversation(me.name, me.roster, me.session)
@@ -105,23 +125,19 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
     """
     if not me.terms.has_keys:
         return np.arange(me.n_rows)
-    fewest = max(1, me.min_rows)
 
     def check_sizes(n_keys):
         # a peer with few keys would be told of single persons
-        if min(n_keys.values()) < fewest:
+        if min(n_keys.values()) < max(1, me.min_rows):
             raise PartyRefusal("too-few-rows")
 
-    try:
+    with refusing("invalid-data", ValueError):
         records = yield from converse(
             align_records(talk, me.block["keys"], check_sizes),
             "which of its records the others have, and how many",
             "public",
         )
-    except ValueError:
-        raise PartyRefusal("invalid-data") from None
-    if len(records) < fewest:
-        raise PartyRefusal("too-few-rows")
+    check_sizes({me.name: len(records)})
     return records
 
 

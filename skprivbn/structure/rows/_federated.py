@@ -10,24 +10,21 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
+from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator, RowsMixin
 from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
 )
-from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.federation import declare_noise
 from skprivbn.graphical_model._release import gap_rule, release_tables
+from skprivbn.graphical_model._searches import ask
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.programs import keep_predictions, score_rows
-from skprivbn.structure.k2._base import (
-    check_ordering,
-    check_table_sizes,
-    warn_of_column_order,
-)
-from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS
+from skprivbn.structure._learnt import DiscreteNetworkMixin
+from skprivbn.structure.k2._base import check_ordering, warn_of_column_order
+from skprivbn.structure.k2._scores import CRITERIA
 from skprivbn.structure.rows._checks import (
     check_options,
     check_values,
@@ -36,18 +33,53 @@ from skprivbn.structure.rows._checks import (
     edge_rules,
     known_parents,
 )
-from skprivbn.structure.rows._model import RowNetworkMixin
-from skprivbn.structure.rows._noisy import noisy_terms, read_tables
 from skprivbn.structure.rows._program import (
     RowNetworkTerms,
     list_tables,
     network_of_rows,
 )
-from skprivbn.structure.rows._scores import TableScores
-from skprivbn.structure.rows._search import SEARCHES, search
+from skprivbn.structure.rows._search import SEARCHES, learning_from
+from skprivbn.structure.rows._tables import noisy_terms, read_tables
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
+
+
+class RowNetworkMixin(DiscreteNetworkMixin):
+    """Likelihood, completion and sampling through the fitted `network_`."""
+
+    def _add_scores(self, X, sample_weight=None, **beside):
+        # what is learnt from rows is scored on rows, not on columns of parties
+        return RowsMixin._add_scores(self, X, sample_weight, **beside)
+
+    def _public_model(self):
+        if isinstance(self.network_, BayesianNetwork):
+            return super()._public_model()
+        network = self.network_
+        fields = ("states", "parents", "cpts", "intercepts", "weights", "variances")
+        return {"nodes": list(network.nodes)} | {
+            name: {
+                node: list(value) if name in ("states", "parents") else value
+                for node, value in getattr(network, name).items()
+            }
+            for name in fields
+        }
+
+    @classmethod
+    def _public_model_memory(cls, model, n_features):
+        states = model["states"]
+        labels = states.values() if isinstance(states, dict) else states
+        return sum(map(len, labels)) + n_features, 0
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        if "variances" not in model:
+            return super()._from_public_model(model, n_features)
+        estimator = cls()
+        estimator.network_ = ConditionalGaussianBayesianNetwork(**model)
+        if len(estimator.network_.nodes) != n_features:
+            raise ValueError("the network is about other columns")
+        return estimator
 
 
 class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEstimator):
@@ -329,13 +361,35 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         if self.method == "k2" and known is None and self.max_parents > 0:
             warn_of_column_order(self.ordering, names)
         if self.epsilon is None:
-            self._learn_exactly(partition, names, continuous, options, progress)
+            found = self._learn_exactly(partition, names, continuous, options, progress)
         else:
-            self._learn_privately(partition, names, options)
+            found = self._learn_privately(partition, names, options)
+        if "problem" in found:
+            raise ValueError(found["problem"])
+        self.n_samples_, self.log_score_ = found["n_samples"], found["log_score"]
+        self.n_iter_ = found.get("n_iter", 0)
+        self.converged_ = found.get("converged", True)
+        if not self.converged_:
+            warn_user(
+                f"EM did not converge in {self.max_iter} steps: raise max_iter or tol",
+                ConvergenceWarning,
+            )
+        if "edge_confidence" in found:
+            self.edge_confidence_ = found["edge_confidence"]
+        discrete = [v for v in range(len(names)) if v not in continuous]
+        self._set_network(
+            names,
+            found["states"],
+            dict(enumerate(found["parents"])),
+            dict(zip(discrete, found["cpts"])),
+            dict(zip(continuous, found["lines"])),
+        )
+        self.tables_ = [tuple(names[v] for v in key) for key in found["tables"]]
 
     def _learn_exactly(self, partition, names, continuous, options, progress):
         """Let parties search on exact tables, which they add up one after another."""
-        terms = self._exact_terms(partition, names, continuous, options)
+        states = declared_states(self, partition, names, continuous)
+        terms = self._terms(names, states, continuous, options)
         check_values(partition, names, terms.states, continuous)
         charge(self, "contingency tables")
 
@@ -347,45 +401,44 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             # sites may have raised the count below which cells are hidden
             terms = federation.terms
             found = federation.run(progress=tell)
-        if "problem" in found:
-            raise ValueError(found["problem"])
-        self.n_samples_ = found["n_samples"]
-        self.log_score_ = found["log_score"]
-        self.n_iter_, self.converged_ = (
-            found.get("n_iter", 0),
-            found.get("converged", True),
-        )
-        if not self.converged_:
-            warn_user(
-                f"EM did not converge in {self.max_iter} steps: raise max_iter or tol",
-                ConvergenceWarning,
-            )
-        discrete = [v for v in range(len(names)) if v not in continuous]
-        self._set_network(
-            names,
-            found["states"],
-            dict(enumerate(found["parents"])),
-            dict(zip(discrete, found["cpts"])),
-            dict(zip(continuous, found["lines"])),
-        )
-        self.tables_ = [tuple(names[v] for v in key) for key in found["tables"]]
         self.ledger_ = federation.ledger
-        list_tables(self.ledger_, terms, found["tables"], found["moments"])
+        if "problem" not in found:
+            list_tables(self.ledger_, terms, found["tables"], found["moments"])
         if self.n_bootstrap:
-            self.edge_confidence_ = found["edge_confidence"]
             self.ledger_.note(
                 f"{self.n_bootstrap} bootstrap samples are drawn from these tables: "
                 "rows are counted for the tables alone"
             )
+        return found
 
-    def _exact_terms(self, partition, names, continuous, options):
+    def _learn_privately(self, partition, names, options):
+        """Search on tables that are released once with noise."""
+        has_individuals = "individual" in partition.aligned
+        terms = noisy_terms(self, partition, names, options["known"], has_individuals)
+        noise = terms.noise(len(names), partition.n_parties)
+        self._check_noise_fits(noise)
+        what = "contingency tables of all rows"
+        spent = charge(self, what, noise)
+        with self._federate(partition, release_tables, terms) as federation:
+            federation.run()
+            (counts,) = federation.released
+        declare_noise(federation.ledger, noise, what, terms.protects)
+        self.ledger_, self.privacy_spent_ = federation.ledger, spent
+        tables = read_tables(counts, terms, noise)
+        steps = learning_from(
+            self._terms(names, terms.states, [], options), tables, tables.n_samples
+        )
+        found = ask(steps, lambda question: tables.count(question.asked))
+        return found | {"states": terms.states, "n_samples": tables.n_samples}
+
+    def _terms(self, names, states, continuous, options):
         known, rules = options["known"], options["rules"]
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(2**31)
         return RowNetworkTerms(
             names=names,
-            states=declared_states(self, partition, names, continuous),
+            states=states,
             continuous=continuous,
             max_parents=max(map(len, known.values())) if known else self.max_parents,
             min_cell_count=self.min_cell_count,
@@ -405,47 +458,6 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             max_iter=self.max_iter,
             tol=float(self.tol),
         )
-
-    def _learn_privately(self, partition, names, options):
-        """Search on tables that are released once with noise."""
-        has_individuals = "individual" in partition.aligned
-        terms = noisy_terms(self, partition, names, options["known"], has_individuals)
-        noise = terms.noise(len(names), partition.n_parties)
-        self._check_noise_fits(noise)
-        what = "contingency tables of all rows"
-        spent = charge(self, what, noise)
-        with self._federate(partition, release_tables, terms) as federation:
-            federation.run()
-            (counts,) = federation.released
-        declare_noise(federation.ledger, noise, what, terms.protects)
-        tables = read_tables(counts, terms, noise)
-        self.n_samples_ = tables.n_samples
-        scores = TableScores(
-            tables, self.n_samples_, self.criterion, self.equivalent_sample_size
-        )
-        parents = options["known"]
-        if parents is None:
-            if self.method == "k2":
-                check_table_sizes(terms.sizes, options["ordering"], self.max_parents)
-            parents = search(
-                self.method,
-                scores,
-                options["rules"],
-                ordering=options["ordering"],
-                tabu_length=self.tabu_length,
-                n_restarts=self.n_restarts,
-                random_state=check_random_state(self.random_state),
-            )
-        total = sum(scores.score(v, above) for v, above in parents.items())
-        self.log_score_ = total / (1 << FRACTION_BITS)
-        self.n_iter_, self.converged_ = 0, True
-        cpts = {
-            v: smoothed(tables.family(above, v), self.alpha)
-            for v, above in parents.items()
-        }
-        self._set_network(names, terms.states, parents, cpts, {})
-        self.tables_ = [tuple(names[v] for v in key) for key in tables.released]
-        self.ledger_, self.privacy_spent_ = federation.ledger, spent
 
     def _set_network(self, names, states, parents, cpts, lines):
         """Set the network with the parents found, and what follows from it."""

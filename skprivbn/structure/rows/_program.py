@@ -29,10 +29,11 @@ from skprivbn.federation import (
 )
 from skprivbn.federation._cells import in_steps, is_small
 from skprivbn.federation.site._small_cells import check_cells
-from skprivbn.programs._columns import check_labels, check_table
+from skprivbn.graphical_model._searches import asking_others
+from skprivbn.programs._columns import check_labels, check_table, refusing
 from skprivbn.structure.rows._em import FamiliesEM
-from skprivbn.structure.rows._learning import learning
 from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments
+from skprivbn.structure.rows._search import learning
 from skprivbn.structure.rows._tables import (
     MAX_CELLS,
     ROUND_CELLS,
@@ -215,25 +216,21 @@ def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
     rows.scale(sums)
     # sites answer for no table with more cells than rows
     max_cells = MAX_CELLS if me.is_simulated else min(MAX_CELLS, int(sums[0]))
-    steps = learning(terms, tuple(rows.n_states), sums, max_cells)
-    answer = None
-    while True:
-        try:
-            question = steps.send(answer)
-        except StopIteration as stop:
-            found = stop.value
-            break
+
+    def answer(question):
         if question.kind == "tables":
             counts = rows.count(question.asked)
-            answer = yield Sum(counts, "contingency tables of the search", ALL_ROWS)
-        else:
-            moments, weights = rows.moments(question.asked)
-            answer = yield Sum(
-                moments,
-                "counts, sums and products of continuous columns, by configuration",
-                weights,
+            return (yield Sum(counts, "contingency tables of the search", ALL_ROWS))
+        moments, weights = rows.moments(question.asked)
+        return (
+            yield Sum(
+                moments, "sums and products of numbers, by configuration", weights
             )
-    found |= {"states": states, "n_samples": rows.n_samples}
+        )
+
+    steps = learning(terms, tuple(rows.n_states), sums, max_cells)
+    found = yield from asking_others(steps, answer)
+    found = found | {"states": states, "n_samples": rows.n_samples}
     if terms.missing == "em" and "problem" not in found:
         found |= yield from expectation_maximisation(rows, terms, found["parents"])
     return found
@@ -294,23 +291,19 @@ class _Rows:
     """
 
     def __init__(self, me, states):
-        X, terms = np.asarray(me.block["X"]), me.terms
-        if X.ndim != 2 or X.shape[1] != len(terms.names):
-            raise PartyRefusal("invalid-data")
+        X, terms = _own_rows(me), me.terms
         self.me, self.terms = me, terms
         labels = dict(zip(terms.names, states))
         rest = [v for v in range(len(states)) if v not in terms.continuous]
         self.codes = np.zeros(X.shape, dtype=np.intp)
-        try:
+        with refusing("invalid-data"):
             if rest:
                 discrete = [terms.names[v] for v in rest]
                 self.codes[:, rest] = encode(X[:, rest], discrete, labels)
             self.values = to_numbers(X[:, terms.continuous])
-        except (TypeError, ValueError):
-            raise PartyRefusal("invalid-data") from None
-        gaps = (self.codes == MISSING).any() or np.isnan(self.values).any()
-        if (gaps and terms.missing == "error") or np.isinf(self.values).any():
-            raise PartyRefusal("invalid-data")
+            gaps = (self.codes == MISSING).any() or np.isnan(self.values).any()
+            if (gaps and terms.missing == "error") or np.isinf(self.values).any():
+                raise ValueError("gaps, or infinite numbers")
         self.n_states = [len(labels[name]) for name in terms.names]
         self.indicators = one_hot(self.codes, self.n_states)
 
@@ -401,20 +394,23 @@ class _Rows:
             check_cells(rows, columns, is_grouped, least, names)
 
 
-def _own_labels(me):
-    """Return the labels of columns that nobody has declared."""
-    X, found = np.asarray(me.block["X"]), []
+def _own_rows(me):
+    X = np.asarray(me.block["X"])
     if X.ndim != 2 or X.shape[1] != len(me.terms.names):
         raise PartyRefusal("invalid-data")
-    for name, declared, column in zip(me.terms.names, me.terms.states, X.T):
+    return X
+
+
+def _own_labels(me):
+    """Return the labels of columns that nobody has declared."""
+    found = []
+    for name, declared, column in zip(me.terms.names, me.terms.states, _own_rows(me).T):
         labels = ()
         if declared is None:
             labels = sorted_states(column)
             check_labels(me, [column.tolist()])
-        try:
+        with refusing("invalid-data"):
             found.append(check_found(name, labels) if labels else [])
-        except ValueError:
-            raise PartyRefusal("invalid-data") from None
     return found
 
 
@@ -425,12 +421,10 @@ def _common_states(terms, told):
         if declared is not None:
             states.append(declared)
             continue
-        try:
+        with refusing("refused"):
             found = [x for labels in told.values() for x in labels[v]]
             labels = list(sorted_states(np.array(found, dtype=object)))
             states.append(list(check_states(name, labels)) if labels else [])
-        except (LookupError, TypeError, ValueError):
-            raise PartyRefusal("refused") from None
     return states
 
 

@@ -10,7 +10,7 @@ from skprivbn.bayesian_network._labels import encode
 from skprivbn.datasets import load_asia
 from skprivbn.inspection import DAGDisplay
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure._search import EdgeRules
+from skprivbn.structure._search import EdgeRules, complete
 from skprivbn.structure.rows._bootstrap import (
     ResampledMoments,
     ResampledTables,
@@ -18,7 +18,7 @@ from skprivbn.structure.rows._bootstrap import (
 )
 from skprivbn.structure.rows._mixed import AskedMoments, configuration_moments
 from skprivbn.structure.rows._scores import TableScores
-from skprivbn.structure.rows._search import search
+from skprivbn.structure.rows._search import searching
 from skprivbn.structure.rows._tables import AskedTables
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
@@ -39,7 +39,8 @@ def resampled_rows(X, states, n_samples, method):
         scores = TableScores(tables, n_rows, "bic")
         rules = EdgeRules.free(len(n_states), 2)
         options = {"ordering": range(len(n_states)), "tabu_length": 0, "n_restarts": 0}
-        found.append(search(method, scores, rules, random_state=None, **options))
+        steps = searching(method, scores, rules, random_state=None, **options)
+        found.append(complete(steps, scores))
     return edge_confidence(found, is_directed=method == "k2")
 
 

@@ -143,8 +143,10 @@ def test_counts_of_a_party_come_in_steps():
     party = X.index % 3
     options = {"structure": network.parents, "alpha": 0.0}
     model = FederatedBayesianNetwork(min_cell_count=5, **options).fit(X, party=party)
-    codes, sizes = model.network_.encode(X), model.network_._sizes
-    for child, family in enumerate(model.network_._families):
+    nodes, codes = list(model.network_.nodes), model.network_.encode(X)
+    sizes = [len(model.network_.states[node]) for node in nodes]
+    for child, node in enumerate(nodes):
+        family = [*map(nodes.index, model.network_.parents[node]), child]
         counts = np.zeros([sizes[v] for v in family])
         for p in range(3):
             mine = count_rows(codes[party == p], family, sizes)
@@ -152,7 +154,7 @@ def test_counts_of_a_party_come_in_steps():
         total = counts.sum(axis=-1, keepdims=True)
         uniform = np.full_like(counts, 1 / sizes[child])
         expected = np.divide(counts, total, out=uniform, where=total > 0)
-        np.testing.assert_allclose(model.network_._tables[child], expected)
+        np.testing.assert_allclose(model.network_.cpts[node], expected)
     assert any("steps of 5" in note for note in model.ledger_.notes)
     # a search runs on such tables, too
     FederatedBayesianNetwork("ges", min_cell_count=5).fit(X, party=party)

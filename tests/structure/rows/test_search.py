@@ -7,10 +7,10 @@ import pytest
 
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.datasets import load_asia, load_insurance
-from skprivbn.structure._search import EdgeRules, LocalScores, climb
+from skprivbn.structure._search import EdgeRules, LocalScores, climb, complete
 from skprivbn.structure.rows._checks import edge_rules
 from skprivbn.structure.rows._scores import TableScores
-from skprivbn.structure.rows._search import SEARCHES, search
+from skprivbn.structure.rows._search import SEARCHES, searching
 from skprivbn.structure.rows._tables import AskedTables
 
 NAMES = ["a", "b", "c", "d"]
@@ -48,7 +48,8 @@ def total(scores, graph):
 def run(scores, method, rules, **options):
     defaults = {"ordering": range(scores.n_variables), "tabu_length": 0}
     defaults |= {"n_restarts": 0, "random_state": np.random.RandomState(0)}
-    parents = search(method, scores, rules, **defaults | options)
+    steps = searching(method, scores, rules, **defaults | options)
+    parents = complete(steps, scores)
     graph = np.zeros((scores.n_variables,) * 2, dtype=bool)
     for v, found in parents.items():
         graph[found, v] = True

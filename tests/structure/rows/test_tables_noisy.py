@@ -10,8 +10,8 @@ from skprivbn.exceptions import BudgetExceededError
 from skprivbn.graphical_model._release import release_tables
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure.rows._noisy import ReleasedTables
 from skprivbn.structure.rows._scores import TableScores
+from skprivbn.structure.rows._tables import ReleasedTables
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
