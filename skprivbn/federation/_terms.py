@@ -21,6 +21,8 @@ from typing import (
 
 import numpy as np
 
+from skprivbn.exceptions import ProtocolError
+from skprivbn.federation._wire import encode
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 
 
@@ -74,6 +76,13 @@ class Terms:
     def __post_init__(self) -> None:
         for name, check in _field_checks(type(self)).items():  # type: ignore[arg-type]
             object.__setattr__(self, name, check(name, getattr(self, name)))
+            try:
+                encode(_plain(getattr(self, name)))
+            except ProtocolError as error:
+                raise ValueError(
+                    f"{name} of {type(self).__name__} cannot travel to the parties: "
+                    f"{error}; use numbers, text, arrays, lists or dicts of these"
+                ) from None
         self.check()
 
     @property
