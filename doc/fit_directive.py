@@ -23,7 +23,7 @@ from docutils.parsers.rst import Directive, directives
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.inspection import message_diagram
 
-SUM = "sum over parties of: "
+SUMMED = "sum over parties"
 PARTS = ("messages", "table", "notes")
 UNREADABLE = {
     "bytes sealed for another party": "sealed",
@@ -84,10 +84,11 @@ def who_learns_what(ledger):
     """Return a table: who can read what, and who gets what without reading it."""
     entries = [e for e in ledger.entries if not e.operation.startswith("session.")]
     readers = {}
-    for who, what, _, seen_as, *_ in replace(ledger, entries=entries).who_learns_what():
+    rows = replace(ledger, entries=entries).who_learns_what()
+    for who, what, source, seen_as, *_ in rows:
         who = "each party" if who in ledger.parties else who
-        if what.startswith(SUM):
-            what = "total of: " + re.sub(r"\bits ", "", what.removeprefix(SUM))
+        if source == SUMMED:
+            what = "total of: " + re.sub(r"\bits ", "", what)
         reads, gets = readers.setdefault(who, ({}, {}))
         if seen_as in UNREADABLE:
             gets[f"{what} ({UNREADABLE[seen_as]})"] = True

@@ -25,7 +25,7 @@ LOOKS = {
 }
 UNREADABLE = {KINDS[kind] for kind in ("sealed", "ciphertext", "masked", "share")}
 TOGETHER = "all of it together"
-SUM = "sum over parties of: "
+SUMMED = "sum over parties"
 
 
 @dataclass
@@ -59,8 +59,8 @@ class Result:
                 continue
             who = "each party" if who in self.ledger.parties else who
             words = "public" if is_public else seen_as
-            if what.startswith(SUM):
-                what = "total of: " + re.sub(r"\bits ", "", what.removeprefix(SUM))
+            if source == SUMMED:
+                what = "total of: " + re.sub(r"\bits ", "", what)
             found.setdefault((who, words), {})[what] = True
         return {reader: list(facts) for reader, facts in found.items()}
 

@@ -21,7 +21,7 @@ class Fitted:
     def __init__(self):
         self.ledger_ = Ledger(parties=("north", ATTACK))
         self.ledger_.record("sum", "north", "coordinator", b"x" * 999, "masked", ATTACK)
-        self.ledger_.learns("coordinator", "sum over parties of: its rows")
+        self.ledger_.learns("coordinator", "its rows", is_total=True)
         self.ledger_.learns("north", "the mean")
         self.ledger_.learns(ATTACK, "the mean")
         self.ledger_.note(ATTACK, "broken by")

@@ -12,12 +12,16 @@ from typing import Any, NamedTuple
 from skprivbn.privacy import DistributedNoise, zcdp_epsilon
 
 COORDINATOR = "coordinator"
+#: where something comes from that is in no single message
+SUMMED, TOGETHER = "sum over parties", "all of it together"
+#: kinds that the coordinator carries or adds without being able to read them
+_UNREAD = ("ciphertext", "masked")
 #: characters of a line of text
 WIDTH = 100
 
 #: what a reader of a message of each kind sees, from least to most revealing
 KINDS = {
-    "public": "public values: parameters, control flow, results",
+    "public": "public values",
     "sealed": "bytes sealed for another party",
     "ciphertext": "ciphertexts it cannot decrypt",
     "masked": "masked values that look random alone",
@@ -105,6 +109,7 @@ class _Knowledge:
     what: str
     kind: str
     epsilon: float | None = None
+    is_total: bool = False
 
 
 class Fact(NamedTuple):
@@ -122,6 +127,8 @@ class Fact(NamedTuple):
         Privacy loss of a noisy release, where that is known.
     n_messages, n_bytes : int or None
         That it was sent in; None for what follows from several together.
+    is_total : bool
+        Whether it is a sum over all parties.
     """
 
     who: str
@@ -131,6 +138,7 @@ class Fact(NamedTuple):
     epsilon: float | None = None
     n_messages: int | None = None
     n_bytes: int | None = None
+    is_total: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,10 +179,15 @@ class LedgerTable:
     ----------
     columns : list of str
     rows : list of tuple
+    in_text : list of str, default=None
+        Columns that text has room for; all if None.
     """
 
-    def __init__(self, columns: list[str], rows: list[tuple]) -> None:
+    def __init__(
+        self, columns: list[str], rows: list[tuple], in_text: list[str] | None = None
+    ) -> None:
         self.columns, self.rows = list(columns), [tuple(row) for row in rows]
+        self._in_text = [self.columns.index(name) for name in in_text or columns]
 
     def __len__(self):
         return len(self.rows)
@@ -183,8 +196,10 @@ class LedgerTable:
         return iter(self.rows)
 
     def __str__(self):
-        cells = [self.columns, *([str(cell) for cell in row] for row in self.rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        cells = [
+            [str(row[i]) for i in self._in_text] for row in (self.columns, *self.rows)
+        ]
+        widths = [max(map(len, column)) for column in zip(*cells)]
         while sum(widths) + 2 * len(widths) > WIDTH + 2:
             widths[widths.index(max(widths))] -= 1
         lines = [line for row in cells for line in _wrapped(row, widths)]
@@ -211,6 +226,29 @@ class LedgerTable:
 
         pandas = import_optional("pandas", "LedgerTable.to_frame")
         return pandas.DataFrame(self.rows, columns=self.columns)
+
+
+def _joined(facts, parties):
+    """Join what the coordinator gets unread, and what every party learns alike."""
+    joined: dict[tuple, Fact] = {}
+    for fact in facts:
+        who, what = fact.who, fact.what
+        if who == COORDINATOR and fact.kind in _UNREAD:
+            what = "vectors that it adds and cannot read"
+        elif who in parties and _all_learn(fact, facts, parties):
+            who = "each party"
+        key = (who, what, fact.source, fact.kind, fact.epsilon)
+        same = joined.get(key)
+        sizes = fact.n_messages, fact.n_bytes
+        if same is not None and fact.n_messages is not None:
+            sizes = same.n_messages + fact.n_messages, same.n_bytes + fact.n_bytes
+        joined[key] = Fact(*key, *sizes, fact.is_total)
+    return joined.values()
+
+
+def _all_learn(fact, facts, parties):
+    knowing = {other.who for other in facts if other[1:5] == fact[1:5]}
+    return len(parties) > 1 and knowing >= set(parties)
 
 
 def _wrapped(row, widths):
@@ -243,11 +281,11 @@ class Ledger:
     --------
     >>> from skprivbn.federation import Ledger
     >>> ledger = Ledger(parties=("north", "south"))
-    >>> ledger.record("means", "north", "coordinator", b"...", "masked", "its means")
+    >>> ledger.record("mean", "north", "coordinator", b"...", "public", "the mean")
     >>> print(ledger.who_learns_what())
-    who          learns     from        as                                    ...
-    -----------  ---------  ----------  ------------------------------------  ...
-    coordinator  its means  each party  masked values that look random alone  1 ...
+    who          learns    as
+    -----------  --------  -------------
+    coordinator  the mean  public values
     """
 
     parties: tuple = ()
@@ -328,6 +366,7 @@ class Ledger:
         what: str,
         kind: str = "plaintext aggregate",
         epsilon: float | None = None,
+        is_total: bool = False,
     ) -> None:
         """Add something that `who` knows after combining messages, once.
 
@@ -341,10 +380,12 @@ class Ledger:
             One of :data:`KINDS`.
         epsilon : float, default=None
             Privacy loss of a noisy release.
+        is_total : bool, default=False
+            Whether it is a sum over all parties.
         """
         if kind not in KINDS:
             raise ValueError(f"unknown kind of message {kind!r}; known: {list(KINDS)}")
-        fact = _Knowledge(who, what, kind, epsilon)
+        fact = _Knowledge(who, what, kind, epsilon, is_total)
         if fact not in self._knowledge:
             self._knowledge.append(fact)
 
@@ -418,7 +459,14 @@ class Ledger:
             for (who, tells, kind), (senders, *sizes) in groups.items()
         ]
         facts += [
-            Fact(known.who, known.what, "all of it together", known.kind, known.epsilon)
+            Fact(
+                known.who,
+                known.what,
+                SUMMED if known.is_total else TOGETHER,
+                known.kind,
+                known.epsilon,
+                is_total=known.is_total,
+            )
             for known in self._knowledge
         ]
         return sorted(facts, key=lambda fact: (fact.who != COORDINATOR, fact.who))
@@ -430,13 +478,17 @@ class Ledger:
         -------
         table : LedgerTable
             Prints as text, shows as HTML in a notebook, ``to_frame()`` for pandas.
+            Vectors that the coordinator adds without reading them are one line.
         """
         rows = []
-        for who, what, source, kind, epsilon, *sizes in self.facts():
-            loss = "" if epsilon is None else f" (epsilon = {epsilon:g})"
+        for fact in _joined(self.facts(), self.parties):
+            loss = "" if fact.epsilon is None else f" (epsilon = {fact.epsilon:g})"
+            sizes = [fact.n_messages, fact.n_bytes]
             shown = ["" if size is None else size for size in sizes]
-            rows.append((who, what, source, KINDS[kind] + loss, *shown))
-        return LedgerTable(["who", "learns", "from", "as", "times", "bytes"], rows)
+            seen_as = KINDS[fact.kind] + loss
+            rows.append((fact.who, fact.what, fact.source, seen_as, *shown))
+        columns = ["who", "learns", "from", "as", "times", "bytes"]
+        return LedgerTable(columns, rows, in_text=["who", "learns", "as"])
 
     def to_frame(self) -> Any:
         """Return all messages as a pandas DataFrame."""

@@ -301,7 +301,7 @@ class Coordinator(ABC):
             values, total = backend.publish(total)
             self._released.append(values)
         else:
-            self.ledger.learns("all parties", f"sum over parties of: {what}")
+            self.ledger.learns("all parties", what, is_total=True)
         self._answer(dict.fromkeys(self.active, {"total": total.to_payload()}), what)
 
     def _answer(self, answers, what=""):
@@ -380,7 +380,7 @@ class Coordinator(ABC):
         elif "sealed" in payload:
             # counted once, from sender to receiver, when they were sent
             size -= sum(map(len, payload["sealed"].values()))
-        told = "roster, estimator and public parameters of the session"
+        told = "roster, estimator, public parameters"
         tells = told if "agreement" in payload else ""
         words, message_part = what or operation, message[:size]
         self.ledger.record(words, COORDINATOR, name, message_part, kind, tells)

@@ -12,7 +12,6 @@ from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.inspection._report_html import Html, size, tag
 
 SESSION = "session"
-SUM = "sum over parties of: "
 
 # Colours that can be told apart on white and on black; words are in the text's colour.
 COLOURS = {
@@ -161,12 +160,12 @@ def _loops(steps):
 def _sums(ledger):
     """Return who can read which kind of sum of what."""
     return {
-        fact.what.removeprefix(SUM): (
+        fact.what: (
             "parties" if "parties" in fact.who else COORDINATOR,
             "noisy sum" if fact.kind == "noisy release" else "sum",
         )
         for fact in ledger.facts()
-        if fact.what.startswith(SUM)
+        if fact.is_total
     }
 
 

@@ -82,7 +82,7 @@ class Record:
     @property
     def has_sums(self):
         """Whether totals over all parties were formed."""
-        return any(fact.what.startswith("sum over parties") for fact in self.facts)
+        return any(fact.is_total for fact in self.facts)
 
     def readers(self, kind):
         """Return who read something of a kind, in order."""

@@ -127,7 +127,7 @@ def _item(fact):
         sender = fact.source.replace(COORDINATOR, "the coordinator")
         source = f"from {sender}, {fact.n_messages:,} {messages}"
     below = [tag("span", source, class_="from")] if source else []
-    return tag("li", plain(fact.what), *below)
+    return tag("li", plain(fact.what, fact.is_total), *below)
 
 
 def how_hidden(record):

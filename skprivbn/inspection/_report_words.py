@@ -147,12 +147,11 @@ _FOLLOWING_RULES = (
 )
 
 
-def plain(text):
+def plain(text, is_total=False):
     """Say for a reader outside what the ledger notes in a programmer's shorthand."""
-    head, found, total = text.partition("sum over parties of: ")
-    if found and not head:
+    if is_total:
         # Of a total nobody in particular is "its" owner.
-        total = re.sub(r"\beach of its ", "each of the ", total)
+        total = re.sub(r"\beach of its ", "each of the ", text)
         return "Added up over all parties: " + re.sub(r"\bits ", "", total)
     text = text.replace(*_FOLLOWING_RULES)
     text = text.replace("min_rows rows", "the agreed least number of rows")

@@ -46,14 +46,15 @@ def test_the_kind_follows_the_backend(blocks, backend, kind):
 def test_who_learns_what_is_in_plain_words(ledger):
     table = ledger.who_learns_what()
     text = str(list(table))
-    assert "sum over parties of: sums of rows" in text
+    assert "('all parties', 'sums of rows', 'sum over parties'" in text
     assert "all parties" in text
     assert "ciphertexts it cannot decrypt" in text
     assert "the result" in text
     frame = table.to_frame()
     assert list(frame.columns) == ["who", "learns", "from", "as", "times", "bytes"]
-    moments = frame[frame.learns == "sums of rows"]
-    assert moments.times.item() == 3
+    unread = frame[frame["as"] == KINDS["ciphertext"]]
+    assert unread.times.item() == 6
+    assert len(str(table).splitlines()) <= 10
 
 
 def test_facts_are_the_rows_of_the_table_as_data():
@@ -66,8 +67,24 @@ def test_facts_are_the_rows_of_the_table_as_data():
     assert {fact.n_bytes for fact in told} == {3}
     assert (known.epsilon, known.n_messages) == (1, None)
     for fact, row in zip(ledger.facts(), ledger.who_learns_what()):
-        assert row[:2] == fact[:2] and row[3].startswith(KINDS[fact.kind])
+        is_read = fact.kind not in ("ciphertext", "masked")
+        words = fact.what if is_read else "vectors that it adds and cannot read"
+        assert row[:2] == (fact.who, words) and row[3].startswith(KINDS[fact.kind])
     assert row[3:] == (f"{KINDS['noisy release']} (epsilon = 1)", "", "")
+
+
+def test_what_every_party_learns_is_one_line_and_what_some_do_is_not():
+    ledger = Ledger(parties=("a", "b", "c"))
+    for name in "abc":
+        ledger.learns(name, "a public key")
+    for name in "ab":
+        ledger.learns(name, "the labels of c")
+    rows = [row[:2] for row in ledger.who_learns_what()]
+    assert rows == [
+        ("each party", "a public key"),
+        ("a", "the labels of c"),
+        ("b", "the labels of c"),
+    ]
 
 
 def test_the_simulation_says_so(ledger):

@@ -102,7 +102,7 @@ def test_readable_messages_have_another_colour_than_hidden_ones(ledger):
 )
 def test_who_can_read_a_sum(ledger, kind, which):
     ask(ledger, "sums", tells="its sums")
-    ledger.learns("coordinator", "sum over parties of: its sums", kind)
+    ledger.learns("coordinator", "its sums", kind, is_total=True)
     words = " ".join(texts(message_diagram(ledger)))
     assert f"; the coordinator can read the {which}" in words
 

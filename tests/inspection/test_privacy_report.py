@@ -106,9 +106,9 @@ def test_real_fits_are_reported_in_full(model):
         assert party in page.text("part")
         assert party in page.text("traffic")
     learnt = page.text("learnt")
-    for who, what, *_ in ledger.who_learns_what():
-        assert words.plain(what) in learnt
-        assert who.lower() in learnt.lower()
+    for fact in ledger.facts():
+        assert words.plain(fact.what, fact.is_total) in learnt
+        assert fact.who.lower() in learnt.lower()
     everything = " ".join(page.text(name) for name in page.texts)
     for note in ledger.notes_on(*set(TOPICS) - {"colluders"}):
         assert words.plain(note.text).lower() in everything.lower()
@@ -237,7 +237,7 @@ def test_exposed_rows_and_single_parties_come_first():
     ledger.n_rounds = 1
     ledger.record("a", "north", "coordinator", b".", "masked", "its sums")
     assert "None was readable" in read(fitted(ledger)).text("short")
-    ledger.learns("coordinator", "sum over parties of: its sums")
+    ledger.learns("coordinator", "its sums", is_total=True)
     page = read(fitted(ledger))
     assert "Yes. Read by: the coordinator" in page.text("short")
     assert "single parties" not in page.text("short")

@@ -407,9 +407,9 @@ def test_the_ledger_says_what_was_told(backend):
     kinds = {entry.kind for entry in model.ledger_.entries}
     hidden = "ciphertext" if backend == "ckks" else "masked"
     assert kinds <= {"public", "sealed", hidden}
-    known = [row for row in model.ledger_.who_learns_what() if row[0] == "coordinator"]
-    tables = [row for row in known if "log-likelihoods" in row[1]]
-    assert tables and all(f"{hidden}" in row[3] for row in tables)
+    facts = [fact for fact in model.ledger_.facts() if "log-likelihoods" in fact.what]
+    assert {fact.kind for fact in facts if fact.who == "coordinator"} == {hidden}
+    assert {fact.who for fact in facts if fact.is_total} == {"all parties"}
 
 
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skprivbn.federation import Party, Runner
+from skprivbn.federation import Runner
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition
@@ -94,16 +94,11 @@ def test_no_person_moves_sums_beyond_the_noise(estimator, shown, monkeypatch):
     rows = rng.uniform(-1, 1, size=(6, 3))
     opened = []
 
-    def collect(self, values):
-        opened.append(np.array(values))
-        return hide(self, values)
-
     def collect_noisy(self, counts, noise):
         opened.append(np.array(counts))
         return with_noise(self, counts, noise)
 
-    hide, with_noise = Party.hide, Runner._with_noise
-    monkeypatch.setattr(Party, "hide", collect)
+    with_noise = Runner._with_noise
     monkeypatch.setattr(Runner, "_with_noise", collect_noisy)
 
     def first_sums(X, individual):
