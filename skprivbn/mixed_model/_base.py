@@ -351,7 +351,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 f"features {some(names, survey.constant)} do not vary: their "
                 "coefficients are set to 0"
             )
-        if estimates.error > _TOO_MUCH:
+        few_nodes = estimates.wide and 1 < terms.n_quadrature < _MANY_NODES
+        if estimates.error > _TOO_MUCH or few_nodes:
             warn_user(
                 f"the log-likelihood may be off by {estimates.error:.1g}, as "
                 f"effects are wide and clusters have few rows: n_quadrature="
@@ -389,6 +390,15 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
                 "y has no events, or nothing but events, in all rows or where a "
                 "feature says so: some coefficients grow without limit and have no "
                 "standard errors; leave out or merge such features"
+            )
+        elif estimates.wide:
+            problem = (
+                "random effects became as wide as they may be: their scale is held at "
+                f"{terms.widest:g}, coefficients are those that go with it and have no "
+                f"standard errors; try n_quadrature={_MANY_NODES}, which may be wider, "
+                "unless features nearly separate the classes within clusters: the "
+                "log-likelihood then rises for ever as effects and coefficients grow "
+                "together; leave out or merge such features"
             )
         elif not estimates.maximum:
             problem = "the log-likelihood has no maximum where the search stopped"

@@ -39,10 +39,11 @@ class Estimates:
     log_likelihood : float
     error : float
         By how much it may be off.
-    determined, collinear, stuck, few, maximum, singular, converged : bool
+    determined, collinear, stuck, few, wide, maximum, singular, converged : bool
         Whether the rows determine all coefficients of features that vary; if not,
         whether features are collinear, the log-likelihood was flat from the start, or
-        few rows had weight where the search went on to; whether it has its maximum
+        few rows had weight where the search went on to; whether effects are as wide as
+        they may be; whether it has its maximum
         there; whether a variance is zero, or a correlation one; whether the search
         ended by itself.
     n_iter : int
@@ -60,6 +61,7 @@ class Estimates:
     collinear: bool
     stuck: bool
     few: bool
+    wide: bool
     maximum: bool
     singular: bool
     converged: bool
@@ -118,6 +120,9 @@ def estimate(release, survey):
     free = np.append(known, np.abs(theta) > NO_SCALE if terms.mixed else [False])
     if len(theta) > 1:
         free[n_fixed:] = _columns_that_vary(theta, random)
+    is_wide = np.abs(theta) == terms.widest
+    free[n_fixed:] &= ~is_wide
+    wide = bool(terms.mixed and np.any(is_wide))
     observed = observed[np.ix_(free, free)]
     flat = np.linalg.eigvalsh(observed)[0] if len(observed) else 1.0
     maximum = bool(flat > -1e-6 * max(np.abs(observed).max(initial=0.0), 1.0))
@@ -128,7 +133,7 @@ def estimate(release, survey):
             step = solve_information(observed, release.gradient[free])
             parameters[free] += step
             log_likelihood += release.gradient[free] @ step / 2
-        if determined:
+        if determined and not wide:
             inverse = solve_information(observed, np.eye(len(observed)))
             covariance[np.ix_(free, free)] = inverse
     parameters[:n_fixed][~known] = 0.0
@@ -154,8 +159,9 @@ def estimate(release, survey):
         collinear=bool(release.collinear or np.any(nothing)),
         stuck=bool(stuck),
         few=release.few,
+        wide=wide,
         error=release.error,
-        converged=release.converged,
+        converged=release.converged and not wide,
         n_iter=release.n_iter,
         **_translate(matrix, release, survey),
     )
@@ -234,6 +240,7 @@ def estimate_linear(release, survey):
         collinear=True,
         stuck=False,
         few=False,
+        wide=False,
         error=0.0,
         converged=release.converged,
         n_iter=release.n_steps,

@@ -41,6 +41,8 @@ from skprivbn.utils._linalg import symmetric, upper
 SCALES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.5)
 # How far off nodes may be, in the units of Grid.distance: at last, and on the way.
 _GOOD, _GOOD_ENOUGH = 0.25, 0.75
+# How far where log-likelihoods are off by more, as that depends on where nodes are.
+_VERY_GOOD, _ROUGH = 0.01, 1e-5
 # Below, effects are too small to tell how log-likelihoods depend on them.
 _NO_SCALE = 1e-3
 # Newton steps in which modes are looked for; the last promises less than this.
@@ -247,8 +249,11 @@ class QuadratureIntegral:
         self.known = parameters, curves
         by_effect, bend, *_ = expansion.T
         distance = grid.distance(sigma * by_effect - grid.centre, 1 + sigma**2 * bend)
+        slope = self._corrected(slope, grid, table, sigma)
         limit = _GOOD if promised < 0.01 else _GOOD_ENOUGH
-        return self._corrected(slope, grid, table, sigma), distance.max() / limit
+        if slope.error > _ROUGH and (limit == _GOOD or abs(sigma) > SCALES[-1]):
+            limit = _VERY_GOOD
+        return slope, distance.max() / limit
 
     def _corrected(self, slope, grid, table, sigma):
         """Add what opened clusters tell, now that their posteriors are known."""
@@ -462,7 +467,8 @@ class LaplaceIntegral:
         self.known = parameters, everybody, self.u
         if not np.any(opened):
             return slope, 0.0
-        modes = solve_modes(everybody, shape, parameters, self.u)
+        # what a party knows of its own clusters must not decide where the search goes
+        modes = solve_modes(everybody, shape, parameters, self.u, self.is_opened)
         by_beta = beta_correction(
             everybody, shape, parameters, modes, self.u, self.inverse
         )

@@ -183,7 +183,7 @@ class Modes:
     inverses: list
 
 
-def solve_modes(expansion, shape, parameters, u):
+def solve_modes(expansion, shape, parameters, u, shared=None):
     """Find the modes next to where the log-likelihood was expanded.
 
     One Newton step; value and Hessian at its end are known from the third derivatives.
@@ -196,6 +196,8 @@ def solve_modes(expansion, shape, parameters, u):
     parameters : ndarray of shape (n_fixed + n_theta,)
     u : ndarray of shape (n_numbers,)
         Where it was expanded.
+    shared : ndarray of bool of shape (n_numbers,), default=None
+        Effects of which the decrement is told; all if None.
 
     Returns
     -------
@@ -211,7 +213,8 @@ def solve_modes(expansion, shape, parameters, u):
     )
     systems = _systems(shape, hessian)
     step = blocks.solve(systems, gradient)
-    decrement = float(blocks.sums(gradient * step).max(initial=0.0))
+    gains = blocks.sums(gradient * step)
+    decrement = float(gains[slice(None) if shared is None else shared].max(initial=0.0))
     # far from the modes a parabola may promise too much
     far, cubic = np.zeros((2, len(u)))
     np.maximum.at(far, numbers, np.abs(step[numbers] @ matrix.T).max(1)[:, None])
@@ -223,9 +226,10 @@ def solve_modes(expansion, shape, parameters, u):
     gain = blocks.sums(gradient * step - cubic / 6 - u**2 / 2)
     inverses, at_end = [], _systems(shape, hessian + change)
     for members, before, after in zip(blocks.members, systems, at_end):
-        sign, log_determinant = np.linalg.slogdet(after)
-        if np.any(sign <= 0):
-            after, log_determinant = before, np.linalg.slogdet(before)[1]
+        sign, _ = np.linalg.slogdet(after)
+        # block by block: own ones are not the same at all parties
+        after = np.where((sign > 0)[:, None, None], after, before)
+        log_determinant = np.linalg.slogdet(after)[1]
         quadratic = np.einsum("bi,bij,bj->b", step[members], before, step[members])
         gain[members[:, 0]] -= (quadratic + log_determinant) / 2
         inverses.append(np.linalg.inv(after))
@@ -305,10 +309,10 @@ def predict_modes(shape, before, expansion, u, after):
     pull, effects = _pull(shape, before, expansion, u, after)
     modes, _, systems = _parabola(shape, new, pull, expansion.hessian)
     moved = modes[numbers] @ new.T - effects
-    if np.abs(moved).max(initial=0.0) > _FAR:
-        # so far away a parabola promises too much
-        moved = moved.clip(-_FAR, _FAR)
-        modes[numbers] = (effects + moved) @ np.linalg.pinv(new).T
+    # so far away a parabola promises too much
+    far = np.abs(moved).max(axis=1, initial=0.0) > _FAR
+    moved = moved.clip(-_FAR, _FAR)
+    modes[numbers[far]] = (effects + moved)[far] @ np.linalg.pinv(new).T
     moved += expansion.shares @ (shape.split(after)[0] - shape.split(before)[0])
     hessian = expansion.hessian + np.einsum("cijk,ck->cij", expansion.third, moved)
     inverses = []

@@ -5,10 +5,12 @@ nodes should be at other parameters.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.interpolate import make_interp_spline
-from scipy.special import factorial, logsumexp, roots_hermite
+from scipy.special import factorial, logsumexp
+from scipy.special import roots_hermite as _roots_hermite
 
 from skprivbn.mixed_model._likelihood import Posterior
 
@@ -22,6 +24,14 @@ _SOME_NODES = 9
 _POINTS = 121
 # Nodes through which curves are drawn of which two derivatives are known.
 _MANY_NODES = 51
+
+
+@cache
+def roots_hermite(n_nodes):
+    """Return abscissae and weights, which every step asks for again."""
+    abscissae, weights = _roots_hermite(n_nodes)
+    abscissae.flags.writeable = weights.flags.writeable = False
+    return abscissae, weights
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ from skprivbn.utils._linalg import symmetric, upper
 _ROUGH = 1e-7
 # Rows for each parameter that must have weight to tell whether features are collinear.
 _ENOUGH = 4
+# Error of the log-likelihood from which on effects may become too wide.
+_ERRS = 1e-3
 # Scale of the effects at first, where they are drawn.
 _FIRST_SCALE = 0.7
 
@@ -437,6 +439,12 @@ class Search:
             )
             information[scales, scales] += 2 * np.maximum(down, 0)
         value = slope.value if off <= 1 else -np.inf
+        if self.terms.laplace or slope.error > _ERRS:
+            widest = np.full(len(here), self.terms.widest)
+            widest[: self.n_fixed] = np.inf
+            self.optimiser.limits = widest
+            if np.any(np.abs(here) > widest):
+                value = -np.inf
         go_on = self.optimiser.step(value, slope.gradient, information, slope.error)
         self.converged = not go_on
         if not self.terms.laplace and abs(self.parameters[-1]) < NO_SCALE:

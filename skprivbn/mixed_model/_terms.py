@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from skprivbn.federation import Terms
 from skprivbn.mixed_model._design import INTERCEPT, RandomTerms
 from skprivbn.mixed_model._families import FAMILIES
@@ -133,6 +135,20 @@ class MixedTerms(Terms):
     def laplace(self) -> bool:
         """Whether the effects' modes are expanded around."""
         return self.mixed and self.n_quadrature == 1
+
+    @property
+    def widest(self) -> float:
+        """Scale at which effects are held where quadrature errs.
+
+        Where features nearly separate the classes within clusters, the likelihood rises
+        without end as effects grow, and becomes steps in them, which nodes miss.
+        """
+        if self.target != "classes":
+            return np.inf
+        if self.laplace:
+            return 8.0
+        # a number that the fixed point of results holds exactly
+        return float(np.rint(8 * 1.2 * np.sqrt(max(self.n_quadrature, 25))) / 8)
 
     @property
     def random(self) -> RandomTerms:

@@ -170,6 +170,8 @@ class QuasiNewton:
         To start from.
     tol : float
         Stop when the next step promises a smaller gain in log-likelihood.
+    limits : float or ndarray of shape (n_parameters,), default=inf
+        Bounds on the sizes of the parameters.
 
     Attributes
     ----------
@@ -183,9 +185,9 @@ class QuasiNewton:
         Differences of log-likelihoods that say nothing.
     """
 
-    def __init__(self, parameters, tol):
+    def __init__(self, parameters, tol, limits=np.inf):
         self.parameters = parameters
-        self.tol = tol
+        self.tol, self.limits = tol, limits
         self.best = None
         self.promised = np.inf
         self.noise = 0.0
@@ -229,8 +231,13 @@ class QuasiNewton:
             self._remember(moved, last_gradient - gradient)
         self.best = self.parameters, log_likelihood, gradient
         self.noise = _NOISE * (1 + abs(log_likelihood)) + _CHANGE * error
-        step = solve_information(self._corrected(information), gradient)
-        before, self.promised = self.promised, float(gradient @ step / 2)
+        information = self._corrected(information)
+        before, step = self.promised, solve_information(information, gradient)
+        self.promised = float(gradient @ step / 2)
+        beyond = np.abs(self.parameters + step) > self.limits
+        if np.any(beyond):
+            step = self._stop_at_limits(step, beyond, gradient, information)
+            self.promised = float(gradient @ step - step @ information @ step / 2)
         # not farther than all the way so far
         longest = max(_LONGEST, np.abs(self.parameters).max(initial=0.0))
         length = np.abs(step).max(initial=0.0)
@@ -239,6 +246,14 @@ class QuasiNewton:
             return False
         self.parameters = self.parameters + step * min(1.0, longest / max(length, 1e-9))
         return self.promised > self.tol
+
+    def _stop_at_limits(self, step, beyond, gradient, information):
+        """Return the Newton step of the others where some go to their limits."""
+        limits = np.copysign(self.limits, self.parameters + step)
+        step = np.where(beyond, limits - self.parameters, 0.0)
+        left, rest = gradient - information @ step, ~beyond
+        step[rest] = solve_information(information[np.ix_(rest, rest)], left[rest])
+        return step
 
     def _remember(self, moved, change):
         if np.linalg.norm(moved) > 1e-8:
