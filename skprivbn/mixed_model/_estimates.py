@@ -84,6 +84,48 @@ class Estimates:
 _TOLD = [field.name for field in fields(Estimates) if field.name != "error"]
 
 
+@dataclass(frozen=True)
+class Release:
+    """What sums of all parties tell, for standardised features.
+
+    Attributes
+    ----------
+    parameters : ndarray of shape (n_parameters,)
+        (beta, theta), at which the rest was computed.
+    collinear : bool
+        Whether products of the features are a singular matrix.
+    few : bool
+        Whether the search ended as few rows had weight where it went on to.
+    converged : bool
+    n_iter : int
+    turn : ndarray of shape (n_fixed, n_fixed)
+        What standardised features were multiplied by, see :func:`decorrelate`: the
+        parameters, and what was computed there, are of the features that this makes.
+    log_likelihood : float
+    error : float
+        By how much it may be off.
+    gradient : ndarray of shape (n_parameters,)
+    complete, observed : ndarray of shape (n_parameters, n_parameters)
+        Information if the effects were seen, and as they are not.
+    effects : ndarray of shape (n_numbers,)
+    effect_covariances : ndarray of shape (n_numbers, n_effects)
+    """
+
+    parameters: np.ndarray
+    collinear: bool
+    few: bool
+    converged: bool
+    n_iter: int
+    turn: np.ndarray
+    log_likelihood: float
+    error: float
+    gradient: np.ndarray
+    complete: np.ndarray
+    observed: np.ndarray
+    effects: np.ndarray
+    effect_covariances: np.ndarray
+
+
 def estimate(release, survey):
     """Compute the estimates of a generalised model.
 
