@@ -4,6 +4,8 @@
 partially directed graph an undirected edge is present in both directions.
 """
 
+from heapq import heappop, heappush
+
 import numpy as np
 
 
@@ -196,26 +198,30 @@ def extend_to_dag(pdag):
     ndarray of bool of shape (d, d)
         A directed acyclic graph.
     """
-    left, dag = pdag.copy(), np.zeros_like(pdag)
-    remaining = list(range(len(pdag)))
-    while remaining:
-        costs = {}
-        for node in remaining:
-            out = left[node] & ~left[:, node]
-            undirected = left[node] & left[:, node]
-            adjacent = left[node] | left[:, node]
-            # a sink whose undirected neighbours see all its neighbours comes last
-            conflicts = sum(
-                (adjacent & ~(left[other] | left[:, other])).sum() - 1
-                for other in np.flatnonzero(undirected)
-            )
-            costs[node] = (int(out.sum()), int(conflicts))
-            if costs[node] == (0, 0):
-                break
-        sink = min(costs, key=costs.get)
-        dag[left[sink] | left[:, sink], sink] = True
-        left[sink] = left[:, sink] = False
-        remaining.remove(sink)
+    out = [set(np.flatnonzero(row).tolist()) for row in pdag & ~pdag.T]
+    undirected = [set(np.flatnonzero(row).tolist()) for row in pdag & pdag.T]
+    adjacent = [set(np.flatnonzero(row).tolist()) for row in pdag | pdag.T]
+
+    def cost(node):
+        # a sink whose undirected neighbours see all its neighbours comes last
+        near = adjacent[node]
+        conflicts = (len(near - adjacent[other]) - 1 for other in undirected[node])
+        return len(out[node]), sum(conflicts)
+
+    dag, costs = np.zeros_like(pdag), {node: cost(node) for node in range(len(pdag))}
+    ready = [node for node, found in costs.items() if found == (0, 0)]
+    while costs:
+        sink = heappop(ready) if ready else min(costs, key=lambda v: (costs[v], v))
+        near = adjacent[sink]
+        dag[list(near), sink] = True
+        del costs[sink]
+        for node in near:
+            for of in (out, undirected, adjacent):
+                of[node].discard(sink)
+        for node in near:
+            before, costs[node] = costs[node], cost(node)
+            if costs[node] == (0, 0) != before:
+                heappush(ready, node)
     return dag
 
 
@@ -232,11 +238,25 @@ def to_cpdag(adjacency):
     cpdag : ndarray of bool, shape (n_nodes, n_nodes)
         Edges whose direction every equivalent DAG shares, and in both directions
         those that may be turned round.
+
+    References
+    ----------
+    D. M. Chickering. A transformational characterization of equivalent Bayesian
+    network structures. UAI 1995.
     """
+    parents = [set(np.flatnonzero(column).tolist()) for column in adjacency.T]
+    order = topological_order(adjacency)
+    rank = {node: place for place, node in enumerate(order)}
+    compelled = [set() for _ in parents]  # parents that cannot become children
+    for y in order:
+        if parents[y]:
+            x = max(parents[y], key=rank.get)
+            shared = compelled[x] <= parents[y] <= parents[x] | {x}
+            compelled[y] = compelled[x] if shared else parents[y]
     cpdag = skeleton(adjacency)
-    for i, k, j in v_structures(adjacency):
-        cpdag[k, i] = cpdag[k, j] = False
-    return apply_meek_rules(cpdag)
+    for y, found in enumerate(compelled):
+        cpdag[y, list(found)] = False
+    return cpdag
 
 
 def markov_equivalent(first, second):

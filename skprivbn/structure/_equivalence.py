@@ -19,8 +19,7 @@ def _subsets(items):
 
 
 def _is_clique(adjacent, nodes):
-    block = adjacent[np.ix_(nodes, nodes)]
-    return block.sum() == len(nodes) * (len(nodes) - 1)
+    return all(adjacent[a, b] for a, b in combinations(nodes, 2))
 
 
 def _semi_directed_path(pdag, start, end, blocked):
@@ -87,7 +86,7 @@ def searching_equivalence(scores, *, allowed=None, max_parents=None, max_subset=
                 step = True
                 cpdag[x, y] = True
                 cpdag[y, list(chosen)] = False
-                cpdag = to_cpdag(extend_to_dag(cpdag))
+                _complete(cpdag, x, y)
                 break
     while moves := (yield from search.all_moves(cpdag, search.deletions)):
         _, x, y, _, chosen = min(moves, key=lambda m: (-m[0], *m[1:3]))
@@ -96,8 +95,19 @@ def searching_equivalence(scores, *, allowed=None, max_parents=None, max_subset=
             cpdag[node, y] = False
             if cpdag[x, node] and cpdag[node, x]:
                 cpdag[node, x] = False
-        cpdag = to_cpdag(extend_to_dag(cpdag))
+        _complete(cpdag, x, y)
     return cpdag
+
+
+def _complete(pdag, x, y):
+    """Make the part of a graph around a changed edge that of an equivalence class."""
+    part, adjacent = np.zeros(len(pdag), dtype=bool), pdag | pdag.T
+    new = np.array([x, y])
+    while len(new):
+        part[new] = True
+        new = np.flatnonzero(adjacent[new].any(axis=0) & ~part)
+    part = np.ix_(part, part)
+    pdag[part] = to_cpdag(extend_to_dag(pdag[part]))
 
 
 class _Search:
@@ -111,13 +121,13 @@ class _Search:
     def all_moves(self, cpdag, moves_at):
         """Return (gain, x, y, block, chosen) of all moves with a gain."""
         adjacent = cpdag | cpdag.T
-        todo = {}
+        columns, todo = cpdag.T.copy(), {}
         for y in range(len(cpdag)):
-            neighbours = np.flatnonzero(cpdag[:, y] & cpdag[y])
-            near = (cpdag[:, y], cpdag[y], adjacent[neighbours])
+            neighbours = np.flatnonzero(columns[y] & cpdag[y])
+            near = (columns[y], cpdag[y], adjacent[neighbours])
             key = moves_at.__name__, *(part.tobytes() for part in near)
             if self.kept.get(y, (None,))[0] != key:
-                todo[y] = key, moves_at(cpdag, adjacent, y, neighbours.tolist())
+                todo[y] = key, list(moves_at(cpdag, adjacent, y, neighbours))
         yield from self._score(todo)
         return [move for _, moves in self.kept.values() for move in moves]
 
@@ -125,53 +135,52 @@ class _Search:
         """Score all moves that are new, and ask for all their scores at once."""
         asked = {}
         for y, (_, moves) in todo.items():
-            for x, given, _, _ in moves:
-                asked.setdefault((y, given), set()).add(x)
+            for xs, given, _, _ in moves:
+                asked.setdefault((y, given), set()).update(xs)
         asked = {key: sorted(found) for key, found in asked.items()}
         yield [(y, sorted(given), found) for (y, given), found in asked.items()]
-        gains = {}
+        gains, least = {}, max(self.scores.tolerance, 1e-9)
         for (y, given), found in asked.items():
             now = self.scores.score(y, sorted(given))
-            added = self.scores.added(y, sorted(given), found)
-            gains.update(((y, given, x), gain) for x, gain in zip(found, added - now))
-        least = max(self.scores.tolerance, 1e-9)
+            gains[y, given] = np.zeros(len(self.allowed))
+            gains[y, given][found] = self.scores.added(y, sorted(given), found) - now
         for y, (key, moves) in todo.items():
-            insert = key[0] == "insertions"
-            worth = [
-                (gains[y, given, x] if insert else -gains[y, given, x], x, y, *rest)
-                for x, given, *rest in moves
-            ]
-            self.kept[y] = key, [move for move in worth if move[0] > least]
+            sign = 1.0 if key[0] == "insertions" else -1.0
+            worth = []
+            for xs, given, block, chosen in moves:
+                gain = sign * gains[y, given][xs]
+                for place in np.flatnonzero(gain > least):
+                    worth.append((gain[place], xs[place], y, block, chosen))
+            self.kept[y] = key, worth
 
     def insertions(self, cpdag, adjacent, y, neighbours):
-        """Return (x, given, block, chosen) of all edges that may be added at y."""
+        """Yield (xs, given, block, chosen) of the edges x - y that may be added."""
         parents = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
-        moves, fits = [], {}
+        fits, alike = {}, {}
         for x in np.flatnonzero(self.allowed[:, y] & ~adjacent[y]).tolist():
-            linked = adjacent[x]
-            both = [node for node in neighbours if linked[node]]
-            only = [node for node in neighbours if not linked[node]]
+            if x != y:
+                # moves depend on which neighbours of y are linked with x
+                alike.setdefault(adjacent[x, neighbours].tobytes(), []).append(x)
+        for xs in alike.values():
+            linked = adjacent[xs[0], neighbours]
+            both, only = neighbours[linked].tolist(), neighbours[~linked].tolist()
             for chosen in _subsets(only[: self.max_subset]):
                 block = (*both, *chosen)
                 given = parents | set(block)
-                if len(given) >= self.max_parents or x == y:
+                if len(given) >= self.max_parents or not _is_clique(adjacent, block):
                     continue
                 if given not in fits:
                     fits[given] = self.scores.fits(y, sorted(given))
-                if fits[given][x] and _is_clique(adjacent, block):
-                    moves.append((x, given, block, chosen))
-        return moves
+                yield [x for x in xs if fits[given][x]], given, block, chosen
 
     def deletions(self, cpdag, adjacent, y, neighbours):
-        """Return (x, given, block, chosen) of all edges that may be removed at y."""
+        """Yield (xs, given, block, chosen) of the edges x - y that may be removed."""
         arrows = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
-        moves = []
         for x in np.flatnonzero(cpdag[:, y]).tolist():
             parents = arrows - {x}
-            both = [node for node in neighbours if adjacent[x, node]]
+            both = neighbours[adjacent[x, neighbours]].tolist()
             for chosen in _subsets(both[: self.max_subset]):
                 block = tuple(node for node in both if node not in chosen)
                 given = parents | set(block)
                 if len(given) < self.max_parents and _is_clique(adjacent, block):
-                    moves.append((x, given, block, chosen))
-        return moves
+                    yield [x], given, block, chosen

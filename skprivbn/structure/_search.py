@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skprivbn.bayesian_network._dag import topological_order
+
 
 class LocalScores(ABC):
     """Scores of a node given its parents; higher is better.
@@ -289,19 +291,23 @@ class _Walk:
         for i, j in frozen:
             addable[i, j] = removable[i, j] = turnable[i, j] = False
         yield from self._ask(addable, removable, turnable)
-        to_add, to_remove = self.added - self.now, self.removed - self.now
-        best = -np.inf, None, 0, 0
-        for kind, possible, change, n_edges in (
-            ("add", addable, to_add, 1),
-            ("turn", turnable, to_remove + to_add.T, 0),
-            ("remove", removable, to_remove, -1),
+        now, best = self.now, (-np.inf, None, 0, 0)
+        for kind, possible, n_edges in (
+            ("add", addable, 1),
+            ("turn", turnable, 0),
+            ("remove", removable, -1),
         ):
-            if possible.any():
-                gains = self.scores.gain(change, self.now, n_edges)
-                gains = np.where(possible, gains, -np.inf)
-                i, j = np.unravel_index(gains.argmax(), gains.shape)
-                if gains[i, j] > best[0]:
-                    best = gains[i, j], kind, int(i), int(j)
+            if not possible.any():
+                continue
+            change = (self.added if kind == "add" else self.removed) - now
+            change = change[possible]
+            if kind == "turn":
+                change += (self.added - now).T[possible]
+            gains = self.scores.gain(change, now, n_edges)
+            place = gains.argmax()
+            if gains[place] > best[0]:
+                edge = divmod(int(np.flatnonzero(possible)[place]), len(now))
+                best = gains[place], kind, *edge
         return best
 
     def change(self, kind, i, j):
@@ -366,11 +372,10 @@ class _Walk:
 
 
 def closure(graph):
-    """Which node reaches which by one edge or more."""
+    """Which node of an acyclic graph reaches which by one edge or more."""
     reach = graph.copy()
-    while True:
-        paths = reach.astype(np.float32)
-        further = reach | ((paths @ paths) > 0)
-        if further.sum() == reach.sum():
-            return reach
-        reach = further
+    for node in reversed(topological_order(graph)):
+        children = np.flatnonzero(graph[node])
+        if len(children):
+            reach[node] |= reach[children].any(axis=0)
+    return reach

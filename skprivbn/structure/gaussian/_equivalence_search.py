@@ -11,11 +11,14 @@ from scipy.special import ndtr
 
 from skprivbn.bayesian_network._dag import apply_meek_rules
 from skprivbn.structure._equivalence import ges as equivalence_search
-from skprivbn.structure._search import LocalScores
+from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, ResidualScores
+
+#: share of the largest variance of any direction below which one is left out
+_TRUNCATED = 1e-9
 
 
-class CovarianceScores(LocalScores):
-    """Gaussian penalised likelihood of a variable given others.
+def ges(covariance, n_rows, *, penalty):
+    """Greedy equivalence search with a Gaussian penalised likelihood.
 
     Parameters
     ----------
@@ -25,48 +28,43 @@ class CovarianceScores(LocalScores):
         Rows behind it.
     penalty : float
         Cost of an edge; ``log(n) / 2`` is BIC.
-    """
-
-    tolerance = 1e-9
-
-    def __init__(self, covariance, n_rows, penalty):
-        self.covariance, self.n_rows, self.penalty = covariance, n_rows, penalty
-        self.n_variables, self._known = len(covariance), {}
-
-    def score(self, child, parents):
-        """Return the score of a variable with some parents."""
-        parents = sorted(parents)
-        key = child, tuple(parents)
-        if key not in self._known:
-            covariance = self.covariance
-            variance = covariance[child, child]
-            if parents:
-                cross = covariance[parents, child]
-                block = covariance[np.ix_(parents, parents)]
-                weights = np.linalg.lstsq(block, cross, rcond=1e-9)[0]
-                variance = max(variance - cross @ weights, 1e-9 * variance)
-            loss = 0.5 * self.n_rows * np.log(variance)
-            self._known[key] = -loss - self.penalty * len(parents)
-        return self._known[key]
-
-
-def ges(covariance, n_rows, *, penalty, max_subset=6):
-    """Greedy equivalence search with a Gaussian penalised likelihood.
-
-    Parameters
-    ----------
-    covariance, n_rows, penalty
-        As in :class:`CovarianceScores`.
-    max_subset : int, default=6
-        Bound on the undirected neighbours whose subsets are tried.
 
     Returns
     -------
     ndarray of bool of shape (d, d)
         The equivalence class, undirected edges in both directions.
     """
-    scores = CovarianceScores(covariance, n_rows, penalty)
-    return equivalence_search(scores, max_subset=max_subset)
+    moments = FeatureMoments.linear(covariance, n_rows)
+    scores = ResidualScores(moments, equal_variances=False, penalty=penalty)
+    if not np.linalg.cond(covariance) < 1.0 / _TRUNCATED:
+        scores = TruncatedScores(moments, equal_variances=False, penalty=penalty)
+    return equivalence_search(scores)
+
+
+class TruncatedScores(ResidualScores):
+    """Scores by regressions that leave out directions of little variance.
+
+    Of a covariance that is nearly singular, also by the units of its columns. No block
+    of another one has such directions, so that both kinds of scores are then the same.
+    """
+
+    def _scores(self, child, parents):
+        key = child, tuple(parents)
+        if key not in self._known:
+            covariance = self.moments.covariance
+            variance = covariance[child, child]
+            if parents:
+                cross = covariance[parents, child]
+                block = covariance[np.ix_(parents, parents)]
+                weights = np.linalg.lstsq(block, cross, rcond=_TRUNCATED)[0]
+                variance = max(variance - cross @ weights, _TRUNCATED * variance)
+            loss = 0.5 * self.moments.n_rows * np.log(variance)
+            self._known[key] = [-loss - self.penalty * len(parents)]
+        return self._known[key]
+
+    def added(self, child, parents, candidates):
+        """Return the scores with each of some candidates as one more parent."""
+        return np.array([self.score(child, [*parents, v]) for v in candidates])
 
 
 def pc(covariance, n_rows, *, significance=0.01, max_condition=None):

@@ -34,6 +34,7 @@ from skprivbn.structure._continuous import (
 from skprivbn.structure._resampling import share_of_edges, wishart_root
 from skprivbn.structure.gaussian._column_scores import score_gaussian_columns
 from skprivbn.structure.gaussian._columns import ColumnMomentsTerms, column_moments
+from skprivbn.structure.gaussian._exact import MAX_VARIABLES
 from skprivbn.structure.gaussian._moments import nearest_covariance
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
@@ -69,8 +70,8 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
 
     Parameters
     ----------
-    method : {"auto", "equal_variance", "bic", "ges", "notears", "golem", "pc"}, \
-            default="auto"
+    method : {"auto", "equal_variance", "bic", "ges", "exact", "notears", "golem", \
+            "pc"}, default="auto"
         How to search for the graph.
 
         - "auto" takes "equal_variance" if one noise variance for all variables has a
@@ -80,9 +81,10 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
           the likelihood with one noise variance for all variables.
         - "golem" and "notears" optimise continuous weights and threshold them. They
           assume equal noise variances, too, and so columns in comparable units.
-        - "ges", "pc" and "bic" do not assume equal noise variances; they learn a
-          Markov equivalence class, and `network_` is one member of it. "bic" climbs
-          from the empty graph, a GOLEM solution and what "ges" finds.
+        - "ges", "exact", "pc" and "bic" do not assume equal noise variances; they
+          learn a Markov equivalence class, and `network_` is one member of it. "bic"
+          climbs from the empty graph, a GOLEM solution and what "ges" finds. "exact"
+          finds the best of all graphs, for up to 20 columns.
 
     parties : dict, list of pairs, "prefix" or None, default=None
         Which party holds which columns, if columns and not rows are spread. Columns
@@ -132,9 +134,9 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         Its Markov equivalence class, undirected edges in both directions.
     edge_confidence_ : ndarray of shape (n_features, n_features)
         With `n_bootstrap`: the share of samples in whose graph there is an edge from i
-        to j. Edges of "ges", "pc" and "bic" that could point either way count half in
-        both directions; ``edge_confidence_ + edge_confidence_.T`` is the share with any
-        edge.
+        to j. Edges of "ges", "exact", "pc" and "bic" that could point either way count
+        half in both directions; ``edge_confidence_ + edge_confidence_.T`` is the share
+        with any edge.
     weights_ : ndarray of shape (n_features, n_features)
         Raw weights of "notears" and "golem", else those of `network_`.
     method_ : str
@@ -273,6 +275,11 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
                     "basis cannot be combined with epsilon: the noise on five times "
                     "as many columns would leave nothing to see"
                 )
+        if self.method == "exact" and self.n_features_in_ > MAX_VARIABLES:
+            raise ValueError(
+                f"method='exact' takes at most {MAX_VARIABLES} columns, got "
+                f"{self.n_features_in_}: use method='bic'"
+            )
         if self.epsilon is not None and self.centre == "party":
             raise ValueError("centre='party' is not available with epsilon")
 

@@ -6,6 +6,7 @@ linear and the non-linear search are the same code.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class FeatureMoments:
         """Number of features per variable."""
         return self.features.shape[1]
 
+    @cached_property
+    def _blocks(self):
+        """Covariances of the features of each variable, of shape (d, g, g)."""
+        return self.covariance[self.features[:, :, None], self.features[:, None, :]]
+
     def residuals(self, child, parents):
         """Return the child's residual variance, now and after each possible change.
 
@@ -74,8 +80,7 @@ class FeatureMoments:
         """
         S, target = self.covariance, self.targets[child]
         given = self.features[parents].ravel()
-        F = self.features
-        own = S[F[:, :, None], F[:, None, :]]
+        F, own = self.features, self._blocks
         cross = S[F, target]
         now = floor = S[target, target]
         removed = np.full(self.n_variables, np.inf)
@@ -90,16 +95,15 @@ class FeatureMoments:
             cross = cross - np.einsum("p,pvg->vg", coefficients, across)
             removed[parents] = now + _rise(inverse, coefficients, F.shape[1])
         # features that others determine must not look like perfect predictors
-        scale = S[F, F]
         spread = np.arange(F.shape[1])
-        diagonal = own[:, spread, spread]
+        scale, diagonal = self._blocks[:, spread, spread], own[:, spread, spread]
         usable = diagonal > _COLLINEAR * np.maximum(scale, np.finfo(float).tiny)
         cross = np.where(usable, cross, 0.0)
+        own = own.copy()
         own[:, spread, spread] = np.where(
             usable, diagonal + _COLLINEAR * scale, np.maximum(scale, 1.0)
         )
-        solved = np.linalg.solve(own, cross[:, :, None])[:, :, 0]
-        added = now - np.einsum("vg,vg->v", cross, solved)
+        added = now - _explained(own, cross)
         floor = _COLLINEAR * max(floor, np.finfo(float).tiny)
         return max(now, floor), np.maximum(added, floor), removed
 
@@ -118,7 +122,14 @@ def _rise(inverse, coefficients, size):
     blocks = inverse.reshape(n_blocks, size, n_blocks, size)
     blocks = blocks[np.arange(n_blocks), :, np.arange(n_blocks)]
     b = coefficients.reshape(n_blocks, size)
-    return np.einsum("bg,bg->b", b, np.linalg.solve(blocks, b[:, :, None])[:, :, 0])
+    return _explained(blocks, b)
+
+
+def _explained(blocks, b):
+    """Return ``b' A^-1 b`` for the matrices A of some blocks."""
+    if b.shape[1] == 1:
+        return b[:, 0] ** 2 / blocks[:, 0, 0]
+    return np.vecdot(b, np.linalg.solve(blocks, b[:, :, None])[:, :, 0])
 
 
 def edge_penalty(n_rows, n_variables, n_features=1):
@@ -196,22 +207,21 @@ def hill_climb(
     supported = max(1, int((n - 2) // (2 * moments.n_features)))
     most = supported if max_parents is None else min(max_parents, supported)
     scores = ResidualScores(moments, equal_variances, penalty)
-    graph, _ = climb(scores, graph, rules=EdgeRules.free(d, most))
-    score = graph_score(
-        moments, graph, equal_variances=equal_variances, penalty=penalty
-    )
-    return graph, score
+    graph, total = climb(scores, graph, rules=EdgeRules.free(d, most))
+    if equal_variances:
+        total = -0.5 * n * d * np.log(total) - penalty * graph.sum()
+    return graph, float(total)
 
 
 class ResidualScores(LocalScores):
-    """Residual variances of families, or their logarithms, and what changes gain.
+    """Penalised log-likelihoods of families, or residual variances that add up.
 
     Parameters
     ----------
     moments : FeatureMoments
     equal_variances : bool
-        Whether all variables share one noise variance: then variances add up, and
-        otherwise logarithms do.
+        Whether all variables share one noise variance. Then scores are residual
+        variances, whose sum the likelihood depends on; the lower, the better.
     penalty : float
         Cost of an edge.
     """
@@ -222,34 +232,47 @@ class ResidualScores(LocalScores):
         self.n_variables = moments.n_variables
         self.tolerance = 1e-9 * moments.n_rows
 
-    def _residuals(self, child, parents):
+    def _scores(self, child, parents):
+        """Return the score with these parents, one more and one less."""
         key = child, tuple(parents)
         if key not in self._known:
+            if len(self._known) > 2 * self.n_variables:
+                self._known.clear()  # searches keep what they go on to need
             values = self.moments.residuals(child, np.array(parents, dtype=int))
             if not self.equal_variances:
-                values = [np.log(v) for v in values]
+                n, k = self.moments.n_rows, len(parents)
+                values = [
+                    -0.5 * n * np.log(v) - self.penalty * n_parents
+                    for v, n_parents in zip(values, (k, k + 1, k - 1))
+                ]
             self._known[key] = values
         return self._known[key]
 
     def score(self, child, parents):
-        """Return what is left of a variable given its parents."""
-        return self._residuals(child, parents)[0]
+        """Return the score of a variable with some parents."""
+        return self._scores(child, sorted(parents))[0]
 
     def added(self, child, parents, candidates):
         """Return the same with one more parent."""
-        return self._residuals(child, parents)[1][candidates]
+        return self._scores(child, sorted(parents))[1][candidates]
 
     def removed(self, child, parents):
         """Return the same without one parent."""
-        return self._residuals(child, parents)[2][parents]
+        return self._scores(child, sorted(parents))[2][parents]
 
     def gain(self, change, now, n_edges):
-        """Return how much the penalised log-likelihood rises."""
-        n, d = self.moments.n_rows, self.n_variables
-        if self.equal_variances:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                change = d * np.log1p(np.maximum(change / now.sum(), -1.0 + 1e-15))
-        gain = -0.5 * n * change - n_edges * self.penalty
+        """Return how much the penalised log-likelihood rises, where it rises most."""
+        if not self.equal_variances:
+            return self._rounded(change)
+        total = now.sum()
+        gain = np.full(change.shape, -np.inf)
+        best = np.flatnonzero(change <= change.min() + 1e-7 * total)
+        share = np.maximum(change[best] / total, -1.0 + 1e-15)
+        rise = -0.5 * self.moments.n_rows * self.n_variables * np.log1p(share)
+        gain[best] = self._rounded(rise - n_edges * self.penalty)
+        return gain
+
+    def _rounded(self, gain):
         # an edge gains the same in both directions: its first end decides, not the last
         # digit, which depends on how rows are spread over parties
         return np.rint(gain / self.tolerance) * self.tolerance

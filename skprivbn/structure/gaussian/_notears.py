@@ -1,6 +1,7 @@
 """Continuous structure learning from pooled moments: NOTEARS and GOLEM."""
 
 import numpy as np
+from scipy.linalg import get_lapack_funcs, solve_triangular
 
 from skprivbn.structure._acyclicity import trace_expm
 from skprivbn.utils._linalg import single_threaded
@@ -41,7 +42,7 @@ def minimise_l1(smooth, start, l1, *, free=None, max_iter=1000, tol=1e-9):
     Andrew, Gao. Scalable training of L1-regularized log-linear models. ICML 2007.
     """
     free = np.ones(start.shape, dtype=bool) if free is None else free
-    l1 = np.where(free, l1, 0.0)
+    l1 = np.where(free, l1, 0.0).astype(start.dtype)
 
     def objective(W):
         value, gradient = smooth(W)
@@ -164,8 +165,10 @@ def notears(
     return weights, h, n_iter
 
 
-def golem(covariance, *, lambda1=0.02, lambda2=5.0, equal_variances=True):
+def golem(covariance, *, lambda1=0.02, lambda2=5.0, tol=1e-7, dtype=np.float64):
     """GOLEM: likelihood with soft sparsity and soft acyclicity, on a covariance.
+
+    All variables share one noise variance.
 
     Parameters
     ----------
@@ -175,8 +178,10 @@ def golem(covariance, *, lambda1=0.02, lambda2=5.0, equal_variances=True):
         Weight of the absolute values.
     lambda2 : float, default=5.0
         Weight of the measure of cycles.
-    equal_variances : bool, default=True
-        Whether all variables share one noise variance.
+    tol : float, default=1e-7
+        Relative decrease of the objective at which it stops.
+    dtype : type, default=numpy.float64
+        Of the computation.
 
     Returns
     -------
@@ -189,24 +194,60 @@ def golem(covariance, *, lambda1=0.02, lambda2=5.0, equal_variances=True):
     linear DAGs. NeurIPS 2020.
     """
     d = len(covariance)
-    identity = np.eye(d)
+    covariance = covariance.astype(dtype)
+    identity = np.eye(d, dtype=dtype)
+    factorise, invert = get_lapack_funcs(("getrf", "getri"), dtype=dtype)
 
     def smooth(W):
         rest = identity - W
-        product = covariance @ rest
+        factors, pivots, singular = factorise(rest)
         h, slope = trace_expm(W * W)
-        sign, log_determinant = np.linalg.slogdet(rest)
-        if sign == 0 or not np.isfinite(h):
+        if singular or not np.isfinite(h):
             return np.inf, np.zeros_like(W)
-        if equal_variances:
-            total = np.vdot(rest, product)
-            loss, gradient = 0.5 * d * np.log(total), -d * product / total
-        else:
-            rss = np.einsum("ij,ij->j", rest, product)
-            loss, gradient = 0.5 * np.log(rss).sum(), -product / rss
-        value = loss - log_determinant + lambda2 * h
-        gradient = gradient + np.linalg.inv(rest).T + lambda2 * 2.0 * slope * W
-        return value, gradient
+        log_determinant = np.log(np.abs(factors.diagonal())).sum()
+        product = covariance @ rest
+        total = np.vdot(rest, product)
+        gradient = invert(factors, pivots)[0].T - (d / total) * product
+        gradient += (2.0 * lambda2) * slope * W
+        return 0.5 * d * np.log(total) - log_determinant + lambda2 * h, gradient
 
-    start = np.zeros((d, d))
-    return minimise_l1(smooth, start, lambda1, free=~np.eye(d, dtype=bool), tol=1e-7)
+    start = np.zeros((d, d), dtype=dtype)
+    return minimise_l1(smooth, start, lambda1, free=~np.eye(d, dtype=bool), tol=tol)
+
+
+def top_down(covariance):
+    """Weights in the order of the variables' conditional variances.
+
+    With one noise variance for all, that variable comes next whose variance given
+    those before it is the least. Found by a Cholesky factorisation that pivots.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (d, d)
+
+    Returns
+    -------
+    weights : ndarray of shape (d, d)
+        Of the regressions on all variables that come before.
+
+    References
+    ----------
+    Chen, Drton, Wang. On causal discovery with an equal-variance assumption.
+    Biometrika 2019.
+    """
+    rest, d = np.array(covariance, dtype=float), len(covariance)
+    scale = np.diag(rest).copy()
+    left, order = np.arange(d), []
+    for _ in range(d):
+        place = int(np.diag(rest)[left].argmin())
+        k = left[place]
+        order.append(k)
+        left = np.delete(left, place)
+        if rest[k, k] > 1e-9 * scale[k]:
+            rest -= np.outer(rest[:, k], rest[k] / rest[k, k])
+    ridge = np.diag(1e-9 * scale[order])
+    root = np.linalg.cholesky(covariance[np.ix_(order, order)] + ridge)
+    residuals = np.diag(root)[:, None] * solve_triangular(root, np.eye(d), lower=True)
+    weights = np.zeros((d, d))
+    weights[np.ix_(order, order)] = -np.triu(residuals.T, 1)
+    return weights

@@ -9,6 +9,7 @@ from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
 from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._continuous import MAX_NOISE_RATIO, noise_ratio
 from skprivbn.structure.gaussian._equivalence_search import ges, pc
+from skprivbn.structure.gaussian._exact import exact_graph
 from skprivbn.structure.gaussian._hill_climbing import (
     FeatureMoments,
     edge_penalty,
@@ -16,7 +17,7 @@ from skprivbn.structure.gaussian._hill_climbing import (
     hill_climb,
 )
 from skprivbn.structure.gaussian._moments import effective_rows, nearest_covariance
-from skprivbn.structure.gaussian._notears import golem, notears
+from skprivbn.structure.gaussian._notears import golem, notears, top_down
 
 #: searches whose directions come from equal noise variances
 EQUAL_VARIANCE_SEARCHES = ("equal_variance", "golem", "notears")
@@ -54,9 +55,16 @@ def _features(moments, options):
 def _equal_variance(moments, options):
     features = _features(moments, options)
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
-    starts = [acyclic_weights(golem(moments.covariance)) != 0]
+    ordered = top_down(nearest_covariance(moments.covariance))
+    starts = [_golem_graph(moments, 1e-4), acyclic_weights(ordered) != 0]
     graph = best_hill_climb(features, starts, penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
+
+
+def _golem_graph(moments, tol):
+    # single precision and a loose tolerance do: climbs start from strong weights
+    covariance = nearest_covariance(moments.covariance)
+    return acyclic_weights(golem(covariance, tol=tol, dtype=np.float32)) != 0
 
 
 def _bic(moments, options):
@@ -64,7 +72,7 @@ def _bic(moments, options):
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
     # the first finds directions, if noise variances are equal; the second does not
     # depend on the columns' units, nor does the score
-    starts = [acyclic_weights(golem(moments.covariance)) != 0, _ges_graph(moments)]
+    starts = [_golem_graph(moments, 1e-6), _ges_graph(moments)]
     graph = best_hill_climb(features, starts, equal_variances=False, penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
 
@@ -85,6 +93,15 @@ def _ges(moments, options):
         features, _ges_graph(moments), equal_variances=False, penalty=penalty
     )
     return FoundGraph(graph, to_cpdag(graph))
+
+
+def _exact(moments, options):
+    penalty = edge_penalty(moments.n_rows, len(moments.mean))
+    covariance = nearest_covariance(moments.covariance)
+    graph, _ = exact_graph(covariance, effective_rows(moments), penalty=penalty)
+    # of the graphs that score alike, not the one that rounding errors prefer
+    cpdag = to_cpdag(graph)
+    return FoundGraph(extend_to_dag(cpdag), cpdag)
 
 
 def _pc(moments, options):
@@ -112,6 +129,7 @@ SEARCHES = {
     "equal_variance": _equal_variance,
     "bic": _bic,
     "ges": _ges,
+    "exact": _exact,
     "notears": _notears,
     "golem": _golem,
     "pc": _pc,
@@ -166,20 +184,23 @@ def choose(moments, **options):
         return "pc", search("pc", moments, **options)
     penalty = edge_penalty(moments.n_rows, d, features.n_features)
 
-    def score(found, equal_variances):
-        options = {"equal_variances": equal_variances, "penalty": penalty}
-        return graph_score(features, found.adjacency, **options)
-
-    one, each = (search(m, moments, **options) for m in ("equal_variance", "bic"))
+    one = search("equal_variance", moments, **options)
     # privacy noise leaves few effective rows, which tell variances apart too late
     network = GaussianBayesianNetwork.fit_from_moments(
         moments.mean, nearest_covariance(moments.covariance), one.adjacency
     )
     if noise_ratio(network, moments.noise)[0] > MAX_NOISE_RATIO:
-        return "bic", each
+        return "bic", search("bic", moments, **options)
     # a sum of residual variances is d times the one that all share
     gain = 0.5 * features.n_rows * d * np.log(d)
     cost = 0.5 * (d - 1) * np.log(max(moments.n_rows, 2.0))
-    if score(one, True) + gain >= score(each, False) - cost:
+    bar = graph_score(features, one.adjacency, penalty=penalty) + gain + cost
+    each = {"equal_variances": False, "penalty": penalty}
+    # where noise is alike, its own variance for each variable gains little on the
+    # graph at hand, and the longer search for another graph can be spared
+    if hill_climb(features, one.adjacency, **each)[1] <= bar:
         return "equal_variance", one
-    return "bic", each
+    found = search("bic", moments, **options)
+    if graph_score(features, found.adjacency, **each) <= bar:
+        return "equal_variance", one
+    return "bic", found

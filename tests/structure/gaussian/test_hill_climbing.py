@@ -13,6 +13,7 @@ from skprivbn.structure.gaussian._hill_climbing import (
     graph_score,
     hill_climb,
 )
+from skprivbn.structure.gaussian._notears import golem, top_down
 
 
 def residual_variance(X, child, parents):
@@ -132,3 +133,34 @@ def test_basis_functions_see_what_lines_do_not():
             graph, _ = hill_climb(moments)
             distances[name].append(structural_hamming_distance(truth, graph))
     assert np.mean(distances["sigmoid"]) < np.mean(distances["linear"])
+
+
+def test_top_down_weights_are_regressions_in_the_order_of_variances():
+    X, truth = make_linear_sem(5000, 6, random_state=2)
+    covariance = np.cov(X.T, bias=True)
+    weights = top_down(covariance)
+    np.testing.assert_array_equal(np.abs(weights) > 0.3, truth != 0)
+    assert is_acyclic(weights != 0)
+    for j, column in enumerate(weights.T):
+        chosen = np.flatnonzero(column)
+        rest = residual_variance(X, j, chosen)
+        shown = np.eye(6)[j] - column
+        assert shown @ covariance @ shown == pytest.approx(rest, rel=1e-6)
+
+
+def test_columns_that_are_sums_of_others_have_an_order():
+    X = make_linear_sem(20, 4, random_state=0)[0]
+    X = np.column_stack([X, X[:, 0] + X[:, 1], X[:, 2]])
+    weights = top_down(np.cov(X.T, bias=True))
+    assert np.isfinite(weights).all()
+    assert is_acyclic(weights != 0)
+
+
+def test_single_precision_keeps_strong_weights():
+    X, truth = make_linear_sem(2000, 12, random_state=3)
+    covariance = np.cov(X.T, bias=True)
+    single = golem(covariance, tol=1e-5, dtype=np.float32)
+    double = golem(covariance, tol=1e-5)
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, double, atol=0.05)
+    np.testing.assert_array_equal(np.abs(single) > 0.3, truth != 0)
