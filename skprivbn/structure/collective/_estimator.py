@@ -284,7 +284,7 @@ class CollectiveBayesianNetwork(
         self._model = CollectiveModel(terms.names, terms.owners, **learnt)
         self.cross_edges_ = self._model.cross_edges()
         self.removed_edges_ = self._model.named(found["removed"])
-        self.n_samples_ = same_number_of_records(found["numbers"])
+        self.n_samples_ = found["n_samples"]
         self._n_sent = found["n_sent"]
         self._finish()
 
@@ -318,7 +318,7 @@ class CollectiveBayesianNetwork(
         with tell_progress(self, X, **self._steps) as progress:
             found = self._run(partition, terms, progress)
         model.add(found["local_counts"], found["cross_counts"])
-        self.n_samples_ += same_number_of_records(found["numbers"])
+        self.n_samples_ += found["n_samples"]
         self._n_sent += found["n_sent"]
         self._finish()
         return self
@@ -329,11 +329,11 @@ class CollectiveBayesianNetwork(
         self._warn(partition)
         with partition.federate(collective, terms) as federation:
             found = federation.run(turn=progress.step)
-        same_number_of_records(found["numbers"])
+        found["n_samples"] = same_number_of_records(found["numbers"])
         self.ledger_ = ledger = federation.ledger
         ledger.learns(
             "all parties and the coordinator",
-            "number of records, labels, the network and those of sites, with counts",
+            "number of records, labels, all networks with their counts",
         )
         if partition.n_parties > 1:
             self._describe(ledger, federation.roster[0], found["n_sent"])

@@ -256,17 +256,18 @@ def be_centre(
     def learn_links(tables):
         return _learn_links(me.terms, local, tables)
 
-    found, links = dict(NO_LINKS), None
     if sample is None:
-        links = yield from search_on_shares(me, talk, site, learn_links)
+        links = yield from search_on_shares(talk, site, learn_links)
+        found = NO_LINKS | links
     else:
-        codes, found["cuts"] = yield from _receive_rows(me, talk, site, sample)
-        found["n_sent"] = len(codes)
+        codes, cuts = yield from _receive_rows(me, talk, site, sample)
+        found = NO_LINKS | {"cuts": cuts, "n_sent": len(codes)}
         if len(codes) or me.terms.model is not None:
-            links = learn_links(Tables.from_rows(codes, site.n_states, sample.weights))
+            tables = Tables.from_rows(codes, site.n_states, sample.weights)
+            found |= learn_links(tables)
     for peer in talk.peers:
-        talk.send(peer, {"found": found | (links or {})})
-    return found | (links or {})
+        talk.send(peer, {"found": found})
+    return found
 
 
 def _learn_links(terms, local, tables):
@@ -301,13 +302,12 @@ def _ask_for(tables):
 
 
 def search_on_shares(
-    me: Me, talk: Conversation, site: Site, search: Callable
+    talk: Conversation, site: Site, search: Callable
 ) -> Generator[Any, Any, Any]:
     """Run a search at the centre; all sites count the tables that it lacks.
 
     Parameters
     ----------
-    me : Me
     talk : Conversation
     site : Site
     search : callable

@@ -320,10 +320,7 @@ class PrivateK2StructureLearner(
     def _describe(self, partition, terms, noise, calls):
         """Say in the ledger who learns what."""
         ledger, who = self.ledger_, "all parties and the coordinator"
-        structure = (
-            "for every column the ordered list of its parents, and so when its search "
-            "stopped"
-        )
+        structure = "parents of every column, in the order found"
         if noise is None:
             ledger.learns(who, structure, "public")
         ledger.learns(who, "number of records", "public")

@@ -203,7 +203,7 @@ def test_ledger_and_report_say_what_was_opened():
         **options,
     ).fit(X)
     told = {row[1]: row[3] for row in learner.ledger_.who_learns_what()}
-    for what in ("counts of every column by itself", "for every column the ordered"):
+    for what in ("counts of every column by itself", "parents of every column"):
         (how,) = [how for name, how in told.items() if name.startswith(what)]
         assert "differentially private noise" in how
     assert "whoever holds a column knows the number of records" in str(learner.ledger_)
