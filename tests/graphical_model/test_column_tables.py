@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skprivbn.crypto.shares import Conversation, open_noisy_numbers, run_together
-from skprivbn.crypto.shares import _noise as shared_noise
+from skprivbn.crypto.shares import _gmw as shared_noise
 from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
 from skprivbn.graphical_model import DPCGMLearner, _column_tables
 from skprivbn.graphical_model._adaptive import (

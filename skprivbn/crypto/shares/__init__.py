@@ -19,10 +19,14 @@ from skprivbn.crypto.shares._conversation import (
     together,
 )
 from skprivbn.crypto.shares._counts import Indicators, JointTable, joint_counts
-from skprivbn.crypto.shares._gmw import open_numbers, refresh_numbers
+from skprivbn.crypto.shares._gmw import (
+    add_noise,
+    open_noisy_numbers,
+    open_numbers,
+    refresh_numbers,
+)
 from skprivbn.crypto.shares._hash import bit_length_dtype
 from skprivbn.crypto.shares._lookup import SharedLookup, shared_lookup
-from skprivbn.crypto.shares._noise import add_noise, open_noisy_numbers
 from skprivbn.crypto.shares._ot_extension import branch_links, open_links
 
 __all__ = [

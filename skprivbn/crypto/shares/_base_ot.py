@@ -1,9 +1,15 @@
-"""Base oblivious transfers over the prime-order group of ed25519.
+"""Base oblivious transfers, and the trees of keys that grow from them.
 
 Chou and Orlandi, "The Simplest Protocol for Oblivious Transfer" (Latincrypt 2015):
 the sender offers A = aG, the receiver answers B = bG + cA, and the two keys are the
-hashes of aB and a(B - A), of which the receiver can compute one. Secure against
-semi-honest parties.
+hashes of aB and a(B - A), of which the receiver can compute one, over the prime-order
+group of ed25519. Secure against semi-honest parties.
+
+From four base transfers, with a key for each side, comes a tree of sixteen leaves
+(Goldreich, Goldwasser, Micali, "How to construct random functions", 1986), of which one
+party knows all and its peer all but one. At every level the peer may open the sum of
+the nodes on the side that it chose, and with it all nodes but one; which one, the maker
+of the trees does not learn.
 """
 
 import hashlib
@@ -14,7 +20,9 @@ from nacl import bindings as sodium
 
 from skprivbn.exceptions import ProtocolError
 
-_POINT = 32
+_POINT, _KEY = 32, 16
+DEPTH, N_TREES = 4, 32
+N_LEAVES = 1 << DEPTH
 
 
 def _random_scalar():
@@ -33,7 +41,7 @@ def _key(index, session, offer, answer, shared):
     for part in (index.to_bytes(4, "little"), session, offer, answer, shared):
         digest.update(len(part).to_bytes(4, "little"))
         digest.update(part)
-    return digest.digest()[:16]
+    return digest.digest()[:_KEY]
 
 
 def send_base_keys(talk, peer, n):
@@ -73,3 +81,79 @@ def receive_base_keys(talk, peer, choices):
         keys.append(_key(index, talk.session, offer, answer, shared))
     talk.send(peer, b"".join(answers))
     return keys
+
+
+def _children(key):
+    digest = hashlib.sha256(b"skprivbn tree of keys" + key).digest()
+    return digest[:_KEY], digest[_KEY:]
+
+
+def _sum(*blocks):
+    words = np.frombuffer(b"".join(blocks), dtype=np.uint64).reshape(-1, 2)
+    return np.bitwise_xor.reduce(words).tobytes()
+
+
+def grow_trees(key_pairs):
+    """Make all trees.
+
+    Parameters
+    ----------
+    key_pairs : list of (bytes, bytes)
+        Keys of both choices of the base transfers, those of a tree after another.
+
+    Returns
+    -------
+    leaves : list of list of bytes
+    message : bytes
+        To the peer: sums of both sides of every level, each hidden by its key.
+    """
+    trees, message, pairs = [], [], iter(key_pairs)
+    for _ in range(N_TREES):
+        nodes = [os.urandom(_KEY)]
+        for _ in range(DEPTH):
+            nodes = [child for node in nodes for child in _children(node)]
+            for side, key in enumerate(next(pairs)):
+                message.append(_sum(key, *nodes[side::2]))
+        trees.append(nodes)
+    return trees, b"".join(message)
+
+
+def puncture_trees(message, keys, choices):
+    """Open what the choices allow.
+
+    Parameters
+    ----------
+    message : bytes
+    keys : list of bytes
+        The chosen keys of the base transfers.
+    choices : sequence of int
+        The side that was chosen, for every transfer.
+
+    Returns
+    -------
+    leaves : list of list of bytes
+        None in the place of the unknown leaf.
+    places : list of int
+        Where the unknown leaf of every tree is.
+    """
+    if len(message) != 2 * N_TREES * DEPTH * _KEY:
+        raise ProtocolError("trees of keys have the wrong size")
+    sums = [message[i : i + _KEY] for i in range(0, len(message), _KEY)]
+    trees, places = [], []
+    for tree in range(N_TREES):
+        nodes, place = [None], 0
+        for number in range(tree * DEPTH, (tree + 1) * DEPTH):
+            nodes = [
+                child
+                for node in nodes
+                for child in ((None, None) if node is None else _children(node))
+            ]
+            side = int(choices[number])
+            known = [node for node in nodes[side::2] if node is not None]
+            nodes[2 * place + side] = _sum(
+                sums[2 * number + side], keys[number], *known
+            )
+            place = 2 * place + 1 - side
+        trees.append(nodes)
+        places.append(place)
+    return trees, places

@@ -21,16 +21,17 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from skprivbn.crypto._derive import join_fields
-from skprivbn.crypto.shares._base_ot import receive_base_keys, send_base_keys
-from skprivbn.crypto.shares._conversation import together
-from skprivbn.crypto.shares._hash import TweakableHash, random_words
-from skprivbn.crypto.shares._key_trees import (
+from skprivbn.crypto.shares._base_ot import (
     DEPTH,
     N_LEAVES,
     N_TREES,
     grow_trees,
     puncture_trees,
+    receive_base_keys,
+    send_base_keys,
 )
+from skprivbn.crypto.shares._conversation import together
+from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.exceptions import ProtocolError
 
 N_BASE = N_TREES * DEPTH

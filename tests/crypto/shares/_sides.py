@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 
+from skprivbn.crypto.shares._base_ot import grow_trees, puncture_trees
 from skprivbn.crypto.shares._conversation import Conversation, run_together
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
-from skprivbn.crypto.shares._key_trees import grow_trees, puncture_trees
 from skprivbn.crypto.shares._ot_extension import Link, OTReceiver, OTSender
 
 NAMES = ("alice", "bob", "carol", "dave")

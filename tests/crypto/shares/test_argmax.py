@@ -5,7 +5,7 @@ import pytest
 
 from skprivbn.crypto.shares import Conversation
 from skprivbn.crypto.shares import _argmax as argmax
-from skprivbn.crypto.shares import _argmax_in_blocks as argmax_in_blocks
+from skprivbn.crypto.shares import _argmax as argmax_in_blocks
 from skprivbn.crypto.shares._argmax import shared_argmax
 from tests.crypto.shares._sides import flatten, run_sides, split
 

@@ -9,9 +9,13 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from nacl import bindings as sodium
 
 from skprivbn.crypto.shares import Conversation, open_links, run_together
-from skprivbn.crypto.shares._base_ot import receive_base_keys, send_base_keys
+from skprivbn.crypto.shares._base_ot import (
+    grow_trees,
+    puncture_trees,
+    receive_base_keys,
+    send_base_keys,
+)
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
-from skprivbn.crypto.shares._key_trees import grow_trees, puncture_trees
 from skprivbn.crypto.shares._ot_extension import (
     OTReceiver,
     OTSender,

@@ -17,8 +17,8 @@ from sklearn.linear_model import Ridge
 from skprivbn.crypto.shares import Conversation, joint_counts, run_together
 from skprivbn.crypto.shares import _garbling as garbling
 from skprivbn.crypto.shares import _gmw as gmw
+from skprivbn.crypto.shares import _gmw as shared_noise
 from skprivbn.crypto.shares import _lookup as lookup
-from skprivbn.crypto.shares import _noise as shared_noise
 from skprivbn.crypto.shares._garbling import Garbler
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.crypto.shares._paillier_counts import PackedCounts

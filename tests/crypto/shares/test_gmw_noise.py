@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skprivbn.crypto.shares import _noise as shared_noise
+from skprivbn.crypto.shares import _gmw as shared_noise
 from skprivbn.crypto.shares import add_noise, open_noisy_numbers, shared_argmax
 from tests.crypto.shares._sides import messages_of, run_sides, split
 
