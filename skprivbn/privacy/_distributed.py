@@ -243,18 +243,13 @@ class DistributedNoise:
         noise : DistributedNoise
             Of the same scale.
         """
-        if self.kind == "laplace":
-            sensitivity, rest = divmod(self.sensitivity, n_releases)
-            if rest:
-                raise ValueError(
-                    f"{n_releases} releases do not share a sensitivity of "
-                    f"{self.sensitivity:g} evenly"
-                )
-            # rounded down: all together never cost more
-            epsilon = math.nextafter(self.epsilon / n_releases, 0.0)
-        else:
-            epsilon, sensitivity = self.epsilon, self.sensitivity / n_releases**0.5
-        return replace(self, epsilon=epsilon, sensitivity=sensitivity)
+        if self.kind == "laplace" and self.sensitivity % n_releases:
+            raise ValueError(
+                f"{n_releases} releases do not share a sensitivity of "
+                f"{self.sensitivity:g} evenly"
+            )
+        l1_sensitivity = int(self.sensitivity // n_releases)
+        return self.part(l1_sensitivity, self.sensitivity / n_releases**0.5)
 
     def share(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return one party's share, fresh at every call; called by the party."""

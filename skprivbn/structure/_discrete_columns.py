@@ -19,11 +19,13 @@ from skprivbn.bayesian_network._labels import MISSING, encode, is_missing
 from skprivbn.federation import Me, PartyRefusal, program
 from skprivbn.federation._models import rebuild_model
 from skprivbn.partition import VerticalPartition
-from skprivbn.programs._column_scores import RING, ScoreTerms, open_score
 from skprivbn.programs._columns import (
+    RING,
     ColumnsTerms,
     CountBackend,
+    ScoreTerms,
     find_records,
+    open_score,
     own_columns,
     own_table,
     start_talk,

@@ -11,7 +11,7 @@ from skprivbn.base import BackendMixin, RowsMixin, by_holders
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto.shares import COUNT_BACKENDS
 from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
-from skprivbn.programs._column_scores import add_column_scores
+from skprivbn.programs._columns import add_column_scores
 from skprivbn.structure._discrete_columns import score_columns
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike

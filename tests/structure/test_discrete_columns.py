@@ -7,7 +7,7 @@ from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.partition import VerticalPartition
-from skprivbn.programs import _column_scores as _scores
+from skprivbn.programs import _columns as _scores
 from skprivbn.structure import CollectiveBayesianNetwork, PrivateK2StructureLearner
 
 ASIA = load_asia()

@@ -18,8 +18,14 @@ from skprivbn.crypto.shares._products import (
 )
 from skprivbn.federation import Me, PartyRefusal, program
 from skprivbn.federation._models import rebuild_model
-from skprivbn.programs._column_scores import RING, ScoreTerms, open_score
-from skprivbn.programs._columns import find_records, own_columns, start_talk
+from skprivbn.programs._columns import (
+    RING,
+    ScoreTerms,
+    find_records,
+    open_score,
+    own_columns,
+    start_talk,
+)
 from skprivbn.structure.gaussian._columns import bit_weights, to_bits
 
 #: fixed point of parts: units of 2**-16 standard deviations of the node's noise

@@ -20,8 +20,7 @@ from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import Moments, keep_predictions, score_rows
-from skprivbn.programs._column_scores import add_column_scores
-from skprivbn.programs._columns import same_number_of_records
+from skprivbn.programs._columns import add_column_scores, same_number_of_records
 from skprivbn.programs._moments import read_moments
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._continuous import (

@@ -1,6 +1,7 @@
 """What users give, checked before anybody is asked anything."""
 
 from collections.abc import Mapping
+from numbers import Integral
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure._search import EdgeRules
+from skprivbn.utils._sklearn import Interval, fill_params
 from skprivbn.utils._validation import to_numbers
 
 
@@ -36,7 +38,7 @@ def check_options(estimator):
         or estimator.min_cell_count > 1
         or estimator.n_bootstrap > 0
     )
-    if inconsistent and (estimator.tabu_length or estimator.n_restarts):
+    if inconsistent and any(search_settings(estimator).values()):
         raise ValueError(
             "tabu_length and n_restarts compare whole graphs, which tables of "
             "different rows, or with noise, do not allow: leave them out with "
@@ -49,6 +51,16 @@ def check_options(estimator):
             "min_cell_count is about counts of rows, and missing='em' adds up "
             "fractions of rows: choose one"
         )
+
+
+def search_settings(estimator):
+    """Return what ``search_params=`` says, and the rest."""
+    constraints = dict.fromkeys(
+        ("tabu_length", "n_restarts"), [Interval(Integral, 0, None, closed="left")]
+    )
+    given = estimator.search_params
+    defaults = {"tabu_length": 0, "n_restarts": 0}
+    return fill_params("search_params", given, constraints, **defaults)
 
 
 def continuous_columns(estimator, names):

@@ -32,6 +32,7 @@ from skprivbn.structure.rows._checks import (
     declared_states,
     edge_rules,
     known_parents,
+    search_settings,
 )
 from skprivbn.structure.rows._program import (
     RowNetworkTerms,
@@ -41,6 +42,7 @@ from skprivbn.structure.rows._program import (
 from skprivbn.structure.rows._search import SEARCHES, learning_from
 from skprivbn.structure.rows._tables import noisy_terms, read_tables
 from skprivbn.utils import column_names, warn_user
+from skprivbn.utils._renamed import RenamedParameters
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
@@ -82,7 +84,9 @@ class RowNetworkMixin(DiscreteNetworkMixin):
         return estimator
 
 
-class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEstimator):
+class FederatedBayesianNetwork(
+    RenamedParameters, CallbackSupportMixin, RowNetworkMixin, PrivateEstimator
+):
     """Learn a discrete Bayesian network from rows that several parties hold.
 
     Every party runs the same search for a graph. Whenever it needs a contingency
@@ -122,12 +126,11 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
     tiers : list of lists, default=None
         All columns in groups, such as those of different times: no edge leads from a
         later group to an earlier one.
-    tabu_length : int, default=0
-        For "hill_climbing" and "ges": how many steps the search goes on downhill, in
-        case that there is a higher place behind.
-    n_restarts : int, default=0
-        For "hill_climbing" and "ges": how often a quarter of the edges is removed at
-        random from the best graph, to climb again from there.
+    search_params : dict, default=None
+        For "hill_climbing" and "ges": `tabu_length` (0), how many steps the search goes
+        on downhill, in case that there is a higher place behind; `n_restarts` (0), how
+        often a quarter of the edges is removed at random from the best graph, to climb
+        again from there.
     n_bootstrap : int, default=0
         Bootstrap samples in which the search is repeated, for `edge_confidence_`. Of
         every table that a search needs, as many rows are drawn again from its cells,
@@ -166,7 +169,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
     backend : str or AdditiveBackend, default="masking"
         How tables are hidden while they are added.
     random_state : int, RandomState instance or None, default=None
-        Chooses what `n_restarts` removes, and draws the samples of `n_bootstrap`.
+        Chooses what restarts remove, and draws the samples of `n_bootstrap`.
     epsilon : float, default=None
         Privacy budget of one fit. The tables of all sets of ``max_parents + 1``
         columns, or of the families of `structure`, are released once with noise, and
@@ -256,8 +259,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         "required_edges": [list, tuple, None],
         "forbidden_edges": [list, tuple, None],
         "tiers": [list, tuple, None],
-        "tabu_length": [Interval(Integral, 0, None, closed="left")],
-        "n_restarts": [Interval(Integral, 0, None, closed="left")],
+        "search_params": [dict, None],
         "n_bootstrap": [Interval(Integral, 0, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "continuous": ["array-like", None],
@@ -272,6 +274,10 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         "verbose": ["verbose"],
     }
     _backends = BACKENDS
+    _renamed = {
+        "tabu_length": "search_params={'tabu_length': 3}",
+        "n_restarts": "search_params={'n_restarts': 3}",
+    }
     _steps = {"step": "round"}
 
     def __init__(
@@ -286,8 +292,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         required_edges: Sequence[tuple] | None = None,
         forbidden_edges: Sequence[tuple] | None = None,
         tiers: Sequence[Sequence] | None = None,
-        tabu_length: int = 0,
-        n_restarts: int = 0,
+        search_params: dict | None = None,
         n_bootstrap: int = 0,
         alpha: float = 1.0,
         continuous: ArrayLike | None = None,
@@ -313,8 +318,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
         self.required_edges = required_edges
         self.forbidden_edges = forbidden_edges
         self.tiers = tiers
-        self.tabu_length = tabu_length
-        self.n_restarts = n_restarts
+        self.search_params = search_params
         self.n_bootstrap = n_bootstrap
         self.alpha = alpha
         self.continuous = continuous
@@ -450,8 +454,7 @@ class FederatedBayesianNetwork(CallbackSupportMixin, RowNetworkMixin, PrivateEst
             method=self.method,
             criterion=self.criterion,
             equivalent_sample_size=float(self.equivalent_sample_size),
-            tabu_length=self.tabu_length,
-            n_restarts=self.n_restarts,
+            **search_settings(self),
             n_bootstrap=self.n_bootstrap,
             seed=int(seed),
             alpha=float(self.alpha),

@@ -11,7 +11,7 @@ import numpy as np
 
 from skprivbn.structure._search import LocalScores
 from skprivbn.structure.k2._scores import FRACTION_BITS
-from skprivbn.structure.rows._bootstrap import ResampledMoments
+from skprivbn.structure.rows._scores import ResampledMoments
 from skprivbn.structure.rows._tables import ROUND_CELLS, Question, ask
 
 #: scores of regressions are rounded to so many fractional bits: of directions that

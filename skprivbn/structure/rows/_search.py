@@ -19,9 +19,8 @@ from skprivbn.structure._search import (
 )
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import FRACTION_BITS
-from skprivbn.structure.rows._bootstrap import edge_confidence
 from skprivbn.structure.rows._mixed import AskedMoments, MixedScores, Scale
-from skprivbn.structure.rows._scores import TableScores
+from skprivbn.structure.rows._scores import TableScores, edge_confidence
 from skprivbn.structure.rows._tables import AskedTables
 from skprivbn.utils._memoise import memoise_steps
 

@@ -9,7 +9,7 @@ from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.datasets import make_linear_sem
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.partition import VerticalPartition
-from skprivbn.programs import _column_scores as _scores
+from skprivbn.programs import _columns as _scores
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.structure.gaussian._column_scores import FRACTION_BITS
 

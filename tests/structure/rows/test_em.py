@@ -177,7 +177,9 @@ def test_options_that_do_not_go_together():
     with pytest.raises(ValueError, match="fractions of rows"):
         FederatedBayesianNetwork(missing="em", min_cell_count=3).fit(X)
     with pytest.raises(ValueError, match="compare whole graphs"):
-        FederatedBayesianNetwork(missing="skip", tabu_length=3).fit(X)
+        FederatedBayesianNetwork(missing="skip", search_params={"tabu_length": 3}).fit(
+            X
+        )
     with pytest.raises(ValueError, match="NaN in column.*missing='em' or 'skip'"):
         FederatedBayesianNetwork().fit(X)
 

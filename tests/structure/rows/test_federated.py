@@ -58,7 +58,11 @@ def equal_to_pooled(X, party, **options):
 def test_every_search_and_criterion_gives_the_pooled_network(method, criterion):
     X, _ = sample("asia", 600)
     model = equal_to_pooled(
-        X, np.arange(600) % 3, method=method, criterion=criterion, tabu_length=3
+        X,
+        np.arange(600) % 3,
+        method=method,
+        criterion=criterion,
+        search_params={"tabu_length": 3},
     )
     assert model.adjacency_matrix_.any() and model.n_samples_ == 600
 
@@ -187,3 +191,16 @@ def test_one_and_two_parties_are_warned():
         FederatedBayesianNetwork().fit(X)
     with pytest.warns(PrivacyLeakWarning, match="two parties"):
         FederatedBayesianNetwork().fit(X, party=X.index % 2)
+
+
+@pytest.mark.parametrize("old", ["tabu_length", "n_restarts"])
+def test_an_old_name_of_a_parameter_is_answered_by_the_new_one(old):
+    with pytest.raises(TypeError, match="search_params="):
+        FederatedBayesianNetwork(**{old: 1})
+
+
+def test_settings_of_a_search_are_known():
+    X, _ = sample("asia", 60)
+    for wrong in ({"tabu": 1}, {"tabu_length": -1}):
+        with pytest.raises(ValueError, match="search_params"):
+            FederatedBayesianNetwork(search_params=wrong).fit(X)

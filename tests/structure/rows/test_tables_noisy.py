@@ -154,7 +154,7 @@ def test_dependence_shows_through_noise():
         ({"min_cell_count": 5}, "min_cell_count is not available"),
         ({"missing": "em"}, "is not available with epsilon"),
         ({"continuous": ["asia"]}, "continuous is not available"),
-        ({"tabu_length": 3}, "compare whole graphs"),
+        ({"search_params": {"tabu_length": 3}}, "compare whole graphs"),
     ],
 )
 def test_options_that_do_not_go_with_noise(options, message):

@@ -11,13 +11,13 @@ from skprivbn.datasets import load_asia
 from skprivbn.inspection import DAGDisplay
 from skprivbn.structure import FederatedBayesianNetwork
 from skprivbn.structure._search import EdgeRules, complete
-from skprivbn.structure.rows._bootstrap import (
+from skprivbn.structure.rows._mixed import AskedMoments, configuration_moments
+from skprivbn.structure.rows._scores import (
     ResampledMoments,
     ResampledTables,
+    TableScores,
     edge_confidence,
 )
-from skprivbn.structure.rows._mixed import AskedMoments, configuration_moments
-from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import searching
 from skprivbn.structure.rows._tables import AskedTables
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
@@ -190,8 +190,8 @@ def test_samples_cost_a_few_more_tables():
     [
         ({"structure": {}}, "leave out n_bootstrap="),
         ({"epsilon": 1.0}, "n_bootstrap is not available with epsilon"),
-        ({"n_restarts": 1}, "leave them out with .*n_bootstrap="),
-        ({"tabu_length": 1}, "leave them out with .*n_bootstrap="),
+        ({"search_params": {"n_restarts": 1}}, "leave them out with .*n_bootstrap="),
+        ({"search_params": {"tabu_length": 1}}, "leave them out with .*n_bootstrap="),
         ({"n_bootstrap": -1}, "n_bootstrap"),
     ],
 )
