@@ -41,8 +41,8 @@ class KMediansTerms(NoisyTerms):
 def kmedians(me):
     """Move each centre to the side on which more of its rows are, ever less."""
     terms, (low, high) = me.terms, me.terms.bounds
-    # whatever is in a row, it is not refused: an error would tell of it
-    X = np.clip(np.nan_to_num(np.asarray(me.block["X"], dtype=float)), low, high)
+    # whatever is in a row, it is clipped and not refused: an error would tell of it
+    X = np.asarray(me.numbers(bounds=terms.bounds))
     noise = terms.noise_of_a_step(len(low), len(me.roster))
     shares = (np.arange(terms.n_clusters) + 0.5) / terms.n_clusters
     centres = low + shares[:, None] * (high - low)
