@@ -14,6 +14,7 @@ is noise, but by everybody's.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from scipy.linalg.lapack import dtrtri
@@ -197,7 +198,8 @@ def e_step(X, mixture, alone=False):
     """
     weighted = weighted_log_density(X, mixture, alone)
     with np.errstate(all="ignore"):
-        largest = weighted.max(axis=1)
+        # by columns, of which there are few
+        largest = reduce(np.maximum, weighted.T[1:], weighted[:, 0].copy())
         weighted -= largest[:, np.newaxis]
         responsibilities = np.exp(weighted, out=weighted)
         total = sum_columns(responsibilities)
@@ -284,7 +286,7 @@ def local_statistics(X, responsibilities, frame, mixture=None):
         u = rows - frame.reference[k]
         u /= scale[k]
         weighted = u * shares[:, np.newaxis]
-        first[k] = weighted.sum(axis=0)
+        first[k] = shares @ u
         if frame.covariance_type in ("full", "tied"):
             second.append(weighted.T @ u + spread)
         elif frame.covariance_type == "diag":
@@ -295,7 +297,8 @@ def local_statistics(X, responsibilities, frame, mixture=None):
         second = upper(np.stack(second))
     elif frame.covariance_type == "tied":
         second = upper(np.sum(second, axis=0))
-    counts = responsibilities.sum(axis=0)
+    # a product: sums of long narrow arrays are slow
+    counts = np.ones(len(X)) @ responsibilities
     return np.concatenate([counts, first.ravel(), np.ravel(second)])
 
 
