@@ -532,6 +532,15 @@ def test_attack_parameters_of_keys_that_the_site_does_not_allow(numbers, backend
     assert caught.value.code == "not-allowed"
 
 
+def test_attack_fewer_masks_than_the_site_wants(numbers):
+    open_it, _ = numbers
+    for rules, share in [("", 0.4), ('presets = {masking = ["all-pairs"]}', 0.5)]:
+        with pytest.raises(PartyError) as caught:
+            fit_scaler(open_it(rules=rules), MaskingBackend(max_colluders=share))
+        assert caught.value.code == "not-allowed"
+    fit_scaler(open_it(rules=rules), MaskingBackend(max_colluders=None))
+
+
 @pytest.mark.parametrize("backend", [*OTHER_KEYS[:1], CKKSBackend("fast")], ids=str)
 def test_without_the_rule_sites_take_any_parameters(numbers, backend, monkeypatch):
     open_it, _ = numbers
