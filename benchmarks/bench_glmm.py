@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from _record import record
 
-from skprivbn.mixed_model import PrivateGLMM, PrivateGLMMRegressor
+from skprivbn.mixed_model import PrivateGLMMClassifier, PrivateGLMMRegressor
 
 CASES = {
     "quadrature, plaintext": {"backend": "plaintext"},
@@ -82,7 +82,7 @@ def fit_with_lme4(X, y, cluster):
 
 def fit_over_parties(options, X, y, cluster, party):
     """Return estimates, standard errors, seconds and the model."""
-    model = PrivateGLMM(**options)
+    model = PrivateGLMMClassifier(**options)
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -220,8 +220,9 @@ def main():
     for row in compare_models(data[0], data[2], data[3]):
         print({k: v for k, v in row.items() if k not in ("n", "clusters", "parties")})
         rows.append(row)
-    n_steps = model.n_draws + model.n_burn_in
-    saved = n_steps - -(-n_steps // model.batch_size)
+    chains = model._chains
+    n_steps = chains["n_draws"] + chains["n_burn_in"]
+    saved = n_steps - -(-n_steps // chains["batch_size"])
     unbatched = ledger.n_rounds + model.n_iter_ * saved
     print(f"one proposal per round: {unbatched} rounds")
     record(

@@ -65,7 +65,7 @@ SECTIONS = {
         "sums of a mixture, and take the coordinator's steps themselves.",
     ),
     "field_times": Section("Random fields: run times of methods, as in the paper"),
-    "glmm": Section("Mixed models: `PrivateGLMM`"),
+    "glmm": Section("Mixed models: `PrivateGLMMClassifier`"),
     "glmm_studies": Section("Mixed models: three hundred simulated studies"),
     "audits": Section(
         "Audits of differential privacy",

@@ -35,7 +35,7 @@ from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.inspection import DAGDisplay, MixtureDisplay, PrivacyUtilityDisplay
 from skprivbn.metrics import kl_divergence, structural_hamming_distance
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.structure import (
@@ -158,8 +158,8 @@ def mixed_model():
     logit = 0.3 + X @ [1.0, -0.5] + effects[ward]
     y = rng.uniform(size=1500) < 1 / (1 + np.exp(-logit))
     party = spread(X, "hospital", 4)
-    model = PrivateGLMM().fit(X, y, cluster=ward, party=party)
-    pooled = PrivateGLMM(backend="plaintext").fit(X, y, cluster=ward)
+    model = PrivateGLMMClassifier().fit(X, y, cluster=ward, party=party)
+    pooled = PrivateGLMMClassifier(backend="plaintext").fit(X, y, cluster=ward)
     fits = {"four hospitals": model, "all rows pooled": pooled}
     scores = {
         name: f"{fit.coef_.ravel().round(4)}, {fit.random_effect_scale_:.4f}"

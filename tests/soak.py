@@ -26,7 +26,7 @@ import numpy as np
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import HostPolicy, InProcessFederation
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition, VerticalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
@@ -110,7 +110,7 @@ def make_fits():
         ).fit(X, party=party),
         "covariance": lambda: FederatedGaussianBayesianNetwork().fit(X, party=party),
         "ADMM": lambda: FederatedNotearsADMM(max_iter=3).fit(X, party=party),
-        "mixed model": lambda: PrivateGLMM(max_iter=2, min_rows=1).fit(
+        "mixed model": lambda: PrivateGLMMClassifier(max_iter=2, min_rows=1).fit(
             X, y, cluster=cluster, party=party
         ),
         "random field": lambda: DPCGMLearner(

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from skprivbn.datasets import load_asia, make_linear_sem, make_var_sem
 from skprivbn.exceptions import PartyError
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
@@ -48,7 +48,7 @@ CASES = [
     (VotingStructureLearner(), ROWS, {"party": PARTY}),
     (FederatedDynotears(max_iter=3), TIMES, {"party": SERIES, "series": SERIES}),
     (
-        PrivateGLMM(max_iter=3),
+        PrivateGLMMClassifier(max_iter=3),
         ROWS,
         {"y": OUTCOME, "party": PARTY, "cluster": np.arange(60) // 20},
     ),

@@ -3,7 +3,7 @@
 import re
 from inspect import cleandoc
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +39,7 @@ from skprivbn.partition import is_partition
 from skprivbn.partition._base import refuse_name
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import column_names, warn_user
+from skprivbn.utils._renamed import RenamedParameters
 from skprivbn.utils._sklearn import Interval, Options, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 
@@ -71,7 +72,9 @@ _STEPS = {
 _TOO_MUCH, _MANY_NODES = 0.01, 75
 
 
-class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
+class BaseGLMM(
+    CallbackSupportMixin, RenamedParameters, FittedGLMMMixin, FederatedEstimator
+):
     """Parameters, checks and the fit; subclasses say what the target is.
 
     Parameters
@@ -83,10 +86,9 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         Whether intercepts vary, too, where there are slopes.
     correlated : bool, default=True
         Whether random effects of the same clusters are correlated.
-    arrangement : {"nested", "crossed"}, default="nested"
-        How several columns of cluster labels go together: labels of one column are
-        read within those of the columns before it, or on their own (linear
-        models only).
+    crossed : bool, default=False
+        Whether several columns of cluster labels are read on their own (linear models
+        only), not within those of the columns before them.
     fit_intercept : bool, default=True
         Whether there is a fixed intercept.
     clusters : array-like of labels, default=None
@@ -155,7 +157,8 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
     # what only one of classifier and regressor can choose
     method = "quadrature"
     reml = False
-    n_draws, n_burn_in, batch_size = 2, 0, 1
+    _chains: ClassVar = {"n_draws": 2, "n_burn_in": 0, "batch_size": 1}
+    _renamed: ClassVar = {"arrangement": "crossed=True or crossed=False"}
 
     __metadata_request__fit = {
         "cluster": True,
@@ -167,7 +170,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
         "slopes": ["array-like", dict, None],
         "random_intercept": ["boolean"],
         "correlated": ["boolean"],
-        "arrangement": [StrOptions({"nested", "crossed"})],
+        "crossed": ["boolean"],
         "fit_intercept": ["boolean"],
         "n_quadrature": [
             Options(Integral, {1}),
@@ -303,15 +306,14 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             numbers = check_random_state(self.random_state)
             seed = int(numbers.randint(np.iinfo(np.int32).max))
         # what terms call by the same name
-        shared = "fit_intercept method reml batch_size n_burn_in n_draws tol".split()
-        shared += "min_parties release_effects".split()
+        shared = "fit_intercept method reml tol min_parties release_effects".split()
         return MixedTerms(
             target=self._target,
             family=family.name,
             link=family.link,
             has_offset=has_offset,
             n_factors=len(factors),
-            nested=self.arrangement == "nested",
+            nested=not self.crossed,
             term_factors=[factor for factor, _ in effects],
             term_columns=[list(columns) for _, columns in effects],
             clusters=clusters,
@@ -320,6 +322,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             max_iter=self._max_iter,
             pool=self.small_clusters == "pool",
             min_cluster_rows=self.min_rows,
+            **self._chains,
             **{name: getattr(self, name) for name in shared},
         )
 
@@ -328,7 +331,7 @@ class BaseGLMM(CallbackSupportMixin, FittedGLMMMixin, FederatedEstimator):
             raise ValueError("clusters= goes with one column of cluster labels only")
         if family.name == "gaussian":
             return
-        if len(factors) > 1 and self.arrangement == "crossed":
+        if len(factors) > 1 and self.crossed:
             raise ValueError(
                 "crossed effects are fitted for family='gaussian' only: others would "
                 "open counts of pairs of clusters in every iteration"

@@ -12,8 +12,15 @@ from skprivbn.mixed_model._base import BaseGLMM, share_entries
 from skprivbn.mixed_model._checks import check_classes, check_same_kind
 from skprivbn.mixed_model._families import Family, family_of
 from skprivbn.partition import RemoteResults, is_partition
-from skprivbn.utils._sklearn import Interval, StrOptions
+from skprivbn.utils._sklearn import Interval, StrOptions, fill_params
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+
+#: settings of `metropolis_params`
+METROPOLIS_PARAMS = {
+    "n_draws": [Interval(Integral, 2, None, closed="left")],
+    "n_burn_in": [Interval(Integral, 0, None, closed="left")],
+    "batch_size": [Interval(Integral, 1, None, closed="left")],
+}
 
 
 @share_entries
@@ -39,12 +46,11 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
     n_quadrature : int, default=None
         Number of nodes: 1 is Laplace's approximation, 5 and more are for one random
         effect per cluster. None means 25 for one random effect and 1 for several.
-    n_draws : int, default=1000
-        Metropolis steps kept in each iteration.
-    n_burn_in : int, default=200
-        Metropolis steps forgotten before those.
-    batch_size : int, default=50
-        Proposals evaluated in one round trip.
+    metropolis_params : dict, default=None
+        Settings of ``method="metropolis"`` that are not to have their defaults:
+        ``"n_draws"``, steps kept in each iteration (1000), ``"n_burn_in"``, steps
+        forgotten before those (200), and ``"batch_size"``, proposals evaluated in one
+        round trip (50).
     max_iter : int, default=None
         Bound on the iterations. None allows 100 for quadrature. With
         ``method="metropolis"`` it is the number of iterations, 20 if None; estimates
@@ -123,13 +129,15 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
 
     classes_: np.ndarray
 
+    _renamed = {
+        **BaseGLMM._renamed,
+        **{name: f"metropolis_params={{{name!r}: ...}}" for name in METROPOLIS_PARAMS},
+    }
     _parameter_constraints = {
         **BaseGLMM._parameter_constraints,
         "method": [StrOptions({"quadrature", "metropolis"})],
         "link": [StrOptions({"logit", "probit", "cloglog"})],
-        "n_draws": [Interval(Integral, 2, None, closed="left")],
-        "n_burn_in": [Interval(Integral, 0, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "metropolis_params": [dict, None],
         "random_state": ["random_state"],
     }
 
@@ -141,12 +149,10 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         slopes: ArrayLike | dict | None = None,
         random_intercept: bool = True,
         correlated: bool = True,
-        arrangement: str = "nested",
+        crossed: bool = False,
         fit_intercept: bool = True,
         n_quadrature: int | None = None,
-        n_draws: int = 1000,
-        n_burn_in: int = 200,
-        batch_size: int = 50,
+        metropolis_params: dict | None = None,
         max_iter: int | None = None,
         tol: float = 1e-10,
         clusters: ArrayLike | None = None,
@@ -163,12 +169,10 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         self.slopes = slopes
         self.random_intercept = random_intercept
         self.correlated = correlated
-        self.arrangement = arrangement
+        self.crossed = crossed
         self.fit_intercept = fit_intercept
         self.n_quadrature = n_quadrature
-        self.n_draws = n_draws
-        self.n_burn_in = n_burn_in
-        self.batch_size = batch_size
+        self.metropolis_params = metropolis_params
         self.max_iter = max_iter
         self.tol = tol
         self.clusters = clusters
@@ -179,6 +183,17 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         self.backend = backend
         self.random_state = random_state
         self.verbose = verbose
+
+    @property
+    def _chains(self) -> dict:
+        return fill_params(
+            "metropolis_params",
+            self.metropolis_params,
+            METROPOLIS_PARAMS,
+            n_draws=1000,
+            n_burn_in=200,
+            batch_size=50,
+        )
 
     @property
     def _family(self) -> Family:
@@ -350,7 +365,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         """Make a fitted model of public parameters, all of which are checked."""
         if len(model["classes"]) != 2:
             raise ValueError("there must be two classes")
-        estimator = cls(link=model["link"], arrangement=model["arrangement"])
+        estimator = cls(link=model["link"], crossed=model["crossed"])
         estimator._take_public_effects(model, n_features)
         estimator.classes_ = np.array(model["classes"])
         return estimator

@@ -32,11 +32,11 @@ from skprivbn.utils._validation import validate_table
 class FittedGLMMMixin(RowsMixin):
     """Methods of estimators that keep effects in `coef_` and `random_effects_`."""
 
-    arrangement: str
     clusters_: Any
     coef_: np.ndarray
     coef_std_: np.ndarray
     converged_: bool
+    crossed: bool
     effect_names_: dict
     factors_: list
     fit_intercept: bool
@@ -177,7 +177,7 @@ class FittedGLMMMixin(RowsMixin):
     def _paths(self, columns):
         """Return labels as they are in `clusters_`: nested ones within outer ones."""
         columns = [labels.tolist() for labels in columns]
-        if self.arrangement == "crossed":
+        if self.crossed:
             return columns
         paths = [
             [":".join(map(str, path)) for path in zip(*columns[: i + 1])]
@@ -225,7 +225,7 @@ class FittedGLMMMixin(RowsMixin):
             effects.append(known)
         return {
             "link": self._family.link,
-            "arrangement": self.arrangement,
+            "crossed": self.crossed,
             "coefficients": np.append(self.intercept_, self.coef_),
             "columns": columns,
             "clusters": clusters,

@@ -128,7 +128,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         slopes: ArrayLike | dict | None = None,
         random_intercept: bool = True,
         correlated: bool = True,
-        arrangement: str = "nested",
+        crossed: bool = False,
         fit_intercept: bool = True,
         reml: bool = True,
         n_quadrature: int | None = None,
@@ -147,7 +147,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         self.slopes = slopes
         self.random_intercept = random_intercept
         self.correlated = correlated
-        self.arrangement = arrangement
+        self.crossed = crossed
         self.fit_intercept = fit_intercept
         self.reml = reml
         self.n_quadrature = n_quadrature
@@ -271,8 +271,6 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted model of public parameters, all of which are checked."""
-        estimator = cls(
-            model["family"], link=model["link"], arrangement=model["arrangement"]
-        )
+        estimator = cls(model["family"], link=model["link"], crossed=model["crossed"])
         estimator._take_public_effects(model, n_features)
         return estimator

@@ -8,7 +8,7 @@ import pytest
 from skprivbn.exceptions import PartitionError
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model._states import public_states
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.partition import RemoteRows
 
 SITES = ("north", "south", "west")
@@ -24,7 +24,7 @@ SCHEMA = {
 def test_a_cluster_of_numbers_is_refused_with_the_reason():
     rows = RemoteRows(None, "icu", SITES, SCHEMA, ["age"])
     with pytest.raises(PartitionError, match="'room' holds numbers of type 'int'"):
-        PrivateGLMM().fit(rows, y="died", cluster="room")
+        PrivateGLMMClassifier().fit(rows, y="died", cluster="room")
 
 
 def test_states_are_those_that_the_sites_declare():

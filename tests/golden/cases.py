@@ -422,7 +422,8 @@ def add_mixed_models_and_steps():
     mixed("plaintext", backend="plaintext")
     mixed("ckks", backend="ckks", max_iter=4)
     mixed("paillier", (), backend="paillier", max_iter=1)
-    metropolis = {"method": "metropolis", "n_draws": 100, "n_burn_in": 20}
+    chains = {"n_draws": 100, "n_burn_in": 20}
+    metropolis = {"method": "metropolis", "metropolis_params": chains}
     metropolis |= {"max_iter": 4, "random_state": 0}
     mixed("metropolis", **metropolis)
     mixed("metropolis, ckks", (), backend="ckks", **metropolis | {"max_iter": 2})
@@ -437,7 +438,7 @@ def add_mixed_models_and_steps():
     regressor("maximum likelihood", reml=False)
     regressor("slopes", slopes=[0])
     regressor("weights", WEIGHTED, ())
-    regressor("crossed", CROSSED, (), arrangement="crossed")
+    regressor("crossed", CROSSED, (), crossed=True)
     regressor("small clusters pooled", small_clusters="pool", min_rows=25)
     regressor("ckks", backend="ckks")
     regressor("paillier", backend="paillier")

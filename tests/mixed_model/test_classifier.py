@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
-from skprivbn.mixed_model import PrivateGLMM, _base
+from skprivbn.mixed_model import PrivateGLMMClassifier, _base
 from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._likelihood import Rows, log_likelihood_table
 from skprivbn.partition import HorizontalPartition
@@ -29,7 +29,7 @@ def pooled():
 
 @pytest.fixture(scope="module")
 def fitted():
-    return PrivateGLMM().fit(STUDY.X, STUDY.y, **STUDY.arguments)
+    return PrivateGLMMClassifier().fit(STUDY.X, STUDY.y, **STUDY.arguments)
 
 
 def parameters(model):
@@ -75,7 +75,7 @@ def test_quadrature_equals_the_pooled_fit(fitted, pooled):
 def test_quadrature_on_other_studies(options):
     study = simulate(**options, seed=1)
     with pytest.warns(PrivacyLeakWarning, match="one party"):
-        model = PrivateGLMM().fit(study.X, study.y, cluster=study.cluster)
+        model = PrivateGLMMClassifier().fit(study.X, study.y, cluster=study.cluster)
     expected, errors, log_likelihood = fit(study.X, study.y, study.cluster)
     np.testing.assert_allclose(parameters(model), expected, atol=1e-3)
     np.testing.assert_allclose(standard_errors(model), errors[:-1], rtol=2e-3)
@@ -84,7 +84,7 @@ def test_quadrature_on_other_studies(options):
 
 @pytest.mark.slow
 def test_metropolis_is_near_the_pooled_fit(pooled):
-    model = PrivateGLMM("metropolis", max_iter=10, random_state=0)
+    model = PrivateGLMMClassifier("metropolis", max_iter=10, random_state=0)
     model.fit(STUDY.X, STUDY.y, **STUDY.arguments)
     expected, errors, log_likelihood = pooled
     # far less than the standard errors, of 0.1 (slopes) and more
@@ -96,16 +96,16 @@ def test_metropolis_is_near_the_pooled_fit(pooled):
     assert model.random_effect_scale_ == pytest.approx(expected[-1], abs=0.03)
     np.testing.assert_allclose(standard_errors(model), errors[:-1], rtol=0.01)
     assert model.log_likelihood_ == pytest.approx(log_likelihood, abs=0.05)
-    n_steps = model.n_iter_ * (model.n_draws + model.n_burn_in)
+    n_steps = model.n_iter_ * (1000 + 200)
     assert model.ledger_.n_rounds < n_steps / 20
 
 
 @pytest.mark.slow
 def test_metropolis_at_full_size():
     study = simulate(1500, 30, 5, seed=2)
-    model = PrivateGLMM("metropolis", random_state=0)
+    model = PrivateGLMMClassifier("metropolis", random_state=0)
     model.fit(study.X, study.y, **study.arguments)
-    exact = PrivateGLMM().fit(study.X, study.y, **study.arguments)
+    exact = PrivateGLMMClassifier().fit(study.X, study.y, **study.arguments)
     np.testing.assert_allclose(model.coef_, exact.coef_, atol=5e-3)
     difference = parameters(model) - parameters(exact)
     assert np.abs(difference[[0, -1]]).max() < 0.03
@@ -125,7 +125,7 @@ def split(kind):
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
 @pytest.mark.parametrize("kind", ["by cluster", "uneven", "one party"])
 def test_how_rows_are_spread_makes_no_difference(fitted, kind):
-    model = PrivateGLMM().fit(
+    model = PrivateGLMMClassifier().fit(
         STUDY.X, STUDY.y, cluster=STUDY.cluster, party=split(kind)
     )
     assert_same_fit(model, fitted, atol=1e-6)
@@ -133,9 +133,10 @@ def test_how_rows_are_spread_makes_no_difference(fitted, kind):
 
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
 def test_metropolis_does_not_depend_on_the_parties_either():
-    options = {"max_iter": 2, "n_draws": 200, "n_burn_in": 50, "random_state": 0}
+    chains = {"n_draws": 200, "n_burn_in": 50}
+    options = {"max_iter": 2, "metropolis_params": chains, "random_state": 0}
     models = [
-        PrivateGLMM("metropolis", **options).fit(
+        PrivateGLMMClassifier("metropolis", **options).fit(
             STUDY.X, STUDY.y, cluster=STUDY.cluster, party=party
         )
         for party in (STUDY.party, split("by cluster"))
@@ -150,7 +151,7 @@ def test_metropolis_does_not_depend_on_the_parties_either():
 def test_backends_agree(backend):
     study = simulate(120, 4, 3)
     models = [
-        PrivateGLMM(n_quadrature=9, backend=name).fit(
+        PrivateGLMMClassifier(n_quadrature=9, backend=name).fit(
             study.X, study.y, **study.arguments
         )
         for name in (backend, "masking")
@@ -160,7 +161,7 @@ def test_backends_agree(backend):
 
 def test_without_clusters_it_is_logistic_regression():
     with pytest.warns(UserWarning, match="plain regression"):
-        model = PrivateGLMM().fit(STUDY.X, STUDY.y, party=STUDY.party)
+        model = PrivateGLMMClassifier().fit(STUDY.X, STUDY.y, party=STUDY.party)
     theirs = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000)
     Z = (STUDY.X - STUDY.X.mean(axis=0)) / STUDY.X.std(axis=0)
     theirs.fit(Z, STUDY.y)
@@ -173,7 +174,7 @@ def test_without_clusters_it_is_logistic_regression():
 
 def test_clusters_that_do_not_differ():
     study = simulate(n_rows=200, n_clusters=2, seed=1)
-    model = PrivateGLMM().fit(study.X, study.y, **study.arguments)
+    model = PrivateGLMMClassifier().fit(study.X, study.y, **study.arguments)
     assert model.random_effect_scale_ == pytest.approx(0, abs=1e-3)
     assert "singular" in str(model.summary())
     assert np.all(np.isfinite(standard_errors(model)))
@@ -183,7 +184,7 @@ def test_separable_rows_are_said():
     X = np.linspace(-1, 1, 60)[:, None]
     y, party, cluster = (X[:, 0] > 0).astype(int), np.arange(60) % 3, np.arange(60) % 5
     with pytest.warns(ConvergenceWarning, match="features separate the classes"):
-        model = PrivateGLMM().fit(X, y, cluster=cluster, party=party)
+        model = PrivateGLMMClassifier().fit(X, y, cluster=cluster, party=party)
     assert model.score(X, y) == 1
     assert np.all(np.isnan(model.coef_std_))
 
@@ -191,14 +192,14 @@ def test_separable_rows_are_said():
 def test_collinear_features_are_said():
     X = np.column_stack([STUDY.X, STUDY.X[:, 0]])
     with pytest.warns(ConvergenceWarning, match="features are collinear"):
-        model = PrivateGLMM().fit(X, STUDY.y, **STUDY.arguments)
+        model = PrivateGLMMClassifier().fit(X, STUDY.y, **STUDY.arguments)
     assert model.coef_[0, 0] == pytest.approx(model.coef_[0, 3], abs=1e-6)
 
 
 def test_constant_features_have_no_coefficient(fitted):
     X = np.insert(STUDY.X, 1, 1e5 + 0.1, axis=1)
     with pytest.warns(UserWarning, match=r"\['x1'\] do not vary"):
-        model = PrivateGLMM().fit(X, STUDY.y, **STUDY.arguments)
+        model = PrivateGLMMClassifier().fit(X, STUDY.y, **STUDY.arguments)
     assert model.coef_[0, 1] == 0 and np.isnan(model.coef_std_[0, 1])
     rest = [0, 2, 3]
     np.testing.assert_allclose(model.coef_[0, rest], fitted.coef_[0], atol=1e-6)
@@ -209,7 +210,7 @@ def test_constant_features_have_no_coefficient(fitted):
 def test_labels_may_be_text(fitted):
     y = np.where(STUDY.y == 1, "sick", "healthy")
     cluster = np.char.add("centre ", STUDY.cluster.astype(str))
-    model = PrivateGLMM().fit(STUDY.X, y, cluster=cluster, party=STUDY.party)
+    model = PrivateGLMMClassifier().fit(STUDY.X, y, cluster=cluster, party=STUDY.party)
     np.testing.assert_allclose(model.coef_, fitted.coef_, atol=1e-8)
     assert model.classes_.tolist() == ["healthy", "sick"]
     effects = dict(zip(model.clusters_, model.random_effects_))
@@ -223,7 +224,9 @@ def test_labels_may_be_text(fitted):
 def test_a_cluster_with_one_row(fitted):
     cluster = STUDY.cluster.copy()
     cluster[0] = 99
-    model = PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=cluster, party=STUDY.party)
+    model = PrivateGLMMClassifier().fit(
+        STUDY.X, STUDY.y, cluster=cluster, party=STUDY.party
+    )
     assert model.clusters_[-1] == 99
     shrunken = abs(model.random_effects_[-1])
     assert 0 < shrunken < model.random_effect_scale_
@@ -252,7 +255,7 @@ def spoil(**changes):
 )
 def test_what_is_wrong_is_said(arguments, message):
     with pytest.raises(ValueError, match=message):
-        PrivateGLMM().fit(**arguments)
+        PrivateGLMMClassifier().fit(**arguments)
 
 
 def test_small_clusters_spread_over_parties_are_refused():
@@ -260,17 +263,21 @@ def test_small_clusters_spread_over_parties_are_refused():
     cluster[:4], party = 99, STUDY.party.copy()
     party[:4] = [0, 1, 2, 3]
     with pytest.raises(ValueError, match=r"\[99\].*min_rows=5"):
-        PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=cluster, party=party)
-    PrivateGLMM(min_rows=4).fit(STUDY.X, STUDY.y, cluster=cluster, party=party)
+        PrivateGLMMClassifier().fit(STUDY.X, STUDY.y, cluster=cluster, party=party)
+    PrivateGLMMClassifier(min_rows=4).fit(
+        STUDY.X, STUDY.y, cluster=cluster, party=party
+    )
     with pytest.raises(ValueError, match="min_parties=5"):
-        PrivateGLMM(min_parties=5).fit(STUDY.X, STUDY.y, **STUDY.arguments)
+        PrivateGLMMClassifier(min_parties=5).fit(STUDY.X, STUDY.y, **STUDY.arguments)
 
 
 def test_who_can_tell_clusters_apart_is_said():
     party = np.where(STUDY.cluster == 3, 0, STUDY.party)
     party = np.where(STUDY.cluster == 4, np.arange(len(party)) % 2, party)
     with pytest.warns(PrivacyLeakWarning) as caught:
-        model = PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=STUDY.cluster, party=party)
+        model = PrivateGLMMClassifier().fit(
+            STUDY.X, STUDY.y, cluster=STUDY.cluster, party=party
+        )
     one, two = (str(warning.message) for warning in caught)
     assert "[3] are held by one party" in one and one in model.ledger_.notes
     assert "[4] are held by two parties" in two and two in model.ledger_.notes
@@ -278,7 +285,7 @@ def test_who_can_tell_clusters_apart_is_said():
 
 def test_effects_of_one_partys_clusters_can_be_withheld(fitted):
     party = np.where(STUDY.cluster == 3, 0, STUDY.party)
-    model = PrivateGLMM(release_effects="shared")
+    model = PrivateGLMMClassifier(release_effects="shared")
     model.fit(STUDY.X, STUDY.y, cluster=STUDY.cluster, party=party)
     assert np.flatnonzero(np.isnan(model.random_effects_)).tolist() == [3]
     rest = np.arange(15) != 3
@@ -291,14 +298,14 @@ def test_effects_of_one_partys_clusters_can_be_withheld(fitted):
 
 def test_public_clusters_hide_who_holds_which():
     arguments = {"y": STUDY.y, **STUDY.arguments}
-    model = PrivateGLMM(clusters=range(20)).fit(STUDY.X, **arguments)
+    model = PrivateGLMMClassifier(clusters=range(20)).fit(STUDY.X, **arguments)
     assert len(model.clusters_) == 20
     np.testing.assert_array_equal(model.random_effects_[15:], 0)
     np.testing.assert_allclose(
         model.random_effects_std_[15:], model.random_effect_scale_
     )
     with pytest.raises(ValueError, match=r"clusters lacks: \[14\]"):
-        PrivateGLMM(clusters=range(14)).fit(STUDY.X, **arguments)
+        PrivateGLMMClassifier(clusters=range(14)).fit(STUDY.X, **arguments)
 
 
 def test_prediction_uses_the_clusters_effects(fitted):
@@ -336,7 +343,7 @@ def test_summary_is_a_table(fitted):
 
 def test_names_of_features_are_in_the_summary():
     frame = pd.DataFrame(STUDY.X, columns=["dose", "sex", "weight"])
-    model = PrivateGLMM().fit(frame, STUDY.y, **STUDY.arguments)
+    model = PrivateGLMMClassifier().fit(frame, STUDY.y, **STUDY.arguments)
     assert "weight" in str(model.summary())
 
 
@@ -344,7 +351,7 @@ def test_summary_names_classes_and_clusters_and_says_if_the_search_did_not_end()
     answers = np.where(STUDY.y == STUDY.y.max(), "yes", "no")
     arguments = STUDY.arguments | {"cluster": pd.DataFrame({"ward": STUDY.cluster})}
     with pytest.warns(ConvergenceWarning, match="did not converge"):
-        hasty = PrivateGLMM(max_iter=1).fit(STUDY.X, answers, **arguments)
+        hasty = PrivateGLMMClassifier(max_iter=1).fit(STUDY.X, answers, **arguments)
     text = str(hasty.summary())
     assert "y: 'yes' against 'no'" in text and "clusters: ward 15" in text
     assert "did not converge" in text
@@ -355,9 +362,11 @@ def test_columns_of_all_labels_are_collinear_and_the_encoder_can_drop_one():
     encoder = FederatedOneHotEncoder(categories=[["low", "high"]])
     encoder.fit(labels, party=STUDY.party)
     with pytest.warns(ConvergenceWarning, match="drop='first'"):
-        PrivateGLMM().fit(encoder.transform(labels), STUDY.y, **STUDY.arguments)
+        PrivateGLMMClassifier().fit(
+            encoder.transform(labels), STUDY.y, **STUDY.arguments
+        )
     rows = encoder.set_params(drop="first").transform(labels)
-    model = PrivateGLMM().fit(rows, STUDY.y, **STUDY.arguments)
+    model = PrivateGLMMClassifier().fit(rows, STUDY.y, **STUDY.arguments)
     assert np.all(np.isfinite(standard_errors(model)))
 
 
@@ -374,16 +383,16 @@ def partition(*keys):
 
 
 def test_partition_carries_everything(fitted):
-    model = PrivateGLMM().fit(partition("y", "cluster"))
+    model = PrivateGLMMClassifier().fit(partition("y", "cluster"))
     assert_same_fit(model, fitted, atol=1e-9)
     with pytest.raises(PartitionError, match="no y"):
-        PrivateGLMM().fit(partition("cluster"))
+        PrivateGLMMClassifier().fit(partition("cluster"))
     with pytest.raises(PartitionError, match="beside a partition"):
-        PrivateGLMM().fit(partition("y"), STUDY.y)
+        PrivateGLMMClassifier().fit(partition("y"), STUDY.y)
 
 
 def test_a_party_with_unknown_clusters_refuses():
-    model = PrivateGLMM(clusters=range(14))
+    model = PrivateGLMMClassifier(clusters=range(14))
     with pytest.raises(PartyError, match="do not fit"):
         model.fit(partition("y", "cluster"))
     assert not hasattr(model, "coef_")
@@ -391,11 +400,11 @@ def test_a_party_with_unknown_clusters_refuses():
 
 def test_cluster_and_party_are_routed():
     with config_context(enable_metadata_routing=True):
-        pipeline = make_pipeline(FederatedStandardScaler(), PrivateGLMM())
+        pipeline = make_pipeline(FederatedStandardScaler(), PrivateGLMMClassifier())
         pipeline.fit(STUDY.X, STUDY.y, **STUDY.arguments)
         with_effects = pipeline.predict_proba(STUDY.X, cluster=STUDY.cluster)
         assert not np.allclose(with_effects, pipeline.predict_proba(STUDY.X))
-        search = GridSearchCV(PrivateGLMM(), {"n_quadrature": [9, 15]}, cv=2)
+        search = GridSearchCV(PrivateGLMMClassifier(), {"n_quadrature": [9, 15]}, cv=2)
         search.fit(STUDY.X, STUDY.y, **STUDY.arguments)
     assert len(search.best_estimator_.clusters_) == 15
 
@@ -403,7 +412,9 @@ def test_cluster_and_party_are_routed():
 @pytest.mark.parametrize("backend", ["masking", "ckks"])
 def test_the_ledger_says_what_was_told(backend):
     study = simulate(200, 6, 3)
-    model = PrivateGLMM(backend=backend).fit(study.X, study.y, **study.arguments)
+    model = PrivateGLMMClassifier(backend=backend).fit(
+        study.X, study.y, **study.arguments
+    )
     kinds = {entry.kind for entry in model.ledger_.entries}
     hidden = "ciphertext" if backend == "ckks" else "masked"
     assert kinds <= {"public", "sealed", hidden}
@@ -418,7 +429,7 @@ def test_clusters_of_one_party_are_in_no_table():
     party = np.where(STUDY.cluster < 10, 0, STUDY.party)
     sizes = {}
     for name, holder in {"shared": STUDY.party, "alone": party}.items():
-        model = PrivateGLMM(max_iter=1, backend="masking")
+        model = PrivateGLMMClassifier(max_iter=1, backend="masking")
         with pytest.warns(ConvergenceWarning):
             model.fit(STUDY.X, STUDY.y, cluster=STUDY.cluster, party=holder)
         sizes[name] = [
@@ -457,7 +468,7 @@ def test_a_party_insists_on_the_limits_itself(monkeypatch):
     cluster = np.where(np.arange(len(STUDY.y)) < 4, 99, STUDY.cluster)
     party = np.where(cluster == 99, np.arange(len(STUDY.y)) % 4, STUDY.party)
     with pytest.raises(KeyError, match="estimates"):
-        PrivateGLMM().fit(STUDY.X, STUDY.y, cluster=cluster, party=party)
+        PrivateGLMMClassifier().fit(STUDY.X, STUDY.y, cluster=cluster, party=party)
 
 
 def test_a_target_that_is_no_class_stays_with_its_holder():
@@ -466,18 +477,28 @@ def test_a_target_that_is_no_class_stays_with_its_holder():
         y={"a": STUDY.X[:9, 0], "b": STUDY.X[9:20, 0], "c": STUDY.X[20:30, 0]},
     )
     with pytest.warns(UserWarning), pytest.raises(PartyError, match="do not fit"):
-        PrivateGLMM().fit(rows)
+        PrivateGLMMClassifier().fit(rows)
 
 
 @pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
 def test_too_few_nodes_are_said():
     study = simulate(n_rows=400, n_clusters=40, sigma=8.0, seed=1)
     with pytest.warns(UserWarning, match="too few, try 75"):
-        PrivateGLMM(min_rows=1).fit(study.X, study.y, **study.arguments)
+        PrivateGLMMClassifier(min_rows=1).fit(study.X, study.y, **study.arguments)
 
 
 def test_nearly_collinear_features_are_fitted_without_a_warning():
     noise = 1e-4 * np.random.default_rng(0).normal(size=len(STUDY.y))
     X = np.column_stack([STUDY.X, STUDY.X[:, 0] + noise])
-    model = PrivateGLMM().fit(X, STUDY.y, **STUDY.arguments)
+    model = PrivateGLMMClassifier().fit(X, STUDY.y, **STUDY.arguments)
     assert np.all(np.isfinite(model.coef_std_)) and model.coef_std_[0, 3] > 100
+
+
+@pytest.mark.parametrize("name", ["n_draws", "n_burn_in", "batch_size", "arrangement"])
+def test_old_parameters_name_the_new_ones(name):
+    with pytest.raises(TypeError, match="write (metropolis_params|crossed)="):
+        PrivateGLMMClassifier(**{name: 10})
+    chains = {name: -1}
+    model = PrivateGLMMClassifier("metropolis", metropolis_params=chains)
+    with pytest.raises(ValueError, match="metropolis_params"):
+        model.fit(STUDY.X, STUDY.y, **STUDY.arguments)

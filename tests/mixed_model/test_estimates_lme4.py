@@ -141,11 +141,9 @@ def test_one_variance_or_none(case, kind):
     assert ("singular" in str(model.summary())) == answer["singular"]
 
 
-def intercept_only(case, kind, target, factors, arrangement, spread):
+def intercept_only(case, kind, target, factors, crossed, spread):
     rows = frame(case)
-    model = PrivateGLMMRegressor(
-        reml=kind == "reml", arrangement=arrangement, min_rows=1
-    )
+    model = PrivateGLMMRegressor(reml=kind == "reml", crossed=crossed, min_rows=1)
     with pytest.warns(UserWarning, match="do not vary"):
         model.fit(
             np.zeros((len(rows), 1)),
@@ -159,14 +157,14 @@ def intercept_only(case, kind, target, factors, arrangement, spread):
 @pytest.mark.parametrize("spread", [True, False])
 @pytest.mark.parametrize("kind", ["ml", "reml"])
 @pytest.mark.parametrize(
-    "case, target, factors, arrangement, groups",
+    "case, target, factors, crossed, groups",
     [
-        ("Penicillin", "diameter", ["plate", "sample"], "crossed", ["plate", "sample"]),
-        ("Pastes", "strength", ["batch", "cask"], "nested", ["batch", "cask:batch"]),
+        ("Penicillin", "diameter", ["plate", "sample"], True, ["plate", "sample"]),
+        ("Pastes", "strength", ["batch", "cask"], False, ["batch", "cask:batch"]),
     ],
 )
-def test_two_factors(case, target, factors, arrangement, groups, kind, spread):
-    model, answer = intercept_only(case, kind, target, factors, arrangement, spread)
+def test_two_factors(case, target, factors, crossed, groups, kind, spread):
+    model, answer = intercept_only(case, kind, target, factors, crossed, spread)
     assert model.intercept_ == pytest.approx(answer["fixed"], rel=1e-7)
     assert model.intercept_std_ == pytest.approx(answer["errors"], rel=1e-4)
     assert model.log_likelihood_ == pytest.approx(answer["log_likelihood"], abs=1e-6)

@@ -58,7 +58,7 @@ def test_like_lme4(name, mixed):
         # what lme4 leaves out of log-likelihoods with nAGQ > 1: the best there is
         expected += poisson.logpmf(case["y"], case["y"]).sum()
     assert model.log_likelihood_ == pytest.approx(expected, abs=2e-5, rel=1e-9)
-    nested = len(case["clusters"]) > 1 and "arrangement" not in case["options"]
+    nested = len(case["clusters"]) > 1 and "crossed" not in case["options"]
     for number, (factor, matrix) in enumerate(model.random_effect_covariance_.items()):
         # lme4 names an inner factor "inner:outer", and a second term "factor.1"
         theirs = [

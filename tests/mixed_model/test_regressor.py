@@ -158,7 +158,7 @@ def test_a_party_insists_on_the_limits_itself(monkeypatch):
 
 def test_crossed_effects_are_opened_with_a_warning_and_for_linear_models_only():
     frame = pd.DataFrame({"centre": CENTRE, "ward": WARD})
-    options = {"slopes": None, "arrangement": "crossed"}
+    options = {"slopes": None, "crossed": True}
     with pytest.warns(PrivacyLeakWarning, match="every pair of clusters"):
         model = fit("gaussian", cluster=frame, **options)
     assert list(model.random_effect_scale_) == ["centre", "ward"]
@@ -321,9 +321,7 @@ def fit_crossed(min_rows, **options):
     sample[0] = 9
     sample[1:20] = 9
     plate[0], plate[1:20] = 2, 0
-    model = PrivateGLMMRegressor(
-        arrangement="crossed", slopes={"plate": [0]}, **options
-    )
+    model = PrivateGLMMRegressor(crossed=True, slopes={"plate": [0]}, **options)
     columns = {"X": X, "y": TARGETS["gaussian"], "cluster": plate, "cluster_1": sample}
     return fit_with_limit(model, columns, PARTY, min_rows, ["plate", "sample"])
 

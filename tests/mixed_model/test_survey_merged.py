@@ -11,7 +11,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import runner
 from skprivbn.mixed_model import (
-    PrivateGLMM,
+    PrivateGLMMClassifier,
     PrivateGLMMRegressor,
     _linear_program,
     _survey,
@@ -84,7 +84,7 @@ def open_wards(folder, tables, min_rows=FEW):
     wards = sorted({row[0] for rows in tables.values() for row in rows})
     columns = {"ward": quote(wards), "sex": '["0", "1"]', "age": '"float"'}
     columns |= {"sick": '"int"', "stay": '"float"'}
-    estimators = ["PrivateGLMM", "PrivateGLMMRegressor"]
+    estimators = ["PrivateGLMMClassifier", "PrivateGLMMRegressor"]
     return open_sites(folder, tables, columns, estimators, min_rows=min_rows).rows(
         ["age"]
     )
@@ -107,7 +107,7 @@ def merge_by_hand(tables):
 @pytest.mark.parametrize("y", ["sick", "stay"])
 def test_sites_fit_what_is_fitted_to_rows_that_were_merged_by_hand(tmp_path, y):
     tables = make_tables(np.random.default_rng(0))
-    model = (PrivateGLMM if y == "sick" else PrivateGLMMRegressor)(
+    model = (PrivateGLMMClassifier if y == "sick" else PrivateGLMMRegressor)(
         small_clusters="pool", release_effects="shared", min_rows=20
     )
     fitted = model.fit(open_wards(tmp_path, tables), y=y, cluster="ward")
@@ -297,11 +297,11 @@ def test_attack_pairs_of_crossed_clusters_count_one_patient(tmp_path, monkeypatc
         ]
     rows = open_wards(tmp_path, tables)
     with pytest.raises(PartyError) as caught:
-        open_products(rows, ["ward", "sex"], arrangement="crossed")
+        open_products(rows, ["ward", "sex"], crossed=True)
     assert caught.value.code == "too-detailed"
     # the twin
     tell_anything(monkeypatch)
-    opened = open_products(rows, ["ward", "sex"], arrangement="crossed")
+    opened = open_products(rows, ["ward", "sex"], crossed=True)
     ward_a, man = 0, 3
     assert round(opened.zz[0][0][ward_a, man]) == 1
 
@@ -327,7 +327,7 @@ def test_attack_sums_of_a_ward_count_one_patient(tmp_path, monkeypatch):
     assert caught.value.code == "too-detailed"
     # as an outcome, too
     with pytest.raises(PartyError) as caught:
-        PrivateGLMM().fit(ages, y="sick", cluster="ward")
+        PrivateGLMMClassifier().fit(ages, y="sick", cluster="ward")
     assert caught.value.code == "too-detailed"
     # the twin: sums of a standardised column are undone by its mean and variance
     monkeypatch.setattr(_survey, "check_cells", lambda *arguments: None)

@@ -6,7 +6,6 @@ from scipy.optimize import minimize
 from scipy.stats import norm, poisson
 
 from skprivbn.mixed_model import (
-    PrivateGLMM,
     PrivateGLMMClassifier,
     PrivateGLMMRegressor,
 )
@@ -50,7 +49,7 @@ def without_effects(X, y):
 
 def assert_at_the_top(X, y, cluster, party):
     """Nothing diverges, and no scale on a grid is better at the coefficients found."""
-    model = PrivateGLMM(min_rows=2).fit(X, y, cluster=cluster, party=party)
+    model = PrivateGLMMClassifier(min_rows=2).fit(X, y, cluster=cluster, party=party)
     beta = np.append(model.intercept_, model.coef_)
     assert np.all(np.abs(beta) < 20) and model.random_effect_scale_ < 3
     assert model.log_likelihood_ > without_effects(X, y) - 1e-4

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition, VerticalPartition
 from skprivbn.preprocessing import (
@@ -148,7 +148,7 @@ def test_a_label_outside_states_at_one_of_several_holders():
 def test_labels_of_clusters(cluster, message):
     y = np.arange(30) % 2
     with pytest.raises(PartitionError, match=message):
-        PrivateGLMM().fit(ROWS, y, cluster=cluster, party=PARTY)
+        PrivateGLMMClassifier().fit(ROWS, y, cluster=cluster, party=PARTY)
     with pytest.raises(PartitionError, match=message):
         HorizontalPartition.from_rows(ROWS, PARTY, cluster=cluster)
 
@@ -163,7 +163,7 @@ def test_parties_that_label_clusters_by_text_and_by_numbers():
 def test_clusters_of_another_type_are_not_taken_for_new_ones():
     cluster = np.arange(30) % 5
     y = np.where(cluster > 2, 1, np.arange(30) % 2)
-    model = PrivateGLMM().fit(ROWS, y, cluster=cluster, party=PARTY)
+    model = PrivateGLMMClassifier().fit(ROWS, y, cluster=cluster, party=PARTY)
     with pytest.raises(ValueError, match=r"has the label '\d', the fit had \d"):
         model.predict(ROWS, cluster=cluster.astype(str))
     # new ones of the same type have no effect

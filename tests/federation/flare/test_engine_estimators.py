@@ -13,7 +13,7 @@ from skprivbn.crypto import MaskingBackend
 from skprivbn.federation import decode
 from skprivbn.federation.flare import LocalFederation
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition, VerticalPartition
 from skprivbn.preprocessing import (
@@ -93,8 +93,8 @@ def test_edges_of_bins(session):
 
 def test_mixed_model(session):
     rows = session.rows(["a", "b"])
-    remote = PrivateGLMM().fit(rows, y="died", cluster="ward")
-    local = PrivateGLMM().fit(X, outcome(X), cluster=LABELS, party=PARTY)
+    remote = PrivateGLMMClassifier().fit(rows, y="died", cluster="ward")
+    local = PrivateGLMMClassifier().fit(X, outcome(X), cluster=LABELS, party=PARTY)
     np.testing.assert_allclose(remote.coef_, local.coef_, rtol=1e-9)
     np.testing.assert_allclose(remote.random_effects_, local.random_effects_)
     assert remote.score(rows, "died", cluster="ward") == pytest.approx(

@@ -8,7 +8,7 @@ from skprivbn.crypto import PaillierBackend
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation._models import describe_model
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em import em
 from skprivbn.mixture._terms import EMTerms, Given
@@ -73,11 +73,11 @@ def test_values_of_a_column_are_not_told_as_names_of_clusters(tmp_path):
     federation = connect(make_sites(tmp_path, site_files()), "icu")
     rows = federation.rows(["a", "b"])
     with pytest.raises(PartitionError, match="cannot be cluster"):
-        PrivateGLMM().fit(rows, y="died", cluster="died")
+        PrivateGLMMClassifier().fit(rows, y="died", cluster="died")
     # sites refuse it themselves, whatever the researcher's side checks
     rows.schema["died"] = ["yes", "no"]
     with pytest.raises(PartyError) as caught:
-        PrivateGLMM().fit(rows, y="died", cluster="died")
+        PrivateGLMMClassifier().fit(rows, y="died", cluster="died")
     assert caught.value.code == "unknown-dataset"
 
 

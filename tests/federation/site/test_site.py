@@ -26,7 +26,7 @@ from skprivbn.federation.site._file import Dataset, SiteFile
 from skprivbn.federation.site._rules import persons_protected
 from skprivbn.federation.site._site import MEET
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.mixed_model import PrivateGLMM
+from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import (
@@ -157,7 +157,7 @@ def test_outcomes_clusters_and_series_are_columns_at_the_sites(open_federation, 
     X, ward, party, _ = data
     labels = np.array(["surgery", "medicine"])[ward]
     rows = open_federation().rows(["a", "b"])
-    remote, local = PrivateGLMM(), PrivateGLMM()
+    remote, local = PrivateGLMMClassifier(), PrivateGLMMClassifier()
     remote.fit(rows, y="died", cluster="ward")
     local.fit(X, outcome(X), cluster=labels, party=party)
     np.testing.assert_allclose(remote.coef_, local.coef_, rtol=1e-6)
@@ -418,7 +418,7 @@ def test_limits_of_sites_are_the_limits_of_fits(tmp_path, data):
     model = PPEMGaussianMixture(4, backend="masking", random_state=0)
     with pytest.raises(ValueError, match="min_rows=55"):
         model.fit(rows)
-    glmm = PrivateGLMM(min_parties=2)
+    glmm = PrivateGLMMClassifier(min_parties=2)
     with pytest.raises(PartyError, match="fewer rows"):
         glmm.fit(rows, y="died", cluster="ward")
     # whoever leaves the limits as they were is refused

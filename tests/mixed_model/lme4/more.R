@@ -82,7 +82,7 @@ lectures <- droplevels(InstEval[InstEval$d %in% sample(levels(InstEval$d), 12), 
 lectures <- droplevels(lectures[lectures$s %in% sample(levels(lectures$s), 180), ])
 lectures <- plain(lectures)
 cases$InstEval <- case(y ~ service + (1 | s) + (1 | d), lectures, c("s", "d"),
-                       arrangement = "crossed")
+                       crossed = TRUE)
 
 # effects so wide that 25 nodes begin to be few: 120 persons, seven visits each
 set.seed(4)
