@@ -15,7 +15,15 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.federation import ALL_ROWS, Me, PartyRefusal, Sum, Terms, program
+from skprivbn.federation import (
+    ALL_ROWS,
+    Me,
+    PartyRefusal,
+    RowWeights,
+    Sum,
+    Terms,
+    program,
+)
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._moments import add_moments
 from skprivbn.structure._acyclicity import acyclic_weights
@@ -24,9 +32,10 @@ from skprivbn.structure._continuous import (
     vary,
     warn_if_units_differ,
 )
+from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, graph_score
 from skprivbn.structure.gaussian._pooled_notears import Notears
 from skprivbn.utils import column_names, warn_user
-from skprivbn.utils._sklearn import HasMethods, Interval
+from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 
 #: parties run code of this package only, whatever a coordinator asks for
 _LEARNERS = "skprivbn.structure."
@@ -45,10 +54,13 @@ class VotingTerms(Terms):
         Module and class.
     options : dict
         Of its constructor.
+    strategy : {"votes", "best"}
+        Whether edges are added, or one party's graph is told.
     """
 
     learner: list[str]
     options: dict[str, Any]
+    strategy: str = "votes"
 
     def __post_init__(self):
         super().__post_init__()
@@ -76,9 +88,31 @@ class VotingTerms(Terms):
 def voting(me: Me) -> Generator[Any, Any, dict]:
     """Vote for the edges of the own graph; then add the moments of all rows."""
     learner, X = _own_learner(me.terms), np.asarray(me.numbers())
-    votes = yield Sum(_own_votes(learner, X), "edges that parties found", ALL_ROWS)
+    own = _own_votes(learner, X)
+    if me.terms.strategy == "best":
+        return (yield from _best(me, own, X))
+    votes = yield Sum(own, "edges that parties found", ALL_ROWS)
     found = yield from add_moments(X, np.ones(len(X)))
     return found | {"votes": votes}
+
+
+def _best(me, own, X):
+    """Tell the graph of the party that explains the rows of all parties best."""
+    found = yield from add_moments(X, np.ones(len(X)))
+    n_rows, mine = found["n_rows"][0], np.array([name == me.name for name in me.roster])
+    if not np.all(np.diag(found["covariance"]) > 0) or n_rows < 2:
+        return found | {"votes": np.zeros(own.shape)}
+    moments = FeatureMoments.linear(found["covariance"], n_rows)
+    graph = acyclic_weights(own.astype(float), 0.0) != 0
+    score = graph_score(moments, graph, equal_variances=False) / n_rows
+    scores = yield Sum(
+        mine * score, "score of each party's graph", RowWeights(mine * float(len(X)))
+    )
+    # the first of those that score alike; a total is one party's own number
+    wins = mine[int(np.argmax(scores))]
+    told = RowWeights(np.array([float(wins * len(X))]))
+    votes = yield Sum(own * wins, "graph of the party that scores best", told)
+    return found | {"votes": votes * len(me.roster)}
 
 
 def _own_learner(terms):
@@ -119,8 +153,14 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
     estimator : estimator, default=None
         A learner of this package with `adjacency_matrix_`, fitted by every party on
         its own rows. None means :class:`Notears`.
+    strategy : {"votes", "best"}, default="votes"
+        "votes" adds the parties' graphs. "best" takes the graph of the one party that
+        explains the rows of all parties best, by BIC: parties then read every party's
+        score, and this graph. (The paper's NOTEARS-Best takes the graph nearest to the
+        true one, which nobody knows.)
     min_votes : float, default=0.5
-        An edge is kept if more than this share of the parties found it.
+        An edge is kept if more than this share of the parties found it. Not used by
+        "best".
     acyclic : bool, default=False
         Drop the edges with fewest votes until there is no cycle. The paper does not,
         and the elected graph may then have cycles and no `network_`.
@@ -132,7 +172,7 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
     adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
         The elected graph; entry (i, j) is an edge from i to j.
     votes_ : ndarray of shape (n_features, n_features)
-        Share of the parties that found each edge.
+        Share of the parties that found each edge; of "best", 1 for those of its graph.
     network_ : GaussianBayesianNetwork
         Least squares on the elected graph; not there if it has cycles.
     n_samples_ : int
@@ -168,6 +208,7 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
     protocols = (voting, score_rows, keep_predictions)
     _parameter_constraints = {
         "estimator": [HasMethods(["fit", "get_params"]), None],
+        "strategy": [StrOptions({"votes", "best"})],
         "min_votes": [Interval(Real, 0, 1, closed="left")],
         "acyclic": ["boolean"],
         "backend": BACKEND_CONSTRAINT,
@@ -177,11 +218,13 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
         self,
         estimator: Any = None,
         *,
+        strategy: str = "votes",
         min_votes: float = 0.5,
         acyclic: bool = False,
         backend: str | AdditiveBackend = "masking",
     ) -> None:
         self.estimator = estimator
+        self.strategy = strategy
         self.min_votes = min_votes
         self.acyclic = acyclic
         self.backend = backend
@@ -214,6 +257,7 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
         terms = VotingTerms(
             [type(learner).__module__, type(learner).__qualname__],
             learner.get_params(deep=False),
+            self.strategy,
         )
         found = self._run(partition, voting, terms)
         votes, n_rows = found["votes"], found["n_rows"][0]
@@ -223,7 +267,8 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
         if self.acyclic:
             elected = acyclic_weights(elected, 0.0)
         self.adjacency_matrix_ = elected != 0.0
-        self.n_iter_, self.n_samples_ = 3, round(n_rows)
+        self.n_iter_ = 4 if self.strategy == "best" else 3
+        self.n_samples_ = round(n_rows)
         vars(self).pop("network_", None)  # that of a fit before
         network = GaussianBayesianNetwork.fit_from_moments(
             found["mean"],
