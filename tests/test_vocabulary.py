@@ -82,6 +82,7 @@ OTHER_DEFAULTS = {
     "method": "names of methods",
     "min_rows": "bins are those of scikit-learn, unless asked otherwise",
     "n_components": "as in scikit-learn",
+    "strategy": "of an imputer, as in scikit-learn, or of a vote",
     "tol": "measured in what the method stops by",
 }
 
@@ -102,6 +103,7 @@ OTHER_TYPES = {
     "missing": "a network with tables can complete rows by EM",
     "n_samples_": "an estimate under noise",
     "network_": "networks of different kinds",
+    "strategy": "as in scikit-learn: of an imputer; of votes, the word of the paper",
 }
 
 

@@ -111,7 +111,7 @@ def _best(me, own, X):
     # the first of those that score alike; a total is one party's own number
     wins = mine[int(np.argmax(scores))]
     told = RowWeights(np.array([float(wins * len(X))]))
-    votes = yield Sum(own * wins, "graph of the party that scores best", told)
+    votes = yield Sum(own * float(wins), "graph of the party that scores best", told)
     return found | {"votes": votes * len(me.roster)}
 
 
