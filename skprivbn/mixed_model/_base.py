@@ -61,7 +61,7 @@ _HINTS = {
 }
 # Sums that an iteration has one of.
 _STEPS = {
-    "products of features and target, by shared cluster",
+    "products of columns, by shared cluster",
     "what clusters of one party explain at trial variances",
     "log-likelihoods, gradient and Hessians",
     "expected gradient and Hessian",
@@ -157,7 +157,6 @@ class BaseGLMM(
     # what only one of classifier and regressor can choose
     method = "quadrature"
     reml = False
-    _chains: ClassVar = {"n_draws": 2, "n_burn_in": 0, "batch_size": 1}
     _renamed: ClassVar = {"arrangement": "crossed=True or crossed=False"}
 
     __metadata_request__fit = {
@@ -249,6 +248,10 @@ class BaseGLMM(
         keys = [key for key in cluster_keys(8) if key in partition.aligned]
         require_columns(self, partition, keys)
         return self._learn_watched(X, y, partition, list(names or keys))
+
+    @property
+    def _chains(self):
+        return {"n_draws": 2, "n_burn_in": 0, "batch_size": 1}
 
     @property
     def _steps(self):

@@ -44,9 +44,7 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
         return {"survey": survey.to_payload()}
     random, reml = survey.terms.random, survey.terms.reml
     own = _lay_out(survey, rows)
-    total = yield Sum(
-        own.sums(), "products of features and target, by shared cluster", own.opened
-    )
+    total = yield Sum(own.sums(), "products of columns, by shared cluster", own.opened)
     turn = decorrelate(own.read(total).totals[:-1, :-1])
     if np.any(turn != np.eye(len(turn))):
         # sums of columns that are collinear have lost what rows have not

@@ -252,7 +252,7 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     vector, counted = _first_sums(rows, columns, survey)
     try:
         total = yield Sum(
-            vector, "rows and holders of clusters, sums of features, target", counted
+            vector, "sizes of clusters, sums of features and target", counted
         )
     except TooFewRows as few:
         if not terms.pool:

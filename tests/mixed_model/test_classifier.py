@@ -15,6 +15,7 @@ from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.mixed_model import PrivateGLMMClassifier, _base
 from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._likelihood import Rows, log_likelihood_table
+from skprivbn.mixed_model._program import generalised_mixed_model
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedOneHotEncoder, FederatedStandardScaler
 from tests.mixed_model.pooled import fit, posterior_moments, simulate
@@ -502,3 +503,10 @@ def test_old_parameters_name_the_new_ones(name):
     model = PrivateGLMMClassifier("metropolis", metropolis_params=chains)
     with pytest.raises(ValueError, match="metropolis_params"):
         model.fit(STUDY.X, STUDY.y, **STUDY.arguments)
+
+
+def test_who_learns_what_fits_ten_lines(fitted):
+    sums = [one.what for one in generalised_mixed_model.rounds()]
+    assert max(len(what.split()) for what in sums) <= 10
+    lines = str(fitted.ledger_.who_learns_what()).splitlines()
+    assert len(lines) - len(["header", "rule"]) <= 10

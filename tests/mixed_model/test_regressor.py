@@ -76,9 +76,9 @@ def test_a_linear_model_takes_one_exchange_of_sums():
     model = fit("gaussian")
     sums = [e.operation for e in model.ledger_.entries if e.kind == "masked"]
     assert set(sums) == {
-        "rows and holders of clusters, sums of features, target",
+        "sizes of clusters, sums of features and target",
         "squares of features; first gradient and Hessian",
-        "products of features and target, by shared cluster",
+        "products of columns, by shared cluster",
     }
     closed = fit("gaussian", CENTRE % 3)
     n_trials = sum("trial variances" in e.operation for e in closed.ledger_.entries)
@@ -336,7 +336,7 @@ def test_attack_a_pair_of_crossed_clusters_with_one_row():
 def test_twin_pairs_that_nobody_counts_give_a_row_away():
     heard = fit_crossed(1)
     secret = (X[0, 0] - X[:, 0].mean()) / X[:, 0].std()
-    products = heard["products of features and target, by shared cluster"]
+    products = heard["products of columns, by shared cluster"]
     assert np.abs(products - secret).min() < 1e-9
 
 

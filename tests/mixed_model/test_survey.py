@@ -51,7 +51,7 @@ def test_small_clusters_are_pooled_with_the_next_if_they_are_too_few(
     assert not pooled.too_small(3, 20, False)[0].any()
 
 
-PRODUCTS = "products of features and target, by shared cluster"
+PRODUCTS = "products of columns, by shared cluster"
 
 
 def linear_sums(weights, min_rows):
