@@ -338,9 +338,10 @@ class Runner:
             policy.min_rows,
         )
         result = yield from self._converse(self._protocol(me))
+        self._tells("result", "the result", count_numbers(result))
         yield from self._compare()
         self._closed = True
-        self._tells("result", "the result", count_numbers(result))
+        self._opens()
         yield {"result": result}
 
     def _converse(self, program):
@@ -374,7 +375,10 @@ class Runner:
                 answer = refusal
 
     def _tells(self, kind, what, n_numbers):
-        """Note that so many exact numbers are about to leave; sites look at that."""
+        """Announce exact numbers while all parties are needed: who refuses ends it."""
+
+    def _opens(self):
+        """Note that what was told last leaves with the next reply; sites charge it."""
 
     def _keep(self, results):
         """Keep what a program computed for the party's own use."""
@@ -401,10 +405,10 @@ class Runner:
         except TooFewRows:
             self._beside = {"released": None}
             raise
+        self._opens()
         # One party says the numbers, the others that they have the same.
         digest = hashlib.sha256(encode(total)).digest()
-        told = total if self.name == self._counted[0] else digest
-        self._beside = {"released": told}
+        self._beside = {"released": total if self.name == self._counted[0] else digest}
 
     def _add_noise(self, step):
         """Add counts with shares of the noise, which everybody may read."""
