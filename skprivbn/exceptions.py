@@ -107,6 +107,7 @@ class PartyError(RuntimeError):
         "of the dataset: its people are told what to do by site-policy --check",
         "cannot-record": "it cannot write down what it is asked (disk full, or no "
         "permission), and does nothing without",
+        "busy": "another process there holds its records: ask again later",
         "too-large": "the parameters, or a message, ask for more memory than it gives",
         "not-authentic": "a message was not signed or sealed by whom it names",
         "inconsistent": "what the parties opened together cannot be counts of their "

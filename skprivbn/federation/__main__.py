@@ -18,6 +18,7 @@ from skprivbn.federation.flare._status import (
     describe_validity,
     list_jobs,
 )
+from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._check import check_data, check_peers, check_state
@@ -173,6 +174,8 @@ def _check_site_file(kit):
         problems += found
         if found:
             continue
+        spent, _ = look_at_account(dataset)
+        print(f"dataset {name}, {spent}")
         other = contents.setdefault(dataset.fingerprint(), dataset)
         if other.account != dataset.account:
             problems.append(

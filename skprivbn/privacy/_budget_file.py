@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from skprivbn.privacy._composition import Spend
-from skprivbn.utils._locked_file import hold_lock, replace_json
+from skprivbn.utils._locked_file import hold_lock, replace_file
 
 _FORMAT = "skprivbn-privacy-budget-1"
 
@@ -44,25 +44,8 @@ class BudgetFile:
 
     def read(self):
         """Return the list of spends; a clear error for anything unexpected."""
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                f"the budget file {str(self.path)!r} is gone. What was spent is no "
-                "longer known, so nothing more can be spent: restore the file."
-            ) from None
-        try:
-            content = json.loads(text)
-            if content["format"] != _FORMAT:
-                raise ValueError
-            budget = float(content["epsilon"]), float(content["delta"])
-            spends = [_spend_from_json(item) for item in content["spends"]]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(
-                f"{str(self.path)!r} is not a readable budget file. If it is damaged, "
-                "restore it: starting anew would forget what was already spent."
-            ) from None
-        if budget != (self.epsilon, self.delta):
+        *budget, spends = read_budget(self.path)
+        if tuple(budget) != (self.epsilon, self.delta):
             raise ValueError(
                 f"the budget file {str(self.path)!r} was made for "
                 f"epsilon={budget[0]:g}, delta={budget[1]:g}, but this accountant has "
@@ -79,7 +62,38 @@ class BudgetFile:
             "delta": self.delta,
             "spends": [_spend_to_json(spend) for spend in spends],
         }
-        replace_json(self.path, content)
+        replace_file(self.path, json.dumps(content, indent=1).encode())
+
+
+def read_budget(path):
+    """Read a budget file; a clear error for anything unexpected.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    epsilon, delta : float
+        The budget that the file was made for.
+    spends : list of Spend
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != _FORMAT:
+            raise ValueError
+        spends = [_spend_from_json(item) for item in content["spends"]]
+        return float(content["epsilon"]), float(content["delta"]), spends
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"the budget file {str(path)!r} is gone. What was spent is no "
+            "longer known, so nothing more can be spent: restore the file."
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"{str(path)!r} is not a readable budget file. If it is damaged, "
+            "restore it: starting anew would forget what was already spent."
+        ) from None
 
 
 def _to_json(value):

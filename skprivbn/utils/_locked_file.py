@@ -1,12 +1,10 @@
 """Files that several processes change, one at a time and never by half."""
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 
 @contextmanager
@@ -33,35 +31,30 @@ def hold_lock(path: str | os.PathLike, mode: int = 0o600) -> Iterator[None]:
             _unlock(handle)
 
 
-def replace_json(path: Path, content: Any, *, must_last: bool = True) -> None:
-    """Replace a file as a whole: a crash leaves the old or the new one.
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file as a whole: a crash or power cut leaves the old or new one.
 
     Parameters
     ----------
     path : Path
         A new file is the owner's alone.
-    content : object
-        What JSON can hold.
-    must_last : bool, default=True
-        Whether it must outlast a power cut, for which writing waits for the disk.
+    content : bytes
     """
     descriptor, temporary = tempfile.mkstemp(
         dir=path.parent, prefix=path.name, suffix=".new"
     )
     try:
-        with open(descriptor, "w", encoding="utf-8") as handle:
-            json.dump(content, handle, indent=1)
+        with open(descriptor, "wb") as handle:
+            handle.write(content)
             handle.flush()
-            if must_last:
-                os.fsync(handle.fileno())
+            os.fsync(handle.fileno())
         if path.exists():
             os.chmod(temporary, path.stat().st_mode)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    if must_last:
-        _sync_directory(path.parent)
+    _sync_directory(path.parent)
 
 
 def _sync_directory(directory):

@@ -10,8 +10,8 @@ from skprivbn.crypto.certificates import valid_until
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.flare._patience import within
 from skprivbn.federation.flare._policy import SITE_FILE
-from skprivbn.federation.site._account import spent_so_far
-from skprivbn.federation.site._approvals import APPROVALS, Approvals
+from skprivbn.federation.site._account import look_at_account
+from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._file import SiteFile
@@ -94,15 +94,9 @@ def _site(kit):
     site_file = SiteFile.load(kit / "local" / SITE_FILE)
     lines = []
     for name, dataset in site_file.datasets.items():
-        n_exact, spent = spent_so_far(dataset)
-        budget = "no noisy fits"
-        if dataset.budget is not None:
-            budget = f"epsilon {spent:.3g} of {dataset.budget[0]:g} spent"
-        lines.append(
-            f"dataset {name}, version {dataset.version}: {n_exact} of "
-            f"{dataset.max_exact_fits} exact fits used, {budget}"
-        )
-    waiting = approvals_of(kit).waiting()
+        spent, _ = look_at_account(dataset)
+        lines.append(f"dataset {name}, {spent}")
+    waiting = Approvals(site_file).waiting()
     lines.append(f"questions that wait for approval: {len(waiting)}")
     if site_file.audit_log.exists():
         records, problems, _ = read_audit(site_file.audit_log)
@@ -113,8 +107,7 @@ def _site(kit):
 
 def approvals_of(kit):
     """Return the questions that wait, or have waited, at the site of a kit."""
-    site_file = SiteFile.load(Path(kit) / "local" / SITE_FILE)
-    return Approvals(site_file.audit_log.with_name(APPROVALS))
+    return Approvals(SiteFile.load(Path(kit) / "local" / SITE_FILE))
 
 
 def _ask_server(kit):

@@ -1,141 +1,295 @@
 """What a question costs at a site, charged in two steps.
 
-A site first reserves the cost, and signs that it takes part. When it has seen that all
-sites have, it charges, and only then reads data. A reservation lapses if it comes to
-nothing, so that nobody pays for a fit that another site refuses; once charged, nothing
-is given back. A coordinator that lies can waste a budget so, and never have an answer
-that was not paid for.
+A site first reserves the cost, and signs that it takes part. Noise is charged when the
+site has seen that all have signed, before it reads data. Exact numbers are set aside
+when a program announces them and charged when they are about to leave, so that a fit
+that is refused or fails costs nothing. What was charged is not given back. A
+coordinator that lies can waste a budget so, and never have an answer that was not paid
+for.
+
+An account has the name of its dataset: a file may be renamed, a host be written
+otherwise, a password be changed, and the people stay the same. Contents are remembered,
+so that a copy, or the same data under another name, is no new account.
 """
 
 import math
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site._accounts import Accounts
+from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._snapshots import Snapshots
-from skprivbn.federation.site._state import StateFile
+from skprivbn.federation.site._state import SiteState
 from skprivbn.privacy import PrivacyAccountant, Spend
-from skprivbn.privacy._budget_file import BudgetFile
+from skprivbn.privacy._composition import total_cost
 
 #: noisy fits on one version of the data that may end in a refusal. What is refused
 #: tells one bit without noise, at an epsilon as small as the coordinator likes
 MAX_REFUSALS = 20
-#: how long a reservation holds
-RESERVED_FOR = timedelta(minutes=10)
 
 
 class Account:
-    """What one session costs.
+    """What one session costs, and what it is charged to.
 
     Parameters
     ----------
-    dataset : Dataset
-    noise : DistributedNoise or None
-        None is a fit without differential privacy. Of these, every version of the data
-        allows a fixed number.
-    session : bytes
-    what : str
-        For the record.
+    question : Question
+        Which something leaves the site for.
+    who : str
+        The researcher.
     """
 
-    def __init__(self, dataset, noise, session, what):
-        self._dataset, self._noise, self._what = dataset, noise, what
-        self._session = session.hex()
-        self._reserved = StateFile(
-            f"{dataset.state_file}.reserved.json", {"spends": []}, must_last=False
-        )
+    def __init__(self, question, who):
+        self._question, self._who = question, who
+        self._dataset, self._noise = question.dataset, question.noise
+        self._state = SiteState(self._dataset.state)
+        self._approvals = Approvals(question.site_file, self._state)
+        self._name = self._dataset.account
+        self._mine = self._name, question.agreement.session.hex()
+        self._kind = "exact" if self._noise is None else "noisy"
+        self._is_held, self._n_announced = False, 0
+
+    def check(self, is_dry=True):
+        """Refuse like :meth:`reserve` would; nothing is set aside.
+
+        Parameters
+        ----------
+        is_dry : bool, default=True
+            Whether the question need not wait for the approval of a person.
+        """
+        self._state.open_account(self._dataset)
+        self._look()
+        with self._state.transaction():
+            self._check_names()
+            self._check_cost()
+        if self._dataset.approve == "ask" and not is_dry:
+            self._approvals.check(self._question, self._who)
 
     def reserve(self):
         """Set the cost aside, if there is enough; no data are read."""
-        with self._reserved.locked():
-            others, _ = self._read()
-            self._check(others)
-            self._write([*others, self._entry(self._session)])
+        self.check(is_dry=False)
+        with self._state.transaction():
+            self._check_cost()
+            self._reserve()
 
-    def check(self):
-        """Refuse like :meth:`reserve` would; nothing is set aside."""
-        with self._reserved.locked():
-            self._check(self._read()[0])
+    def begin(self):
+        """Charge noise, now that all have signed; look at what is read next."""
+        self._look()
+        if self._noise is not None:
+            self._hold()
 
-    def charge(self):
-        """Take what was reserved, for good."""
-        with self._reserved.locked():
-            others, mine = self._read()
-            if not mine:
-                # too late: others may have been given what was set aside
-                raise PartyRefusal("refused")
-            if self._noise is None:
-                _write(self._exact_fits(), self._entry(self._what))
-            else:
-                self._noise.spend(self._accountant(), self._what)
-            self._write(others)
+    def announce(self, n_numbers, most=math.inf):
+        """Set exact numbers aside that a program is about to hide or return.
+
+        Parameters
+        ----------
+        n_numbers : int
+            That the researcher will read; 0 if only the sites do.
+        most : float, default=inf
+            That one version of the data may tell.
+        """
+        if self._noise is not None:
+            return
+        if not self._is_held:
+            self._hold()
+        if not n_numbers:
+            return
+        with self._state.transaction():
+            told = self._exact_charges()
+            n_told = self._state.told(self._name).get(self._version, (0, 0))[1]
+            if n_told + sum(c["announced"] for c in told) + n_numbers > most:
+                raise BudgetExceededError("too few exact numbers are left")
+            if not self._state.announce(*self._mine, n_numbers):
+                # the reservation has lapsed: others may have what was set aside
+                self._check_cost()
+                self._reserve()
+                self._state.announce(*self._mine, n_numbers)
+        self._n_announced = n_numbers
+
+    def open(self):
+        """Charge what was announced, which leaves the site next."""
+        if self._n_announced:
+            self._charge(self._n_announced)
+            self._n_announced = 0
 
     def release(self):
-        """Give back what was reserved and not charged."""
-        with self._reserved.locked():
-            others, mine = self._read()
-            if mine:
-                self._write(others)
+        """Give back what was set aside and not charged."""
+        self._state.release(*self._mine)
 
     def count_refusal(self):
         """Write down that a noisy fit, which was charged, ended in a refusal."""
-        _write(self._refusals(), Spend(math.inf, 0.0, None, self._what, _now()))
+        what = self._question.agreement.protocol
+        self._state.add_refusal(*self._mine, self._dataset.version, what)
 
-    def _check(self, others):
-        if self._noise is not None:
-            if self._dataset.budget is None or _n(self._refusals()) >= MAX_REFUSALS:
-                raise PartyRefusal("budget-exceeded")
-            noisy = [spend for spend in others if spend.epsilon != math.inf]
-            mine = self._entry("")
-            self._accountant().check(
-                mine.epsilon, mine.delta, mine.rho, self._what, besides=noisy
+    def hold_roster(self, roster):
+        """Remember who asks and with which weights; refuse any others.
+
+        Parameters
+        ----------
+        roster : iterable of str
+        """
+        with self._state.transaction():
+            self._check_roster(roster)
+            first, weights = self._state.asked_by(self._name, self._version)
+            weights = self._question.weights or weights
+            self._state.set_asked_by(
+                self._name, self._version, first or sorted(roster), weights
             )
+
+    def describe(self):
+        """Return what the dataset has spent and told so far, in words."""
+        return describe_spent(self._state, self._dataset)
+
+    def _look(self):
+        """Identify the present content of the data, and its version."""
+        self._fingerprint, self._version = _identify(self._dataset), ""
+        if self._noise is not None:
+            self._version = self._dataset.version
             return
-        exact = [spend for spend in others if spend.epsilon == math.inf]
-        if _n(self._exact_fits()) + len(exact) >= self._dataset.max_exact_fits:
-            raise BudgetExceededError("no exact fit is left")
+        self._key, self._known = self._state.contents(self._name)
+        self._content = Snapshots(self._dataset, self._key, self._known).find()
+        self._version = self._content["version"]
 
-    def _read(self):
-        """Return what others have reserved, and what this session has."""
-        now = datetime.now(UTC)
-        held = [Spend(**fields) for fields in self._reserved.read()["spends"]]
-        # a clock that was set back does not make a reservation hold for ever
-        ages = [abs(now - datetime.fromisoformat(spend.at)) for spend in held]
-        held = [spend for spend, age in zip(held, ages) if age < RESERVED_FOR]
-        mine = [spend for spend in held if spend.what == self._session]
-        return [spend for spend in held if spend not in mine], mine
+    def _check_names(self):
+        """Refuse data of another account, and another roster of sites or weights."""
+        problem = find_problem(self._state, self._dataset, self._fingerprint)
+        if problem is not None:
+            raise PartyRefusal("other-account", problem)
+        if self._noise is None and not self._question.recovers:
+            self._check_roster(self._question.agreement.roster)
 
-    def _write(self, spends):
-        self._reserved.write({"spends": [asdict(spend) for spend in spends]})
+    def _check_roster(self, roster):
+        first, noted = self._state.asked_by(self._name, self._version)
+        weights = self._question.weights
+        of_version = f"version {self._version} was asked"
+        if first not in (None, sorted(roster)):
+            why = f"{of_version} by {first} first, now by {sorted(roster)}"
+            raise PartyRefusal("other-roster", why)
+        # that all rows count alike goes with any weights
+        if None not in (weights, noted) and weights != noted:
+            raise PartyRefusal("other-weights", f"{of_version} with {noted!r} first")
 
-    def _entry(self, what):
-        noise = self._noise
-        if noise is None:
-            return Spend(math.inf, 0.0, None, what, _now())
-        return Spend(noise.epsilon, noise.delta, noise.rho, what, _now())
+    def _check_cost(self):
+        if self._noise is None:
+            if len(self._exact_charges()) >= self._dataset.max_exact_fits:
+                raise BudgetExceededError("no exact fit is left")
+            return
+        name, dataset = self._name, self._dataset
+        refusals = self._state.charges(name, "refused")
+        n_refusals = sum(c["version"] == dataset.version for c in refusals)
+        if dataset.budget is None or n_refusals >= MAX_REFUSALS:
+            raise PartyRefusal("budget-exceeded")
+        first = self._state.budget(name, *dataset.budget)
+        if first != dataset.budget:
+            raise ValueError(
+                f"the budget of account {name!r} was epsilon={first[0]:g}, "
+                f"delta={first[1]:g}, and the site file says another"
+            )
+        noise, what = self._noise, self._question.agreement.protocol
+        spends = _spends(self._state.charges(name, "noisy", self._mine[1]))
+        PrivacyAccountant(*dataset.budget).check(
+            noise.epsilon, noise.delta, noise.rho, what, besides=spends
+        )
 
-    def _accountant(self):
-        path = f"{self._dataset.state_file}.budget.json"
-        return PrivacyAccountant(*self._dataset.budget, budget_file=path)
+    def _exact_charges(self):
+        """Return exact charges and reservations of others on the same version."""
+        charges = self._state.charges(self._name, "exact", self._mine[1])
+        return [charge for charge in charges if charge["version"] == self._version]
 
-    def _exact_fits(self):
-        return self._record(Snapshots(self._dataset).version(), "exact")
+    def _reserve(self):
+        cost = {"what": self._question.agreement.protocol}
+        if self._noise is not None:
+            cost |= {name: getattr(self._noise, name) for name in _COST}
+            cost["unit"] = self._question.terms.protects
+        self._state.reserve(*self._mine, self._kind, version=self._version, **cost)
 
-    def _refusals(self):
-        return self._record(self._dataset.version, "refused")
+    def _hold(self):
+        """Remember who asks what of which data; charge if there is noise."""
+        name, state = self._name, self._state
+        with state.transaction():
+            self._check_names()
+            state.add_dataset(name, self._dataset.name, self._fingerprint)
+            if self._noise is None:
+                self._hold_content()
+            if self._dataset.approve == "ask":
+                self._approvals.use(self._question, self._who)
+            if self._noise is not None:
+                self._charge()
+        self._is_held = True
 
-    def _record(self, version, kind):
-        path = f"{self._dataset.state_file}.{version}.{kind}.json"
-        record = BudgetFile(path, math.inf, 0.0)
-        record.create()
-        return record
+    def _hold_content(self):
+        if self._state.contents(self._name) != (self._key, self._known):
+            raise PartyRefusal("busy", "another question was first about these data")
+        if not self._question.recovers:
+            self.hold_roster(self._question.agreement.roster)
+        if self._content not in self._known:
+            self._state.add_content(self._name, self._content)
+
+    def _charge(self, n_numbers=0):
+        if not self._state.charge(*self._mine, n_numbers):
+            # too late: others may have been given what was set aside
+            raise PartyRefusal("refused", "the reservation has lapsed")
 
 
-def spent_so_far(dataset):
-    """Return the exact fits and the epsilon that the declared version has cost.
+_COST = ("epsilon", "delta", "rho")
+
+
+def find_problem(state, dataset, fingerprint):
+    """Return why a dataset may not be charged to its account, None if it may.
+
+    Parameters
+    ----------
+    state : SiteState
+    dataset : Dataset
+    fingerprint : str or None
+        Of its content, if that can be read.
+    """
+    name, account = dataset.name, dataset.account
+    named, known = state.accounts_of(name, fingerprint)
+    for other in named:
+        if other != account:
+            return (
+                f"dataset {name!r} would be charged to the account {account!r}, and "
+                f"was charged to {other!r}: list dataset {other!r} first, or, if it is "
+                "about other people, give it another name"
+            )
+    for other in known:
+        if other != account:
+            return (
+                f"the data of dataset {name!r} were charged to the account {other!r}: "
+                "give the dataset this name, by which what was spent on these people "
+                "is known"
+            )
+    return None
+
+
+def describe_spent(state, dataset):
+    """Return what a dataset has spent and told, in words.
+
+    Parameters
+    ----------
+    state : SiteState
+    dataset : Dataset
+
+    Returns
+    -------
+    words : str
+    """
+    told, spent = state.told(dataset.account), "no noisy fits"
+    if dataset.budget is not None:
+        epsilon, delta = dataset.budget
+        noisy = state.charges(dataset.account, "noisy")
+        spends = _spends(charge for charge in noisy if charge["is_charged"])
+        spent = f"epsilon {total_cost(spends, delta).epsilon:.3g} of {epsilon:g} spent"
+    numbers = [f"{n} of version {version}" for version, (_, n) in told.items()]
+    return (
+        f"version {dataset.version}: {told.get(dataset.version, (0, 0))[0]} of "
+        f"{dataset.max_exact_fits} exact fits used, {spent}; exact numbers told: "
+        f"{', '.join(numbers) or 'none'}"
+    )
+
+
+def look_at_account(dataset):
+    """Return what a dataset has spent, and why it cannot be charged; write nothing.
 
     Parameters
     ----------
@@ -143,30 +297,22 @@ def spent_so_far(dataset):
 
     Returns
     -------
-    n_exact : int
-    epsilon : float
+    spent : str
+        In words.
+    problem : str or None
     """
-    n_exact, epsilon = 0, 0.0
-    is_open = Accounts(dataset).is_open()
-    state = dataset.state_file if is_open else dataset.source.old_state
-    path = Path(f"{state}.{dataset.version}.exact.json")
-    if path.exists():
-        n_exact = _n(BudgetFile(path, math.inf, 0.0))
-    path = Path(f"{state}.budget.json")
-    if dataset.budget is not None and path.exists():
-        epsilon = PrivacyAccountant(*dataset.budget, budget_file=path).spent().epsilon
-    return n_exact, epsilon
+    with SiteState.copy_for(dataset) as state:
+        problem = find_problem(state, dataset, _identify(dataset))
+        return describe_spent(state, dataset), problem
 
 
-def _now():
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def _identify(dataset):
+    """Identify what is there, if it can be read: if not, nothing is told of it."""
+    try:
+        return dataset.fingerprint()
+    except (OSError, ValueError, KeyError, IndexError, EOFError):
+        return None
 
 
-def _n(record):
-    with record.locked():
-        return len(record.read())
-
-
-def _write(record, spend):
-    with record.locked():
-        record.write([*record.read(), spend])
+def _spends(charges):
+    return [Spend(*(c[n] for n in (*_COST, "what", "at"))) for c in charges]

@@ -7,10 +7,10 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._wire import encode
 from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._audit import SEEN_AS, describe
-from skprivbn.federation.site._state import StateFile
+from skprivbn.federation.site._state import SiteState
 
-#: name of the file, beside the audit log
-APPROVALS = "skprivbn_approvals.json"
+#: where release 0.2 kept them, beside the audit log
+OLD_FILE = "skprivbn_approvals.json"
 #: questions that wait at the same time
 MAX_WAITING = 100
 #: of the hash of a question, shown as its number
@@ -22,11 +22,14 @@ class Approvals:
 
     Parameters
     ----------
-    path : path-like
+    site_file : SiteFile
+    state : SiteState, default=None
+        Of which transactions an approval is part; the site file's own if None.
     """
 
-    def __init__(self, path):
-        self._file = StateFile(path, {})
+    def __init__(self, site_file, state=None):
+        self._state = state or SiteState(site_file.state)
+        self._old = site_file.audit_log.with_name(OLD_FILE)
 
     def check(self, question, who):
         """Return if somebody has approved the question; else let it wait.
@@ -38,23 +41,18 @@ class Approvals:
         """
         digest = _digest(question, who)
         number = digest[:N_DIGITS]
-        with self._file.locked():
-            state = self._file.read()
-            entry = state.get(number)
-            if entry is None:
-                if _n_waiting(state) >= MAX_WAITING:
+        self._state.import_questions(self._old)
+        with self._state.transaction():
+            asked = self._state.questions()
+            if number not in asked:
+                if _n_waiting(asked) >= MAX_WAITING:
                     raise PartyRefusal("denied")
                 now = datetime.now(UTC).isoformat(timespec="seconds")
-                words = {"who": who, "event": "waiting", **describe(question)}
-                words["left"] = _what_leaves(question)
-                state[number] = {
-                    "time": now,
-                    "status": "pending",
-                    "digest": digest,
-                    **words,
-                }
-                self._file.write(state)
-                raise PartyRefusal("pending")
+                words = {"time": now, "who": who, "event": "waiting"}
+                words |= describe(question) | {"left": _what_leaves(question)}
+                asked[number] = words | {"status": "pending", "digest": digest}
+                self._state.set_question(number, asked[number])
+        entry = asked[number]
         if entry["digest"] != digest:
             # made to have the number of one that looks better
             raise PartyRefusal("denied")
@@ -65,18 +63,19 @@ class Approvals:
         """Take an approval: it is for one fit."""
         digest = _digest(question, who)
         number = digest[:N_DIGITS]
-        with self._file.locked():
-            state = self._file.read()
-            entry = state.get(number, {})
+        with self._state.transaction():
+            entry = self._state.questions().get(number, {})
             if (entry.get("status"), entry.get("digest")) != ("approved", digest):
                 raise PartyRefusal("denied")
-            del state[number]
-            self._file.write(state)
+            self._state.set_question(number, None)
 
     def waiting(self):
         """Return the questions that wait for an answer, by number."""
-        state = self._file.read()
-        return {n: entry for n, entry in state.items() if entry["status"] == "pending"}
+        self._state.import_questions(self._old)
+        if not self._state.path.exists():
+            return {}
+        asked = self._state.questions()
+        return {n: entry for n, entry in asked.items() if entry["status"] == "pending"}
 
     def answer(self, number, status):
         """Approve or deny a question.
@@ -87,12 +86,12 @@ class Approvals:
             As :meth:`waiting` has it.
         status : {"approved", "denied"}
         """
-        with self._file.locked():
-            state = self._file.read()
-            if number not in state:
+        self._state.import_questions(self._old)
+        with self._state.transaction():
+            asked = self._state.questions()
+            if number not in asked:
                 raise PartitionError(f"no question {number!r} waits here")
-            state[number]["status"] = status
-            self._file.write(state)
+            self._state.set_question(number, asked[number] | {"status": status})
 
 
 def _digest(question, who):

@@ -200,6 +200,11 @@ class QuestionLog:
         key = f"{what} ({SEEN_AS[kind]})"
         self._open["left"][key] = self._open["left"].get(key, 0) + 1
 
+    def has_spent(self, account):
+        """Remember what the dataset has spent and told, with this question."""
+        if self._open is not None:
+            self._open["spent"] = account.describe()
+
     def keeps(self, name):
         """Remember which results the site has kept for itself."""
         if self._open is not None:

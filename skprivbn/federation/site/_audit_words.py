@@ -77,6 +77,7 @@ def _details(record):
     if record.get("event") == "ended" and not record.get("left"):
         yield "left", "nothing"
     yield "kept here", record.get("results")
+    yield "spent so far", record.get("spent")
 
 
 def _dataset(record):

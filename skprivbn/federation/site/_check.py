@@ -1,12 +1,12 @@
 """What the people at a site want to know before anybody fits: peers, and the data."""
 
 import os
+import sqlite3
 from collections import Counter
 
 import numpy as np
 
-from skprivbn.federation.site._account import spent_so_far
-from skprivbn.federation.site._accounts import Accounts
+from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._cells import CellError
 from skprivbn.federation.site._small_cells import FEW_VALUES
 
@@ -62,9 +62,8 @@ def check_state(dataset):
             "where this user may not write: every question would be refused"
         ]
     try:
-        spent_so_far(dataset)
-        problem = Accounts(dataset).find_problem()
-    except (OSError, ValueError) as error:
+        _, problem = look_at_account(dataset)
+    except (OSError, ValueError, sqlite3.Error) as error:
         return [f"dataset {dataset.name}: {error}"]
     return [] if problem is None else [problem]
 

@@ -25,7 +25,6 @@ import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import quote
 
 from skprivbn.crypto._registry import RENAMED
 from skprivbn.exceptions import PartitionError
@@ -79,7 +78,7 @@ class Dataset:
     account : str
         What it is charged to: the name of the first dataset of the same place.
     state : Path
-        Folder with the accounts of the site.
+        Folder with the state of the site.
     columns : dict of str to str or list of str
         What each column holds: ``"float"``, ``"int"``, ``"key"`` (text that
         identifies records or people) or the list of its categories. Columns
@@ -176,11 +175,6 @@ class Dataset:
             for program in estimator.load().protocols
         }
 
-    @property
-    def state_file(self):
-        """What the files begin with in which spent budget and fits are counted."""
-        return self.state / quote(self.account, safe="")
-
     def fingerprint(self):
         """Identify the present content of the data."""
         return self.source.fingerprint()
@@ -247,6 +241,11 @@ class SiteFile:
     audit_log: Path
     results: Path | None
     datasets: dict
+
+    @property
+    def state(self):
+        """Folder with the state of the site, which all datasets share."""
+        return next(iter(self.datasets.values())).state
 
     @classmethod
     def load(cls, path):

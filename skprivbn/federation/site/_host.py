@@ -15,8 +15,6 @@ from skprivbn.federation._wire import decode
 from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.runner import HostPolicy, Runner, public_code
 from skprivbn.federation.site._account import Account
-from skprivbn.federation.site._accounts import Accounts
-from skprivbn.federation.site._approvals import APPROVALS, Approvals
 from skprivbn.federation.site._audit import describe
 from skprivbn.federation.site._block import (
     effective_rows,
@@ -33,7 +31,6 @@ from skprivbn.federation.site._rules import (
     check_rows,
     check_told,
 )
-from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import recording
 
 #: an exact table with more is about single rows
@@ -42,6 +39,8 @@ MAX_CELLS_PER_ROW = 1.0
 MAX_WORDS = 100
 _MARKS = re.compile(r"[^\w.]")
 
+#: rounds whose numbers researchers read
+_READ_BY_RESEARCHERS = ("Release", "result")
 _DATA_TYPES = {
     "dataset": str,
     "X": dict,
@@ -72,7 +71,6 @@ class SiteHost(Runner):
         self._site_file, self._log = site_file, log
         self._dataset = None
         self._errors = ErrorLog(site_file.audit_log.with_name(ERROR_LOG))
-        self._approvals = Approvals(site_file.audit_log.with_name(APPROVALS))
         #: sessions that were charged: what was signed once is not asked twice
         self._used = set()
         self.researcher = None
@@ -89,6 +87,8 @@ class SiteHost(Runner):
     def close(self, outcome="cut off"):
         """End the session and forget its keys and state."""
         super().close()
+        if self._account is not None:
+            self._tell_log(self._log.has_spent, self._account)
         self._settle()
         self._tell_log(self._log.end, outcome)
 
@@ -129,7 +129,7 @@ class SiteHost(Runner):
     def _settle(self):
         """Give back what was reserved and came to nothing."""
         account, self._account = self._account, None
-        if account is not None and not self._is_charged:
+        if account is not None:
             self._tell_log(account.release)
         self._is_charged = False
 
@@ -144,7 +144,7 @@ class SiteHost(Runner):
         self._check_signed()
         question = self._accept(Agreement(agreement))
         self._question, self._policy = question, self._find_policy(question)
-        account = self._find_account(question)
+        account = None if question.is_kept else Account(question, self.researcher)
         if account is not None:
             with recording():
                 account.reserve()
@@ -176,10 +176,9 @@ class SiteHost(Runner):
         self._check_idle()
         try:
             question = self._accept(Agreement(decode(message)["payload"]["agreement"]))
-            account = self._find_account(question, is_dry=True)
-            if account is not None:
+            if not question.is_kept:
                 with recording():
-                    account.check()
+                    Account(question, self.researcher).check()
         except Exception as error:
             known = {"asked": self.asked, **self.details}
             self._tell_log(self._log.refuse, public_code(error), None, known)
@@ -234,21 +233,6 @@ class SiteHost(Runner):
             max_cells_per_row=MAX_CELLS_PER_ROW,
         )
 
-    def _find_account(self, question, is_dry=False):
-        """Return what a question would be charged to, if anything leaves."""
-        if question.is_kept:
-            return None
-        dataset, agreement = question.dataset, question.agreement
-        accounts = Accounts(dataset)
-        with recording():
-            accounts.open()
-            accounts.check()
-            if question.is_exact and not question.recovers:
-                Snapshots(dataset).check(agreement.roster, question.weights)
-            if dataset.approve == "ask" and not is_dry:
-                self._approvals.check(question, self.researcher)
-        return Account(dataset, question.noise, agreement.session, agreement.protocol)
-
     def _check_rows(self):
         """Do nothing when the session is joined: there are no rows yet."""
 
@@ -257,13 +241,8 @@ class SiteHost(Runner):
         question = self._question
         if self._account is not None:
             with recording():
-                Accounts(question.dataset).hold()
-                if question.is_exact and not question.recovers:
-                    self._hold_roster(question.agreement.roster)
-                if question.dataset.approve == "ask":
-                    self._approvals.use(question, self.researcher)
-                self._account.charge()
-            self._is_charged = True
+                self._account.begin()
+            self._is_charged = question.noise is not None
             self._used.add(question.agreement.session)
         try:
             block = read_block(
@@ -285,7 +264,7 @@ class SiteHost(Runner):
         check_rows(question, self._n_rows)
 
     def _hold_roster(self, roster):
-        Snapshots(self._dataset).hold(roster, self._question.weights)
+        self._account.hold_roster(roster)
 
     def _hold_survivors(self, names):
         """Take survivors of a recovery as what they are: another roster."""
@@ -304,7 +283,16 @@ class SiteHost(Runner):
         """Remember what is about to leave, and refuse too many numbers."""
         self._told[what] = max(self._told.get(what, 0), n_numbers)
         check_told(self._question, self._n_rows, self._told)
+        if self._account is not None:
+            with recording():
+                self._account.announce(n_numbers if kind in _READ_BY_RESEARCHERS else 0)
         self._log.tells(kind, what)
+
+    def _opens(self):
+        """Charge exact numbers, which leave with the next reply."""
+        if self._account is not None:
+            with recording():
+                self._account.open()
 
     def _keep(self, results):
         """Write results down that a program made for the site's own use."""

@@ -8,7 +8,6 @@ since whoever has it can try out whether a row that he guesses is among them.
 """
 
 import json
-import secrets
 from base64 import b64decode, b64encode
 from copy import copy
 from dataclasses import replace
@@ -16,12 +15,9 @@ from dataclasses import replace
 import numpy as np
 
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site._state import StateFile
 
 #: groups of rows whose keyed hashes are added up
 N_GROUPS = 1024
-#: contents that are remembered, the latest ones
-MAX_CONTENTS = 200
 
 _UINT = np.dtype("<u8")
 
@@ -96,68 +92,40 @@ class Snapshots:
     Parameters
     ----------
     dataset : Dataset
+    key : int
+        Of the hashes in sketches.
+    known : list of dict
+        The contents, as :meth:`SiteState.contents` has them.
     """
 
-    def __init__(self, dataset):
-        self._dataset = dataset
-        self._file = StateFile(
-            f"{dataset.state_file}.snapshots.json",
-            {"key": secrets.randbits(63), "contents": [], "rosters": {}},
-        )
+    def __init__(self, dataset, key, known):
+        self._dataset, self._key, self._known = dataset, key, known
 
-    def version(self):
-        """Return the version that the present content counts as.
+    def find(self):
+        """Return the present content, and the version that it counts as.
 
         Returns
         -------
-        version : str
-            The declared one; a content that was asked before belongs to the version
-            that it had then. One that differs from such a content by a few rows only
-            is refused: the answers' difference would show them.
+        content : dict
+            Of the declared version; a content that was asked before belongs to the
+            version that it had then. One that differs from such a content by a few
+            rows only is refused: the answers' difference would show them.
         """
-        with self._file.locked():
-            return self._find(self._file.read())[0]["version"]
-
-    def check(self, roster, weights):
-        """Refuse what :meth:`hold` would; nothing is remembered."""
-        with self._file.locked():
-            state = self._file.read()
-            _keep(state, self._find(state)[0]["version"], roster, weights)
-
-    def hold(self, roster, weights):
-        """Remember the content, who asks and with which weights; refuse any others.
-
-        Parameters
-        ----------
-        roster : iterable of str
-        weights : str or None
-            Column that says how much rows count. None, that all count alike, goes with
-            any other.
-        """
-        with self._file.locked():
-            state = self._file.read()
-            content, is_new = self._find(state)
-            _keep(state, content["version"], roster, weights)
-            if is_new:
-                state["contents"] = [*state["contents"], content][-MAX_CONTENTS:]
-            self._file.write(state)
-
-    def _find(self, state):
         content = {"fingerprint": _read(self._dataset.fingerprint), **self._seen_as()}
-        for known in state["contents"]:
+        for known in self._known:
             if content.items() <= known.items():
-                return known, False
-        sketch = _read(lambda: RowSketch.of(self._dataset.blocks(), state["key"]))
+                return known
+        sketch = self._sketch(self._dataset)
         content["sketch"] = sketch.to_json()
-        for known in state["contents"]:
+        for known in self._known:
             # the same rows in another order, or changed where nobody is shown them
             same = content | {"version": known["version"]}
             if known | {"fingerprint": content["fingerprint"]} == same:
-                return same, True
+                return same
         versions, of_columns = [], {json.dumps(content["columns"]): sketch}
         # a sketch cannot count more changes than it has groups
         least = min(self._dataset.min_rows, N_GROUPS // 4)
-        for known in state["contents"]:
+        for known in self._known:
             if known.get("query", content["query"]) != content["query"]:
                 continue
             other = RowSketch.from_json(known["sketch"])
@@ -165,7 +133,7 @@ class Snapshots:
             columns = known.get("columns", content["columns"])
             place = json.dumps(columns)
             if place not in of_columns:
-                of_columns[place] = self._sketch_of(columns, state["key"])
+                of_columns[place] = self._sketch_of(columns)
             if of_columns[place] is None:
                 changed = abs(sketch.n_rows - other.n_rows)
             else:
@@ -176,15 +144,19 @@ class Snapshots:
             if not changed:
                 versions.append(known["version"])
         versions.append(self._dataset.version)
-        return content | {"version": versions[0]}, True
+        return content | {"version": versions[0]}
 
-    def _sketch_of(self, columns, key):
+    def _sketch(self, dataset):
+        return _read(lambda: RowSketch.of(dataset.blocks(), self._key))
+
+    def _sketch_of(self, columns):
         """Return the present content of columns, None if they are no longer there."""
         source = copy(self._dataset.source)
         source.kinds = dict(columns)
-        dataset = replace(self._dataset, source=source, columns=source.kinds)
         try:
-            return _read(lambda: RowSketch.of(dataset.blocks(), key))
+            return self._sketch(
+                replace(self._dataset, source=source, columns=source.kinds)
+            )
         except PartyRefusal:
             return None
 
@@ -195,18 +167,6 @@ class Snapshots:
             "columns": json.loads(json.dumps(list(columns.items()))),
             "query": query,
         }
-
-
-def _keep(state, version, roster, weights):
-    """Note a roster and weights, or refuse if those that were noted are others."""
-    first = state["rosters"].setdefault(version, sorted(roster))
-    if first != sorted(roster):
-        why = f"version {version} was asked by {first} first, now by {sorted(roster)}"
-        raise PartyRefusal("other-roster", why)
-    noted = state.setdefault("weights", {})
-    if weights is not None and noted.setdefault(version, weights) != weights:
-        why = f"version {version} was asked with weights {noted[version]!r} first"
-        raise PartyRefusal("other-weights", why)
 
 
 def _read(read):

@@ -22,6 +22,7 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation.flare import FlareFederation, LocalFederation
 from skprivbn.federation.flare._status import list_jobs
 from skprivbn.federation.site._audit import read_audit
+from skprivbn.federation.site._state import SiteState
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.flare.hospitals import NAMES, site_files, write_tables
 from tests.federation.flare.links import Link
@@ -74,10 +75,10 @@ class Hospitals(LocalFederation):
 
     def n_charged(self):
         """Return how often each hospital was charged for a noisy fit."""
-        files = [self.state[name] / "icu.budget.json" for name in NAMES]
+        states = [SiteState(self.state[name]) for name in NAMES]
         return [
-            len(json.loads(file.read_text())["spends"]) if file.exists() else 0
-            for file in files
+            sum(charge["is_charged"] for charge in state.charges("icu", "noisy"))
+            for state in states
         ]
 
     def open(self, **options):

@@ -8,8 +8,8 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation.__main__ import main
 from skprivbn.federation.flare import check_kit, write_policy
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR, SITE_FILE
-from skprivbn.federation.site._accounts import Accounts
 from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._state import SiteState
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import Authority
 
@@ -193,9 +193,10 @@ def test_data_that_are_known_under_another_name_are_noticed(kit, tmp_path, capsy
     assert main(["site-policy", "--check", str(kit)]) == 0
     # nothing is written before somebody asks
     assert not (kit / "local" / "skprivbn_state").exists()
-    accounts = Accounts(SiteFile.load(path).datasets["icu"])
-    accounts.open()
-    accounts.hold()
+    dataset = SiteFile.load(path).datasets["icu"]
+    state = SiteState(dataset.state)
+    state.open_account(dataset)
+    state.add_dataset("icu", "icu", dataset.fingerprint())
     assert main(["site-policy", "--check", str(kit)]) == 0
     path.write_text(path.read_text().replace("datasets.icu", "datasets.again"))
     capsys.readouterr()

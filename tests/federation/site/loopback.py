@@ -13,6 +13,7 @@ from skprivbn.federation.flare import FlareFederation
 from skprivbn.federation.flare._researcher import Researcher
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import Site
+from skprivbn.federation.site._state import SiteState
 
 JOB = "job-1"
 #: name of the server, which relays
@@ -170,6 +171,12 @@ def open_sites(
             columns="\n".join(f"{column} = {kind}" for column, kind in mine.items()),
         )
     return connect(make_sites(folder, texts), "icu", **options)
+
+
+def charges(folder, name, kind="noisy", dataset="icu"):
+    """Return what a site has charged or set aside, as its state has it."""
+    state = SiteState(folder / name / "skprivbn_state")
+    return [dict(row) for row in state.charges(dataset, kind)]
 
 
 def audit(folder, name):

@@ -1,6 +1,5 @@
 """Budgets in two steps: nobody pays for a fit that another site refuses."""
 
-import json
 import warnings
 from contextlib import suppress
 
@@ -8,14 +7,14 @@ import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation.site import _account
+from skprivbn.federation.site import _state
 from skprivbn.federation.site._account import Account
-from skprivbn.federation.site._accounts import Accounts
+from skprivbn.federation.site._state import SiteState
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.programs import MomentsTerms, moments
 from tests.federation.flare.hospitals import NAMES, make_rows, site_files, write_tables
-from tests.federation.site.loopback import connect, make_sites
+from tests.federation.site.loopback import charges, connect, make_sites
 
 BUDGET = "budget = {epsilon = 20.0, delta = 1e-5}"
 BOUNDS = np.array([[-5.0], [15.0]])
@@ -32,14 +31,10 @@ def hospitals(tmp_path):
     return make_sites(tmp_path, texts)
 
 
-def charges(folder, kind="budget"):
-    """Return how often each site was charged."""
-    found = []
-    for name in NAMES:
-        path = folder / name / "skprivbn_state" / f"icu.{kind}.json"
-        spends = json.loads(path.read_text())["spends"] if path.exists() else []
-        found.append(len(spends))
-    return found
+def n_charges(folder, kind="noisy", is_charged=True):
+    """Return how often each site was charged, or has set something aside."""
+    found = [charges(folder, name, kind) for name in NAMES]
+    return [sum(c["is_charged"] == is_charged for c in mine) for mine in found]
 
 
 def fit_noisy(rows, n_fits):
@@ -64,8 +59,8 @@ def test_charges_are_equal_at_all_sites_and_equal_to_the_releases(
 ):
     n_released = fit_noisy(connect(hospitals, "icu").rows(["a", "b"]), n_fits)
     assert n_released == n_fits
-    assert charges(tmp_path) == [n_fits] * 3
-    assert charges(tmp_path, "reserved") == [0] * 3
+    assert n_charges(tmp_path) == [n_fits] * 3
+    assert n_charges(tmp_path, is_charged=False) == [0] * 3
 
 
 def test_they_would_not_be_if_sites_charged_when_asked(
@@ -76,14 +71,13 @@ def test_they_would_not_be_if_sites_charged_when_asked(
 
     def pay(self):
         reserve(self)
-        charge(self)
+        self._charge()
 
-    charge = Account.charge
     monkeypatch.setattr(Account, "reserve", pay)
-    monkeypatch.setattr(Account, "charge", lambda self: None)
+    monkeypatch.setattr(Account, "begin", lambda self: None)
     n_released = fit_noisy(connect(hospitals, "icu").rows(["a", "b"]), 3)
     assert n_released == 3
-    assert charges(tmp_path) == [6, 6, 3]
+    assert n_charges(tmp_path) == [6, 6, 3]
 
 
 def test_exact_fits_are_reserved_too(hospitals, tmp_path):
@@ -93,7 +87,7 @@ def test_exact_fits_are_reserved_too(hospitals, tmp_path):
             FederatedStandardScaler(backend="ckks").fit(rows)
     for _ in range(3):
         FederatedStandardScaler().fit(rows)
-    assert charges(tmp_path, "1.exact") == [3] * 3
+    assert n_charges(tmp_path, "exact") == [3] * 3
 
 
 def test_a_lying_coordinator_wastes_budget_at_most(hospitals, tmp_path):
@@ -101,15 +95,15 @@ def test_a_lying_coordinator_wastes_budget_at_most(hospitals, tmp_path):
     federation = rows.federate(moments, TERMS, "masking")
     federation.__enter__()
     hellos = {name: said["hello"] for name, said in federation._said.items()}
-    assert charges(tmp_path) == [0, 0, 0]
-    assert charges(tmp_path, "reserved") == [1, 1, 1]
+    assert n_charges(tmp_path) == [0, 0, 0]
+    assert n_charges(tmp_path, is_charged=False) == [1, 1, 1]
     # only north hears that all have signed, and pays; nobody has told anything yet
     federation._answer({"north": {"hellos": hellos}})
-    assert charges(tmp_path) == [1, 0, 0]
+    assert n_charges(tmp_path) == [1, 0, 0]
     # south, which did not, tells nothing
     with pytest.raises(PartyError, match="'south'"):
         federation._answer({"south": {"sealed": {}}})
-    assert charges(tmp_path) == [1, 0, 0]
+    assert n_charges(tmp_path) == [1, 0, 0]
 
 
 def test_a_forged_greeting_costs_nothing(hospitals, tmp_path):
@@ -120,16 +114,18 @@ def test_a_forged_greeting_costs_nothing(hospitals, tmp_path):
     hellos["west"] = hellos["west"][:-1] + bytes([hellos["west"][-1] ^ 1])
     with pytest.raises(PartyError, match="not signed"):
         federation._answer(dict.fromkeys(federation.roster, {"hellos": hellos}))
-    assert charges(tmp_path) == [0, 0, 0]
-    assert charges(tmp_path, "reserved") == [0, 0, 0]
+    assert n_charges(tmp_path) == [0, 0, 0]
+    assert n_charges(tmp_path, is_charged=False) == [0, 0, 0]
 
 
 def test_what_others_have_reserved_is_not_there(hospitals, tmp_path, monkeypatch):
     rows = connect(hospitals, "icu").rows(["a"])
-    dataset = hospitals["north"]._site_file.datasets["icu"]
-    noise = MomentsTerms("none", BOUNDS, epsilon=15.0, delta=1e-6).noise(1, 3)
-    Accounts(dataset).open()
-    Account(dataset, noise, bytes(16), "somebody else's").reserve()
+    state = SiteState(tmp_path / "north" / "skprivbn_state")
+    state.open_account(hospitals["north"]._site_file.datasets["icu"])
+    other = "icu", "somebody else's", "noisy"
+    cost = {"epsilon": 15.0, "delta": 1e-6, "rho": None}
+    cost |= {"version": "1", "what": "a scaler"}
+    state.reserve(*other, **cost)
     account = PrivacyAccountant(epsilon=99.0, delta=1e-3)
     model = FederatedStandardScaler(
         epsilon=15.0, delta=1e-6, bounds=(-5, 15), accountant=account
@@ -137,14 +133,12 @@ def test_what_others_have_reserved_is_not_there(hospitals, tmp_path, monkeypatch
     with pytest.raises(PartyError, match="'north'.*used up"):
         model.fit(rows)
     # reservations that come to nothing lapse
-    monkeypatch.setattr(_account, "RESERVED_FOR", _account.RESERVED_FOR * 0)
-    with pytest.raises(PartyError, match="'north'.*refuses"):
-        model.fit(rows)  # so do those of the session itself
-    monkeypatch.undo()
-    for path in tmp_path.glob("*/*/icu.reserved.json"):
-        path.unlink()
-    Account(dataset, noise, bytes(16), "somebody else's").reserve()
-    Account(dataset, noise, bytes(16), "somebody else's").release()
+    with monkeypatch.context() as patched:
+        patched.setattr(_state, "RESERVED_FOR", _state.RESERVED_FOR * 0)
+        with pytest.raises(PartyError, match="'north'.*refuses"):
+            model.fit(rows)  # so do those of the session itself
+    state.reserve(*other, **cost)
+    state.release("icu", "somebody else's")
     model.fit(rows)
 
 
@@ -158,4 +152,4 @@ def test_a_refusal_after_the_charge_is_counted(hospitals, monkeypatch, tmp_path)
     model = FederatedStandardScaler(epsilon=0.1, delta=1e-6, bounds=(-5, 15))
     with pytest.raises(PartyError, match="'north'.*raised an error"):
         model.fit(rows)
-    assert charges(tmp_path) == charges(tmp_path, "1.refused") == [1, 1, 1]
+    assert n_charges(tmp_path) == n_charges(tmp_path, "refused") == [1, 1, 1]

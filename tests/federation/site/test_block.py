@@ -5,7 +5,8 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation._description import _Counted
-from skprivbn.federation.site import _block, _rules, _small_cells, _snapshots
+from skprivbn.federation.site import _block, _rules, _small_cells
+from skprivbn.federation.site._account import Account
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._terms import EMTerms
@@ -355,7 +356,7 @@ def test_attack_weights_that_differ_in_one_patient(open_rows, monkeypatch):
     np.testing.assert_array_equal(weighted(rows, "dead30", "age"), first)
     assert code_of(weighted, rows, "dead31", "age") == "other-weights"
     # the twin: the age of who died on the last day
-    monkeypatch.setattr(_snapshots, "_keep", lambda *arguments: None)
+    monkeypatch.setattr(Account, "_check_roster", lambda self, roster: None)
     n, age, _ = weighted(rows, "dead31", "age") - first
     assert (n, age) == (pytest.approx(1), pytest.approx(tables[1, 10, 0]))
 

@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import json
 import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +11,10 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.site._audit import AuditLog
 from skprivbn.federation.site._site import Site
+from skprivbn.federation.site._state import SiteState
 from skprivbn.preprocessing import FederatedStandardScaler
-from skprivbn.utils import _locked_file
 from tests.federation.flare.hospitals import NAMES, make_rows, site_files, write_tables
-from tests.federation.site.loopback import LoopbackSession, connect, make_sites
+from tests.federation.site.loopback import LoopbackSession, charges, connect, make_sites
 
 BUDGET = "budget = {epsilon = 9000.0, delta = 1e-5}"
 
@@ -36,12 +35,7 @@ def fit(rows):
 
 def n_charged(folder):
     """Return how often each site was charged."""
-    return [
-        len(json.loads(path.read_text())["spends"]) if path.exists() else 0
-        for path in (
-            folder / name / "skprivbn_state" / "icu.budget.json" for name in NAMES
-        )
-    ]
+    return [sum(c["is_charged"] for c in charges(folder, name)) for name in NAMES]
 
 
 def refusal(rows):
@@ -67,18 +61,25 @@ def test_a_disk_that_is_full_for_the_audit_log(sites, tmp_path, caplog):
 
 def test_a_disk_that_is_full_for_the_budget(sites, tmp_path, monkeypatch):
     rows = connect(sites, "icu").rows(["a"])
-    mkstemp = _locked_file.tempfile.mkstemp
+    open_it = SiteState._connect
 
-    def full(dir, **options):
-        if "south" in Path(dir).parts:
-            raise OSError(errno.ENOSPC, "No space left on device", str(dir))
-        return mkstemp(dir=dir, **options)
+    def full(self):
+        connection = open_it(self)
+        if "south" in self.path.parts:
+            # whatever is reserved takes more pages than there are
+            connection.execute("PRAGMA max_page_count = 1")
+            connection.execute(
+                "CREATE TEMP TRIGGER long BEFORE INSERT ON main.charges BEGIN "
+                "INSERT INTO models VALUES (hex(zeroblob(99999)), '', ''); END"
+            )
+        return connection
 
     with monkeypatch.context() as patched:
-        patched.setattr(_locked_file.tempfile, "mkstemp", full)
+        patched.setattr(SiteState, "_connect", full)
         assert refusal(rows) == ("south", "cannot-record")
     assert n_charged(tmp_path) == [0, 0, 0]
-    assert "No space left" in (tmp_path / "south" / "skprivbn_errors.log").read_text()
+    errors = (tmp_path / "south" / "skprivbn_errors.log").read_text()
+    assert "database or disk is full" in errors
     fit(rows)
     assert n_charged(tmp_path) == [1, 1, 1]
 
@@ -122,14 +123,13 @@ def test_a_clock_ahead_or_behind(sites, days):
     assert caught.value.code == "not-valid-now"
 
 
-def test_a_damaged_budget_is_not_taken_for_an_empty_one(sites, tmp_path):
+@pytest.mark.parametrize("n_bytes", [0, 50, 5000])
+def test_a_damaged_state_is_not_taken_for_an_empty_one(sites, tmp_path, n_bytes):
     rows = connect(sites, "icu").rows(["a"])
     fit(rows)
-    path = tmp_path / "north" / "skprivbn_state" / "icu.budget.json"
-    path.write_text(path.read_text()[:50])
+    path = tmp_path / "north" / "skprivbn_state" / "site.sqlite3"
+    path.write_bytes(path.read_bytes()[:n_bytes])
     assert refusal(rows) == ("north", "cannot-record")
-    errors = (tmp_path / "north" / "skprivbn_errors.log").read_text()
-    assert "not a readable budget file" in errors
 
 
 class Forgetful(LoopbackSession):

@@ -11,13 +11,14 @@ from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import Coordinator, runner
 from skprivbn.federation.program import Program
 from skprivbn.federation.site import _block, _host, _rules
+from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._file import Dataset
 from skprivbn.federation.site._rules import (
     RULES,
     is_foreign,
     strong_keys,
 )
-from skprivbn.federation.site._snapshots import RowSketch, Snapshots
+from skprivbn.federation.site._snapshots import RowSketch
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
@@ -105,8 +106,7 @@ def code_of(ask, *arguments, **options):
 
 def trust_rosters(monkeypatch):
     """The twin without the rule: nobody remembers who asked."""
-    monkeypatch.setattr(Snapshots, "check", lambda self, *asked: None)
-    monkeypatch.setattr(Snapshots, "hold", lambda self, *asked: None)
+    monkeypatch.setattr(Account, "_check_roster", lambda self, roster: None)
 
 
 def test_rosters_that_differ_by_one_hospital(numbers):
@@ -167,7 +167,7 @@ def test_a_row_that_is_added_every_day(numbers, monkeypatch):
     # the twin: any change makes a new state of the file
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(RowSketch, "changed_rows", lambda self, other: 10)
-        patched.setattr(Snapshots, "hold", lambda self, *asked: None)
+        patched.setattr(Account, "_hold_content", lambda self: None)
         assert ask_sum(open_it())[1] - before[1] == pytest.approx(3.25)
     # enough rows are answered, and counted on
     rows["north"] += [[1.0]] * 9

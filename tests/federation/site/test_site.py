@@ -1,7 +1,6 @@
 """What a site allows, refuses, charges and writes down, on any engine."""
 
 import importlib
-import json
 import pkgutil
 import warnings
 from base64 import b64decode, b64encode
@@ -54,6 +53,7 @@ from tests.federation.site.loopback import (
     Authority,
     LoopbackSession,
     audit,
+    charges,
     connect,
     make_sites,
 )
@@ -325,10 +325,8 @@ def test_noisy_fits_are_charged_to_the_sites_budget(tmp_path, data, estimator):
         estimator.fit(rows)
     asked = [e for e in audit(tmp_path, "west") if e["event"] == "asked"]
     assert asked[-1]["epsilon"] == pytest.approx(0.5)
-    budget = json.loads(
-        (tmp_path / "west" / "skprivbn_state" / "icu.budget.json").read_text()
-    )
-    assert [s["epsilon"] for s in budget["spends"]] == [pytest.approx(0.5)]
+    (charge,) = charges(tmp_path, "west")
+    assert (charge["epsilon"], charge["unit"]) == (pytest.approx(0.5), "rows")
     # what is left does not pay for a third fit, whoever asks
     rows = connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
     with warnings.catch_warnings():

@@ -6,6 +6,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._snapshots import RowSketch, Snapshots
+from skprivbn.federation.site._state import SiteState
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.site.loopback import connect, make_sites
 
@@ -64,9 +65,7 @@ def test_attack_a_row_that_is_added_between_two_datasets(
     with pytest.raises(PartyError, match="changed"):
         ask(tmp_path, "stays")
     # the twin: what was asked of other columns is not looked at
-    monkeypatch.setattr(
-        Snapshots, "_find", lambda self, state: ({"version": "1"}, False)
-    )
+    monkeypatch.setattr(Snapshots, "find", lambda self: self._known[0])
     np.testing.assert_allclose(ask(tmp_path, "stays") - before, [1, 97.25])
 
 
@@ -88,7 +87,7 @@ def test_attack_a_row_that_is_replaced_between_two_datasets(
     with pytest.raises(PartyError, match="changed"):
         ask(tmp_path, "stays")
     # the twin: of other columns, only numbers of rows are compared
-    monkeypatch.setattr(Snapshots, "_sketch_of", lambda self, columns, key: None)
+    monkeypatch.setattr(Snapshots, "_sketch_of", lambda self, columns: None)
     np.testing.assert_allclose(ask(tmp_path, "stays") - before, [0, 97.25 - age])
 
 
@@ -116,8 +115,9 @@ def test_both_are_the_same_version(tmp_path, add_row):
     ask(tmp_path, "people")
     ask(tmp_path, "stays")
     datasets = SiteFile.load(tmp_path / "north" / "site.toml").datasets
-    assert {Snapshots(d).version() for d in datasets.values()} == {"1"}
-    contents = Snapshots(datasets["stays"])._file.read()["contents"]
+    key, contents = SiteState(datasets["stays"].state).contents("stays")
+    found = [Snapshots(d, key, contents).find() for d in datasets.values()]
+    assert {content["version"] for content in found} == {"1"}
     assert len(contents) == 2
     for _ in range(10):
         add_row("60,1,1")

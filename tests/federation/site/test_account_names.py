@@ -5,15 +5,22 @@ import json
 import shutil
 import sqlite3
 import sys
+from base64 import b64encode
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation.site._accounts import Accounts
-from skprivbn.federation.site._file import Dataset, SiteFile
+from skprivbn.federation.program import PartyRefusal
+from skprivbn.federation.site import _account, _file
+from skprivbn.federation.site._account import look_at_account
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._snapshots import RowSketch, Snapshots
+from skprivbn.federation.site._state import SiteState
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
+from tests.federation.site.crash import needs_fork, run_killed
 from tests.federation.site.loopback import connect, make_sites
 
 NAMES = ("north", "south", "west")
@@ -143,11 +150,17 @@ def test_attack_a_spent_budget_stays_spent(folder, change, fit):
 @pytest.mark.parametrize("change", CHANGES)
 def test_without_accounts_by_name_it_is_there_again(folder, change, monkeypatch):
     # the twin: an account of the place of the data, as they are written
-    monkeypatch.setattr(Dataset, "state_file", property(lambda d: d.source.old_state))
+    load = _file._dataset
+
+    def by_place(*arguments):
+        dataset = load(*arguments)
+        return replace(dataset, account=str(dataset.source.old_state))
+
+    monkeypatch.setattr(_file, "_dataset", by_place)
+    monkeypatch.setattr(_account, "find_problem", lambda *known: None)
     before, after = CHANGES[change]
     fit_exact(open_rows(folder, before(folder)))
-    for name in NAMES[1:]:
-        (folder / name / "stays.csv.1.exact.json").unlink()
+    forget_others(folder)
     fit_exact(open_rows(folder, after(folder)))
 
 
@@ -166,7 +179,7 @@ def test_attack_the_same_data_under_another_name(folder, fit, monkeypatch):
     copy = open_rows(folder, 'path = "copy.csv"', dataset="again")
     assert code_of(fit, copy) == ("north", "other-account")
     # the twin: nobody looks what is known
-    monkeypatch.setattr(Accounts, "find_problem", lambda self: None)
+    monkeypatch.setattr(_account, "find_problem", lambda *known: None)
     fit(open_rows(folder, dataset="again"))
 
 
@@ -176,11 +189,9 @@ def test_other_data_under_another_name_have_an_account_of_their_own(folder):
         (folder / name / "stays.db").unlink()
         write_table(folder / name, seed + 5)
     fit_exact(open_rows(folder, dataset="again"))
-    state = json.loads((folder / "north/skprivbn_state/accounts.json").read_text())
-    assert {name: known["datasets"] for name, known in state.items()} == {
-        "icu": ["icu"],
-        "again": ["again"],
-    }
+    state = SiteState(folder / "north" / "skprivbn_state")
+    for name in ("icu", "again"):
+        assert state.accounts_of(name, None) == ([name], [])
 
 
 def test_what_a_dataset_is_charged_to_does_not_depend_on_their_order(folder):
@@ -194,13 +205,13 @@ def test_what_a_dataset_is_charged_to_does_not_depend_on_their_order(folder):
     north.write_text(icu + first[first.index(entries) :])
     datasets = SiteFile.load(north).datasets
     assert {dataset.account for dataset in datasets.values()} == {"icu"}
-    assert Accounts(datasets["first"]).find_problem() is None
+    assert look_at_account(datasets["first"])[1] is None
     north.write_text(first + icu[icu.index(entries) :])
     datasets = SiteFile.load(north).datasets
     assert {dataset.account for dataset in datasets.values()} == {"first"}
-    assert "list dataset 'icu' first" in Accounts(datasets["icu"]).find_problem()
+    assert "list dataset 'icu' first" in look_at_account(datasets["icu"])[1]
     # nor by its content
-    assert "account 'icu'" in Accounts(datasets["first"]).find_problem()
+    assert "account 'icu'" in look_at_account(datasets["first"])[1]
 
 
 def write_old_state(folder):
@@ -233,16 +244,105 @@ def test_what_earlier_releases_have_counted_is_taken_over(folder, fit):
     assert code_of(fit, open_rows(folder, source)) == ("north", "budget-exceeded")
 
 
+def test_files_that_were_read_are_put_aside(folder):
+    write_old_state(folder)
+    dataset = SiteFile.load(write_site_file(folder, "icu")).datasets["icu"]
+    old = sorted((folder / "north").glob("stays.csv.*"))
+    texts = [path.read_text() for path in old]
+    # to look at what is left changes nothing
+    spent, _ = look_at_account(dataset)
+    assert spent == (
+        "version 1: 1 of 1 exact fits used, epsilon 0.9 of 1 spent; exact numbers "
+        "told: 0 of version 1"
+    )
+    assert sorted((folder / "north").glob("stays.csv.*")) == old
+    SiteState(dataset.state).open_account(dataset)
+    assert look_at_account(dataset)[0] == spent
+    aside = sorted((folder / "north").glob("stays.csv.*"))
+    assert [path.name for path in aside] == [f"{path.name}.read" for path in old]
+    assert [path.read_text() for path in aside] == texts
+    assert {path.stat().st_mode & 0o777 for path in aside} == {0o400}
+    # another project's site of this machine reads them, too; nobody reads them twice
+    SiteState(dataset.state).open_account(dataset)
+    assert look_at_account(dataset)[0] == spent
+    other = replace(dataset, state=folder / "other")
+    SiteState(other.state).open_account(other)
+    assert look_at_account(other)[0] == spent
+
+
+def write_old_folder(folder):
+    """Write what the folder of the state had before there was a database."""
+    state = folder / "north" / "skprivbn_state"
+    state.mkdir()
+    write_old_state(folder)
+    for path in (folder / "north").glob("stays.csv.*.json"):
+        path.rename(state / path.name.replace("stays.csv", "a%2Fb"))
+    known = {"a/b": {"datasets": ["a/b", "icu"], "contents": ["5f"]}}
+    (state / "accounts.json").write_text(json.dumps(known))
+    return state
+
+
+def test_the_folder_of_accounts_is_read_whole(folder):
+    path = write_old_folder(folder)
+    dataset = SiteFile.load(write_site_file(folder, "icu")).datasets["icu"]
+    state = SiteState(dataset.state)
+    state.open_account(dataset)
+    assert state.accounts_of("icu", "5f") == (["a/b"], ["a/b"])
+    assert state.budget("a/b", 9.0, 0.1) == (1.0, 1e-5)
+    assert [c["epsilon"] for c in state.charges("a/b", "noisy")] == [0.9]
+    assert state.told("a/b") == {"1": (1, 0)}
+    assert state.asked_by("a/b", "1") == (list(NAMES), None)
+    assert "list dataset 'a/b' first" in look_at_account(dataset)[1]
+    assert not list(path.glob("*.json"))
+
+
+@needs_fork
+def test_a_crash_while_old_files_are_read(folder):
+    """They are read again, or were."""
+    write_old_folder(folder)
+    dataset = SiteFile.load(write_site_file(folder, "icu")).datasets["icu"]
+    expected = look_at_account(replace(dataset, account="a/b"))
+    path, saved = dataset.state, folder / "saved"
+    shutil.copytree(path, saved)
+
+    def take_over():
+        SiteState(path).open_account(dataset)
+
+    number, is_killed = 0, True
+    while is_killed:
+        number += 1
+        shutil.rmtree(path)
+        shutil.copytree(saved, path)
+        is_killed = run_killed(number, take_over)
+        take_over()
+        assert look_at_account(replace(dataset, account="a/b")) == expected
+    assert number > 20
+
+
 def test_contents_known_to_earlier_releases_are_known(folder):
     write_old_state(folder)
     datasets = SiteFile.load(write_site_file(folder, "icu")).datasets
     path = folder / "north" / "stays.csv.snapshots.json"
     state = json.loads(path.read_text())
-    state["contents"] = [{"fingerprint": datasets["icu"].fingerprint()}]
+    sketch = RowSketch.of(datasets["icu"].blocks(), state["key"])
+    sums = b64encode(sketch.sums.tobytes()).decode()
+    state["contents"] = [
+        {
+            "fingerprint": datasets["icu"].fingerprint(),
+            "version": "1",
+            "sketch": {"n_rows": sketch.n_rows, "sums": sums},
+        }
+    ]
     path.write_text(json.dumps(state))
-    Accounts(datasets["icu"]).open()
+    known = SiteState(datasets["icu"].state)
+    known.open_account(datasets["icu"])
     again = SiteFile.load(write_site_file(folder, "again")).datasets["again"]
-    assert "account 'icu'" in Accounts(again).find_problem()
+    assert "account 'icu'" in look_at_account(again)[1]
+    # a row that is added since then is one
+    with open(folder / "north" / "stays.csv", "a") as file:
+        file.write("97.25\n")
+    with pytest.raises(PartyRefusal, match="changed-little"):
+        Snapshots(datasets["icu"], *known.contents("icu")).find()
 
 
 def write_site_file(folder, dataset):
@@ -255,15 +355,6 @@ def test_old_files_that_are_damaged_are_not_taken_for_none(folder):
     write_old_state(folder)
     (folder / "north" / "stays.csv.1.exact.json").write_text("{")
     assert code_of(fit_exact, open_rows(folder)) == ("north", "cannot-record")
-
-
-@pytest.mark.parametrize("name", ["a/b", "../icu", "säle 1"])
-def test_any_name_is_the_name_of_files_in_the_folder(folder, name):
-    site_file = SiteFile.load(write_site_file(folder, json.dumps(name)))
-    dataset = site_file.datasets[name]
-    assert dataset.state_file.parent == folder / "north" / "skprivbn_state"
-    Accounts(dataset).open()
-    assert Accounts(dataset).is_open()
 
 
 def test_sites_of_one_machine_may_share_their_accounts(folder):
@@ -279,4 +370,4 @@ def test_sites_of_one_machine_may_share_their_accounts(folder):
         SiteFile.load(place / "site.toml").datasets["icu"]
         for place in (folder / "north", other)
     )
-    assert one.state_file == two.state_file
+    assert SiteState(one.state).path == SiteState(two.state).path
