@@ -28,7 +28,6 @@ _HOMES = {
     "FederatedGaussianBayesianNetwork": "structure",
     "FederatedNotearsADMM": "structure",
     "PPEMGaussianMixture": "mixture",
-    "PrivateGLMM": "mixed_model",
     "PrivateGLMMClassifier": "mixed_model",
     "PrivateGLMMRegressor": "mixed_model",
     "PrivateK2StructureLearner": "structure",

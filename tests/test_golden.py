@@ -19,8 +19,6 @@ from tests.golden.sites import COLUMN_QUESTIONS, POLICIES, QUESTIONS, SIZES, ask
 EXPECTED, EXPECTED_COSTS, EXPECTED_ANSWERS = map(load, (RESULTS, COSTS, SITES))
 #: what fits without messages has no cost
 LOCAL = {"K2StructureLearner", "Notears", "PrivateSearchCV"}
-#: of whom there are two names
-ALIASES = {"PrivateGLMM"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -65,7 +63,7 @@ def test_a_question_tells_kinds_of_sites_apart(name):
 
 def test_every_estimator_has_a_case():
     named = {case.estimator for case in CASES.values()} - FUNCTIONS
-    covered = named | {current_name(name) for name in named} | ALIASES
+    covered = named | {current_name(name) for name in named}
     assert {type(estimator).__name__ for estimator in public_estimators()} <= covered
 
 

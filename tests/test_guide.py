@@ -70,7 +70,7 @@ def test_dp_options_in_the_threat_model():
     "page, names",
     {
         "mixture.rst": ["PPEMGaussianMixture"],
-        "mixed_model.rst": ["PrivateGLMM"],
+        "mixed_model.rst": ["PrivateGLMMClassifier"],
         "collective.rst": ["CollectiveBayesianNetwork"],
         "graphical_model.rst": ["DPCGMLearner"],
         "structure_k2.rst": ["PrivateK2StructureLearner"],

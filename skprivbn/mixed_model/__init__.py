@@ -1,6 +1,6 @@
 """Mixed models: rows share random effects, and several parties hold the rows."""
 
-from skprivbn.mixed_model._classifier import PrivateGLMM, PrivateGLMMClassifier
+from skprivbn.mixed_model._classifier import PrivateGLMMClassifier
 from skprivbn.mixed_model._regressor import PrivateGLMMRegressor
 from skprivbn.mixed_model._summary import (
     GLMMSummary,
@@ -12,9 +12,14 @@ from skprivbn.mixed_model._summary import (
 __all__ = [
     "GLMMSummary",
     "LikelihoodRatioTest",
-    "PrivateGLMM",
     "PrivateGLMMClassifier",
     "PrivateGLMMRegressor",
     "VarianceComponents",
     "likelihood_ratio_test",
 ]
+
+
+def __getattr__(name):
+    if name == "PrivateGLMM":
+        raise ImportError("PrivateGLMM is now named PrivateGLMMClassifier")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -374,7 +374,3 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-class PrivateGLMM(PrivateGLMMClassifier):
-    __doc__ = PrivateGLMMClassifier.__doc__

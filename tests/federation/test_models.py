@@ -17,7 +17,6 @@ from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._results import write_results
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import (
-    PrivateGLMM,
     PrivateGLMMClassifier,
     PrivateGLMMRegressor,
 )
@@ -141,7 +140,7 @@ def test_scores_of_labels_and_of_columns_beside_the_rows(federation):
     assert network.score(rows) == pytest.approx(network.score(CODES), abs=1e-9)
     network = quietly(CollectiveBayesianNetwork().fit, CODES)
     assert network.score(rows) == pytest.approx(network.score(CODES), abs=1e-9)
-    glmm = fitted(PrivateGLMM(), X, y=outcome(X), cluster=LABELS)
+    glmm = fitted(PrivateGLMMClassifier(), X, y=outcome(X), cluster=LABELS)
     numbers = federation.rows(["a", "b"])
     assert glmm.score(numbers, "died", cluster="ward") == pytest.approx(
         glmm.score(X, outcome(X), cluster=LABELS), abs=1e-12
@@ -249,7 +248,7 @@ def test_predictions_of_labels_and_networks_stay_too(tmp_path):
     kept = read_results(tmp_path, "west", file)
     table = [[float(row["a"]), float(row["b"])] for row in kept]
     np.testing.assert_allclose(table, linear.predict(X[PARTY == "west"]), rtol=1e-12)
-    glmm = fitted(PrivateGLMM(), X, y=outcome(X), cluster=LABELS)
+    glmm = fitted(PrivateGLMMClassifier(), X, y=outcome(X), cluster=LABELS)
     file = glmm.predict(federation.rows(["a", "b"]), cluster="ward").file
     kept = read_results(tmp_path, "west", file)
     mine = PARTY == "west"
@@ -359,7 +358,7 @@ def test_sites_transform_rows_whenever_they_use_them(federation):
     with pytest.raises(ValueError, match="was fitted to"):
         pipeline[0].transform(federation.rows(["b", "died"]))
     with pytest.raises(PartitionError, match="choose the columns of X first"):
-        PrivateGLMM().fit(bins.transform(rows), y="a")
+        PrivateGLMMClassifier().fit(bins.transform(rows), y="a")
 
 
 def test_noise_is_calibrated_to_what_comes_out_of_a_transformation(tmp_path):
@@ -376,13 +375,13 @@ def test_models_of_estimators_that_the_file_does_not_name(tmp_path):
     write_tables(tmp_path, X, WARD, PARTY, PEOPLE)
     files = {
         name: text.replace('    "FederatedStandardScaler",\n', "").replace(
-            '    "PrivateGLMM",\n', ""
+            '    "PrivateGLMMClassifier",\n', ""
         )
         for name, text in site_files().items()
     }
     rows = connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
     scaler = FederatedStandardScaler().fit(X, party=PARTY)
-    glmm = fitted(PrivateGLMM(), X, y=outcome(X), cluster=LABELS)
+    glmm = fitted(PrivateGLMMClassifier(), X, y=outcome(X), cluster=LABELS)
     for attempt in (
         lambda: FederatedPCA().fit(scaler.transform(rows)),
         lambda: glmm.score(rows, "died"),
@@ -412,7 +411,7 @@ def public_models():
     )
     models.extend(
         describe_model(fitted(glmm(), X, y=outcome(X), cluster=LABELS))
-        for glmm in (PrivateGLMM, PrivateGLMMClassifier, PrivateGLMMRegressor)
+        for glmm in (PrivateGLMMClassifier, PrivateGLMMRegressor)
     )
     models.extend(
         describe_model(quietly(encoder.fit, CODES))

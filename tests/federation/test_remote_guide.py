@@ -12,7 +12,6 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import (
-    PrivateGLMM,
     PrivateGLMMClassifier,
     PrivateGLMMRegressor,
 )
@@ -75,7 +74,7 @@ CASES = [
         NUMBERS,
         {},
     ),
-    (PrivateGLMM(), NUMBERS, {"y": "died", "cluster": "ward"}),
+    (PrivateGLMMClassifier(), NUMBERS, {"y": "died", "cluster": "ward"}),
     (PrivateGLMMClassifier(), NUMBERS, {"y": "died", "cluster": "ward"}),
     (PrivateGLMMRegressor(), ["a"], {"y": "b", "cluster": "ward"}),
     (PrivateK2StructureLearner(max_parents=1), ["ward", "died"], {}),

@@ -510,3 +510,8 @@ def test_who_learns_what_fits_ten_lines(fitted):
     assert max(len(what.split()) for what in sums) <= 10
     lines = str(fitted.ledger_.who_learns_what()).splitlines()
     assert len(lines) - len(["header", "rule"]) <= 10
+
+
+def test_the_old_name_names_the_new_one():
+    with pytest.raises(ImportError, match="now named PrivateGLMMClassifier"):
+        from skprivbn.mixed_model import PrivateGLMM  # noqa: F401

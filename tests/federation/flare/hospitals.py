@@ -29,7 +29,6 @@ estimators = [
     "FederatedSimpleImputer",
     "FederatedStandardScaler",
     "PPEMGaussianMixture",
-    "PrivateGLMM",
     "PrivateGLMMClassifier",
     "PrivateGLMMRegressor",
     "PrivateK2StructureLearner",
