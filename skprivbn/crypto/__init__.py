@@ -37,7 +37,6 @@ from skprivbn.crypto._numbers import (
 from skprivbn.crypto._paillier import PaillierBackend
 from skprivbn.crypto._plaintext import PlaintextBackend
 from skprivbn.crypto._registry import BACKENDS, RENAMED, resolve_backend
-from skprivbn.crypto.shares import OTBackend
 
 __all__ = [
     "BACKENDS",
@@ -60,6 +59,10 @@ __all__ = [
 
 
 def __getattr__(name):
+    if name == "OTBackend":  # what computes on shares is heavy, and rarely needed
+        from skprivbn.crypto.shares import OTBackend
+
+        return OTBackend
     if name in RENAMED:
         # an AttributeError would lose the words in `from skprivbn.crypto import ...`
         raise ImportError(f"{name} is now {RENAMED[name]}")

@@ -8,13 +8,15 @@ from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
-import tenseal as ts
 
 from skprivbn.crypto._base import SumSession
 from skprivbn.crypto._key_holders import KeyHolderBackend
 from skprivbn.crypto._numbers import join_digits, split_digits
 from skprivbn.exceptions import ProtocolError
+from skprivbn.utils import LazyModule
 from skprivbn.utils._sklearn import Interval, StrOptions
+
+ts = LazyModule("tenseal")
 
 #: name -> ring degree, bits of the primes (the last one never carries data), scale
 PRESETS = {

@@ -7,13 +7,15 @@ from numbers import Integral
 import gmpy2
 import numpy as np
 from joblib import Parallel, delayed
-from phe import PaillierPrivateKey, PaillierPublicKey, generate_paillier_keypair
 
 from skprivbn.crypto._authentication import TagRing
 from skprivbn.crypto._base import SumSession
 from skprivbn.crypto._key_holders import KeyHolderBackend
 from skprivbn.exceptions import ProtocolError
+from skprivbn.utils import LazyModule
 from skprivbn.utils._sklearn import Interval
+
+phe = LazyModule("phe")
 
 # Sums of 112 bits, as of all backends.
 _FIELD_BYTES = 14
@@ -113,7 +115,7 @@ class PaillierBackend(KeyHolderBackend):
         return words
 
     def _make_key(self):
-        _, private = generate_paillier_keypair(n_length=self.key_size)
+        _, private = phe.generate_paillier_keypair(n_length=self.key_size)
         width = self.key_size // 8
         return b"".join(int(f).to_bytes(width, "big") for f in (private.p, private.q))
 
@@ -174,7 +176,7 @@ class PaillierSession(SumSession):
             raise ProtocolError("the sum is under another Paillier key")
         square = self._private.public_key.nsquare
         ciphertexts = [_read_ciphertext(part, square) for part in parts]
-        plaintexts = self._map(PaillierPrivateKey.raw_decrypt, ciphertexts)
+        plaintexts = self._map(phe.PaillierPrivateKey.raw_decrypt, ciphertexts)
         return np.hstack(
             [
                 self._unpack(plaintext, min(self._n_fields, n_integers - start))
@@ -251,7 +253,7 @@ def _read_key(secret, key_size):
         or gmpy2.gcd(p * q, (p - 1) * (q - 1)) != 1
     ):
         raise ProtocolError("not a Paillier key of the size agreed on")
-    return PaillierPrivateKey(PaillierPublicKey(p * q), p, q)
+    return phe.PaillierPrivateKey(phe.PaillierPublicKey(p * q), p, q)
 
 
 def _read_modulus(part, key_size):

@@ -17,7 +17,6 @@ from skprivbn.federation._rows import map_rows, row_blocks, sum_over_rows
 from skprivbn.federation._terms import NoisyTerms, Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.coordinator import Coordinator, InProcessFederation
-from skprivbn.federation.flare import FlareFederation
 from skprivbn.federation.program import (
     ALL_ROWS,
     COUNTS,
@@ -77,3 +76,12 @@ __all__ = [
     "row_blocks",
     "sum_over_rows",
 ]
+
+
+def __getattr__(name):
+    # the engine's side reads certificates and site files: heavy, and rarely needed
+    if name == "FlareFederation":
+        from skprivbn.federation.flare import FlareFederation
+
+        return FlareFederation
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,6 +17,7 @@ from skprivbn.utils._progress import tell_progress
 from skprivbn.utils._sklearn import _check_feature_names_in
 
 __all__ = [
+    "LazyModule",
     "column_names",
     "import_optional",
     "tell_progress",
@@ -40,6 +41,28 @@ _EXTRA_OF = {
     "psutil": "nvflare",
     "pyarrow": "parquet",
 }
+
+
+class LazyModule:
+    """A module that is imported when something of it is used for the first time.
+
+    Parameters
+    ----------
+    name : str
+
+    Examples
+    --------
+    >>> from skprivbn.utils import LazyModule
+    >>> statistics = LazyModule("statistics")
+    >>> statistics.median([1, 2, 9])
+    2
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
 
 
 def column_names(estimator: Any) -> list[str]:
