@@ -73,7 +73,10 @@ class Account:
 
     def begin(self):
         """Charge noise, now that all have signed; look at what is read next."""
+        reserved = self._version
         self._look()
+        if self._version != reserved:
+            raise PartyRefusal("busy", "the data have become another version")
         if self._noise is not None:
             self._hold()
 
@@ -141,12 +144,13 @@ class Account:
 
     def _look(self):
         """Identify the present content of the data, and its version."""
-        self._fingerprint, self._version = _identify(self._dataset), ""
         if self._noise is not None:
+            self._fingerprint = _identify(self._dataset)
             self._version = self._dataset.version
             return
-        self._key, self._known = self._state.contents(self._name)
-        self._content = Snapshots(self._dataset, self._key, self._known).find()
+        self._known = self._state.contents(self._name)
+        self._content = Snapshots(self._dataset, *self._known).find()
+        self._fingerprint = self._content["fingerprint"]
         self._version = self._content["version"]
 
     def _check_names(self):
@@ -217,11 +221,11 @@ class Account:
         self._is_held = True
 
     def _hold_content(self):
-        if self._state.contents(self._name) != (self._key, self._known):
+        if self._state.contents(self._name) != self._known:
             raise PartyRefusal("busy", "another question was first about these data")
         if not self._question.recovers:
             self.hold_roster(self._question.agreement.roster)
-        if self._content not in self._known:
+        if self._content not in self._known[1]:
             self._state.add_content(self._name, self._content)
 
     def _charge(self, n_numbers=0):

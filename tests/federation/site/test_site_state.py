@@ -72,21 +72,28 @@ def ask(site_file, session, noise=None):
     )
 
 
-def approve(site_file):
-    waiting = Approvals(site_file).waiting()
-    for number in waiting:
-        Approvals(site_file).answer(number, "approved")
+def reserve(question):
+    """Return the account of a question that waited, was approved and is asked again."""
+    account = Account(question, "ann")
+    with suppress(PartyRefusal):
+        account.check(is_dry=False)
+    for number in Approvals(question.site_file).waiting():
+        Approvals(question.site_file).answer(number, "approved")
+    account.reserve()
+    return account
+
+
+def begin(question):
+    """Return the account of a question whose first sum is about to be hidden."""
+    account = reserve(question)
+    account.begin()
+    account.announce(0)
+    return account
 
 
 def fit(question, tell=lambda n_numbers: None):
     """Do to the state what a fit does; say what leaves when it does."""
-    account = Account(question, "ann")
-    with suppress(PartyRefusal):
-        account.check(is_dry=False)
-    approve(question.site_file)
-    account.reserve()
-    account.begin()
-    account.announce(0)
+    account = begin(question)
     for n_numbers in RELEASES:
         account.announce(n_numbers)
         account.open()
@@ -155,13 +162,7 @@ def test_numbers_that_are_charged_afterwards_would_leave_uncharged(
 def test_a_fit_that_fails_costs_nothing(site_file):
     state = SiteState(site_file.state)
     for number in range(10):
-        account = Account(ask(site_file, bytes([number])), "ann")
-        with suppress(PartyRefusal):
-            account.check(is_dry=False)
-        approve(site_file)
-        account.reserve()
-        account.begin()
-        account.announce(0)
+        account = begin(ask(site_file, bytes([number])))
         account.announce(4)
         # too few rows: nothing is opened
         account.release()
@@ -171,12 +172,7 @@ def test_a_fit_that_fails_costs_nothing(site_file):
 
 def test_what_a_program_announces_and_does_not_open_is_not_charged(site_file):
     fit(ask(site_file, b"first"))
-    account = Account(ask(site_file, b"second"), "ann")
-    with suppress(PartyRefusal):
-        account.check(is_dry=False)
-    approve(site_file)
-    account.reserve()
-    account.begin()
+    account = begin(ask(site_file, b"second"))
     account.announce(100)
     account.announce(4)  # it stepped back
     account.open()
@@ -187,18 +183,24 @@ def test_what_a_program_announces_and_does_not_open_is_not_charged(site_file):
     assert [row["announced"] for row in state.charges("icu", "exact")] == [0, 0]
 
 
-def test_numbers_of_a_version_are_bounded(site_file):
-    accounts = []
-    for session in (b"one", b"two"):
-        account = Account(ask(site_file, session), "ann")
-        with suppress(PartyRefusal):
-            account.check(is_dry=False)
-        approve(site_file)
-        account.reserve()
+def test_data_that_become_another_version_meanwhile(site_file):
+    fit(ask(site_file, b"first"))
+    account = reserve(ask(site_file, b"second"))
+    ages = "\n".join(map(str, range(100, 140)))
+    (site_file.state.parent / "stays.csv").write_text(f"age\n{ages}\n")
+    object.__setattr__(site_file.datasets["icu"], "version", "2")
+    with pytest.raises(PartyRefusal, match="busy"):
         account.begin()
-        account.announce(0)
-        accounts.append(account)
-    one, two = accounts
+    account.release()
+    state = SiteState(site_file.state)
+    assert state.told("icu") == {"1": (1, 15)}
+    # asked again, it is the new one that is charged
+    fit(ask(site_file, b"third"))
+    assert state.told("icu") == {"1": (1, 15), "2": (1, 15)}
+
+
+def test_numbers_of_a_version_are_bounded(site_file):
+    one, two = (begin(ask(site_file, session)) for session in (b"one", b"two"))
     one.announce(10, most=15)
     with pytest.raises(BudgetExceededError, match="too few exact numbers"):
         two.announce(6, most=15)
@@ -213,13 +215,7 @@ def test_numbers_of_a_version_are_bounded(site_file):
 def test_a_reservation_that_lapsed_is_made_again_if_there_is_room(
     site_file, monkeypatch
 ):
-    account = Account(ask(site_file, b"slow"), "ann")
-    with suppress(PartyRefusal):
-        account.check(is_dry=False)
-    approve(site_file)
-    account.reserve()
-    account.begin()
-    account.announce(0)
+    account = begin(ask(site_file, b"slow"))
     state = SiteState(site_file.state)
     with monkeypatch.context() as patched:
         patched.setattr(_state, "RESERVED_FOR", _state.RESERVED_FOR * 0)
@@ -279,7 +275,7 @@ def test_processes_share_one_budget(site_file, tmp_path):
     state = SiteState(site_file.state)
     state.open_account(site_file.datasets["icu"])
 
-    def reserve(number):
+    def grant(number):
         dataset = site_file.datasets["icu"]
         with suppress(BudgetExceededError):
             question = ask(site_file, bytes([number]), NOISE)
@@ -292,7 +288,7 @@ def test_processes_share_one_budget(site_file, tmp_path):
         child = os.fork()
         if not child:
             try:
-                reserve(number)
+                grant(number)
             finally:
                 os._exit(0)
         children.append(child)
