@@ -5,7 +5,7 @@ A page for the person who must sign
 
 A data-protection officer asks what left the hospitals, and who could read it. The
 answer is in the ledger of the fit: as a drawing of its messages, as bytes per round,
-and as a page in plain words.
+and as two pages in plain words.
 """
 
 # %%
@@ -41,10 +41,10 @@ LedgerDisplay.from_estimator(mixture)
 plt.show()
 
 # %%
-# In words, on one page
-# ---------------------
+# In words, on two pages
+# -----------------------
 # ``privacy_report(mixture, "report.html")`` writes a file that loads nothing from
-# anywhere and prints well. Here it is, in a frame:
+# anywhere and prints on two pages. Five questions come first. Here it is, in a frame:
 
 
 class Framed:
@@ -52,7 +52,7 @@ class Framed:
         self.page = page
 
     def _repr_html_(self):
-        style = "width:100%;height:36rem;border:1px solid #8a8f98;border-radius:.4rem"
+        style = "width:100%;height:56rem;border:1px solid #8a8f98;border-radius:.4rem"
         return f'<iframe srcdoc="{escape(self.page)}" style="{style}"></iframe>'
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.inspection._report_html import Html, size, tag
+from skprivbn.inspection._html import Html, size, tag
 
 SESSION = "session"
+RETURNED = "the sum goes back, still hidden"
 
 # Colours that can be told apart on white and on black; words are in the text's colour.
 COLOURS = {
@@ -198,11 +199,11 @@ def draw_messages(ledger, **attributes):
         is_loop = times[-1] > 1 and group[0].operation != SESSION
         if is_loop:
             y += LINE + 4
-        for step in group:
-            for arrow in _arrows(step, ledger, sums, peers):
-                drawn, y = _arrow(y, *arrow)
-                shapes += drawn
-                used[arrow[2]] = True
+        found = [a for step in group for a in _arrows(step, ledger, sums, peers)]
+        for arrow in _with_answers(found):
+            drawn, y = _arrow(y, *arrow)
+            shapes += drawn
+            used[arrow[2]] = True
         if is_loop:
             shapes = [*_box(top, y, times), *shapes]
             y += GAP
@@ -251,7 +252,19 @@ def _arrows(step, ledger, sums, peers):
             if direction == "up" and words in sums:
                 reader, which = sums[words]
                 below += f"; the {reader} can read the {which}"
-            yield direction, words or "what was added up, still hidden", kind, below
+            yield direction, words or RETURNED, kind, below
+
+
+def _with_answers(arrows):
+    """Join what parties send and its sum, which goes back to them as hidden."""
+    joined = []
+    for arrow in arrows:
+        sent = joined[-1] if joined else (None,) * 4
+        if (sent[0], *arrow[:3]) == ("up", "down", RETURNED, sent[2]):
+            joined[-1] = ("both", *sent[1:3], f"{sent[3]}; {RETURNED}")
+        else:
+            joined.append(arrow)
+    return joined
 
 
 def _peer_arrow(step, entries, peers):

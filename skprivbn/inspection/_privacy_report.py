@@ -1,33 +1,57 @@
-"""The privacy report: one page for the person who must sign."""
+"""The privacy report: two pages for the person who must sign."""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cached_property
+from importlib.metadata import version
+from math import ceil
 from os import PathLike
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
+from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
-from skprivbn.inspection import _report_sections as sections
+from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.inspection._html import Html, document, size, tag
 from skprivbn.inspection._message_diagram import draw_messages
-from skprivbn.inspection._report_html import Html, document, tag
-from skprivbn.inspection._report_record import Record
-from skprivbn.inspection._report_words import plain, strength_of
+from skprivbn.inspection._report_words import (
+    EXACT,
+    KIND_WORDS,
+    LIMITS,
+    NOTE_TOPICS,
+    PERSON_LIMITS,
+    PROTECTED,
+    READABLE,
+    SETTING_WORDS,
+    glossary_of,
+    plain,
+    sentence,
+    strength_of,
+)
 
 _MARKS = {"good": "protected", "note": "mind this", "bad": "exposed"}
+#: what the ledger notes where keys of records were compared
+SHARED_RECORDS = "which records all of them have"
+#: names of parties, and tables with an expected error, that are listed
+MAX_NAMES, MAX_ERRORS = 30, 6
 
 
 def privacy_report(
     estimator: Any, path: str | PathLike | None = None, *, title: str | None = None
 ) -> str | None:
-    """Write down, for people who do not program, what a fit told to whom.
+    """Write two pages, for people who do not program, on what a fit told to whom.
 
-    The page is made from the fit's own record, `ledger_`: a drawing of the messages,
-    who took part, what each learnt, what was hidden and how, what a coalition could
-    undo, the privacy budget, the traffic and a hash of all messages. It is one HTML
-    file that loads nothing, for a screen, a phone or paper. It holds no data and
-    nothing learnt from them, but for the errors to expect of noisy tables, which were
-    released; it does name the parties.
+    The report is made from the fit's own record, `ledger_`. It answers five questions
+    first: whether anybody learnt who is in another's file, what the researcher read,
+    what other parties read, what could be broken by whom, and what it means for one
+    person. A drawing of the messages, the full list of what was read, the protection,
+    its limits and a hash of the transcript follow. It is one HTML file that loads
+    nothing, for a screen, a phone or paper. It holds no data and nothing learnt from
+    them, but for the errors to expect of noisy tables, which were released; it does
+    name the parties.
 
     Parameters
     ----------
@@ -58,7 +82,7 @@ def privacy_report(
     >>> X, party = np.arange(60.0).reshape(30, 2), ["north", "south", "west"] * 10
     >>> scaler = FederatedStandardScaler().fit(X, party=party)
     >>> page = privacy_report(scaler, title="A study of three hospitals")
-    >>> "Who took part" in page
+    >>> "Did anybody learn who is in the other's file?" in page
     True
     """
     learners = _find_learners(estimator)
@@ -67,18 +91,18 @@ def privacy_report(
         raise NotFittedError(f"{name} has no ledger_ to report on: fit it first")
     parts = []
     for number, learner in enumerate(learners, 1):
-        part = f", part {number} of {len(learners)}" if len(learners) > 1 else ""
-        found = _report(learner, title, f"Privacy report{part}", _other_fits(estimator))
-        if parts:
-            # a place in a page has a name once
-            found = [Html(re.sub(r'(<section[^>]*) id="\w+"', r"\1", p)) for p in found]
-        parts += found
+        above = f", part {number} of {len(learners)}" if len(learners) > 1 else ""
+        report = _Report(learner, "" if number == 1 else str(number))
+        header = report.header(title, f"Privacy report{above}", _other_fits(estimator))
+        parts += [header, *report.sections()]
     text = " ".join(re.sub("<[^>]*>", " ", part) for part in parts)
+    words = [tag("div", tag("dt", a), tag("dd", b)) for a, b in glossary_of(text)]
+    glossary = tag("h2", "Words used here"), tag("dl", *words)
     signature = (tag("span", words) for words in ("Name", "Date", "Signature"))
     page = document(
         f"Privacy report: {title or type(estimator).__name__}",
         *parts,
-        sections.glossary(text),
+        tag("section", *glossary, id="words"),
         tag("p", *signature, class_="sign"),
     )
     if path is None:
@@ -103,152 +127,445 @@ def _other_fits(estimator):
         return ""
     n_fits = len(estimator.cv_results_["params"]) * estimator.n_splits_
     return (
-        f" It was chosen by a search, in which there were {n_fits} more calculations "
-        "like this one, with other parameters and on parts of the rows. Each of them "
-        "told as much; this page is about the last one only."
+        f" A search chose it after {n_fits} more calculations like this one, with "
+        "other parameters and on parts of the rows. Each of them told as much; this "
+        "page is about the last one only."
     )
 
 
-def _report(estimator, title, above, further):
-    record = Record(estimator)
+def _facts(rows):
+    """Return a table of labels and values."""
+    lines = [tag("tr", tag("th", a, scope="row"), tag("td", b)) for a, b in rows]
+    return tag("table", tag("tbody", *lines))
+
+
+class _Report:
+    """What the ledger and the estimator of one fit say, as parts of a page."""
+
+    def __init__(self, estimator, suffix):
+        self.estimator, self.suffix = estimator, suffix
+        self.ledger = estimator.ledger_
+        self.parties = self.ledger.parties
+        self.facts = self.ledger.facts()
+        self.cost = getattr(estimator, "privacy_spent_", None)
+        self.has_noise = self.cost is not None and self.cost.epsilon < float("inf")
+        self.has_sums = any(fact.is_total for fact in self.facts)
+
+    def notes(self, *topics):
+        """Return the texts of the ledger's notes on some topics."""
+        return [note.text for note in self.ledger.notes_on(*topics)]
+
+    def connected_by(self, connection):
+        """Tell whether a session reached its parties in this way."""
+        notes = self.ledger.notes_on("connection")
+        return any(note.value == connection for note in notes)
+
+    def readers(self, *kinds):
+        """Name, in order, who read something of some kinds."""
+        names = dict.fromkeys(fact.who for fact in self.facts if fact.kind in kinds)
+        return self.names(names) if names else ""
+
+    def names(self, names):
+        """Write a list of names; those that parties gave themselves stay as they are.
+
+        Brackets of direction keep a name from changing the text around it.
+        """
+        names = list(names)
+        written = [
+            tag("bdi", name)
+            if name in self.parties
+            else tag("span", "the coordinator" if name == COORDINATOR else name)
+            for name in names[:MAX_NAMES]
+        ]
+        if len(names) > MAX_NAMES:
+            written.append(tag("span", f"{len(names) - MAX_NAMES} more"))
+        return Html(" and ".join(filter(None, (", ".join(written[:-1]), written[-1]))))
+
+    @cached_property
+    def protects(self):
+        """Whom all noise hides; rows, if releases differ; None without noise."""
+        found = {release.protects for release in self.ledger.releases}
+        return (
+            None if not self.has_noise else found.pop() if len(found) == 1 else "rows"
+        )
+
+    @property
+    def tells_exact_values(self):
+        """Whether somebody read values that the noise does not cover."""
+        return any(fact.kind in EXACT for fact in self.facts)
+
+    def section(self, name, heading, *parts):
+        """Return a part of the page with a heading."""
+        return tag("section", tag("h2", heading), *parts, id=name + self.suffix)
+
+    def header(self, title, above, further):
+        """Say what the report is about, whose data were used, and where."""
+        name, now = type(self.estimator).__name__, datetime.now(UTC)
+        words = (
+            f"What was disclosed, and to whom, when the model {name} was learnt. "
+            f"Written on {now.day} {now:%B %Y, %H:%M} UTC from the record of the "
+            f"calculation.{further}"
+        )
+        # On a phone, long names of classes break before a capital.
+        pieces = [title] if title else re.split("(?<=[a-z0-9])(?=[A-Z])", name)
+        breaks = [part for piece in pieces for part in (Html("<wbr>"), piece)][1:]
+        held = "Nobody's data were used."
+        if self.parties:
+            held = Html(f"Data held by {self.names(self.parties)}.")
+        return tag(
+            "header",
+            tag("p", above, class_="soft"),
+            tag("h1", *breaks),
+            tag("p", words),
+            tag("p", held),
+            self._reality(),
+            id="header" + self.suffix,
+        )
+
+    def _reality(self):
+        if self.connected_by("simulation"):
+            return tag(
+                "p",
+                tag("strong", "This was a simulation."),
+                " One program held the data of all parties. The answers below are "
+                "those of a run at separate sites, which sends the same messages.",
+                class_="alert",
+            )
+        if not self.ledger.entries:
+            return tag("p", "No message was sent.")
+        connection = map(sentence, self.notes("connection"))
+        said = " ".join(connection) or "The record does not say how sites were reached."
+        return tag("p", said)
+
+    def sections(self):
+        """Yield the parts of the page, from the five answers to the evidence."""
+        answers = {
+            "Did anybody learn who is in the other's file?": self._membership(),
+            "What did the researcher read?": self._researcher(),
+            "What did other parties read?": self._other_parties(),
+            "What could be broken, and by whom?": self._coalition(),
+            "What does it mean for one person?": self._person(),
+        }
+        items = [
+            tag(
+                "li",
+                tag("span", _MARKS[tone], class_="mark"),
+                tag("h3", question),
+                tag("p", *answer),
+                class_=tone,
+            )
+            for question, (tone, *answer) in answers.items()
+        ]
+        yield tag(
+            "section", tag("ul", *items, class_="answers"), id="short" + self.suffix
+        )
+        if self.ledger.entries:
+            words = (
+                "From top to bottom, each kind of message once. Green: unreadable to "
+                "its receiver. Orange and red: readable."
+            )
+            drawing = tag("div", draw_messages(self.ledger), class_="messages")
+            words = tag("p", words, class_="soft")
+            yield self.section("messages", "Who sent what", words, drawing)
+        yield self.section("learnt", "Who received what", self._received())
+        yield self.section("how", "How it was hidden", _facts(self._protection()))
+        if self.has_noise or self.notes("epsilon"):
+            yield self.section("budget", "Privacy budget", *self._budget())
+        if errors := getattr(self.estimator, "expected_error_", None):
+            yield self.section("accuracy", "Accuracy to expect", *_accuracy(errors))
+        limits = PERSON_LIMITS[self.protects], *LIMITS
+        items = [tag("li", tag("strong", head), " ", words) for head, words in limits]
+        yield self.section("limits", "Limits of this report", tag("ul", *items))
+        yield self.section("evidence", "Evidence", _facts(self._evidence()))
+
+    def _membership(self):
+        if readers := self.readers("raw rows"):
+            return "bad", "Yes: rows of data were read by ", readers, "."
+        if any(fact.what == SHARED_RECORDS for fact in self.facts):
+            return (
+                "note",
+                "Yes, of shared people only: each party learnt which of its records "
+                "all parties have. Nobody learnt of records that it does not hold.",
+            )
+        if any(fact.what.startswith("number of records") for fact in self.facts):
+            return (
+                "note",
+                "It was known before: all parties hold columns of the same people, in "
+                "the same order. No message named a person.",
+            )
+        if self.has_noise and not self.tells_exact_values and self.protects != "values":
+            who = "person" if self.protects == "individuals" else "row"
+            return (
+                strength_of(self.cost.epsilon)[0],
+                "No message named a person, and noise hides from readers of the result "
+                f"whether any one {who} was used: how well, the last answer says.",
+            )
+        if self.cost is not None and self.cost.epsilon == 0:
+            return "good", "No. No rows were used."
+        return (
+            "note",
+            "No message named a person or carried a row. But exact results allow a "
+            "membership test: somebody who knows a person's values, and nearly all "
+            "other rows, can find out whether that person is among them.",
+        )
+
+    def _researcher(self):
+        facts = [
+            f
+            for f in self.facts
+            if COORDINATOR in f.who or f.who == "whoever sees the model"
+        ]
+        tone, *answer = self._read(facts, "Nothing readable was recorded.")
+        unread = {f.kind for f in facts} & {"masked", "ciphertext"}
+        if unread:
+            answer.append(" Sums on their way were unreadable.")
+        return tone, *answer
+
+    def _other_parties(self):
+        if len(self.parties) < 2:
+            return "good", "Nothing: there was one party."
+        facts = [f for f in self.facts if f.who in self.parties or "part" in f.who]
+        settings = [f for f in facts if f.kind == "public" and f.source == COORDINATOR]
+        # noisy totals are for everybody, and parties compute the result themselves
+        facts += [
+            f
+            for f in self.facts
+            if f not in facts and (f.what == "the result" or f.kind == "noisy release")
+        ]
+        facts = [fact for fact in facts if fact not in settings]
+        return self._read(facts, "Nothing but the public settings of the calculation.")
+
+    def _read(self, facts, nothing):
+        """Say what can be read of some facts, the most revealing first."""
+        told = {}
+        for kind in READABLE:
+            for fact in (fact for fact in facts if fact.kind == kind):
+                # Parties send their own figures; what a party heard, its peers told.
+                single = fact.source in ("each party", *self.parties)
+                single = single or fact.who in self.parties
+                key = kind if kind in ("raw rows", "noisy release") else "public"
+                if kind == "plaintext aggregate":
+                    key = "of one party" if single else kind
+                told.setdefault(key, {})[fact.what] = fact
+        if not told:
+            return "good", nothing
+        heads = {
+            "raw rows": ("bad", "Rows of data: "),
+            "of one party": ("bad", "Exact figures of single parties: "),
+            "plaintext aggregate": ("note", "Exact totals over all parties: "),
+            "noisy release": (strength_of(self.cost.epsilon)[0], "With noise: ")
+            if self.has_noise
+            else ("note", "With noise: "),
+            "public": (
+                "good" if self.has_noise else "note",
+                "Results and settings: " if len(told) > 1 else "",
+            ),
+        }
+        tones = [heads[key][0] for key in told]
+        answer = []
+        for key in sorted(told, key=list(heads).index):
+            model = "the finished model" + ", exact" * (not self.has_noise)
+            items = [model if w == "the result" else plain(w) for w in told[key]]
+            words = heads[key][1] + "; ".join(items)
+            answer.append(f"{words[:1].upper()}{words[1:]}.")
+        return max(tones, key=list(_MARKS).index), " ".join(answer)
+
+    def _coalition(self):
+        if self.readers("raw rows"):
+            return "bad", "Rows of data were readable: for these nothing protects."
+        if len(self.parties) < 2:
+            return (
+                "note",
+                "Nothing was hidden from the one party, which holds all data.",
+            )
+        broken = self.notes("broken by")
+        notes = [sentence(note) for note in self.notes("assumption", "coalition")]
+        tone = "bad" if "the coordinator alone" in broken else "note"
+        answer = [f"The sums of single parties can be read by {who}." for who in broken]
+        if not answer and not self.notes("coalition"):
+            answer.append("The record names no coalition; ask before you rely on it.")
+        answer += notes
+        if len(self.parties) == 2 and self.has_sums:
+            answer.append(
+                "With two parties no collusion is needed: whoever knows a total and "
+                "its own part learns the other's part by subtracting."
+            )
+        elif self.has_sums:
+            answer.append(
+                "Parties that pool their data can subtract them from a total: what is "
+                "left belongs to the others."
+            )
+        for note in self.ledger.notes_on("colluders"):
+            left = [
+                f"epsilon = {e:.3g} against {n}" if e <= 100 else f"nothing against {n}"
+                for n, e in enumerate(note.value)
+                if n and (e <= 100 or note.value[n - 1] <= 100)
+            ]
+            if left:
+                answer.append(f"Colluding parties know their noise: {', '.join(left)}.")
+        return tone, " ".join(answer)
+
+    def _person(self):
+        if self.cost is not None and self.cost.epsilon == 0:
+            return "good", "No rows were used, so nothing was added to what was known."
+        if not self.has_noise:
+            return (
+                "note",
+                "The result may tell something about a person: it carries no noise (no "
+                "differential privacy), so a rare or extreme row may show in it.",
+            )
+        epsilon, delta = self.cost
+        tone, strength = strength_of(epsilon)
+        answer = f"Noise limits what the result tells: epsilon = {epsilon:g}"
+        answer += f", delta = {delta:.1g}" if delta else ""
+        answer += f", usually called {strength} protection. {_guess(epsilon, delta)}"
+        if self.tells_exact_values:
+            answer += " But exact values were read as well, which no noise covers."
+        elif self.notes("epsilon"):
+            answer += " But not for everything: see “Privacy budget” below."
+        if tone == "good" and (self.tells_exact_values or self.notes("epsilon")):
+            tone = "note"
+        return tone, answer
+
+    def _received(self):
+        """List all that participants got, the most revealing first."""
+        told = {}
+        for kind in KIND_WORDS:
+            for who in dict.fromkeys(fact.who for fact in self.facts):
+                words = "; ".join(
+                    plain(f.what, f.is_total)
+                    + ("" if f.epsilon is None else f" (epsilon = {f.epsilon:g})")
+                    for f in self.facts
+                    if (f.who, f.kind) == (who, kind)
+                )
+                # Parties that learnt the same share a line.
+                one = "" if who in self.parties else who
+                if words:
+                    told.setdefault((one, words, kind), []).append(who)
+        lines = []
+        for (_, words, kind), names in told.items():
+            who = Html(self.names(names) + (", each" if len(names) > 1 else ""))
+            form, tone = KIND_WORDS[kind]
+            cells = tag("td", words), tag("td", form, class_=tone)
+            lines.append(tag("tr", tag("th", who, scope="row"), *cells))
+        if not lines:
+            return tag("p", "The record lists nothing that anybody learnt.")
+        heads = [
+            tag("th", head, scope="col") for head in ("Who", "What", "In what form")
+        ]
+        head = tag("thead", tag("tr", *heads))
+        return tag("table", head, tag("tbody", *lines), class_="readers")
+
+    def _protection(self):
+        rows: dict[str, list] = {}
+        for topic, label in NOTE_TOPICS.items():
+            found = [sentence(note) for note in self.notes(topic)]
+            rows.setdefault(label, []).extend(found)
+        names = dict(SETTING_WORDS)
+        if getattr(self.estimator, "epsilon", None) is None:
+            names.pop("delta")
+        values = {name: getattr(self.estimator, name, None) for name in names}
+        rows["Settings"] = [
+            f"{words} {value:g}." if isinstance(value, float) else f"{words} {value}."
+            for name, words in names.items()
+            if isinstance(value := values[name], int | float | str) and value
+        ]
+        found = [(label, " ".join(texts)) for label, texts in rows.items() if texts]
+        return found or [("Recorded", "Nothing was hidden, and nothing was sent.")]
+
+    def _budget(self):
+        """Yield what was spent, on which release, and what is left."""
+        rows = []
+        if self.has_noise:
+            epsilon, delta = self.cost
+            words = f"epsilon = {epsilon:g}, delta = {delta:g}"
+            rows.append(("This calculation", words))
+        for release in self.ledger.releases:
+            words = (
+                f"{_mechanism(release.noise)}. Hidden: {PROTECTED[release.protects]}. "
+                f"Epsilon at delta = 1e-06: {release.epsilon_at(1e-6):.3g}. Public: "
+                "names of columns and parties, bounds or states, all parameters."
+            )
+            rows.append((sentence(release.what)[:-1], words))
+        accountant = getattr(self.estimator, "accountant", None)
+        if self.has_noise and accountant is not None:
+            spent, left = accountant.spent(), accountant.remaining()
+            words = (
+                f"epsilon = {accountant.epsilon:g} for these data; spent so far "
+                f"{spent.epsilon:g} in {len(accountant.history)} release(s); left "
+                f"{left.epsilon:g}"
+            )
+            rows.append(("Budget", words))
+        yield _facts(rows)
+        yield from (tag("p", sentence(note)) for note in self.notes("epsilon"))
+
+    def _evidence(self):
+        ledger, entries = self.ledger, self.ledger.entries
+        notes = ledger.notes_on("hidden by", "technique")
+        backends = {note.value["name"] for note in notes if note.value is not None}
+        packages = {
+            "skprivbn": True,
+            "scikit-learn": True,
+            "numpy": True,
+            "cryptography": entries,
+            "PyNaCl": entries,
+            "tenseal": "ckks" in backends,
+            "phe": "paillier" in backends,
+            "opendp": self.has_noise,
+        }
+        used = [
+            f"{name} {version(name)}" for name, needed in packages.items() if needed
+        ]
+        return [
+            (
+                "Messages",
+                f"{len(entries):,} in {ledger.n_rounds:,} rounds, "
+                f"{size(ledger.total_bytes)} in all",
+            ),
+            (
+                "Transcript hash",
+                Html(
+                    tag("code", ledger.transcript_hash)
+                    + " (SHA-256 of all messages in their order: whoever kept them can "
+                    "compute it again)"
+                ),
+            ),
+            ("Software", ", ".join([*used, f"Python {python_version()}"])),
+        ]
+
+
+def _guess(epsilon, delta):
+    """Say how often the best test between two neighbours succeeds, at even odds."""
+    chance = min(expit(epsilon) + delta * expit(-epsilon), 1.0)
+    # Rounded up, so that "at most" stays true.
+    percent = ceil(1000 * chance) / 10
     return (
-        _header(record, title, above, further),
-        _in_short(record),
-        _messages(record),
-        sections.who_took_part(record),
-        sections.who_learnt_what(record),
-        sections.how_hidden(record),
-        sections.collusion(record),
-        sections.privacy_budget(record),
-        sections.accuracy(record),
-        sections.limits(record),
-        sections.traffic(record),
-        sections.evidence(record),
+        "Somebody who knows all other rows, and guesses whether this one was used, is "
+        f"right at most {percent:g} % of the time, instead of 50 %."
     )
 
 
-def _header(record, title, above, further):
-    name = type(record.estimator).__name__
-    now = datetime.now(UTC)
-    words = (
-        f"What was disclosed, and to whom, when the model {name} was learnt. Written "
-        f"on {now.day} {now:%B %Y, %H:%M} UTC from the record of the calculation."
-        f"{further}"
+def _mechanism(noise):
+    if noise.kind == "gumbel":
+        each = f"{noise.n_choices} choices, each of epsilon {noise.epsilon_each:.4g}"
+        return f"Gumbel noise on scores that nobody sees: {each}"
+    name, word = {
+        "laplace": ("Discrete Laplace", "scale"),
+        "gaussian": ("Discrete Gaussian", "sigma"),
+    }[noise.kind]
+    return (
+        f"{name}, {word} {noise.scale:.4g}, on every number; sensitivity "
+        f"{noise.sensitivity:.4g}"
     )
-    # On a phone, long names of classes break before a capital.
-    pieces = [title] if title else re.split("(?<=[a-z0-9])(?=[A-Z])", name)
-    breaks = [part for piece in pieces for part in (Html("<wbr>"), piece)][1:]
-    above = tag("p", above, class_="soft")
-    return tag("header", above, tag("h1", *breaks), tag("p", words))
 
 
-def _in_short(record):
-    """Answer the questions that a reader has first."""
-    answers = {
-        "Did rows of data leave their holder?": _rows(record),
-        "Could anybody read exact totals over rows?": _totals(record),
-        "Can the result give away a person?": _result(record),
-        "Who could undo the protection?": _coalition(record),
-        "Did separate organisations really run this?": _reality(record),
-    }
-    items = [
-        tag(
-            "li",
-            tag("span", _MARKS[tone], class_="mark"),
-            tag("h3", question),
-            tag("p", *answer),
-            class_=tone,
-        )
-        for question, (tone, *answer) in answers.items()
-    ]
-    return tag("section", tag("ul", *items, class_="answers"), id="short")
-
-
-def _messages(record):
-    """Draw the messages, which says at a glance who could read something."""
-    if not record.ledger.entries:
-        return Html("")
-    words = (
-        "From top to bottom, each kind of message once. Green is what its reader "
-        "cannot make sense of, orange and red is what can be read."
+def _accuracy(errors) -> Iterable[Html]:
+    """List how far published tables may be off, where the estimator knows."""
+    ranked = sorted(errors.items(), key=lambda item: -item[1])
+    shown = [(", ".join(names), f"{100 * e:.1f} %") for names, e in ranked[:MAX_ERRORS]]
+    yield tag(
+        "p", "Expected share of people in the wrong cell of a table of the model."
     )
-    drawing = tag("div", draw_messages(record.ledger), class_="messages")
-    return sections.section("messages", "The messages", tag("p", words), drawing)
-
-
-def _rows(record):
-    readers = record.readers("raw rows")
-    if readers:
-        return "bad", "Yes. Read by: ", sections.names_of(record, readers), "."
-    if not record.ledger.entries:
-        return "good", "No. No message was sent."
-    return "good", "No. No message of this calculation carried rows."
-
-
-def _totals(record):
-    readers = record.readers("plaintext aggregate")
-    if not readers:
-        return "good", "No. None was readable."
-    who = sections.names_of(record, readers)
-    single = any(
-        record.is_of_one_party(fact)
-        for fact in record.facts
-        if fact.kind == "plaintext aggregate"
-    )
-    if single:
-        return "bad", "Yes, some of them of single parties. Read by: ", who, "."
-    return "note", "Yes. Read by: ", who, ". They are listed below."
-
-
-def _result(record):
-    if record.cost is not None and record.cost.epsilon == 0:
-        return "good", "No rows were used, so nothing was added to what was known."
-    if not record.has_noise:
-        return (
-            "note",
-            "It may. No noise was added (no differential privacy), so a rare or "
-            "extreme row may show in the finished model.",
-        )
-    epsilon, delta = record.cost
-    tone, strength = strength_of(epsilon)
-    answer = f"Random noise limits this: epsilon = {epsilon:g}"
-    answer += f", delta = {delta:.1g}" if delta else ""
-    answer += f", usually called {strength} protection. "
-    if record.tells_exact_values:
-        answer += "But exact values were readable as well, without noise."
-    elif record.notes("epsilon"):
-        answer += "But not for everything: see “Privacy budget” below."
-    if tone == "good" and (record.tells_exact_values or record.notes("epsilon")):
-        tone = "note"
-    return tone, answer
-
-
-def _coalition(record):
-    if record.readers("raw rows"):
-        return "bad", "Rows of data were readable: for these there is nothing to undo."
-    if breakers := record.notes("broken by"):
-        tone = "bad" if "the coordinator alone" in breakers else "note"
-        return tone, " ".join(f"{plain(who)}." for who in breakers)
-    if len(record.parties) < 2:
-        return "note", "One holder has all the data: nothing was hidden from it."
-    notes = [f"{plain(note)}. " for note in record.notes("assumption", "coalition")]
-    if record.notes("coalition"):
-        return "note", *notes
-    return "note", "The record names no coalition; ask before you rely on it. ", *notes
-
-
-def _reality(record):
-    if record.is_simulation:
-        return (
-            "note",
-            "No. It was a simulation: one computer program held the data of all "
-            "parties. The messages are those that a real run would send.",
-        )
-    if not record.ledger.entries:
-        return "note", "No. No messages were exchanged."
-    connection = record.notes("connection")
-    if not connection:
-        return "note", "The record does not say."
-    known = record.connected_by("authenticated")
-    notes = (f"{plain(note)}. " for note in connection)
-    return "good" if known else "note", "Yes, by the record. ", *notes
+    yield _facts(shown)
+    if len(ranked) > MAX_ERRORS:
+        yield tag("p", f"And {len(ranked) - MAX_ERRORS} more with smaller shares.")

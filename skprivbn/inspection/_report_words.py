@@ -2,148 +2,126 @@
 
 import re
 
-#: what a message or fact of each kind is to its reader, from most to least revealing
+#: what a message or fact of each kind is to its reader, and its tone, the most
+#: revealing first
 KIND_WORDS = {
-    "raw rows": "Rows of data, readable",
-    "plaintext aggregate": "Totals over rows, readable and exact",
-    "noisy release": "Values blurred by random noise, readable",
-    "public": "Settings and results, course of the calculation, not hidden",
-    "share": "Shares that look random, unreadable one by one",
-    "masked": "Numbers under masks, unreadable one by one",
-    "ciphertext": "Encrypted numbers, unreadable without the key",
-    "sealed": "Sealed messages between two parties",
+    "raw rows": ("rows of data, readable", "bad"),
+    "plaintext aggregate": ("exact totals, readable", "bad"),
+    "noisy release": ("values with random noise, readable", "note"),
+    "public": ("settings and results", ""),
+    "share": ("secret shares, unreadable one by one", "good"),
+    "masked": ("masked numbers, unreadable", "good"),
+    "ciphertext": ("encrypted numbers, unreadable", "good"),
+    "sealed": ("sealed messages, unreadable in between", "good"),
 }
-READABLE = ("raw rows", "plaintext aggregate")
+#: exact values of rows
+EXACT = ("raw rows", "plaintext aggregate")
+READABLE = (*EXACT, "noisy release", "public")
 
-#: how notes of a topic are labelled
+#: how notes of a topic are labelled in the section on protection
 NOTE_TOPICS = {
     "hidden by": "Hidden by",
-    "sum known to": "Totals can be read by",
-    "broken by": "Protection is undone by",
-    "precision": "Accuracy of the totals",
     "technique": "Hidden by",
+    "sum known to": "Totals are read by",
     "strength": "Strength",
-    "lost": "Lost on the way",
+    "precision": "Rounding",
+    "connection": "Connection",
+    "lost": "Dropout",
     "also": "Also recorded",
-}
-
-#: how strong the means are that every backend relies on, where they were used
-STRENGTH = {
-    "masked": "Masks: AES-256 under keys that every two parties agree on (X25519), "
-    "about 128-bit security",
-    "sealed": "Messages between parties: sealed by ChaCha20-Poly1305 under keys that "
-    "these two agree on (X25519), about 128-bit security",
 }
 
 #: parameters of estimators that a reader of the report may ask for
 SETTING_WORDS = {
-    "epsilon": "Epsilon asked for",
-    "delta": "Delta asked for",
-    "min_rows": "Smallest number of rows that may be reported on",
-    "min_parties": "Smallest number of parties behind a total",
-    "min_cell_count": "Counts below this are shown as zero",
-    "disclosure": "What parties may disclose",
-    "release_effects": "Effects that are released",
+    "epsilon": "epsilon asked for",
+    "delta": "delta asked for",
+    "min_rows": "fewest rows behind a total",
+    "min_parties": "fewest parties behind a total",
+    "min_cell_count": "smaller counts are shown as zero:",
+    "disclosure": "what parties disclose:",
+    "release_effects": "effects released:",
 }
 
 LIMITS = (
     (
-        "Participants are assumed to follow the rules.",
-        "The protection holds against participants who look at everything they receive "
-        "but run the agreed program. At sites, a coordinator that changes a total or a "
-        "sealed message on its way is found out. A party that changes its program is "
-        "not, and nobody checks whether the data a party uses are true.",
+        "Participants are assumed to follow the protocol.",
+        "A coordinator that changes a total or a sealed message is detected at sites. "
+        "A party that changes its program, or uses false data, is not.",
+    ),
+    (
+        "This calculation only.",
+        "The same calculation on changed data, other results and outside knowledge "
+        "tell more than this page says.",
+    ),
+    (
+        "Names, sizes and times of messages are visible",
+        "to anybody who observes the network. Each party protects its own computers.",
     ),
     (
         "The software was not audited.",
-        "No independent body has certified it.",
-    ),
-    (
-        "Only this calculation is covered.",
-        "Repeating it on changed data, or combining it with other results or with "
-        "outside knowledge, tells more than this page says.",
-    ),
-    (
-        "Names, sizes and times are not hidden.",
-        "Whoever sees the traffic sees who takes part, how large messages are and when "
-        "they are sent. Each party's own computers must be protected by that party.",
-    ),
-    (
-        "The coordinator's program wrote this record.",
-        "It lists the messages that the program handled. It is no proof that a "
-        "participant did nothing else.",
+        "The coordinator's program wrote this record; it proves nothing about what "
+        "participants did outside the program.",
     ),
 )
 
-#: in place of ``DP_LIMITS[True]``, where the noise protects persons
-PERSON_LIMIT = (
-    "The noise protects one person.",
-    "All rows of a person count as one, if they are with one party and carry one name. "
-    "A household is protected less. Facts about the group as a whole are not hidden: "
-    "finding them is the purpose.",
-)
-
-DP_LIMITS = {
-    True: (
+#: what the result may tell, by what noise protects
+PERSON_LIMITS = {
+    "individuals": (
+        "The noise protects one person.",
+        "All rows of a person count as one, if one party holds them under one name. A "
+        "household is protected less. Facts about the whole group are the purpose.",
+    ),
+    "rows": (
         "The noise protects one row.",
         "A person with several rows, or a household, is protected less. Facts about "
-        "the group as a whole are not hidden: finding them is the purpose.",
+        "the whole group are the purpose.",
     ),
-    False: (
+    "values": (
+        "The noise protects the values of one record.",
+        "That the record exists is known to all parties. Facts about the whole group "
+        "are the purpose.",
+    ),
+    None: (
         "The result itself may tell about a person.",
-        "No noise was added to it. Hiding the calculation does not hide what the "
-        "finished model says: a rare or extreme row may be recognised in it. Decide "
+        "It carries no noise: a rare or extreme row may be recognised in it. Decide "
         "who may see the model as if it held personal data.",
     ),
 }
 
-#: pattern of a word as it appears on the page: its explanation
-GLOSSARY = {
-    "CKKS|Paillier": "Kinds of encryption under which encrypted numbers can be added "
-    "without opening them. Paillier keys of 2048 bits give about 112 bits of security, "
-    "of 3072 bits about 128.",
-    "clusters?": "A group of similar rows.",
-    "contingency tables?|counts": "How many rows have each combination of values.",
-    "coordinator": "Runs the calculation and holds no data of its own.",
-    "covariance|moments?": "Averages, spreads and joint spreads of columns.",
-    "delta": "The small probability with which the promise of epsilon may fail.",
-    "epsilon": "A measure of what a result can tell about one row: 0 is nothing. Below "
-    "about 1 is usually called strong, above about 10 weak.",
-    "garbled circuits?": "A way for two parties to compute a result without showing "
-    "each other what they put in.",
-    "gradients?|Hessian": "In which direction, and how fast, a fit would improve.",
-    "hash calls?": "Steps of the protection; every doubling costs one bit of security.",
-    "log-likelihoods?": "One number that says how well a model fits rows.",
-    "masks?|masked": "Random numbers that are added to hide a value. They cancel when "
-    "the numbers of all parties are added up.",
-    "oblivious transfers?": "A way to pick one of two sealed values without the sender "
-    "learning which.",
-    "party|parties": "An organisation that holds data and keeps them.",
-    "powers of two": "1, 2, 4, 8, ...: a coarse idea of how large numbers are.",
-    "quantiles?": "The values below which given fractions of the rows lie.",
-    "responsibilities": "To what degree each row belongs to each group.",
-    "rounds?": "One question of the coordinator, answered by the parties.",
-    "semi-honest": "Looks at everything it receives, but follows the rules.",
-    "shares?": "Parts of a number; all parts together give it, fewer tell nothing.",
-    "standard deviations?": "How widely values are spread about their mean.",
-    r"\d+[- ]bits? security|bits of security|security of about": "Breaking it takes "
-    "about 2 to the power of so many steps; 112 bits or more are out of reach today.",
-}
-_GLOSSARY_NAMES = {
-    "CKKS|Paillier": "CKKS, Paillier",
-    "contingency tables?|counts": "contingency table, counts",
-    "covariance|moments?": "moments, covariance",
-    "gradients?|Hessian": "gradient, Hessian",
-    "masks?|masked": "mask",
-    r"\d+[- ]bits? security|bits of security|security of about": "bits of security",
+#: whom noise hides
+PROTECTED = {
+    "rows": "one row, added or removed",
+    "individuals": "one person with all their rows, added or removed",
+    "values": "the values of one record, exchanged for others",
 }
 
+#: words of the page, also as the beginning of a word, and what they mean
+GLOSSARY = {
+    "CKKS, Paillier": "encryption under which numbers are added without decryption",
+    "coordinator": "the researcher's computer, which runs the calculation without data",
+    "covariance, moments": "averages, spreads and joint spreads of columns",
+    "delta": "the small probability with which the limit epsilon may fail",
+    "epsilon": "limit of what a result can tell about one row; 0 is nothing, below 1 "
+    "is usually called strong, above 10 weak",
+    "gradient, Hessian": "in which direction, and how fast, a fit would improve",
+    "hash call": "a step of the protection; each doubling costs one bit of security",
+    "log-likelihood": "how well a model fits the rows",
+    "mask": "random number that hides a value, and cancels in the total of all parties",
+    "oblivious transfer": "one of two sealed values is picked, and the sender does not "
+    "learn which",
+    "party, parties": "an organisation that holds data and keeps them",
+    "quantile": "value below which a given fraction of the rows lies",
+    "responsibilities": "degrees to which rows belong to groups",
+    "security (in bits)": "breaking it takes about 2 to the power of so many steps; "
+    "112 bits are out of reach today",
+    "semi-honest": "looks at everything it receives, but follows the protocol",
+    "shares": "parts of a number that tell nothing until all are together",
+}
 
 _FOLLOWING_RULES = (
     "semi-honest security: parties follow the protocol; all of them but one may pool "
     "what they see",
-    "nobody who follows the rules (semi-honest) can undo it, even if all parties but "
-    "one pool what they see",
+    "nobody who follows the protocol (semi-honest) can undo it, even if all parties "
+    "but one pool what they see",
 )
 
 
@@ -152,12 +130,16 @@ def plain(text, is_total=False):
     if is_total:
         # Of a total nobody in particular is "its" owner.
         total = re.sub(r"\beach of its ", "each of the ", text)
-        return "Added up over all parties: " + re.sub(r"\bits ", "", total)
+        return re.sub(r"\bits ", "", total) + ", added up over all parties"
     text = text.replace(*_FOLLOWING_RULES)
     text = text.replace("min_rows rows", "the agreed least number of rows")
-    text = re.sub(r"2(?:\*\*|\^)-(\d+)", r"1/2^\1", text)
-    text = text.replace("double precision", "full computer precision (16 digits)")
-    return text[:1].upper() + text[1:]
+    return re.sub(r"2(?:\*\*|\^)-(\d+)", r"1/2^\1", text)
+
+
+def sentence(text):
+    """Return a note of the ledger as a sentence."""
+    text = plain(text)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def strength_of(epsilon):
@@ -169,10 +151,9 @@ def strength_of(epsilon):
 
 def glossary_of(text):
     """Return (term, explanation) of the difficult words that occur in a text."""
-    found = []
-    for pattern, meaning in GLOSSARY.items():
-        if re.search(rf"\b(?:{pattern})\b", text, re.IGNORECASE):
-            name = _GLOSSARY_NAMES.get(pattern)
-            name = name or pattern.replace("?", "").partition("|")[0]
-            found.append((name, meaning))
-    return sorted(found, key=lambda item: item[0].casefold())
+    patterns = {t: t.partition(" (")[0].replace(", ", "|") for t in GLOSSARY}
+    return [
+        (term, meaning)
+        for term, meaning in GLOSSARY.items()
+        if re.search(rf"\b({patterns[term]})", text, re.IGNORECASE)
+    ]
