@@ -34,7 +34,9 @@ def trace_expm(squared):
     ----------
     Zheng, Aragam, Ravikumar, Xing. DAGs with NO TEARS. NeurIPS 2018.
     """
-    if not np.all(np.isfinite(squared)) or squared.sum(axis=0).max() > 500.0:
+    # closed walks grow as fast as the exponential of the largest column at most
+    limit = min(500.0, 0.9 * log(np.finfo(squared.dtype).max))
+    if not np.all(np.isfinite(squared)) or squared.sum(axis=0).max() > limit:
         return inf, np.zeros_like(squared)
     exponential = expm(squared)
     return float(np.trace(exponential) - len(squared)), exponential.T

@@ -13,9 +13,6 @@ from skprivbn.bayesian_network._dag import apply_meek_rules
 from skprivbn.structure._equivalence import ges as equivalence_search
 from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, ResidualScores
 
-#: share of the largest variance of any direction below which one is left out
-_TRUNCATED = 1e-9
-
 
 def ges(covariance, n_rows, *, penalty):
     """Greedy equivalence search with a Gaussian penalised likelihood.
@@ -36,35 +33,7 @@ def ges(covariance, n_rows, *, penalty):
     """
     moments = FeatureMoments.linear(covariance, n_rows)
     scores = ResidualScores(moments, equal_variances=False, penalty=penalty)
-    if not np.linalg.cond(covariance) < 1.0 / _TRUNCATED:
-        scores = TruncatedScores(moments, equal_variances=False, penalty=penalty)
     return equivalence_search(scores)
-
-
-class TruncatedScores(ResidualScores):
-    """Scores by regressions that leave out directions of little variance.
-
-    Of a covariance that is nearly singular, also by the units of its columns. No block
-    of another one has such directions, so that both kinds of scores are then the same.
-    """
-
-    def _scores(self, child, parents):
-        key = child, tuple(parents)
-        if key not in self._known:
-            covariance = self.moments.covariance
-            variance = covariance[child, child]
-            if parents:
-                cross = covariance[parents, child]
-                block = covariance[np.ix_(parents, parents)]
-                weights = np.linalg.lstsq(block, cross, rcond=_TRUNCATED)[0]
-                variance = max(variance - cross @ weights, _TRUNCATED * variance)
-            loss = 0.5 * self.moments.n_rows * np.log(variance)
-            self._known[key] = [-loss - self.penalty * len(parents)]
-        return self._known[key]
-
-    def added(self, child, parents, candidates):
-        """Return the scores with each of some candidates as one more parent."""
-        return np.array([self.score(child, [*parents, v]) for v in candidates])
 
 
 def pc(covariance, n_rows, *, significance=0.01, max_condition=None):

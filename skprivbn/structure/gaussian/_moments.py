@@ -20,7 +20,9 @@ def effective_rows(moments):
 
 def nearest_covariance(matrix):
     """Raise negative eigenvalues to zero."""
-    eigenvalues, vectors = np.linalg.eigh(matrix)
-    if eigenvalues[0] >= 0.0:
+    # signs of eigenvalues do not depend on units, but their rounding errors do
+    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    if np.linalg.eigvalsh(matrix / np.outer(scale, scale))[0] >= 0.0:
         return matrix
+    eigenvalues, vectors = np.linalg.eigh(matrix)
     return (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T

@@ -56,25 +56,36 @@ def _equal_variance(moments, options):
     features = _features(moments, options)
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
     ordered = top_down(nearest_covariance(moments.covariance))
-    starts = [_golem_graph(moments, 1e-4), acyclic_weights(ordered) != 0]
+    starts = [_golem_graph(moments.covariance, 1e-4), acyclic_weights(ordered) != 0]
     graph = best_hill_climb(features, starts, penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
 
 
-def _golem_graph(moments, tol):
+def _golem_graph(covariance, tol):
     # single precision and a loose tolerance do: climbs start from strong weights
-    covariance = nearest_covariance(moments.covariance)
+    covariance = nearest_covariance(covariance)
     return acyclic_weights(golem(covariance, tol=tol, dtype=np.float32)) != 0
 
 
 def _bic(moments, options):
     features = _features(moments, options)
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
-    # the first finds directions, if noise variances are equal; the second does not
-    # depend on the columns' units, nor does the score
-    starts = [_golem_graph(moments, 1e-6), _ges_graph(moments)]
+    # the first finds directions, if noise variances are equal; where they are far from
+    # it, the start would follow the columns' units, as the score does not
+    first = _golem_graph(moments.covariance, 1e-6)
+    if _noise_ratio(moments, first) > MAX_NOISE_RATIO:
+        scale = np.sqrt(np.diag(moments.covariance))
+        first = _golem_graph(moments.covariance / np.outer(scale, scale), 1e-6)
+    starts = [first, _ges_graph(moments)]
     graph = best_hill_climb(features, starts, equal_variances=False, penalty=penalty)
     return FoundGraph(graph, to_cpdag(graph))
+
+
+def _noise_ratio(moments, graph):
+    network = GaussianBayesianNetwork.fit_from_moments(
+        moments.mean, nearest_covariance(moments.covariance), graph
+    )
+    return noise_ratio(network, moments.noise)[0]
 
 
 def _ges_graph(moments):
@@ -186,19 +197,16 @@ def choose(moments, **options):
 
     one = search("equal_variance", moments, **options)
     # privacy noise leaves few effective rows, which tell variances apart too late
-    network = GaussianBayesianNetwork.fit_from_moments(
-        moments.mean, nearest_covariance(moments.covariance), one.adjacency
-    )
-    if noise_ratio(network, moments.noise)[0] > MAX_NOISE_RATIO:
+    if _noise_ratio(moments, one.adjacency) > MAX_NOISE_RATIO:
         return "bic", search("bic", moments, **options)
     # a sum of residual variances is d times the one that all share
     gain = 0.5 * features.n_rows * d * np.log(d)
     cost = 0.5 * (d - 1) * np.log(max(moments.n_rows, 2.0))
     bar = graph_score(features, one.adjacency, penalty=penalty) + gain + cost
     each = {"equal_variances": False, "penalty": penalty}
-    # where noise is alike, its own variance for each variable gains little on the
-    # graph at hand, and the longer search for another graph can be spared
-    if hill_climb(features, one.adjacency, **each)[1] <= bar:
+    # where variances of their own gain less than half their cost on the graph at hand,
+    # the longer search for another graph can be spared
+    if hill_climb(features, one.adjacency, **each)[1] <= bar - 0.5 * cost:
         return "equal_variance", one
     found = search("bic", moments, **options)
     if graph_score(features, found.adjacency, **each) <= bar:
