@@ -6,16 +6,25 @@ import numpy as np
 def effective_rows(moments):
     """Return the rows whose sampling error alone would be as large as error plus noise.
 
-    A covariance of two unrelated residuals has variance ``v v / n`` by sampling.
-    Noise on the covariances adds its own, times what the regressions that make the
-    residuals magnify it by: in units of the noise, relative to ``v v``, at most one
-    over the smallest eigenvalue squared. Taking that errs on the side of fewer edges.
+    A partial correlation has variance ``1 / n`` by sampling. Noise adds the square of
+    :func:`noise_on_correlations`.
+    """
+    return moments.n_rows / (1.0 + moments.n_rows * noise_on_correlations(moments) ** 2)
+
+
+def noise_on_correlations(moments):
+    """Return the standard deviation of the noise on a partial correlation.
+
+    Noise N on a covariance changes the precision K by K N K, to first order; between
+    columns i and j, relative to their own precisions, by the product of what each of
+    them magnifies noise by. The mean over columns is taken for every pair.
     """
     if not np.any(moments.noise):
-        return moments.n_rows
-    scaled = moments.covariance / np.outer(moments.noise, moments.noise)
-    least = np.linalg.eigvalsh(scaled)[0]
-    return moments.n_rows / (1.0 + moments.n_rows / least**2)
+        return 0.0
+    precision = np.linalg.inv(
+        moments.covariance / np.outer(moments.noise, moments.noise)
+    )
+    return float(np.mean((precision**2).sum(axis=0) / np.diag(precision)))
 
 
 def nearest_covariance(matrix):

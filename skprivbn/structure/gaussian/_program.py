@@ -25,7 +25,13 @@ from skprivbn.privacy._options import warn_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
 from skprivbn.structure._basis import N_FUNCTIONS, expand
+from skprivbn.structure.gaussian._hill_climbing import edge_penalty
+from skprivbn.structure.gaussian._moments import effective_rows, noise_on_correlations
+from skprivbn.utils import warn_user
 from skprivbn.utils._linalg import upper
+
+#: partial correlation that a network's edge may well have
+WEAK = 0.3
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,35 @@ def read_noisy(found: dict, terms: NetworkMomentsTerms, n_parties: int) -> Momen
     # noise alone would make eigenvalues of about the square root times its size
     spread = np.mean(np.diag(known.covariance) / known.noise**2)
     warn_of_noise(np.sqrt(len(known.mean)), spread)
-    return replace(known, n_rows=max(known.n_rows, 2.0))
+    known = replace(known, n_rows=max(known.n_rows, 2.0))
+    warn_of_hidden_edges(known)
+    return known
+
+
+def warn_of_hidden_edges(moments: Moments) -> None:
+    """Warn if edges must be strong to stand out from noise; say how many rows would do.
+
+    Of noisy moments and the public scale of the noise: it costs no budget.
+    """
+    n_rows, noise = moments.n_rows, noise_on_correlations(moments)
+    # what an edge has to gain, and twice what a correlation gains in a row
+    penalty = edge_penalty(n_rows, len(moments.mean))
+    weakest = np.sqrt(-np.expm1(-2 * penalty / effective_rows(moments)))
+    if weakest <= WEAK:
+        return
+    if weakest > 0.9:  # eigenvalues are those of the noise and say nothing of rows
+        needed = "many times the rows"
+    else:
+        # sampling error falls by the root of the rows, noise by the rows
+        wanted = -2 * penalty / np.log1p(-(WEAK**2))
+        noisy = 4 * wanted * (noise * n_rows) ** 2
+        n_needed = (wanted + np.sqrt(wanted**2 + noisy)) / 2
+        needed = f"about {float(f'{n_needed:.1g}'):,.0f} rows"
+    warn_user(
+        "privacy noise hides edges between columns whose partial correlation is below "
+        f"{weakest:.2f}: {needed} would show {WEAK} at this epsilon; tighter bounds or "
+        "fewer columns help, too"
+    )
 
 
 def check_few_values(X, min_rows):

@@ -1,5 +1,7 @@
 """FederatedGaussianBayesianNetwork: one secure sum, then any search."""
 
+import re
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -21,11 +23,12 @@ from skprivbn.structure import (
 )
 from skprivbn.structure._basis import expand
 from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, graph_score
-from skprivbn.structure.gaussian._moments import effective_rows
+from skprivbn.structure.gaussian._moments import effective_rows, noise_on_correlations
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
     network_moments,
     read_noisy,
+    warn_of_hidden_edges,
 )
 from skprivbn.structure.gaussian._search import SEARCHES, search
 from skprivbn.utils._linalg import symmetric
@@ -239,6 +242,43 @@ def test_noise_counts_as_lost_rows_whatever_the_units():
     assert rows[0] < 4500
     assert rows[1] == pytest.approx(rows[0], rel=1e-6)
     assert effective_rows(replace(moments, noise=0.0)) == 5000
+
+
+def test_noise_on_partial_correlations_is_what_simulation_finds():
+    X, _ = make_linear_sem(5000, 4, random_state=0)
+    covariance, noise = np.cov(X.T, bias=True), np.full(4, 0.1)
+    rng, found = np.random.default_rng(0), []
+    for _ in range(500):
+        added = np.triu(rng.normal(size=(4, 4)) * 0.01)
+        K = np.linalg.inv(covariance + added + np.triu(added, 1).T)
+        found.append(K / np.sqrt(np.outer(np.diag(K), np.diag(K))))
+    pairs = np.std(found, axis=0)[np.triu_indices(4, 1)]
+    moments = Moments(5000, X.mean(axis=0), covariance, noise)
+    expected = noise_on_correlations(moments)
+    assert pairs.min() / 1.5 < expected < 1.5 * pairs.max()
+
+
+def test_hidden_edges_are_told_with_the_rows_that_would_show_them():
+    X, _ = make_linear_sem(20_000, 4, random_state=0)
+    covariance = np.cov(X.T, bias=True)
+    moments = Moments(20_000, X.mean(axis=0), covariance, np.full(4, 0.2))
+    with pytest.warns(UserWarning, match=r"about [\d,]+ rows would show 0.3") as caught:
+        warn_of_hidden_edges(moments)
+    [needed] = re.findall(r"about ([\d,]+) rows", str(caught[0].message))
+    times = float(needed.replace(",", "")) / 20_000
+    assert times > 1
+    # noise on a covariance falls by the rows; one digit is printed
+    for factor, is_quiet in ((1.6, True), (0.6, False)):
+        rows = moments.n_rows * times * factor
+        less = replace(
+            moments, n_rows=rows, noise=moments.noise / np.sqrt(times * factor)
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_hidden_edges(less)
+        assert (not caught) == is_quiet
+    with pytest.warns(UserWarning, match="many times the rows"):
+        warn_of_hidden_edges(replace(moments, noise=np.full(4, 3.0)))
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
