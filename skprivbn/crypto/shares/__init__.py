@@ -1,6 +1,7 @@
 """Computing on data that two or more parties do not show each other.
 
-Semi-honest security; not audited. From bottom to top: base oblivious transfers
+Secure against parties that follow the protocol; receivers of transfers that do not are
+caught; not audited. From bottom to top: base oblivious transfers
 (Chou-Orlandi), their extension (SoftSpokenOT), products that end as shares, counts of
 joint configurations, lookups in public tables, garbled circuits
 (half-gates) and shared bits (Goldreich-Micali-Wigderson), the argmax. Protocols are

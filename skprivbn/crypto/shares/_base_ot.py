@@ -3,7 +3,8 @@
 Chou and Orlandi, "The Simplest Protocol for Oblivious Transfer" (Latincrypt 2015):
 the sender offers A = aG, the receiver answers B = bG + cA, and the two keys are the
 hashes of aB and a(B - A), of which the receiver can compute one, over the prime-order
-group of ed25519. Secure against semi-honest parties.
+group of ed25519. An answer is a uniform point whatever the choice is, also for an offer
+that is made up; who knows both keys of a transfer has computed a Diffie-Hellman square.
 
 From four base transfers, with a key for each side, comes a tree of sixteen leaves
 (Goldreich, Goldwasser, Micali, "How to construct random functions", 1986), of which one
@@ -18,6 +19,7 @@ import os
 import numpy as np
 from nacl import bindings as sodium
 
+from skprivbn.crypto._derive import join_fields
 from skprivbn.exceptions import ProtocolError
 
 _POINT, _KEY = 32, 16
@@ -36,16 +38,15 @@ def _check_point(point):
     return point
 
 
-def _key(index, session, offer, answer, shared):
-    digest = hashlib.sha256(b"skprivbn base OT")
-    for part in (index.to_bytes(4, "little"), session, offer, answer, shared):
-        digest.update(len(part).to_bytes(4, "little"))
-        digest.update(part)
-    return digest.digest()[:_KEY]
+def _key(index, direction, offer, answer, shared):
+    # the direction: else a peer could offer and answer what this party did
+    fields = join_fields("base OT", index, *direction, offer, answer, shared)
+    return hashlib.sha256(b"skprivbn " + fields).digest()[:_KEY]
 
 
 def send_base_keys(talk, peer, n):
-    """Offer `n` transfers; return the list of (key of 0, key of 1)."""
+    """Offer `n` transfers; return pairs of keys (of 0, of 1), and what was said."""
+    direction = talk.session, talk.name, peer
     secret = _random_scalar()
     offer = sodium.crypto_scalarmult_ed25519_base_noclamp(secret)
     talk.send(peer, offer)
@@ -60,12 +61,13 @@ def send_base_keys(talk, peer, n):
             sodium.crypto_scalarmult_ed25519_noclamp(secret, point)
             for point in (answer, minus)
         ]
-        keys.append([_key(index, talk.session, offer, answer, s) for s in shared])
-    return keys
+        keys.append([_key(index, direction, offer, answer, s) for s in shared])
+    return keys, offer + answers
 
 
 def receive_base_keys(talk, peer, choices):
-    """Choose in `len(choices)` transfers; return the list of chosen keys."""
+    """Choose in `len(choices)` transfers; return chosen keys, and what was said."""
+    direction = talk.session, peer, talk.name
     offer = _check_point((yield from talk.receive(peer)))
     answers, keys = [], []
     # 0 or 255: selecting by mask runs the same instructions for both choices
@@ -78,9 +80,9 @@ def receive_base_keys(talk, peer, choices):
         answer = bytes(both[0] ^ ((both[0] ^ both[1]) & mask))
         shared = sodium.crypto_scalarmult_ed25519_noclamp(secret, offer)
         answers.append(answer)
-        keys.append(_key(index, talk.session, offer, answer, shared))
+        keys.append(_key(index, direction, offer, answer, shared))
     talk.send(peer, b"".join(answers))
-    return keys
+    return keys, offer + b"".join(answers)
 
 
 def _children(key):

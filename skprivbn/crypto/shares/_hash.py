@@ -74,6 +74,11 @@ class TweakableHash:
         session, domain = self._origin
         return TweakableHash(session, join_fields(domain, label))
 
+    def derive(self, *fields):
+        """Return 32 bytes bound to session, domain and fields; a public value."""
+        data = join_fields("skprivbn derived", *self._origin, *fields)
+        return hashlib.sha256(data).digest()
+
     def take_tweaks(self, n):
         """Reserve `n` tweaks and return the first."""
         first = self.n_calls

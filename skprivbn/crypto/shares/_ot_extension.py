@@ -1,18 +1,19 @@
 """Correlated oblivious transfer by the million, from 128 base transfers.
 
 Roy, "SoftSpokenOT: Quieter OT Extension from Small-Field Silent VOLE in the Minicrypt
-Model" (CRYPTO 2022), against semi-honest parties, with fields of 2^4 elements: four
-bytes are sent for a transfer. (With fields of two elements it is the extension of
-Ishai, Kilian, Nissim and Petrank, which sends sixteen.) After an extension by m
-transfers the sender holds rows q and a secret, the receiver rows t with
-``t = q ^ (choice * secret)``; hashing the rows gives masks of which the receiver knows
-the one it chose.
+Model" (CRYPTO 2022), with fields of 2^4 elements: four bytes are sent for a transfer.
+(With fields of two elements it is the extension of Ishai, Kilian, Nissim and Petrank,
+which sends sixteen.) After an extension by m transfers the sender holds rows q and a
+secret, the receiver rows t with ``t = q ^ (choice * secret)``; hashing the rows gives
+masks of which the receiver knows the one it chose.
 
 The receiver knows all sixteen leaves of 32 trees of keys, stretched to streams of bits.
 Of tree i it adds up all streams to u_i, and those whose number x has bit b to the rows
 ``t_ib``. The sender lacks one stream, that of number s_i, the i-th digit of its secret.
 It adds up those with bit b in ``x ^ s_i`` instead, where the one it lacks has no part,
-and so finds ``t_ib ^ s_ib u_i``. The receiver sends ``u_i ^ choices``.
+and so finds ``t_ib ^ s_ib u_i``. The receiver sends ``u_i ^ choices``, and a proof that
+the choices are the same for all i (:mod:`~skprivbn.crypto.shares._consistency`), which
+the sender checks before it has any row.
 """
 
 import hashlib
@@ -29,6 +30,13 @@ from skprivbn.crypto.shares._base_ot import (
     puncture_trees,
     receive_base_keys,
     send_base_keys,
+)
+from skprivbn.crypto.shares._consistency import (
+    N_HIDING,
+    PROOF,
+    LinearHash,
+    is_proved,
+    prove,
 )
 from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
@@ -94,6 +102,11 @@ class _Streams:
         """Return streams under the same keys whose counters are others."""
         return _Streams(self._ciphers, (*self._path, label))
 
+    def forget(self):
+        """Erase the keys, also those of all branches."""
+        self._ciphers.clear()
+        self._ready = None
+
     def next_rows(self, n_bytes):
         """Return sums (N_TREES, n_bytes) and sums by bits (N_BASE, n_bytes)."""
         missing = n_bytes - self._ready.shape[2]
@@ -152,30 +165,40 @@ class OTSender:
         self.secret = np.packbits(bits, bitorder="little").view(np.uint64)
         self._select = (-bits)[:, None]
         self._streams = _Streams.from_leaves(leaves, places)
-        self.hash = hash_
+        self.hash, self.n_checks = hash_, 0
 
     def branch(self, label):
         """Return a sender with streams and tweaks of its own."""
         other = object.__new__(OTSender)
         other.secret, other._select = self.secret, self._select
         other._streams = self._streams.branch(label)
-        other.hash = self.hash.branch(label)
+        other.hash, other.n_checks = self.hash.branch(label), 0
         return other
 
     def rows(self, message, m):
-        """Return the rows of choice 0, (m, 2)."""
-        sizes = list(_chunk_bytes(m))
-        data = np.frombuffer(message, dtype=np.uint8)
-        if data.size != N_TREES * sum(sizes):
+        """Return the rows of choice 0, (m, 2); an error unless all is proved."""
+        sizes = [N_HIDING + size for size in _chunk_bytes(m)]
+        if len(message) != sum(N_TREES * size + PROOF for size in sizes):
             raise ProtocolError("an OT extension message has the wrong length")
         rows, start = [np.empty((0, 2), dtype=np.uint64)], 0
         for size in sizes:
-            sent = data[start : start + N_TREES * size].reshape(N_TREES, size)
-            start += N_TREES * size
+            middle = start + N_TREES * size
+            hidden, proof = message[start:middle], message[middle : middle + PROOF]
+            start = middle + PROOF
+            sent = np.frombuffer(hidden, dtype=np.uint8).reshape(N_TREES, size)
             _, q = self._streams.next_rows(size)
             q = q ^ (sent.repeat(DEPTH, axis=0) & self._select)
-            rows.append(transpose_bits(q))
+            if not is_proved(_next_check(self, hidden), proof, q, self._select):
+                self._forget()
+                raise ProtocolError("choices of transfers differ between trees of keys")
+            rows.append(transpose_bits(q)[8 * N_HIDING :])
         return np.concatenate(rows)[:m]
+
+    def _forget(self):
+        """Erase the secret: each further try would tell more of it."""
+        self.secret.fill(0)
+        self._select.fill(0)
+        self._streams.forget()
 
     def numbers(self, rows, dtype, length):
         """Return masks of both choices that come from some rows: two (m, length)."""
@@ -197,13 +220,13 @@ class OTReceiver:
 
     def __init__(self, leaves, hash_):
         self._streams = _Streams.from_leaves(leaves, [0] * N_TREES)
-        self.hash = hash_
+        self.hash, self.n_checks = hash_, 0
 
     def branch(self, label):
         """Return a receiver with streams and tweaks of its own."""
         other = object.__new__(OTReceiver)
         other._streams = self._streams.branch(label)
-        other.hash = self.hash.branch(label)
+        other.hash, other.n_checks = self.hash.branch(label), 0
         return other
 
     def rows(self, choices):
@@ -217,9 +240,12 @@ class OTReceiver:
         )
         sent, rows, start = [], [np.empty((0, 2), dtype=np.uint64)], 0
         for size in _chunk_bytes(m):
-            total, t = self._streams.next_rows(size)
-            sent.append((total ^ packed[start : start + size]).tobytes())
-            rows.append(transpose_bits(t))
+            total, t = self._streams.next_rows(N_HIDING + size)
+            hiding = random_words(N_HIDING, np.uint8)
+            chosen = np.concatenate([hiding, packed[start : start + size]])
+            hidden = (total ^ chosen).tobytes()
+            sent += [hidden, prove(_next_check(self, hidden), chosen, t)]
+            rows.append(transpose_bits(t)[8 * N_HIDING :])
             start += size
         return b"".join(sent), np.concatenate(rows)[:m]
 
@@ -228,6 +254,12 @@ class OTReceiver:
         n_blocks = _n_blocks(dtype, length)
         first = self.hash.take_tweaks(len(rows) * n_blocks)
         return _hash_numbers(self.hash, rows, first, dtype, length)
+
+
+def _next_check(side, hidden):
+    """Return the hash of a check: of all that was said, and of what was sent last."""
+    side.n_checks += 1
+    return LinearHash(side.hash.derive(side.n_checks, hidden)[:16])
 
 
 def _n_blocks(dtype, length):
@@ -305,24 +337,26 @@ def _open_link(talk, peer):
 
     def as_sender(branch):
         # the sender of the extension receives the base transfers, and vice versa
-        keys = yield from receive_base_keys(branch, peer, choices)
-        return puncture_trees((yield from branch.receive(peer)), keys, choices)
+        keys, said = yield from receive_base_keys(branch, peer, choices)
+        sums = yield from branch.receive(peer)
+        hash_ = _hash(talk, "transfer", talk.name, peer, said + sums)
+        return OTSender(*puncture_trees(sums, keys, choices), hash_)
 
     def as_receiver(branch):
-        leaves, sums = grow_trees((yield from send_base_keys(branch, peer, N_BASE)))
+        pairs, said = yield from send_base_keys(branch, peer, N_BASE)
+        leaves, sums = grow_trees(pairs)
         branch.send(peer, sums)
-        return leaves
+        hash_ = _hash(talk, "transfer", peer, talk.name, said + sums)
+        return OTReceiver(leaves, hash_)
 
     up, down = "from the first", "from the second"
     if talk.roster.index(talk.name) > talk.roster.index(peer):
         up, down = down, up
     found = yield from together(talk, {up: as_sender, down: as_receiver})
-    return Link(
-        OTSender(*found[up], _hash(talk, "transfer", talk.name, peer)),
-        OTReceiver(found[down], _hash(talk, "transfer", peer, talk.name)),
-        _hash(talk, "garbling", *sorted((talk.name, peer))),
-    )
+    garbling = _hash(talk, "garbling", *sorted((talk.name, peer)))
+    return Link(found[up], found[down], garbling)
 
 
-def _hash(talk, purpose, one, other):
-    return TweakableHash(talk.session, f"{purpose} {one!r} {other!r}".encode())
+def _hash(talk, purpose, one, other, said=b""):
+    domain = f"{purpose} {one!r} {other!r}".encode()
+    return TweakableHash(talk.session, domain + hashlib.sha256(said).digest())

@@ -67,9 +67,9 @@ def run_base(choices):
 
     def side(name, protocol, *arguments):
         talk = Conversation(name, ("a", "b"), session)
-        keys = yield from protocol(talk, "b" if name == "a" else "a", *arguments)
+        keys, said = yield from protocol(talk, "b" if name == "a" else "a", *arguments)
         yield from talk.finish()
-        return keys
+        return keys, said
 
     return run_together(
         {
@@ -81,10 +81,11 @@ def run_base(choices):
 
 def test_base_transfers_give_the_chosen_key_only():
     choices = random_words(20, np.uint8) & 1
-    keys = run_base(choices)
-    for choice, pair, chosen in zip(choices, keys["a"], keys["b"]):
+    (pairs, said), (keys, heard) = run_base(choices).values()
+    for choice, pair, chosen in zip(choices, pairs, keys):
         assert chosen == pair[choice] and chosen != pair[1 - choice]
-    assert len({key for pair in keys["a"] for key in pair}) == 40
+    assert len({key for pair in pairs for key in pair}) == 40
+    assert said == heard and len(said) == 21 * 32
 
 
 @pytest.mark.parametrize(
@@ -176,16 +177,21 @@ def test_extension_is_softspoken():
     choices = random_words(128, np.uint8) & 1
     message, rows = receiver.rows(choices)
     found = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little").T
-    sent = np.frombuffer(message, dtype=np.uint8).reshape(32, 16)
+    # 16 bytes of every row are random choices for the proof, which follows the rows
+    sent = np.frombuffer(message[: 32 * 32], dtype=np.uint8).reshape(32, 32)
+    assert len(message) == 32 * 32 + 48
+    hiding = set()
     for tree, keys in enumerate(leaves):
-        streams = [slow_stream(key, 128) for key in keys]
+        streams = [slow_stream(key, 256) for key in keys]
         total = np.bitwise_xor.reduce(streams)
-        bits = np.unpackbits(sent[tree], bitorder="little")
-        np.testing.assert_array_equal(bits, total ^ choices)
+        bits = np.unpackbits(sent[tree], bitorder="little") ^ total
+        np.testing.assert_array_equal(bits[128:], choices)
+        hiding.add(bits[:128].tobytes())
         for b in range(4):
             chosen = [stream for x, stream in enumerate(streams) if x >> b & 1]
             expected = np.bitwise_xor.reduce(chosen)
-            np.testing.assert_array_equal(found[4 * tree + b], expected)
+            np.testing.assert_array_equal(found[4 * tree + b], expected[128:])
+    assert len(hiding) == 1
     # rows differ by the secret, whose digits are the places of the unknown leaves
     difference = rows ^ sender.rows(message, 128)
     np.testing.assert_array_equal(difference, sender.secret * choices[:, None])
@@ -246,7 +252,8 @@ def test_branches_of_different_branches_differ(monkeypatch):
         branches = [link.branch(label).branch("counts") for label in ("one", "other")]
         sent = [b.receiver.rows(own)[0] for b, own in zip(branches, choices)]
         first, second = (np.frombuffer(message, np.uint8) for message in sent)
-        return np.unpackbits((first ^ second)[:128], bitorder="little")
+        # after the random choices of the proof
+        return np.unpackbits((first ^ second)[16:144], bitorder="little")
 
     differ = choices[0] ^ choices[1]
     assert not np.array_equal(choices_that_differ(), differ)
