@@ -62,6 +62,8 @@ class PartyError(RuntimeError):
         What it was asked to do.
     code : str
         Public reason, one of :data:`REASONS`.
+    columns : tuple of str, default=()
+        Columns that the reason is about, by the names that the site declares.
     """
 
     REASONS = {
@@ -83,9 +85,12 @@ class PartyError(RuntimeError):
         "denied": "a person there has denied the question",
         "invalid-data": "its data do not fit what the estimator needs, or cannot be "
         "read (a site has the details in its own skprivbn_errors.log)",
-        "too-few-rows": "it holds fewer rows than its minimum, or fewer values of a "
-        "column with gaps, rows of a cluster or rows with a past, or fewer records "
-        "that the others have, too (are keys written in the same way?)",
+        "too-few-rows": "a number would be about fewer rows of all sites than the "
+        "strictest allows: min_rows for a sum, min_cell_count for one of two values of "
+        "a column (join levels, or use epsilon=); or it holds fewer rows than its "
+        "minimum, or fewer values of a column with gaps, rows of a cluster or rows "
+        "with a past, or fewer records that the others have, too (are keys written in "
+        "the same way?)",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "
@@ -117,10 +122,14 @@ class PartyError(RuntimeError):
         "exact fits, room for results) is used up, or less than this takes",
     }
 
-    def __init__(self, party: str, operation: str, code: str) -> None:
+    def __init__(
+        self, party: str, operation: str, code: str, columns: tuple[str, ...] = ()
+    ) -> None:
         self.party, self.operation, self.code = party, operation, code
-        super().__init__(party, operation, code)
+        self.columns = columns
+        super().__init__(party, operation, code, columns)
 
     def __str__(self):
         reason = self.REASONS.get(self.code, self.code)
-        return f"party {self.party!r} did not complete {self.operation!r}: {reason}"
+        said = f"party {self.party!r} did not complete {self.operation!r}: {reason}"
+        return f"{said}; columns {list(self.columns)}" if self.columns else said

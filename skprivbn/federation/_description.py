@@ -30,6 +30,7 @@ from skprivbn.federation._rows import (
     sum_over_rows,
     unit_of_squares,
 )
+from skprivbn.federation.gate import kish, rows_beside
 from skprivbn.federation.program import (
     ALL_ROWS,
     Me,
@@ -37,6 +38,7 @@ from skprivbn.federation.program import (
     PartyRefusal,
     RowWeights,
     Sum,
+    TooFewRows,
     program,
 )
 from skprivbn.privacy import DistributedNoise
@@ -178,22 +180,54 @@ def description(me: Me) -> Generator[Any, Any, dict]:
             "left",
         )
         found["quantiles"][places] = _read_cells(coarse, fine, terms.levels, least)
-    count = counted.present[numbers]
-    own = RowWeights(
-        sum_over_rows(rows, lambda rows: np.count_nonzero(~np.isnan(rows), axis=0))
-    )
+    while numbers:
+        try:
+            found["mean"][places], found["std"][places] = yield from _spreads(
+                rows, counted.present[numbers]
+            )
+            break
+        except TooFewRows as few:
+            # of these, a mean is about a few rows
+            is_few = few.blocks.reshape(-1, len(numbers)).any(axis=0)
+            found["quantiles"][np.array(places)[is_few]] = np.nan
+            left = np.flatnonzero(~is_few)
+            rows = map_rows(rows, lambda rows, left=left: rows[:, left])
+            numbers, places = [numbers[v] for v in left], [places[v] for v in left]
+    return found
+
+
+def _spreads(rows, count):
+    """Return means and standard deviations of columns, in two sums."""
+    own = sum_over_rows(rows, lambda rows: np.count_nonzero(~np.isnan(rows), axis=0))
     sums = sum_over_rows(rows, _sums_and_sizes)
+    own_mean = np.split(sums, 2)[0] / np.maximum(own, 1)
     sums, sizes = np.split(
-        (yield Sum(sums, "sums and absolute sums of columns", own)), 2
+        (
+            yield Sum(
+                sums,
+                "sums and absolute sums of columns",
+                lambda: RowWeights(own, None, _count_sides(rows, own_mean)),
+            )
+        ),
+        2,
     )
     mean, unit = sums / count, unit_of_squares(sizes / count, count)
     squares = sum_over_rows(
         rows, lambda rows: np.nansum(((rows - mean) / unit) ** 2, axis=0)
     )
-    squares = yield Sum(squares, "squares of columns about the mean", own)
-    found["mean"][places] = mean
-    found["std"][places] = np.sqrt(squares / np.maximum(count - 1, 1)) * unit
-    return found
+    squares = yield Sum(
+        squares,
+        "squares of columns about the mean",
+        lambda: RowWeights(own, None, _count_sides(rows, mean)),
+    )
+    return mean, np.sqrt(squares / np.maximum(count - 1, 1)) * unit
+
+
+def _count_sides(rows, centre):
+    """Return how many own rows are above and below the centre of each column."""
+    return kish(
+        sum_over_rows(rows, lambda rows: rows_beside(rows - centre, np.ones(len(rows))))
+    )
 
 
 def _numbers_of(rows, columns):

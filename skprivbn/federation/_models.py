@@ -59,6 +59,27 @@ def rebuild_model(model, n_features):
     return estimator
 
 
+def kept_labels(model, names, labels):
+    """Return the declared labels of columns that a transformer does not change.
+
+    Parameters
+    ----------
+    model : dict
+        From :func:`describe_model`.
+    names : list of str
+        Of the columns that come out.
+    labels : dict of str to list
+        Of columns that go in, as far as they are declared.
+
+    Returns
+    -------
+    labels : dict of str to list
+        What an estimator says with a static method ``_kept_labels``; none without.
+    """
+    keep = getattr(_class_of(model), "_kept_labels", None)
+    return {} if keep is None else keep(model["fitted"], names, labels)
+
+
 def check_steps(steps, terms):
     """Refuse exact answers that show rows, of columns that a step has mixed.
 

@@ -11,6 +11,7 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._describe import DescribeMixin
 from skprivbn.federation._ledger import Ledger
+from skprivbn.federation._models import kept_labels
 from skprivbn.federation._terms import Terms
 from skprivbn.federation.program import Program
 
@@ -217,9 +218,13 @@ class RemoteRows(DescribeMixin, RemoteData):
     def categories(self) -> dict[str, list]:
         """Labels of columns whose categories the sites declare, by name.
 
-        What a transformation makes of them is not declared.
+        What a transformation makes of them is not declared, unless it fills gaps with
+        some of them.
         """
-        return {} if self.steps else super().categories
+        labels = super().categories
+        for model, names in self.steps:
+            labels = kept_labels(model, names, labels)
+        return labels
 
     def _described(self):
         return self._copy(finite=False)

@@ -1,6 +1,7 @@
 """A party's view of one session: who takes part, and the keys it shares with each."""
 
 import hashlib
+import struct
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,8 @@ from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.federation._wire import encode
 from skprivbn.utils import warn_leak
 
+#: limits of a party in its greeting
+_LIMITS = struct.Struct("<QQ")
 #: words of the ledger, with which no name of a party may begin
 _BEGINNINGS = (COORDINATOR, "the coordinator", "all parties", "each party")
 _BEGINNINGS += ("all of it together", "whoever sees the model")
@@ -132,17 +135,17 @@ def _is_roster(names):
 # are not kept.
 @lru_cache(maxsize=2)
 def _read_hellos(roster, hellos, session, roster_hash):
-    """Return identities and keys of parties, a digest of these, the strictest limit."""
-    peers, min_rows, ends = {}, 1, []
+    """Return identities and keys of parties, a digest of these, strictest limits."""
+    peers, limits, ends = {}, [], []
     for name, hello in zip(roster, hellos):
-        identity, said, signature = hello[:32], hello[32:72], hello[72:]
+        identity, said, signature = hello[:32], hello[32:80], hello[80:]
         about = b"hello", session, roster_hash, name.encode()
         check_signature(identity, signature, *about, said)
         peers[name] = (identity, said[:32])
-        min_rows = max(min_rows, int.from_bytes(said[32:], "little"))
+        limits.append(_LIMITS.unpack(said[32:]))
         ends += [name.encode(), identity, said[:32]]
     fields = join_fields("keys of all", session, roster_hash, *ends)
-    return peers, hashlib.sha256(fields).digest(), min_rows
+    return peers, hashlib.sha256(fields).digest(), tuple(map(max, zip(*limits)))
 
 
 class PartySession:
@@ -156,12 +159,14 @@ class PartySession:
         Long-term signing key of this party.
     pins : dict of str to bytes, default=None
         Identities known beforehand. None trusts the relay not to tamper.
-    min_rows : int, default=1
-        Fewest rows that this party lets a sum be about; the strictest party's, once
-        all are known.
+    min_rows, min_cell_count : int
+        Fewest rows that this party lets a sum, or a cell, be about; the strictest
+        party's, once all are known.
     """
 
-    def __init__(self, name, agreement, identity, pins=None, min_rows=1):
+    def __init__(
+        self, name, agreement, identity, pins=None, min_rows=1, min_cell_count=0
+    ):
         self.name = name
         self.roster = agreement.roster
         self.session = agreement.session
@@ -170,7 +175,7 @@ class PartySession:
         self.keys_hash = b""
         #: key of all parties, made together with the keys of the first sums
         self.group = None
-        self.min_rows = min_rows
+        self.min_rows, self.min_cell_count = min_rows, min_cell_count
         self._identity = identity
         self._pins = pins
         self._ephemeral = EphemeralKey()
@@ -179,8 +184,8 @@ class PartySession:
         self._channels = {}
 
     def hello(self):
-        """Return this party's identity, and its session key and limit, signed."""
-        said = self._ephemeral.public + self.min_rows.to_bytes(8, "little")
+        """Return this party's identity, and its session key and limits, signed."""
+        said = self._ephemeral.public + _LIMITS.pack(self.min_rows, self.min_cell_count)
         about = b"hello", self.session, self.roster_hash, self.name.encode()
         signature = self._identity.sign(*about, said)
         return self._identity.public + said + signature
@@ -190,7 +195,7 @@ class PartySession:
         if list(hellos) != list(self.roster):
             raise ProtocolError("the parties present are not the roster agreed on")
         for hello in hellos.values():
-            if type(hello) is not bytes or len(hello) != 136:
+            if type(hello) is not bytes or len(hello) != 144:
                 raise ProtocolError("malformed greeting")
         if self._pins is not None:
             for name, hello in hellos.items():
@@ -198,8 +203,8 @@ class PartySession:
                     raise ProtocolError("an identity is not the one pinned")
         about = self.session, self.roster_hash
         met = _read_hellos(self.roster, tuple(hellos.values()), *about)
-        self._peers, self.keys_hash, min_rows = met
-        self.min_rows = max(self.min_rows, min_rows)
+        self._peers, self.keys_hash, limits = met
+        self.min_rows, self.min_cell_count = limits
         if self._peers[self.name] != (self._identity.public, self._ephemeral.public):
             raise ProtocolError("this party's own key was replaced")
 

@@ -96,6 +96,7 @@ class Coordinator(ABC):
         self.timeout, self.on_dropout = timeout, on_dropout
         self.ledger = Ledger(parties=self.roster)
         self.lost: dict[str, Any] = {}
+        self._refused_columns: dict[str, tuple[str, ...]] = {}
         self._session = secrets.token_bytes(16)
         self._sequences = dict.fromkeys(self.roster, 0)
         #: what each party said last and has got no answer to
@@ -341,7 +342,8 @@ class Coordinator(ABC):
     def _lose(self, name, what, code):
         """Go on without a party, where that is allowed; else a PartyError."""
         if self.on_dropout != "continue":
-            raise PartyError(name, what, code) from self._cause(name)
+            columns = self._refused_columns.get(name, ())
+            raise PartyError(name, what, code, columns) from self._cause(name)
         self.lost[name] = what, code
         self._said.pop(name, None)
         self.ledger.note(f"party {name} was lost at {what} ({code})", "lost", name)
@@ -393,7 +395,9 @@ class Coordinator(ABC):
         try:
             reply = decode(message)
             if reply["ok"] is False:
-                code = reply["code"]
+                code, columns = reply["code"], reply.get("columns", [])
+                if type(columns) is list and all(type(c) is str for c in columns):
+                    self._refused_columns[name] = tuple(columns)
                 return None, code if code in PartyError.REASONS else "garbage"
             said = reply["payload"]
             if reply["ok"] is not True or not self._is_said(said):

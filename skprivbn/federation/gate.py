@@ -56,11 +56,12 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
         raise TypeError("integers are summed with ALL_ROWS or COUNTS as their weights")
     if not isinstance(weights, RowWeights):
         raise TypeError(f"weights cannot be {type(weights).__name__}")
-    if weights.squares is None:
-        return np.concatenate([vector, weights.total / _UNIT])
-    squares = weights.squares / _UNIT
-    squares = np.where(weights.total > 0, np.maximum(squares, _STEP), 0.0)
-    return np.concatenate([vector, weights.total / _UNIT, squares])
+    squares = np.zeros(0)
+    if weights.squares is not None:
+        squares = weights.squares / _UNIT
+        squares = np.where(weights.total > 0, np.maximum(squares, _STEP), 0.0)
+    cells = weights.cells / _UNIT
+    return np.concatenate([vector, weights.total / _UNIT, squares, cells])
 
 
 def check_rows(
@@ -69,6 +70,7 @@ def check_rows(
     what: str,
     weights: Weights,
     min_rows: int,
+    min_cell_count: int = 0,
 ) -> np.ndarray:
     """Return the numbers of a verified total, unless too few rows are behind some.
 
@@ -84,17 +86,23 @@ def check_rows(
         As of the own vector.
     min_rows : int
         Fewest effective rows behind a block; no row at all is none to be hidden.
+    min_cell_count : int, default=0
+        The same of what is a count: cells.
 
     Returns
     -------
     total : ndarray of shape (n_values,)
     """
-    values = total[:n_values]
     rows = effective_rows(total, n_values, weights)
-    few = (rows > 0) & (rows < min_rows - _SLACK)
-    if min_rows > 1 and np.any(few):
-        raise TooFewRows(what, few)
-    return values
+    least = np.full(len(rows), min_rows)
+    if isinstance(weights, RowWeights) and weights.cells.size:
+        least[-weights.cells.size :] = min_cell_count
+    few = (rows > 0) & (rows < least - _SLACK) & (least > 1)
+    if np.any(few):
+        about = weights.columns if isinstance(weights, RowWeights) else ()
+        columns = {column for column, is_few in zip(about, few) if is_few}
+        raise TooFewRows(what, few, sorted(columns, key=str))
+    return total[:n_values]
 
 
 def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.ndarray:
@@ -107,7 +115,7 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
 
     Returns
     -------
-    n_rows : ndarray of shape (n_blocks,)
+    n_rows : ndarray of shape (n_blocks + n_cells,)
     """
     if weights is SAME_ROWS:
         return np.zeros(0)
@@ -120,10 +128,103 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
         return behind.astype(np.float64)
     if isinstance(weights, Weighing) or weights.squares is None:
         return behind * _UNIT
-    sums, squares = np.split(behind * _UNIT, 2)
+    n_blocks = len(weights.total)
+    sums, squares, cells = np.split(behind * _UNIT, [n_blocks, 2 * n_blocks])
     rows = np.divide(sums**2, squares, out=np.zeros_like(squares), where=squares > 0)
     # however small, weights are those of some rows
-    return np.where(squares > 0, np.maximum(rows, np.finfo(np.float64).tiny), 0.0)
+    rows = np.where(squares > 0, np.maximum(rows, np.finfo(np.float64).tiny), 0.0)
+    return np.append(rows, cells)
+
+
+def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return how many rows the values on each side of a centre are about.
+
+    The sum of a column is about all rows. Of a column of zeros and ones it is a count,
+    and an outlier is nearly all of it. So the effective number of rows is counted on
+    each side of the centre: there it is that of the ones, and that of the zeros.
+
+    Parameters
+    ----------
+    deviations : ndarray of shape (n_rows, n_columns)
+        From the centre; NaN where a value is missing.
+    weights : ndarray of shape (n_rows,)
+
+    Returns
+    -------
+    sums : ndarray of shape (2, 2 * n_columns)
+        Of weights, and of their squares: above the centre, then below. They add up
+        over blocks of rows; :func:`kish` makes numbers of rows of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> column = np.repeat([[1.0], [0.0]], [8, 92], axis=0)
+    >>> kish(rows_beside(column - column.mean(), np.ones(100)))
+    array([ 8., 92.])
+    """
+    sides = _sides(deviations, weights)
+    parts = np.hstack(sides)
+    return np.stack([parts.sum(axis=0), np.einsum("ij,ij->j", parts, parts)])
+
+
+def rows_of_pairs(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return how many rows the products of two columns are about, sign by sign.
+
+    Of two columns of two values, these are the four cells of their table.
+
+    Parameters
+    ----------
+    deviations, weights :
+        As of :func:`rows_beside`.
+
+    Returns
+    -------
+    sums : ndarray of shape (2, 2 * n_columns * (n_columns - 1))
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> columns = np.repeat([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]], [3, 5, 92], axis=0)
+    >>> kish(rows_of_pairs(columns - columns.mean(axis=0), np.ones(100)))
+    array([ 3.,  5.,  0., 92.])
+    """
+    pairs = np.triu_indices(deviations.shape[1], 1)
+    roots = np.sqrt(weights)
+    sums = []
+    for power in (1, 2):
+        above, below = (side**power for side in _sides(deviations, roots))
+        products = (a.T @ b for a in (above, below) for b in (above, below))
+        sums.append(np.concatenate([product[pairs] for product in products]))
+    return np.stack(sums)
+
+
+def _sides(deviations, weights):
+    """Return the sizes of deviations above zero, and those below."""
+    known = np.where(np.isnan(deviations), 0.0, deviations) * weights[:, np.newaxis]
+    return np.maximum(known, 0.0), np.maximum(-known, 0.0)
+
+
+def kish(sums: np.ndarray) -> np.ndarray:
+    """Return effective numbers of rows: the square of a sum over the sum of squares.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (2, n_blocks)
+        Of weights, and of their squares.
+
+    Returns
+    -------
+    n_rows : ndarray of shape (n_blocks,)
+        In whatever units weights are; 0 where there are none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kish(np.array([[10.0, 0.0], [10.0, 0.0]]))
+    array([10.,  0.])
+    """
+    totals, squares = sums
+    return np.divide(totals**2, squares, out=np.zeros_like(totals), where=squares > 0)
 
 
 def count_numbers(value: Any) -> int:

@@ -23,7 +23,7 @@ import ast
 import inspect
 import math
 import textwrap
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, update_wrapper
@@ -49,12 +49,17 @@ class PartyRefusal(Exception):
         One of ``PartyError.REASONS``.
     why : str, default=""
         For the log of errors of the party, which nobody else reads.
+    columns : iterable of int or str, default=()
+        Columns that it is about, which are told: positions in X, or names of what goes
+        with the rows.
     """
 
-    def __init__(self, code: str, why: str = "") -> None:
+    def __init__(
+        self, code: str, why: str = "", columns: Iterable[int | str] = ()
+    ) -> None:
         if code not in PartyError.REASONS:
             raise ValueError(f"{code!r} is not one of {list(PartyError.REASONS)}")
-        self.code = code
+        self.code, self.columns = code, tuple(columns)
         super().__init__(code)
         if why:
             self.add_note(why)
@@ -72,12 +77,19 @@ class TooFewRows(PartyRefusal):
         The sum.
     blocks : ndarray of bool of shape (n_blocks,)
         Which blocks of numbers are about too few.
+    columns : iterable of int or str, default=()
+        Which columns these belong to.
     """
 
-    def __init__(self, what: str, blocks: np.ndarray) -> None:
+    def __init__(
+        self, what: str, blocks: np.ndarray, columns: Iterable[int | str] = ()
+    ) -> None:
         n_few, n_blocks = np.count_nonzero(blocks), len(blocks)
-        why = f"{what}: {n_few} of {n_blocks} blocks are about fewer than min_rows rows"
-        super().__init__("too-few-rows", why)
+        why = (
+            f"{what}: {n_few} of {n_blocks} blocks are about fewer rows than min_rows "
+            "or, where they are counts, min_cell_count"
+        )
+        super().__init__("too-few-rows", why, columns)
         self.what, self.blocks = what, blocks
 
 
@@ -118,10 +130,19 @@ class RowWeights(NamedTuple):
     total : ndarray of shape (n_blocks,)
     squares : ndarray of shape (n_blocks,) or None
         None where weights are zeros and ones, so that they are the same.
+    cells : ndarray of shape (n_cells,), default=()
+        Numbers of rows of which a sum tells hardly more than how many there are, such
+        as those with one of two values of a column: held against the smallest count
+        of a table, and not against the fewest rows of a block.
+    columns : tuple of (int or str), default=()
+        Which column of X, or what beside it, each block and cell belongs to, for a
+        refusal that helps.
     """
 
     total: np.ndarray
     squares: np.ndarray | None = None
+    cells: np.ndarray = np.zeros(0)
+    columns: tuple = ()
 
     @classmethod
     def of(cls, weights: ArrayLike) -> "RowWeights":
@@ -152,16 +173,17 @@ class Sum:
         Floats, or integers, which are summed exactly.
     what : str
         What it tells, in at most ten words; a constant of the program.
-    weights : RowWeights, CountsAt, ALL_ROWS, COUNTS or SAME_ROWS
-        How much the own rows count in each block of the vector. Nobody reads a sum
-        that is about too few rows: the program gets :class:`TooFewRows`.
+    weights : RowWeights, CountsAt, ALL_ROWS, COUNTS, SAME_ROWS or callable
+        How much the own rows count in each block of the vector; a function that
+        returns it is called where some party has a limit. Nobody reads a sum that is
+        about too few rows: the program gets :class:`TooFewRows`.
     new_keys : bool, default=False
         Whether parties make keys for it, instead of those of the sums before.
     """
 
     vector: Any
     what: str
-    weights: "RowWeights | CountsAt | Weighing"
+    weights: "RowWeights | CountsAt | Weighing | Callable[[], RowWeights]"
     new_keys: bool = False
 
 

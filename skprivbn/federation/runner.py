@@ -8,9 +8,7 @@ about, and turns every exception into a public code.
 
 import hashlib
 import logging
-import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from skprivbn.crypto._authentication import agree_on_group_key
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._models import check_steps
+from skprivbn.federation._policy import HostPolicy
 from skprivbn.federation._session import Agreement, PartySession
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.gate import check_rows, count_numbers, with_rows
@@ -54,47 +53,6 @@ _REQUEST_TYPES = {
     "operation": str,
     "payload": dict,
 }
-
-
-@dataclass(frozen=True)
-class HostPolicy:
-    """What a site insists on, whatever the coordinator asks.
-
-    Parameters
-    ----------
-    min_parties : int
-        Smallest roster it takes part in: a sum over one party is that party's data.
-    min_rows : int
-        Fewest rows it needs to have to take part, and that an exact sum over all
-        parties may be about.
-    allow_rows : bool
-        Whether operations that show rows of data, to the coordinator or to other
-        parties, are answered.
-    max_rounds : int or None
-        Most rounds of one session: a coordinator that departs from the protocol
-        asks one question in each.
-    min_cell_count : int
-        Smallest count of an exact table that is told.
-    max_cells_per_row : float
-        Most cells of an exact table, for each row that it is made of.
-    is_simulated : bool
-        Whether nobody is there to hide from, as in one process: a party may then draw
-        weights of its rows by a seed that others know, so that a fit can be repeated.
-    max_message_bytes : int
-        Longest message that peers may send together in one round.
-    max_numbers : int
-        Longest vector of one sum.
-    """
-
-    min_parties: int = 1
-    min_rows: int = 1
-    allow_rows: bool = False
-    max_rounds: int | None = None
-    min_cell_count: int = 0
-    max_cells_per_row: float = math.inf
-    is_simulated: bool = False
-    max_message_bytes: int = 1 << 30
-    max_numbers: int = 1 << 26
 
 
 class Runner:
@@ -197,7 +155,8 @@ class Runner:
             self.failure = error
             code = public_code(error)
             logger.info("%s: request refused or failed: %s", self.name, code)
-            reply = encode({"ok": False, "code": code})
+            columns = self._name_columns(getattr(error, "columns", ()))
+            reply = encode({"ok": False, "code": code, "columns": columns})
             # Half a session is no session: the next one starts from nothing.
             self._forget()
             self._closed = True
@@ -255,8 +214,9 @@ class Runner:
         # terms protect parties from each other, where there are some
         wanted = self._terms.least_rows() if n_parties > 1 else 1
         least, pins = max(policy.min_rows, wanted), self._pins
-        session = PartySession(self.name, agreement, self._identity, pins, least)
-        self._session = session
+        self._session = PartySession(
+            self.name, agreement, self._identity, pins, least, policy.min_cell_count
+        )
         return self._begin()
 
     def _begin(self):
@@ -380,6 +340,10 @@ class Runner:
     def _opens(self):
         """Note that what was told last leaves with the next reply; sites charge it."""
 
+    def _name_columns(self, columns):
+        """Return the names of columns that a refusal is about, as far as known."""
+        return []
+
     def _keep(self, results):
         """Keep what a program computed for the party's own use."""
 
@@ -391,12 +355,14 @@ class Runner:
             raise PartyRefusal("refused", "there was no sum before")
         if step.new_keys:
             self._sums.pop("parties", None)
-        vector, limit = np.ravel(np.asarray(step.vector)), self._session.min_rows
-        weights = step.weights if limit > 1 else COUNTS  # one row: nothing to count
+        vector, session = np.ravel(np.asarray(step.vector)), self._session
+        limits = session.min_rows, session.min_cell_count
+        weights = step.weights if max(limits) > 1 else COUNTS  # nothing to count
+        weights = weights() if callable(weights) else weights
         told = with_rows(vector, weights, self._count_rows())
         total = yield from self._add("parties", told, step)
         self._has_uncompared_total = True
-        return check_rows(total, vector.size, step.what, weights, limit)
+        return check_rows(total, vector.size, step.what, weights, *limits)
 
     def _release(self, step):
         """Add a vector to those of all parties; the next reply tells the total."""

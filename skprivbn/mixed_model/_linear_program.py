@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.federation import Me, RowWeights, Sum, program
+from skprivbn.federation.gate import kish, rows_of_pairs
 from skprivbn.mixed_model._design import Blocks, Layout
 from skprivbn.mixed_model._estimates import estimate_linear
 from skprivbn.mixed_model._linear import (
@@ -28,7 +29,7 @@ from skprivbn.mixed_model._linear import (
     stencil,
     unpack,
 )
-from skprivbn.mixed_model._survey import take_survey, weigh
+from skprivbn.mixed_model._survey import count_by_group, take_survey, weigh
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
 from skprivbn.mixed_model._updates import decorrelate, vanished
 from skprivbn.utils._linalg import symmetric, upper
@@ -241,10 +242,16 @@ def _lay_out(survey, rows):
         Columns(root * design.mixed(rows.X), root * R, numbers, blocks),
         closed,
         held,
-        weigh([(rows.weights, survey.weight)], groups),
+        _count_products(R, rows.weights, survey.weight, groups),
         weigh([(rows.weights * is_closed, survey.weight)]),
         weigh([(rows.weights * is_closed, survey.weight)], shut),
     )
+
+
+def _count_products(R, weights, typical, groups):
+    """Return how many rows count in products of columns, in all and by cluster."""
+    cells = kish(rows_of_pairs(R, weights)), count_by_group(R, weights, groups)
+    return weigh([(weights, typical)], groups)._replace(cells=np.concatenate(cells))
 
 
 def _pairs(codes, census):

@@ -10,7 +10,7 @@ import numpy as np
 
 from skprivbn.federation import PartyRefusal, RowWeights, Sum, Tell, TooFewRows
 from skprivbn.federation._rows import row_blocks, unit_of_squares
-from skprivbn.federation.site._small_cells import check_cells
+from skprivbn.federation.gate import kish, rows_beside, rows_of_pairs
 from skprivbn.mixed_model._census import Census, merge_few, merged_label
 from skprivbn.mixed_model._checks import check_survey, cluster_keys
 from skprivbn.mixed_model._design import Design
@@ -21,6 +21,8 @@ from skprivbn.utils._validation import is_missing
 
 #: numbers that are held of all clusters together
 MAX_NUMBERS = 1 << 24
+#: values that means and squares tell apart
+FEW_VALUES = 3
 # Weights of wild steps are no larger than that, in typical weights.
 _LARGEST = 2.0**16
 
@@ -263,6 +265,7 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     width, n_labels = columns.shape[1], sum(map(len, survey.census.labels))
     ends = np.cumsum([2, width, width, n_labels, n_labels])
     (n, weight), sums, sizes, counts, holders, target = np.split(total, ends)
+    survey = survey.counted(counts, holders)
     mean, unit = sums / n, unit_of_squares(sizes / n, n)
     # products have weights, too, which need room
     rough = 2.0**7 * unit
@@ -277,10 +280,9 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     total = yield Sum(
         np.append(squares.sum(axis=0), more),
         "squares of features; first gradient and Hessian",
-        joined(weigh([(np.ones(len(columns)), 1.0)]), counted),
+        joined(_count_values(rows, columns - mean, survey), counted),
     )
     squares, more = np.split(total, [width])
-    survey = survey.counted(counts, holders)
     survey = survey.measured(Moments(n, mean, squares / n * unit**2), weight / n)
     if terms.pool and len(me.roster) > 1:
         survey, positions = survey.with_small_pooled()
@@ -288,8 +290,6 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
         rows = replace(rows, codes=codes)
     if not can_be_fitted(survey, me):
         return survey, None, None
-    if len(me.roster) > 1:
-        check_values(rows, survey)
     rough = rough[:n_features] / survey.scale[:n_features]
     if terms.fit_intercept:
         rough = np.append(1.0, rough)
@@ -416,7 +416,7 @@ def check_labels(columns, min_cell_count):
         rarest = min(counts, key=counts.__getitem__, default=None)
         if counts and counts[rarest] < min_cell_count:
             why = f"{counts[rarest]} rows are {rarest!r}: fewer than min_cell_count"
-            raise PartyRefusal("too-detailed", why)
+            raise PartyRefusal("too-detailed", why, ["cluster"])
 
 
 def _tell_labels(me, rows):
@@ -511,22 +511,50 @@ def _by_intercept(rows, terms):
     return sums, weigh([(first, 1.0), (bend, 1.0)])
 
 
-def check_values(rows, survey):
-    """Refuse if few own rows of a cluster that is opened share one of few values.
+def count_by_group(deviations, weights, groups):
+    """Return how many rows are on each side of a centre, group by group.
 
-    Sums of zeros and ones are counts, and so are those of outcomes.
+    Parameters
+    ----------
+    deviations : ndarray of shape (n_rows, n_columns)
+    weights : ndarray of shape (n_rows,)
+    groups : iterable of (ndarray of int of shape (n_rows,), ndarray of bool)
+        As of :func:`weigh`.
+
+    Returns
+    -------
+    n_rows : ndarray of shape (n_cells,)
+    """
+    weighted, found = deviations * weights[:, np.newaxis], [np.zeros(0)]
+    for group, opened in groups:
+        for side in (weighted, -weighted):
+            for column in np.maximum(side, 0.0).T:
+                sums = [np.bincount(group, column**p, len(opened)) for p in (1, 2)]
+                found.append(kish(np.stack(sums))[opened])
+    return np.concatenate(found)
+
+
+def _count_values(rows, deviations, survey):
+    """Return how many rows count in sums of columns, and on each side of their means.
+
+    Of clusters that are opened, outcomes and columns with random slopes are looked at,
+    too. A model of nothing but columns of few values tells the cells of their table
+    with the target, which are then counted.
     """
     terms, census = survey.terms, survey.census
-    if terms.min_cell_count <= 1 or not terms.mixed:
-        return
-    values = np.column_stack([rows.X, rows.y])
-    names = [*(f"feature {i}" for i in range(survey.n_features)), "y"]
-    columns, is_grouped = range(len(names)), np.zeros(len(names), dtype=bool)
-    for factor, (codes, own) in enumerate(zip(rows.codes, rows.counts(census))):
-        by_cluster = values[np.argsort(codes, kind="stable")]
-        parts = np.split(by_cluster, np.cumsum(own)[:-1])
-        for cluster in np.flatnonzero(
-            (terms.crossed | census.shown(factor)) & (own > 0)
-        ):
-            few = terms.min_cell_count
-            check_cells(parts[cluster], columns, is_grouped, few, names)
+    plain = weigh([(np.ones(len(deviations)), 1.0)])
+    ones, beside = np.ones(len(rows.y)), [rows.offset, rows.weights, rows.y]
+    own = np.column_stack([rows.X, *beside])
+    own = own - (own.mean(axis=0) if len(own) else 0.0)
+    cells = np.hstack([rows_beside(deviations, ones), rows_beside(own[:, -3:], ones)])
+    products = rows_of_pairs(own, ones)
+    if any(len(np.unique(column)) > FEW_VALUES for column in rows.X.T):
+        products = np.zeros_like(products)
+    groups = [
+        (codes, terms.crossed | census.shown(factor))
+        for factor, codes in enumerate(rows.codes if terms.mixed else ())
+    ]
+    random = np.unique(terms.random.columns[terms.random.columns >= 0])
+    by_cluster = count_by_group(own[:, [*random, -1]], ones, groups)
+    cells = kish(np.hstack([cells, products]))
+    return plain._replace(cells=np.append(cells, by_cluster))

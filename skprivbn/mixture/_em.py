@@ -131,7 +131,9 @@ def take_survey(me: Me) -> Generator[Any, Any, Survey]:
         # a column of ones counts all rows, also those without an entry
         counted = map_rows(X, lambda X: np.column_stack([np.ones(len(X)), X]))
     try:
-        found = yield from add_moments(counted, np.ones(len(X)), second="diagonal")
+        found = yield from add_moments(
+            counted, np.ones(len(X)), second="diagonal", pairs=True
+        )
     except TooFewRows:
         raise NoMixtureError(FEW_ENTRIES if terms.has_gaps else SMALL) from None
     n_rows = int(np.rint(found["n_rows"][0]))

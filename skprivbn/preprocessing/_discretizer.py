@@ -88,6 +88,8 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
     protocols = (quantiles,)
     #: rows of a bin are alike afterwards; sites count them, as the cells of a table
     _groups_rows = True
+    #: whoever asks chooses where: few rows may be in a bin
+    _cuts_rows = True
 
     _parameter_constraints = {
         "n_bins": [Interval(Integral, 2, None, closed="left"), "array-like"],

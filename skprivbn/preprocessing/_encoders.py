@@ -338,7 +338,8 @@ class FederatedOneHotEncoder(CategoryEncoder):
 
     def _sets_apart(self, X):
         """Mark rows of zeros: those without a known label, and with the dropped one."""
-        return np.minimum(self._codes(X, strict=False), self._n_dropped)
+        codes = self._codes(X, strict=False)
+        return np.hstack([codes < 0, (codes >= 0) & (codes < self._n_dropped)])
 
     def _public_model(self):
         return super()._public_model() | {"drop": self.drop}

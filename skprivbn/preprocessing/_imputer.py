@@ -206,6 +206,12 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
             raise ValueError("finite values only")
         return estimator
 
+    @staticmethod
+    def _kept_labels(model, names, labels):
+        """Return the labels of columns whose gaps are filled with one of them."""
+        filled = zip(names, model["statistics"])
+        return {v: labels[v] for v, value in filled if value in labels.get(v, ())}
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         is_text = self.strategy == "most_frequent"

@@ -19,7 +19,8 @@ from skprivbn.federation._rows import (
     unit_of_squares,
 )
 from skprivbn.federation._terms import NoisyTerms
-from skprivbn.federation.program import SAME_ROWS, CountsAt, RowWeights
+from skprivbn.federation.gate import kish, rows_beside, rows_of_pairs
+from skprivbn.federation.program import RowWeights
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds, warn_of_noise
@@ -152,16 +153,15 @@ def moments(me: Me) -> Generator[Any, Any, dict]:
         total = yield Noisy(integers, noise, "noisy counts, sums and squares of rows")
         return {"noisy": total}
     rows, weights = me.numbers(gaps=terms.gaps), _weights_of(me)
-    counted = _row_weights(rows, weights) if terms.weighted else None
-    return (yield from add_moments(rows, weights, counted, terms.second, terms.centre))
+    return (yield from add_moments(rows, weights, terms.second, terms.centre))
 
 
 def add_moments(
     rows: Any,
     weights: np.ndarray,
-    counted: RowWeights | None = None,
     second: str = "full",
     centre: str = "pooled",
+    pairs: bool = False,
 ) -> Generator[Any, Any, dict]:
     """Add counts and sums, then squares about the mean: a part of other programs.
 
@@ -170,10 +170,11 @@ def add_moments(
     rows : ndarray of shape (n_rows, n_features) or RowSource
         Own rows, NaN where an entry is missing.
     weights : ndarray of shape (n_rows,)
-    counted : RowWeights, default=None
-        How much they count in each feature; None if all have the same weight.
     second : {"full", "diagonal", "none"}
     centre : {"pooled", "party"}
+    pairs : bool, default=False
+        Whether sums of other programs tell of products of features, too, as those of
+        ``second="full"`` do.
 
     Returns
     -------
@@ -185,12 +186,23 @@ def add_moments(
         return sum(function(x, w) for x, w in _chunks(rows, weights))
 
     own, n_features = add(_first_moments), rows.shape[1]
+    own_mean, own_columns = _own_mean(own), tuple(range(n_features))
+    # of a pair, its second column
+    of_pairs = tuple(np.triu_indices(n_features, 1)[1].tolist())
+
+    def count_first():
+        n = add(lambda x, w: np.stack([w, w**2]) @ ~np.isnan(x))
+        sides = add(lambda x, w: rows_beside(x - own_mean, w))
+        # weights that few rows have tell of these rows beside a fit without
+        others = weights - weights.mean() if len(weights) else weights
+        of_weights = rows_beside(others[:, np.newaxis], np.ones(len(weights)))
+        cells = kish(np.hstack([sides, of_weights]))
+        return RowWeights(*n, cells, (*own_columns * 3, *["sample_weight"] * 2))
+
     if centre == "party":
-        own_mean = _own_mean(own)
         about_it = add(lambda x, w: _first_moments(x - own_mean, w))
         own[-n_features:] = about_it[-n_features:]
-    counts = counted or CountsAt(slice(0, n_features))
-    total = yield Sum(own, "counts, sums and absolute sums", counts)
+    total = yield Sum(own, "counts, sums and absolute sums", count_first)
     n, sums, sizes = np.split(total, 3)
     known = np.where(n > 0, n, 1.0)
     mean, unit = sums / known, unit_of_squares(sizes / known, n)
@@ -199,8 +211,17 @@ def add_moments(
         return found
 
     about = own_mean if centre == "party" else mean
+
+    def count_second():
+        spread = add(lambda x, w: _sizes((x - about) / unit, w))
+        cells = add(lambda x, w: rows_beside(x - about, w))
+        if pairs or second == "full":
+            products = add(lambda x, w: rows_of_pairs((x - about) / unit, w))
+            cells = np.hstack([cells, products])
+        return RowWeights(*spread, kish(cells), own_columns * 3 + of_pairs * 4)
+
     own = add(lambda x, w: _second_moments((x - about) / unit, w, second))
-    total = yield Sum(own, "squares and products about the mean", SAME_ROWS)
+    total = yield Sum(own, "squares and products about the mean", count_second)
     if second == "diagonal":
         return found | {"covariance": total / known * unit**2}
     return found | {"covariance": symmetric(total) / known[0] * np.outer(unit, unit)}
@@ -248,12 +269,11 @@ def _weights_of(me):
     return weights.astype(np.float64)
 
 
-def _row_weights(rows, weights):
-    """Return how much the own rows count in each feature."""
-    counted: Any = 0
-    for block, w in paired_blocks(rows, weights):
-        counted = counted + np.stack([w, w**2]) @ ~np.isnan(block)
-    return RowWeights(*counted)
+def _sizes(deviations, weights):
+    """Return sums of the sizes of weighted deviations, and of their squares."""
+    sizes = np.abs(np.where(np.isnan(deviations), 0.0, deviations))
+    sizes = sizes * weights[:, np.newaxis]
+    return np.stack([sizes.sum(axis=0), np.einsum("ij,ij->j", sizes, sizes)])
 
 
 def _chunks(rows, weights):

@@ -14,6 +14,9 @@ from skprivbn.federation.gate import (
     check_rows,
     count_numbers,
     effective_rows,
+    kish,
+    rows_beside,
+    rows_of_pairs,
     with_rows,
 )
 
@@ -133,3 +136,94 @@ def test_numbers_of_a_result_are_counted_however_they_are_told():
     assert count_numbers({"raw": bytes(33)}) == 5
     assert count_numbers({"converged": True, "how": "halve", "nothing": None}) == 0
     assert count_numbers(None) == 0
+
+
+FEW = 5
+CELLS = [(FEW - 1, False), (FEW, True), (FEW + 1, True)]
+
+
+def passes_cells(weights):
+    """Tell whether cells of all parties pass, and nothing else is looked at."""
+    vectors = [with_rows(np.zeros(2), w, 400) for w in weights]
+    try:
+        check_rows(np.sum(vectors, axis=0), 2, "a sum", weights[0], 20, FEW)
+    except TooFewRows:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 3])
+@pytest.mark.parametrize("n_ones, told", CELLS)
+class TestCells:
+    """What is a count is held against the smallest count of a table."""
+
+    @pytest.mark.parametrize("values", [(0, 1), (1, 0), (1e9, 1e9 + 3), (-0.2, 0.1)])
+    def test_one_of_two_values(self, n_ones, told, n_parties, values):
+        parties = []
+        for n in split(n_ones, n_parties):
+            column = np.where(np.arange(400) < n, values[1], values[0])[:, np.newaxis]
+            sides = rows_beside(column - column.mean(axis=0), np.ones(400))
+            parties.append(RowWeights(np.array([400.0]), None, kish(sides)))
+        assert passes_cells(parties) is told
+
+    def test_cells_of_two_columns(self, n_ones, told, n_parties):
+        parties = []
+        for n in split(n_ones, n_parties):
+            rows = np.arange(400)
+            columns = np.column_stack([rows < 200, (rows < n) | (rows >= 300)])
+            deviations = columns - columns.mean(axis=0)
+            cells = kish(rows_of_pairs(deviations, np.ones(400)))
+            parties.append(RowWeights(np.array([400.0]), None, cells))
+        assert passes_cells(parties) is told
+
+    def test_weights_that_few_rows_have(self, n_ones, told, n_parties):
+        parties = []
+        for n in split(n_ones, n_parties):
+            weights = np.where(np.arange(400) < n, 2.0, 0.0)
+            cells = kish(rows_beside(np.ones((400, 1)), weights))
+            parties.append(RowWeights(np.array([400.0]), None, cells))
+        assert passes_cells(parties) is told
+
+
+@pytest.mark.parametrize("n_parties", [1, 2, 3])
+@pytest.mark.parametrize("n_rows, told", BOUNDARY)
+def test_responsibilities(n_rows, told, n_parties):
+    """Rows that half belong to a component count in full; there are twice as many."""
+    weights = []
+    for n in split(n_rows, n_parties):
+        r = np.zeros((400, 2))
+        r[:n, 0] = 0.5
+        r[:, 1] = 1 - r[:, 0]
+        weights.append(RowWeights.of(r))
+    vectors = [with_rows(np.ones(4), w, 400) for w in weights]
+    assert passes(vectors, 4, weights[0]) is told
+
+
+def test_an_outlier_is_one_row_of_its_side():
+    column = np.append(np.random.default_rng(0).normal(size=399), 1e6)[:, np.newaxis]
+    above, below = kish(rows_beside(column - column.mean(axis=0), np.ones(400)))
+    assert above == pytest.approx(1)
+    assert below > 300
+
+
+def test_gaps_are_on_neither_side():
+    column = np.array([[np.nan], [1.0], [-1.0], [3.0]])
+    np.testing.assert_allclose(kish(rows_beside(column, np.ones(4))), [1.6, 1])
+
+
+def test_cells_have_no_limit_where_tables_have_none():
+    weights = RowWeights(np.array([400.0]), None, np.array([1.0]))
+    vector = with_rows(np.ones(1), weights, 400)
+    assert check_rows(vector, 1, "a sum", weights, 20, 1) == 1
+    with pytest.raises(TooFewRows):
+        check_rows(vector, 1, "a sum", weights, 20, 2)
+
+
+def test_a_refusal_knows_the_columns():
+    weights = RowWeights(
+        np.array([400.0, 3.0]), None, np.array([9.0, 1.0]), (0, 1, 0, "y")
+    )
+    with pytest.raises(TooFewRows) as caught:
+        check_rows(with_rows(np.ones(1), weights, 400), 1, "a sum", weights, 20, FEW)
+    assert caught.value.columns == (1, "y")
+    assert caught.value.blocks.tolist() == [False, True, False, True]

@@ -4,22 +4,16 @@ from functools import partial
 
 import numpy as np
 
+from skprivbn.federation._cells import is_small
 from skprivbn.federation._models import rebuild_model
-from skprivbn.federation._rows import (
-    RowSource,
-    map_rows,
-    paired_blocks,
-    sum_over_rows,
-)
+from skprivbn.federation._rows import RowSource, map_rows, sum_over_rows
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site._rules import MAX_PER_ROW, check_size
-from skprivbn.federation.site._small_cells import check_cells
+from skprivbn.federation.site._rules import MAX_PER_ROW, check_size, is_foreign
+from skprivbn.federation.site._small_cells import check_cells, check_values
 from skprivbn.privacy._options import apply_step
 
 #: bits that are kept of a step's result, from the largest number it adds up
 KEPT_BITS = 46
-#: what goes with the rows into exact sums
-_SUMMED_ROLES = {"y", "offset", "sample_weight"}
 
 
 def rebuild_steps(steps, n_features):
@@ -78,47 +72,40 @@ def prepare_rows(question, block):
     X : ndarray or RowSource
     """
     X, steps = block["X"], question.steps
-    names = question.columns
-    kinds = [question.dataset.columns[column] for column in names]
-    is_grouped = np.array([isinstance(kind, list) for kind in kinds])
+    names, is_grouped = question.columns, np.zeros(X.shape[1], dtype=bool)
     summed, few = question.summed_columns, question.dataset.min_cell_count
     if question.is_exact and (steps or not question.agreement.data["finite"]):
         _check_filled(X, question)
     for step in steps:
-        if summed:
-            check_cells(X, range(X.shape[1]), is_grouped, few, names)
         before, X = X, _transform(X, step, question.noise is not None)
-        is_grouped = np.full(X.shape[1], getattr(step, "_groups_rows", False))
+        is_grouped = np.full(X.shape[1], getattr(step, "_cuts_rows", False))
         names = [f"{name} after steps" for name in step.get_feature_names_out()]
         if summed and hasattr(step, "_sets_apart"):
-            _check_apart(step._sets_apart, before, X, is_grouped, few, names)
-    if summed:
-        _check_summed(X, summed, is_grouped, block, few, names)
+            _check_apart(step._sets_apart, before, few)
+    if summed and is_foreign(question.program):
+        _check_all(X, block, few, names)
+    elif summed:
+        weights = block.get("sample_weight", np.ones(len(X)))
+        check_values(X, weights, summed, is_grouped, few, names)
     if summed and question.terms.fills_gaps():
-        _check_apart(np.isnan, X, X, is_grouped, few, names)
+        _check_apart(np.isnan, X, few)
     if steps and question.agreement.data["finite"]:
         X = map_rows(X, _refuse_gaps)
     return X
 
 
-def _check_summed(X, columns, is_grouped, block, min_cell_count, names):
-    """Refuse if few rows share a value of a column, of what goes with it, or both."""
-    roles = sorted(_SUMMED_ROLES & set(block))
-    if roles:
-        codes = [np.unique(block[role], return_inverse=True)[1] for role in roles]
-        _check_others(dict(zip(roles, codes)), min_cell_count)
-        n_columns = X.shape[1]
-        X = _side_by_side(X, np.column_stack(codes).astype(np.float64))
-        columns = [*columns, *range(n_columns, X.shape[1])]
-        is_grouped = np.append(is_grouped, np.zeros(len(roles), dtype=bool))
-    check_cells(X, columns, is_grouped, min_cell_count, [*names, *roles])
+def _check_all(X, block, min_cell_count, names):
+    """Refuse if few rows share a value of a column, of what goes with it, or both.
 
-
-def _check_others(codes, min_cell_count):
-    """Refuse if all but few rows share a value: sums without it differ by these."""
-    for role, values in codes.items():
-        if 0 < len(values) - np.bincount(values).max(initial=0) < min_cell_count:
-            raise PartyRefusal("too-detailed", f"{role} is the same in nearly all rows")
+    Nobody knows how much rows count in the sums of a protocol that is not this
+    package's: it may say that all count alike.
+    """
+    roles = sorted({"y", "offset", "sample_weight"} & set(block))
+    codes = [np.unique(block[role], return_inverse=True)[1] for role in roles]
+    values = np.column_stack([np.asarray(X), *codes]).astype(np.float64)
+    is_grouped = np.zeros(values.shape[1], dtype=bool)
+    columns, names = range(values.shape[1]), [*names, *roles]
+    check_cells(values, columns, is_grouped, min_cell_count, names)
 
 
 def _check_filled(X, question):
@@ -131,27 +118,15 @@ def _check_filled(X, question):
         raise PartyRefusal("too-few-rows", why)
 
 
-def _check_apart(mark, before, after, is_grouped, min_cell_count, names):
+def _check_apart(mark, X, min_cell_count):
     """Refuse if few rows have an entry in the place of which a number is made up.
 
     Two sums, with different numbers in their place, differ by what is known of them.
     """
-    marks = map_rows(before, lambda rows: mark(np.asarray(rows)))
-    is_grouped = np.append(is_grouped, np.full(before.shape[1], True))
-    both = _side_by_side(after, marks)
-    names = [*names, *(f"gaps of column {i}" for i in range(before.shape[1]))]
-    check_cells(both, range(len(is_grouped)), is_grouped, min_cell_count, names)
-
-
-def _side_by_side(X, values):
-    """Return rows with further columns: in memory, or read as they are."""
-    if not isinstance(X, RowSource):
-        return np.hstack([X, values])
-
-    def read():
-        yield from map(np.hstack, paired_blocks(X, values))
-
-    return RowSource(read, len(X), map(str, range(X.shape[1] + values.shape[1])))
+    marked = sum_over_rows(X, lambda rows: mark(np.asarray(rows)).sum(axis=0))
+    if np.any(is_small(marked, min_cell_count)):
+        why = f"fewer than {min_cell_count} rows (min_cell_count) lack an entry"
+        raise PartyRefusal("too-detailed", why)
 
 
 def _refuse_gaps(rows):

@@ -1,13 +1,13 @@
 """Counts in disguise: what sums tell of columns that have few values.
 
-The mean of a column of two values is the count of one of them, and with the mean of
-squares three values are told apart. Bins are the choice of whoever asks: bounds around
-one patient make a count of one. So a site looks at its own rows, as it does at tables.
+The gate counts the rows on each side of a mean, over all parties. With the mean of
+squares, three values are told apart, and bins are the choice of whoever asks: bounds
+around one patient make a count of one. So a site looks at its own rows, too.
 """
 
 import numpy as np
 
-from skprivbn.federation._rows import row_blocks
+from skprivbn.federation._rows import paired_blocks, row_blocks
 from skprivbn.federation.program import PartyRefusal
 
 #: values that means and squares tell apart
@@ -47,16 +47,33 @@ def check_cells(X, columns, is_grouped, min_cell_count, names):
         _check_pairs(X, few, min_cell_count, names)
 
 
+def check_values(X, weights, columns, is_grouped, min_cell_count, names):
+    """Refuse rows if few of them share one of three values, or a bin.
+
+    Parameters
+    ----------
+    X, columns, is_grouped, min_cell_count, names :
+        As of :func:`check_cells`. The gate counts the rows of one of two values.
+    weights : ndarray of shape (n_rows,)
+        Rows without a weight do not count.
+    """
+    for column, numbers in _count_values(X, columns, is_grouped, weights).items():
+        if len(numbers) >= FEW_VALUES or is_grouped[column]:
+            _check(np.array(list(numbers.values())), min_cell_count, names[column])
+
+
 def _check(numbers, min_cell_count, name):
     if np.any((numbers > 0) & (numbers < min_cell_count)):
         why = f"fewer than {min_cell_count} rows (min_cell_count) share a value of "
         raise PartyRefusal("too-detailed", why + name)
 
 
-def _count_values(X, columns, is_grouped):
+def _count_values(X, columns, is_grouped, weights=None):
     """Return how many rows have each value, of columns that have few."""
     counts = {column: {} for column in columns}
-    for block in row_blocks(X):
+    weights = np.ones(len(X)) if weights is None else np.asarray(weights)
+    for block, w in paired_blocks(X, weights):
+        block = block[w != 0]
         for column in list(counts):
             for rows in (block[:_FIRST, column], block[_FIRST:, column]):
                 values, numbers = np.unique(rows[~np.isnan(rows)], return_counts=True)

@@ -86,7 +86,7 @@ def test_it_would_make_the_key_and_read_one_hospital(hospitals, monkeypatch):
     sites["north"].answer = overhear
     model = PPEMGaussianMixture(1, backend="ckks")
     model.fit(connect(sites, "icu").rows(["a", "b"]))
-    # number of rows, of entries, and sums of both columns
+    # numbers of entries, and sums, of both columns
     ((count, _, *sums),) = (values[:4] for values in read)
     np.testing.assert_allclose(np.array(sums) / count, rows.mean(axis=0), atol=1e-3)
 
