@@ -160,7 +160,7 @@ def _check_site_file(kit):
     for name, dataset in site_file.datasets.items():
         print(
             f"dataset {name}: {len(dataset.columns)} columns of {dataset.source}, "
-            f"{dataset.max_exact_fits} exact fits, "
+            f"{dataset.exact_words}, "
             + (
                 "no noisy ones"
                 if dataset.budget is None

@@ -285,9 +285,11 @@ def describe_spent(state, dataset):
         spends = _spends(charge for charge in noisy if charge["is_charged"])
         spent = f"epsilon {total_cost(spends, delta).epsilon:.3g} of {epsilon:g} spent"
     numbers = [f"{n} of version {version}" for version, (_, n) in told.items()]
+    used = f"{told.get(dataset.version, (0, 0))[0]} of {dataset.exact_words} used"
+    if dataset.max_exact_numbers < math.inf:
+        used = f"at most {dataset.exact_words}"
     return (
-        f"version {dataset.version}: {told.get(dataset.version, (0, 0))[0]} of "
-        f"{dataset.max_exact_fits} exact fits used, {spent}; exact numbers told: "
+        f"version {dataset.version}: {used}, {spent}; exact numbers told: "
         f"{', '.join(numbers) or 'none'}"
     )
 

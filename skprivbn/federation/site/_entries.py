@@ -1,5 +1,6 @@
 """Entries of a site file: what they may be, and errors that say what to write."""
 
+import math
 import re
 from difflib import get_close_matches
 
@@ -92,6 +93,11 @@ DATASET_RULES = {
     "min_rows": at_least(1, 20),
     "min_cell_count": at_least(0, 5),
     "max_exact_fits": at_least(0, 0),
+    "max_exact_numbers": (
+        math.inf,
+        lambda value: is_number(value) and value >= 0,
+        "a number of at least 0, of exact numbers for each row",
+    ),
     "max_rounds": at_least(1, 2000),
     "max_parameters_per_row": (
         1 / 3,

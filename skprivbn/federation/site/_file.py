@@ -11,7 +11,7 @@ dataset; nothing about them is read off the data::
     path = "stays.csv"
     min_rows = 20
     estimators = ["PPEMGaussianMixture", "FederatedGaussianBayesianNetwork"]
-    max_exact_fits = 50
+    max_exact_numbers = 3
     max_rounds = 1000
     budget = {epsilon = 1.0, delta = 1e-6}
 
@@ -21,6 +21,7 @@ dataset; nothing about them is read off the data::
     patient = "key"
 """
 
+import math
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,6 +50,8 @@ _KINDS = ("float", "int", "key")
 _BACKENDS = ("ckks", "masking", "paillier")
 
 _SITE_KEYS = {"min_parties", "peers", "audit_log", "state", "results", "datasets"}
+#: exact fits, where the numbers that they tell are counted instead
+_ANY_NUMBER = 1 << 30
 #: folder of what was asked and spent, beside the site file
 STATE = "skprivbn_state"
 _DATASET_KEYS = {
@@ -102,7 +105,11 @@ class Dataset:
     backends : dict of str to Announced
         How sums may be hidden.
     max_exact_fits : int
-        How many fits without differential privacy one version of the data allows.
+        How many fits without differential privacy one version of the data allows; as
+        many as there is room for, if only `max_exact_numbers` is given.
+    max_exact_numbers : float
+        How many numbers may leave without noise over the life of a version of the data,
+        for each row of the site.
     max_rounds : int
         Most rounds of one fit.
     budget : tuple of (epsilon, delta) or None
@@ -127,6 +134,7 @@ class Dataset:
     estimators: dict
     backends: dict
     max_exact_fits: int
+    max_exact_numbers: float
     max_rounds: int
     budget: tuple | None
     individual: str | None
@@ -143,6 +151,13 @@ class Dataset:
         return self.researchers is None or researcher in self.researchers
 
     @property
+    def exact_words(self):
+        """How much may be asked without noise."""
+        if self.max_exact_numbers == math.inf:
+            return f"{self.max_exact_fits} exact fits"
+        return f"{self.max_exact_numbers:g} exact numbers for each row"
+
+    @property
     def rules(self):
         """What researchers are told of it, by the names of the site file."""
         epsilon = None if self.budget is None else self.budget[0]
@@ -154,6 +169,7 @@ class Dataset:
             "min_cell_count": self.min_cell_count,
             "max_parameters_per_row": self.max_parameters_per_row,
             "max_exact_fits": self.max_exact_fits,
+            "max_exact_numbers": self.max_exact_numbers,
             "max_rounds": self.max_rounds,
             "budget": epsilon,
             "individual": self.individual,
@@ -311,6 +327,8 @@ def _dataset(name, entry, folder, state, accounts):
                 f'of different categories, as text such as ["0", "1"], got {kind!r} '
                 "(dates: bring them as numbers, such as days)"
             )
+    if "max_exact_numbers" in entry:
+        entry = {"max_exact_fits": _ANY_NUMBER, **entry}
     estimators = find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
     chosen = entry.get("backends", _BACKENDS)
     for old, new in RENAMED.items():

@@ -284,8 +284,10 @@ class SiteHost(Runner):
         self._told[what] = max(self._told.get(what, 0), n_numbers)
         check_told(self._question, self._n_rows, self._told)
         if self._account is not None:
+            read = n_numbers if kind in _READ_BY_RESEARCHERS else 0
+            most = self._dataset.max_exact_numbers * len(self._block["X"])
             with recording():
-                self._account.announce(n_numbers if kind in _READ_BY_RESEARCHERS else 0)
+                self._account.announce(read, most)
         self._log.tells(kind, what)
 
     def _opens(self):
@@ -293,6 +295,15 @@ class SiteHost(Runner):
         if self._account is not None:
             with recording():
                 self._account.open()
+
+    def _name_columns(self, columns):
+        """Return the declared names of columns, of those after steps, or of roles."""
+        if self._question is None:
+            return []
+        beside, steps = self._question.agreement.data["aligned"], self._question.steps
+        made = steps[-1].get_feature_names_out().tolist() if steps else None
+        names = dict(enumerate(made or self._question.columns)) | beside
+        return [str(names[column]) for column in columns if column in names]
 
     def _keep(self, results):
         """Write results down that a program made for the site's own use."""

@@ -1,0 +1,163 @@
+"""A study that three small hospitals should answer, and what they do not answer."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import runner
+from skprivbn.federation.site._account import Account
+from skprivbn.federation.site._state import SiteState
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.preprocessing import FederatedStandardScaler
+from tests.federation.site.loopback import open_sites
+from tests.federation.site.study import NAMES, QUESTIONS, RECOMMENDED, ask, open_study
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_at_least_twelve_of_fourteen_analyses_are_answered(tmp_path, seed):
+    sites, refused = open_study(tmp_path, seed=seed), {}
+    for name, question in QUESTIONS.items():
+        try:
+            ask(question, sites)
+        except PartyError as error:
+            refused[name] = error
+    assert len(QUESTIONS) == 14
+    assert len(refused) <= 2, refused
+    for error in refused.values():
+        # the rule, what to do, and the column; no number of rows
+        assert error.code in ("too-few-rows", "too-detailed")
+        assert "epsilon" in str(error) and "min_cell_count" in str(error)
+        assert error.columns
+
+
+def test_a_refusal_names_the_column_and_no_value(tmp_path):
+    sites = open_study(tmp_path, n_rows=100, seed=3)
+    rows = sites.rows(["sex", "dialysis"])
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(rows)
+    assert caught.value.columns == ("dialysis",)
+    assert "min_cell_count" in str(caught.value)
+
+
+def rare(n_sick):
+    """Return 400 patients of each hospital, some of whom are sick."""
+    tables = {}
+    for name, n in zip(NAMES, n_sick):
+        tables[name] = [[int(i < n), ["n", "y"][i < n]] for i in range(400)]
+    return tables
+
+
+@pytest.mark.parametrize(("n_sick", "told"), [((2, 2, 4), True), ((1, 1, 2), False)])
+def test_a_category_is_told_everywhere_or_nowhere(tmp_path, n_sick, told):
+    """A count of all sites is told or not, whatever one of them has."""
+    columns = {"sick": '"float"', "label": '["n", "y"]'}
+    estimators = ["FederatedStandardScaler", "describe"]
+    sites = open_sites(tmp_path, rare(n_sick), columns, estimators)
+    described = sites.rows(["label"]).describe()["label"].counts
+    assert (described is not None) is told
+    try:
+        n = 1200 * FederatedStandardScaler().fit(sites.rows(["sick"])).mean_[0]
+    except PartyError as error:
+        n = error.code
+    assert n == (pytest.approx(sum(n_sick)) if told else "too-few-rows")
+
+
+def let_all_through(monkeypatch):
+    """The twin: nobody counts the rows behind a sum."""
+    monkeypatch.setattr(runner, "check_rows", lambda total, n, *rest: total[:n])
+
+
+def quietly(fit, *arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(*arguments, **options)
+
+
+def test_attack_one_step_of_a_mixture_as_a_histogram(tmp_path, monkeypatch):
+    """Components at the cells of a table: their weights are its counts."""
+    rng = np.random.default_rng(0)
+    tables = {name: rng.integers(0, 3, (100, 2)).tolist() for name in NAMES}
+    tables["north"][7] = [3, 3]  # the only patient there
+    cells = np.array([(a, b) for a in range(4) for b in range(4)], dtype=float)
+    cells = cells[[(a < 3 and b < 3) or a == b for a, b in cells]]
+    columns = {"a": '"float"', "b": '"float"'}
+    rules = "max_parameters_per_row = 9"
+    rows = open_sites(tmp_path, tables, columns, ["PPEMGaussianMixture"], rules).rows()
+
+    def histogram():
+        mixture = PPEMGaussianMixture(
+            len(cells),
+            covariance_type="spherical",
+            max_iter=1,
+            means_init=cells,
+            weights_init=np.full(len(cells), 1 / len(cells)),
+            precisions_init=np.full(len(cells), 1e4),
+        )
+        return quietly(mixture.fit, rows).weights_ * 300
+
+    with pytest.raises(ValueError, match="fewer than min_rows"):
+        histogram()
+    # the twin
+    let_all_through(monkeypatch)
+    assert histogram()[-1] == pytest.approx(1, abs=1e-3)
+
+
+def test_attack_quantiles_until_rows_are_known(tmp_path, monkeypatch):
+    """Every description tells some quantiles more, until the numbers are used up."""
+    sites = open_study(tmp_path, n_rows=100)
+    answered, levels = 0, np.linspace(0.01, 0.99, 440)
+
+    def describe(k):
+        rows = sites.rows(["age"])
+        return quietly(rows.describe, quantiles=levels[k * 10 : k * 10 + 10].tolist())
+
+    with pytest.raises(PartyError) as caught:
+        for k in range(44):
+            describe(k)
+            answered += 1
+    assert caught.value.code == "budget-exceeded"
+    assert 10 * answered <= 3 * 100
+    # the twin: all of them
+    announce = Account.announce
+    monkeypatch.setattr(Account, "announce", lambda self, n, most: announce(self, n))
+    for k in range(answered, 44):
+        describe(k)
+
+
+def told_at(sites):
+    """Return how many exact numbers each site has told."""
+    found = [s._site_file.datasets["icu"] for s in sites._relay.session.sites.values()]
+    told = [SiteState(dataset.state).told(dataset.account) for dataset in found]
+    return [versions.get("1", (0, 0))[1] for versions in told]
+
+
+def test_what_is_refused_costs_nothing(tmp_path):
+    """Refused questions, as many as answered ones, leave what was told as it is."""
+    sites = open_study(tmp_path, n_rows=100, seed=3)
+    for k in range(1, 4):
+        FederatedStandardScaler().fit(sites.rows(["age", "sbp"]))
+        # two means, two variances, two numbers of rows
+        assert told_at(sites) == [6 * k] * 3
+        with pytest.raises(PartyError):
+            FederatedStandardScaler().fit(sites.rows(["dialysis"]))
+        assert told_at(sites) == [6 * k] * 3
+
+
+def test_a_site_with_fewer_rows_refuses_for_all(tmp_path):
+    """Nobody hands a result over that one site does not want to leave."""
+    rng = np.random.default_rng(0)
+    sizes = dict(zip(NAMES, (30, 300, 300)))
+    tables = {name: rng.normal(size=(n, 4)).tolist() for name, n in sizes.items()}
+    columns = dict.fromkeys("abcd", '"float"')
+    rules = "max_exact_numbers = 0.3\nmax_parameters_per_row = 9"
+    sites = open_sites(tmp_path, tables, columns, ["FederatedStandardScaler"], rules)
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(sites.rows())
+    assert (caught.value.party, caught.value.code) == ("north", "budget-exceeded")
+    assert told_at(sites) == [0, 0, 0]
+
+
+def test_the_recommended_file_bounds_numbers():
+    assert "max_exact_numbers" in RECOMMENDED
