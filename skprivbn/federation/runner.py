@@ -302,6 +302,7 @@ class Runner:
         yield from self._compare()
         self._closed = True
         self._opens()
+        self._learns(result)
         yield {"result": result}
 
     def _converse(self, program):
@@ -339,6 +340,9 @@ class Runner:
 
     def _opens(self):
         """Note that what was told last leaves with the next reply; sites charge it."""
+
+    def _learns(self, result):
+        """Note what all parties have found together; sites remember some of it."""
 
     def _name_columns(self, columns):
         """Return the names of columns that a refusal is about, as far as known."""

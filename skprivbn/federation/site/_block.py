@@ -1,5 +1,6 @@
 """The rows of a question: read as the site file says, then taken through its steps."""
 
+import hashlib
 from functools import partial
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from skprivbn.federation._cells import is_small
 from skprivbn.federation._models import rebuild_model
 from skprivbn.federation._rows import RowSource, map_rows, sum_over_rows
+from skprivbn.federation._wire import encode
 from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._rules import MAX_PER_ROW, check_size, is_foreign
 from skprivbn.federation.site._small_cells import check_cells, check_values
@@ -58,7 +60,46 @@ def _rounded(step, rows, made):
     return np.where(np.isfinite(grid), np.round(made / grid) * grid, made)
 
 
-def prepare_rows(question, block):
+def digest_of_fill(question, n_steps, values):
+    """Return what identifies the values with which gaps of columns are filled.
+
+    Parameters
+    ----------
+    question : Question
+    n_steps : int
+        How many of its steps come before.
+    values : list
+        One for each column.
+
+    Returns
+    -------
+    digest : str
+    """
+    steps, columns = question.agreement.data["steps"][:n_steps], question.columns
+    values = np.asarray(values).tolist()
+    asked = [question.dataset.account, columns, steps, values]
+    return hashlib.sha256(encode({"fill": asked})).hexdigest()
+
+
+def fills_of_result(question, result):
+    """Yield what identifies the fills that a result of this site tells.
+
+    Parameters
+    ----------
+    question : Question
+    result : object
+        Means, medians or most frequent values of columns are told by some programs.
+    """
+    told = result if isinstance(result, dict) else {}
+    fills = [told.get("mean"), told.get("winners")]
+    if isinstance(told.get("quantiles"), np.ndarray):
+        fills.append(told["quantiles"][:, 0])
+    for values in fills:
+        if values is not None and len(values) == question.n_features:
+            yield digest_of_fill(question, len(question.steps), values)
+
+
+def prepare_rows(question, block, is_known=lambda digest: False):
     """Return rows after all steps, none of which may set few of them apart.
 
     Parameters
@@ -66,6 +107,8 @@ def prepare_rows(question, block):
     question : Question
     block : dict
         Of :func:`read_block`.
+    is_known : callable
+        Tells of a digest whether this site has helped to find such a fill.
 
     Returns
     -------
@@ -76,15 +119,18 @@ def prepare_rows(question, block):
     summed, few = question.summed_columns, question.dataset.min_cell_count
     if question.is_exact and (steps or not question.agreement.data["finite"]):
         _check_filled(X, question)
-    for step in steps:
+    for i, step in enumerate(steps):
         before, X = X, _transform(X, step, question.noise is not None)
         is_grouped = np.full(X.shape[1], getattr(step, "_cuts_rows", False))
         names = [f"{name} after steps" for name in step.get_feature_names_out()]
         if summed and hasattr(step, "_sets_apart"):
             _check_apart(step._sets_apart, before, few)
+            fill = getattr(step, "statistics_", None)
+            if fill is not None and not is_known(digest_of_fill(question, i, fill)):
+                _check_made_up(step._sets_apart, before, X, few, names)
     if summed and is_foreign(question.program):
         _check_all(X, block, few, names)
-    elif summed:
+    if summed:
         weights = block.get("sample_weight", np.ones(len(X)))
         check_values(X, weights, summed, is_grouped, few, names)
     if summed and question.terms.fills_gaps():
@@ -127,6 +173,19 @@ def _check_apart(mark, X, min_cell_count):
     if np.any(is_small(marked, min_cell_count)):
         why = f"fewer than {min_cell_count} rows (min_cell_count) lack an entry"
         raise PartyRefusal("too-detailed", why)
+
+
+def _check_made_up(mark, before, after, min_cell_count, names):
+    """Refuse if few rows share a gap and a value, or two gaps, that are filled.
+
+    Nobody knows where the fill comes from: with another one, sums of products differ
+    by what is known of the rows with a gap.
+    """
+    marks = mark(np.asarray(before))
+    both = np.column_stack([np.asarray(after), marks]).astype(np.float64)
+    is_grouped = np.zeros(both.shape[1], dtype=bool)
+    names = [*names, *(f"gaps of column {i}" for i in range(marks.shape[1]))]
+    check_cells(both, range(both.shape[1]), is_grouped, min_cell_count, names)
 
 
 def _refuse_gaps(rows):

@@ -18,6 +18,7 @@ from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._audit import describe
 from skprivbn.federation.site._block import (
     effective_rows,
+    fills_of_result,
     prepare_rows,
     read_block,
     rebuild_steps,
@@ -31,7 +32,7 @@ from skprivbn.federation.site._rules import (
     check_rows,
     check_told,
 )
-from skprivbn.federation.site._state import recording
+from skprivbn.federation.site._state import SiteState, recording
 
 #: an exact table with more is about single rows
 MAX_CELLS_PER_ROW = 1.0
@@ -248,7 +249,7 @@ class SiteHost(Runner):
             block = read_block(
                 question.dataset, question.columns, question.agreement.data
             )
-            block["X"] = prepare_rows(question, block)
+            block["X"] = prepare_rows(question, block, self._has_helped)
         except Exception:
             if not question.is_kept:
                 raise
@@ -295,6 +296,20 @@ class SiteHost(Runner):
         if self._account is not None:
             with recording():
                 self._account.open()
+
+    def _has_helped(self, digest):
+        """Tell whether this site has helped to find what steps apply."""
+        with recording():
+            return SiteState(self._dataset.state).has_model(digest)
+
+    def _learns(self, result):
+        """Remember what this site has helped to find, and may be asked to apply."""
+        if self._question.is_exact:
+            with recording():
+                state = SiteState(self._dataset.state)
+                for digest in fills_of_result(self._question, result):
+                    if not state.has_model(digest):
+                        state.add_model(self._dataset.account, digest)
 
     def _name_columns(self, columns):
         """Return the declared names of columns, of those after steps, or of roles."""

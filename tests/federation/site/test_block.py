@@ -152,6 +152,7 @@ def test_attack_gaps_filled_with_a_number_of_ones_own(open_rows, monkeypatch):
     assert code_of(days_of_those_without_age, rows) == "too-detailed"
     # the twin: the days of the one patient without an age
     monkeypatch.setattr(_block, "_check_apart", lambda *arguments: None)
+    monkeypatch.setattr(_block, "_check_made_up", lambda *arguments: None)
     assert days_of_those_without_age(rows) == pytest.approx(tables[0, 17, 1])
 
 

@@ -10,7 +10,7 @@ from skprivbn.federation import runner
 from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._state import SiteState
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.preprocessing import FederatedSimpleImputer, FederatedStandardScaler
 from tests.federation.site.loopback import open_sites
 from tests.federation.site.study import NAMES, QUESTIONS, RECOMMENDED, ask, open_study
 
@@ -124,6 +124,24 @@ def test_attack_quantiles_until_rows_are_known(tmp_path, monkeypatch):
     monkeypatch.setattr(Account, "announce", lambda self, n, most: announce(self, n))
     for k in range(answered, 44):
         describe(k)
+
+
+@pytest.mark.parametrize("strategy", ["mean", "median"])
+def test_gaps_are_filled_with_what_sites_have_found(tmp_path, strategy):
+    """Few patients lack two entries: with numbers made up, sums tell of these."""
+    sites = open_study(tmp_path)
+    rows = sites.rows(["age", "bmi", "lactate", "creatinine"])
+    imputer = FederatedSimpleImputer(strategy=strategy).fit(rows)
+    FederatedStandardScaler().fit(imputer.transform(rows))
+    # after another step they are not what was found
+    scaled = FederatedStandardScaler().fit(rows).transform(rows)
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(imputer.transform(scaled))
+    assert caught.value.code == "too-detailed"
+    imputer.statistics_ = imputer.statistics_ + 1
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(imputer.transform(rows))
+    assert caught.value.code == "too-detailed"
 
 
 def told_at(sites):
