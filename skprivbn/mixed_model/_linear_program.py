@@ -7,8 +7,9 @@ integrates over their effects by itself, and for each trial of theta only a sum 
 of them is known: one round per step of Newton's method, of which there are few.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -166,9 +167,10 @@ class _OwnColumns:
     data : Columns
     closed, held : ndarray of bool of shape (n_numbers,)
         Effects of clusters of one party, and those of which this party has rows.
-    opened, counted, alone : RowWeights
-        Rows behind products, behind sums over closed clusters, and behind each effect
-        of these.
+    opened : callable
+        Returns the rows behind products.
+    counted, alone : RowWeights
+        Rows behind sums over closed clusters, and behind each effect of these.
     """
 
     blocks: Blocks
@@ -177,7 +179,7 @@ class _OwnColumns:
     data: Columns
     closed: np.ndarray
     held: np.ndarray
-    opened: RowWeights
+    opened: Callable[[], RowWeights]
     counted: RowWeights
     alone: RowWeights
 
@@ -242,7 +244,7 @@ def _lay_out(survey, rows):
         Columns(root * design.mixed(rows.X), root * R, numbers, blocks),
         closed,
         held,
-        _count_products(R, rows.weights, survey.weight, groups),
+        partial(_count_products, R, rows.weights, survey.weight, groups),
         weigh([(rows.weights * is_closed, survey.weight)]),
         weigh([(rows.weights * is_closed, survey.weight)], shut),
     )

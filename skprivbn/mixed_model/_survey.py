@@ -280,7 +280,7 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     total = yield Sum(
         np.append(squares.sum(axis=0), more),
         "squares of features; first gradient and Hessian",
-        joined(_count_values(rows, columns - mean, survey), counted),
+        lambda: joined(_count_values(rows, columns - mean, survey), counted),
     )
     squares, more = np.split(total, [width])
     survey = survey.measured(Moments(n, mean, squares / n * unit**2), weight / n)
