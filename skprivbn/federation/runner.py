@@ -155,8 +155,10 @@ class Runner:
             self.failure = error
             code = public_code(error)
             logger.info("%s: request refused or failed: %s", self.name, code)
-            columns = self._name_columns(getattr(error, "columns", ()))
-            reply = encode({"ok": False, "code": code, "columns": columns})
+            said: dict = {"ok": False, "code": code}
+            if columns := self._name_columns(getattr(error, "columns", ())):
+                said["columns"] = columns
+            reply = encode(said)
             # Half a session is no session: the next one starts from nothing.
             self._forget()
             self._closed = True
