@@ -8,27 +8,24 @@ and ``split_*`` functions say which party holds what.
 from skprivbn.datasets._discrete import (
     make_discrete_bayesian_network,
     make_markov_random_field,
+    make_wifi_sessions,
 )
 from skprivbn.datasets._loaders import (
     load_adult,
-    load_msnbc,
-    load_parkinsons,
-    load_sachs,
-)
-from skprivbn.datasets._networks import (
     load_alarm,
     load_asia,
     load_child,
     load_insurance,
+    load_msnbc,
+    load_parkinsons,
+    load_sachs,
 )
 from skprivbn.datasets._partitioned import (
     make_partitioned_blobs,
     split_horizontal,
     split_vertical,
 )
-from skprivbn.datasets._sem import make_linear_sem, make_mlp_sem
-from skprivbn.datasets._time_series import make_var_sem
-from skprivbn.datasets._wifi import make_wifi_sessions
+from skprivbn.datasets._sem import make_linear_sem, make_mlp_sem, make_var_sem
 
 __all__ = [
     "load_adult",

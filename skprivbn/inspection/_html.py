@@ -141,14 +141,14 @@ code { font: .85rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
   --line: #bbb; --card: #fff; --good: #00694c; --note: #835000;
   --bad: #b3261e; }
   @page { size: A4; margin: 12mm 15mm; }
-  html { font-size: 8.8pt; } main { max-width: none; padding: 0; }
+  html { font-size: 8.6pt; } main { max-width: none; padding: 0; }
   h2 { margin-top: 1rem; }
   .answers { margin-top: .6rem; }
   .answers li { padding: .35rem .8rem; margin: .35rem 0; }
   th, td { padding-top: .15rem; padding-bottom: .15rem; } li, p { margin: .15rem 0; }
   h2, h3, h2 + p { break-after: avoid; }
   tr, .answers li, .messages { break-inside: avoid; }
-  .messages svg { max-height: 105mm; min-width: 0; margin: 0 auto; }
+  .messages svg { max-height: 98mm; min-width: 0; margin: 0 auto; }
   svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   header ~ header { break-before: page; }
   .sign { display: flex; gap: 2rem; margin-top: 2.6rem; break-inside: avoid; }

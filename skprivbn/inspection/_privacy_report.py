@@ -1,7 +1,6 @@
 """The privacy report: two pages for the person who must sign."""
 
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -272,7 +271,7 @@ class _Report:
         if self.has_noise or self.notes("epsilon"):
             yield self.section("budget", "Privacy budget", *self._budget())
         if errors := getattr(self.estimator, "expected_error_", None):
-            yield self.section("accuracy", "Accuracy to expect", *_accuracy(errors))
+            yield self.section("accuracy", "Accuracy to expect", _accuracy(errors))
         limits = PERSON_LIMITS[self.protects], *LIMITS
         items = [tag("li", tag("strong", head), " ", words) for head, words in limits]
         yield self.section("limits", "Limits of this report", tag("ul", *items))
@@ -397,7 +396,9 @@ class _Report:
             )
         for note in self.ledger.notes_on("colluders"):
             left = [
-                f"epsilon = {e:.3g} against {n}" if e <= 100 else f"nothing against {n}"
+                f"epsilon = {e:.3g} is left against {n}"
+                if e <= 100
+                else f"no protection is left against {n}"
                 for n, e in enumerate(note.value)
                 if n and (e <= 100 or note.value[n - 1] <= 100)
             ]
@@ -432,12 +433,14 @@ class _Report:
         told = {}
         for kind in KIND_WORDS:
             for who in dict.fromkeys(fact.who for fact in self.facts):
+                facts = [f for f in self.facts if (f.who, f.kind) == (who, kind)]
                 words = "; ".join(
                     plain(f.what, f.is_total)
                     + ("" if f.epsilon is None else f" (epsilon = {f.epsilon:g})")
-                    for f in self.facts
-                    if (f.who, f.kind) == (who, kind)
+                    for f in facts
                 )
+                if words and all(fact.is_total for fact in facts):
+                    words = f"added up over all parties: {words}"
                 # Parties that learnt the same share a line.
                 one = "" if who in self.parties else who
                 if words:
@@ -461,14 +464,11 @@ class _Report:
         for topic, label in NOTE_TOPICS.items():
             found = [sentence(note) for note in self.notes(topic)]
             rows.setdefault(label, []).extend(found)
-        names = dict(SETTING_WORDS)
-        if getattr(self.estimator, "epsilon", None) is None:
-            names.pop("delta")
-        values = {name: getattr(self.estimator, name, None) for name in names}
+        values = {n: getattr(self.estimator, n, None) for n in SETTING_WORDS}
         rows["Settings"] = [
-            f"{words} {value:g}." if isinstance(value, float) else f"{words} {value}."
-            for name, words in names.items()
-            if isinstance(value := values[name], int | float | str) and value
+            sentence(f"{words}: {values[name]}")
+            for name, words in SETTING_WORDS.items()
+            if isinstance(values[name], int | str) and values[name]
         ]
         found = [(label, " ".join(texts)) for label, texts in rows.items() if texts]
         return found or [("Recorded", "Nothing was hidden, and nothing was sent.")]
@@ -559,13 +559,11 @@ def _mechanism(noise):
     )
 
 
-def _accuracy(errors) -> Iterable[Html]:
-    """List how far published tables may be off, where the estimator knows."""
+def _accuracy(errors):
+    """Say how far published tables may be off, where the estimator knows."""
     ranked = sorted(errors.items(), key=lambda item: -item[1])
-    shown = [(", ".join(names), f"{100 * e:.1f} %") for names, e in ranked[:MAX_ERRORS]]
-    yield tag(
-        "p", "Expected share of people in the wrong cell of a table of the model."
-    )
-    yield _facts(shown)
+    shown = [f"{', '.join(names)}: {100 * e:.1f} %" for names, e in ranked[:MAX_ERRORS]]
     if len(ranked) > MAX_ERRORS:
-        yield tag("p", f"And {len(ranked) - MAX_ERRORS} more with smaller shares.")
+        shown.append(f"{len(ranked) - MAX_ERRORS} more have smaller shares")
+    head = "Expected share of people in the wrong cell of a table of the model: "
+    return tag("p", head, "; ".join(shown), ".")

@@ -25,20 +25,17 @@ NOTE_TOPICS = {
     "sum known to": "Totals are read by",
     "strength": "Strength",
     "precision": "Rounding",
-    "connection": "Connection",
     "lost": "Dropout",
     "also": "Also recorded",
 }
 
 #: parameters of estimators that a reader of the report may ask for
 SETTING_WORDS = {
-    "epsilon": "epsilon asked for",
-    "delta": "delta asked for",
     "min_rows": "fewest rows behind a total",
     "min_parties": "fewest parties behind a total",
-    "min_cell_count": "smaller counts are shown as zero:",
-    "disclosure": "what parties disclose:",
-    "release_effects": "effects released:",
+    "min_cell_count": "smallest count that is not shown as zero",
+    "disclosure": "what parties disclose",
+    "release_effects": "effects released",
 }
 
 LIMITS = (
@@ -130,7 +127,7 @@ def plain(text, is_total=False):
     if is_total:
         # Of a total nobody in particular is "its" owner.
         total = re.sub(r"\beach of its ", "each of the ", text)
-        return re.sub(r"\bits ", "", total) + ", added up over all parties"
+        return re.sub(r"\bits ", "", total)
     text = text.replace(*_FOLLOWING_RULES)
     text = text.replace("min_rows rows", "the agreed least number of rows")
     return re.sub(r"2(?:\*\*|\^)-(\d+)", r"1/2^\1", text)

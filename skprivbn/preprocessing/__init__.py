@@ -6,8 +6,7 @@ from skprivbn.preprocessing._encoders import (
     FederatedOrdinalEncoder,
 )
 from skprivbn.preprocessing._imputer import FederatedSimpleImputer
-from skprivbn.preprocessing._pca import FederatedPCA
-from skprivbn.preprocessing._scaler import FederatedStandardScaler
+from skprivbn.preprocessing._linear import FederatedPCA, FederatedStandardScaler
 
 __all__ = [
     "FederatedKBinsDiscretizer",

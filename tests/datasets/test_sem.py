@@ -3,8 +3,7 @@ import pytest
 from scipy import stats
 
 from skprivbn.datasets import make_linear_sem, make_mlp_sem, make_var_sem
-from skprivbn.datasets._graphs import random_connected_graph, random_dag
-from skprivbn.datasets._time_series import spectral_radius
+from skprivbn.datasets._sem import random_connected_graph, random_dag, spectral_radius
 
 
 def is_acyclic(adjacency):

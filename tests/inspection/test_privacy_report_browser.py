@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import BaseEstimator
 
 from skprivbn.federation import Ledger
+from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.inspection import privacy_report
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedStandardScaler
@@ -29,12 +30,19 @@ class Learner(BaseEstimator):
 def pages(tmp_path_factory):
     """Write a report of a real fit, and one with names that nobody should choose."""
     folder = tmp_path_factory.mktemp("reports")
-    X = np.random.default_rng(0).normal(size=(60, 2))
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
     scaler = FederatedStandardScaler(epsilon=1.0, bounds=(-5, 5))
     party = np.array(["north", "south", "west"])[np.arange(60) % 3]
     privacy_report(scaler.fit(X, party=party), folder / "fit.html")
     mixture = PPEMGaussianMixture(2, backend="ckks", random_state=0)
     privacy_report(mixture.fit(X, party=party), folder / "mixture.html")
+
+    codes, states = rng.integers(0, 2, size=(90, 4)), [2] * 4
+    tables = DPCGMLearner(epsilon=1.0, states=states).fit(
+        codes, party=["a", "b", "c"] * 30
+    )
+    privacy_report(tables, folder / "tables.html")
 
     attack = "<script>document.title = 'attacked'</script>"
     ledger = Ledger(parties=(LONG, attack))
@@ -64,7 +72,7 @@ def test_page_fits_the_screen(tmp_path, pages, name, width, scheme):
     assert np.abs(pixels - paper).sum(axis=2).max() > 500
 
 
-@pytest.mark.parametrize("name", ["fit", "mixture"])
+@pytest.mark.parametrize("name", ["fit", "mixture", "tables"])
 def test_paper_is_white_and_two_pages(tmp_path, pages, name):
     file = tmp_path / "page.pdf"
     browse(

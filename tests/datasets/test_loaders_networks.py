@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from skprivbn.datasets import load_alarm, load_asia, load_child, load_insurance
-from skprivbn.datasets._networks import read_network
+from skprivbn.datasets._loaders import read_network
 
 
 @pytest.mark.parametrize(
