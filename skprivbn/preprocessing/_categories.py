@@ -5,7 +5,7 @@ of few rows left out. Frequencies are added up for the parties only, who tell th
 winners; or, with differential privacy, in one noisy sum over declared labels.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from skprivbn.federation import (
 from skprivbn.federation._cells import CountTerms
 from skprivbn.partition import RemoteRows
 from skprivbn.privacy._persons import shares_of_rows
+from skprivbn.utils import by_column
 from skprivbn.utils._validation import read_labels
 
 #: labels that a party tells of one column; more would be its values
@@ -37,8 +38,8 @@ def known_categories(categories, names, partition):
 
     Parameters
     ----------
-    categories : "auto" or list of array-like
-        What the user gives.
+    categories : "auto", list of array-like or dict of str to array-like
+        What the user gives; columns that a dict does not name are as with "auto".
     names : list of str
     partition : HorizontalPartition or RemoteRows
         What it declares is taken if the user gives nothing.
@@ -50,17 +51,22 @@ def known_categories(categories, names, partition):
     are_public : bool
         Whether all are known, and not made by pandas of values that occur.
     """
+    declared = [partition.categories.get(name) for name in names]
     if isinstance(categories, str):
-        declared = partition.categories
-        known = [declared.get(name) for name in names]
-        are_public = None not in known and isinstance(partition, RemoteRows)
-        return known, are_public
-    if len(categories) != len(names):
+        return declared, None not in declared and isinstance(partition, RemoteRows)
+    if isinstance(categories, Mapping):
+        categories = by_column("categories", categories, names)
+    elif len(categories) != len(names):
         raise ValueError(
             f"categories has {len(categories)} entries for {len(names)} columns: give "
-            "a list of labels for each"
+            "a list of labels for each, or a dict of names to labels"
         )
-    return [list(check_states(n, c)) for n, c in zip(names, categories)], True
+    given = [
+        None if labels is None else list(check_states(name, labels))
+        for name, labels in zip(names, categories)
+    ]
+    found = [g if g is not None else d for g, d in zip(given, declared)]
+    return found, None not in (found if isinstance(partition, RemoteRows) else given)
 
 
 @dataclass(frozen=True)

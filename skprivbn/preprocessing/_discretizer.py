@@ -11,7 +11,7 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
 from skprivbn.preprocessing._base import FederatedTransformer, fit_quantiles
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, check_bounds, noise_terms
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, bounds_of, noise_terms
 from skprivbn.programs import QuantileTerms, quantiles
 from skprivbn.programs._quantiles import MAX_LEVELS
 from skprivbn.utils import warn_leak
@@ -42,9 +42,11 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         Privacy budget of the edges. None finds them exactly.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
-    bounds : pair of numbers or array-likes of shape (n_features,), default=None
-        Public lower and upper bounds of the features, to which rows are clipped;
-        needed with `epsilon`.
+    bounds : pair of numbers or array-likes of shape (n_features,), list of tuples \
+            or dict, default=None
+        Public lower and upper bounds of the features, to which rows are clipped:
+        ``(low, high)``, a list with ``(low, high)`` of each feature, or
+        ``{"age": (0, 120), ...}``; needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
         Charged before any row is touched.
     min_honest : int, default=None
@@ -109,7 +111,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
-        bounds: tuple | None = None,
+        bounds: tuple | list | dict | None = None,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
         min_rows: int = 1,
@@ -141,7 +143,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
     def _learn(self, partition):
         bounds = None
         if self.bounds is not None or self.epsilon is not None:
-            bounds = check_bounds(self.bounds, partition.n_features)
+            bounds = bounds_of(self)
         n_bins = self._check_n_bins(partition.n_features)
         if self._is_public:
             self.ledger_ = Ledger(parties=partition.names)

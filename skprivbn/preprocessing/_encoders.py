@@ -13,19 +13,24 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import FederatedEstimator, by_holders
 from skprivbn.bayesian_network._checks import check_states
 from skprivbn.bayesian_network._labels import label_dtype
+from skprivbn.exceptions import PartyError
 from skprivbn.federation import Ledger, check_received
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing._categories import (
+    MAX_LABELS,
     CategoriesTerms,
     categories,
     known_categories,
 )
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import charge_exact
-from skprivbn.utils import column_names, warn_leak
+from skprivbn.utils import column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import is_missing, read_labels, validate_table
+
+#: a column with more different floats is no column of labels
+MANY_NUMBERS = 30
 
 
 class CategoryEncoder(TransformerMixin, FederatedEstimator):
@@ -62,7 +67,16 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
             "row; give the public ones, categories=[[...], ...]"
         )
         terms = CategoriesTerms(names, known)
-        found = self._run(partition, categories, terms)
+        try:
+            found = self._run(partition, categories, terms)
+        except PartyError as error:
+            if error.code == "too-detailed":
+                error.add_note(
+                    f"A party tells at most {MAX_LABELS} labels of a column: cut "
+                    "numbers into bins first, with FederatedKBinsDiscretizer, or "
+                    "declare categories="
+                )
+            raise
         for name, labels in zip(names, found["categories"]):
             if not labels:
                 raise ValueError(
@@ -164,10 +178,11 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
 
     Parameters
     ----------
-    categories : "auto" or list of array-like, default="auto"
-        The labels of each column, in the order of their numbers: nothing is then asked
-        of the parties. By default what dataframes or sites declare, else parties tell
-        the labels that they have, at most 256 of a column, and a warning says so.
+    categories : "auto", list of array-like or dict, default="auto"
+        The labels of each column, in the order of their numbers, or of some by name,
+        ``{"sex": ["f", "m"]}``: nothing is then asked of the parties. By default what
+        dataframes or sites declare, else parties tell the labels that they have, at
+        most 256 of a column, and a warning says so.
     handle_unknown : {"error", "use_encoded_value"}, default="error"
         What to do with other labels and missing ones: raise, or use `unknown_value`.
         In front of a private estimator an error would tell that there is such a row.
@@ -203,7 +218,7 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
     """
 
     _parameter_constraints = {
-        "categories": [StrOptions({"auto"}), list],
+        "categories": [StrOptions({"auto"}), list, dict],
         "handle_unknown": [StrOptions({"error", "use_encoded_value"})],
         "unknown_value": [Real],
         "accountant": [PrivacyAccountant, None],
@@ -212,7 +227,7 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
     def __init__(
         self,
         *,
-        categories: str | list = "auto",
+        categories: str | list | dict = "auto",
         handle_unknown: str = "error",
         unknown_value: float = np.nan,
         accountant: PrivacyAccountant | None = None,
@@ -258,10 +273,11 @@ class FederatedOneHotEncoder(CategoryEncoder):
 
     Parameters
     ----------
-    categories : "auto" or list of array-like, default="auto"
-        The labels of each column: nothing is then asked of the parties. By default what
-        dataframes or sites declare, else parties tell the labels that they have, at
-        most 256 of a column, and a warning says so.
+    categories : "auto", list of array-like or dict, default="auto"
+        The labels of each column, or of some by name, ``{"sex": ["f", "m"]}``: nothing
+        is then asked of the parties. By default what dataframes or sites declare, else
+        parties tell the labels that they have, at most 256 of a column, and a warning
+        says so.
     drop : {"first"} or None, default=None
         "first" makes no column of the first label of each column, to which the others
         are then compared: in front of regressions with an intercept, such as mixed
@@ -305,7 +321,7 @@ class FederatedOneHotEncoder(CategoryEncoder):
     """
 
     _parameter_constraints = {
-        "categories": [StrOptions({"auto"}), list],
+        "categories": [StrOptions({"auto"}), list, dict],
         "drop": [StrOptions({"first"}), None],
         "handle_unknown": [StrOptions({"error", "ignore"})],
         "accountant": [PrivacyAccountant, None],
@@ -314,7 +330,7 @@ class FederatedOneHotEncoder(CategoryEncoder):
     def __init__(
         self,
         *,
-        categories: str | list = "auto",
+        categories: str | list | dict = "auto",
         drop: str | None = None,
         handle_unknown: str = "error",
         accountant: PrivacyAccountant | None = None,
@@ -323,6 +339,17 @@ class FederatedOneHotEncoder(CategoryEncoder):
         self.drop = drop
         self.handle_unknown = handle_unknown
         self.accountant = accountant
+
+    def _find_categories(self, partition, names, known):
+        found = super()._find_categories(partition, names, known)
+        for name, labels in zip(names, found):
+            if len(labels) > MANY_NUMBERS and isinstance(labels[0], float):
+                warn_user(
+                    f"column {name!r} holds numbers, and each of its {len(labels)} "
+                    "values becomes a column: leave it out, or cut it into bins first "
+                    "with FederatedKBinsDiscretizer"
+                )
+        return found
 
     @property
     def _n_dropped(self):

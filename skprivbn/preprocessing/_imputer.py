@@ -39,7 +39,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
     strategy : {"mean", "median", "most_frequent"}, default="mean"
         What stands in for a missing value. Medians are found to 2**-16 of their
         magnitude, or of the width of `bounds`. The most frequent value may be text.
-    categories : "auto" or list of array-like, default="auto"
+    categories : "auto", list of array-like or dict, default="auto"
         For ``"most_frequent"``: the values that each column may have, which is needed
         with `epsilon`. By default what a dataframe or the sites declare, else parties
         tell the values that they have, at most 256 of a column.
@@ -49,9 +49,11 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         Privacy budget of the statistics. None releases them exactly.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
-    bounds : pair of numbers or array-likes of shape (n_features,), default=None
-        Public lower and upper bounds of the features, to which rows are clipped;
-        needed with `epsilon` for means and medians.
+    bounds : pair of numbers or array-likes of shape (n_features,), list of tuples \
+            or dict, default=None
+        Public lower and upper bounds of the features, to which rows are clipped:
+        ``(low, high)``, a list with ``(low, high)`` of each feature, or
+        ``{"age": (0, 120), ...}``; needed with `epsilon` for means and medians.
     accountant : PrivacyAccountant, default=None
         Charged before any row is touched.
     min_honest : int, default=None
@@ -97,7 +99,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
     _complete = "allow-nan"
     _parameter_constraints = {
         "strategy": [StrOptions({"mean", "median", "most_frequent"})],
-        "categories": [StrOptions({"auto"}), list],
+        "categories": [StrOptions({"auto"}), list, dict],
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
@@ -106,11 +108,11 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         self,
         *,
         strategy: str = "mean",
-        categories: str | list = "auto",
+        categories: str | list | dict = "auto",
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
-        bounds: tuple | None = None,
+        bounds: tuple | list | dict | None = None,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
     ) -> None:

@@ -46,9 +46,11 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         Privacy budget of the means and variances. None releases them exactly.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
-    bounds : pair of numbers or array-likes of shape (n_features,), default=None
-        Public lower and upper bounds of the features, to which rows are clipped;
-        needed with `epsilon`.
+    bounds : pair of numbers or array-likes of shape (n_features,), list of tuples \
+            or dict, default=None
+        Public lower and upper bounds of the features, to which rows are clipped:
+        ``(low, high)``, a list with ``(low, high)`` of each feature, or
+        ``{"age": (0, 120), ...}``; needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
         Charged before any row is touched.
     min_honest : int, default=None
@@ -116,7 +118,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
-        bounds: tuple | None = None,
+        bounds: tuple | list | dict | None = None,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
     ) -> None:
@@ -268,9 +270,11 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         Privacy budget of the mean and covariance. None releases them exactly.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
-    bounds : pair of numbers or array-likes of shape (n_features,), default=None
-        Public lower and upper bounds of the features, to which rows are clipped;
-        needed with `epsilon`.
+    bounds : pair of numbers or array-likes of shape (n_features,), list of tuples \
+            or dict, default=None
+        Public lower and upper bounds of the features, to which rows are clipped:
+        ``(low, high)``, a list with ``(low, high)`` of each feature, or
+        ``{"age": (0, 120), ...}``; needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
         Charged before any row is touched.
     min_honest : int, default=None
@@ -345,7 +349,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
-        bounds: tuple | None = None,
+        bounds: tuple | list | dict | None = None,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
     ) -> None:

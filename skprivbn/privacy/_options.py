@@ -1,6 +1,7 @@
 """What `epsilon`, `delta`, `bounds`, ... mean in every estimator."""
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -8,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
-from skprivbn.utils import warn_leak, warn_user
+from skprivbn.utils import by_column, column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval
 
 #: uncounted fits of an estimator; its clones have the same list. Not an attribute:
@@ -20,20 +21,23 @@ _scored: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
 PRIVACY_CONSTRAINTS = {
     "epsilon": [Interval(Real, 0, None, closed="neither"), None],
     "delta": [Interval(Real, 0, 1, closed="left")],
-    "bounds": ["array-like", tuple, None],
+    "bounds": ["array-like", tuple, dict, None],
     "accountant": [PrivacyAccountant, None],
     "min_honest": [Interval(Integral, 1, None, closed="left"), None],
 }
 
 
-def check_bounds(bounds, n_features):
+def check_bounds(bounds, n_features, names=None):
     """Return public bounds as an array of shape (2, n_features).
 
     Parameters
     ----------
-    bounds : pair of numbers or of array-likes of shape (n_features,)
+    bounds : pair of numbers or of array-likes of shape (n_features,), list of \
+            tuples (low, high), or dict of str to (low, high)
         Lower and upper bounds. None is an error that says why they are needed.
     n_features : int
+    names : list of str, default=None
+        Of the features, for bounds by name.
 
     Returns
     -------
@@ -44,15 +48,22 @@ def check_bounds(bounds, n_features):
             "epsilon needs public bounds= to clip the rows to: bounds read off the "
             "data would not be private"
         )
+    # a list of tuples has one for each feature; a tuple has low and high
+    pairs = bounds if isinstance(bounds, list) else None
+    if isinstance(bounds, Mapping):
+        pairs = by_column("bounds", bounds, names or [], complete=True)
+    elif pairs is not None and not all(isinstance(pair, tuple) for pair in pairs):
+        pairs = None
     try:
-        low, high = bounds
+        low, high = bounds if pairs is None else np.array(pairs, float).reshape(-1, 2).T
         table = np.stack(
             [np.broadcast_to(np.asarray(b, float), n_features) for b in (low, high)]
         )
     except (TypeError, ValueError):
         raise ValueError(
             "bounds must be a pair (low, high) of numbers or of one number per "
-            f"feature ({n_features}), got {bounds!r}"
+            f"feature ({n_features}), a list of pairs [(low, high), ...], or a dict "
+            f"{{'age': (0, 120), ...}}, got {bounds!r}"
         ) from None
     if not np.all(np.isfinite(table)) or not np.all(table[0] < table[1]):
         raise ValueError("bounds must be finite, each lower bound below its upper one")
@@ -61,6 +72,12 @@ def check_bounds(bounds, n_features):
     if not np.all((half > 1e-100) & (half < 1e100)):
         raise ValueError("bounds must be more than 1e-100 and less than 1e100 apart")
     return table
+
+
+def bounds_of(estimator):
+    """Return the public bounds of an estimator's features, shape (2, n_features)."""
+    names = column_names(estimator)
+    return check_bounds(estimator.bounds, len(names), names)
 
 
 def protected_by(partition):
@@ -101,7 +118,7 @@ def noise_terms(estimator, partition, *, bounds=True):
         "protects": protected_by(partition),
     }
     if bounds:
-        found["bounds"] = check_bounds(estimator.bounds, partition.n_features)
+        found["bounds"] = bounds_of(estimator)
     return found
 
 
@@ -191,7 +208,7 @@ def charge(estimator, what, noise=None, *, rho=None):
         return None
     # before the charge: what cannot work must not cost budget
     if getattr(estimator, "_needs_bounds", hasattr(estimator, "bounds")):
-        check_bounds(estimator.bounds, estimator.n_features_in_)
+        bounds_of(estimator)
     _refuse_open_shares(estimator, noise)
     if noise is not None and rho is None:
         rho = noise.rho

@@ -4,6 +4,8 @@ import contextlib
 import functools
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,7 @@ from skprivbn.utils._sklearn import _check_feature_names_in
 
 __all__ = [
     "LazyModule",
+    "by_column",
     "column_names",
     "import_optional",
     "tell_progress",
@@ -77,6 +80,39 @@ def column_names(estimator: Any) -> list[str]:
     names : list of str
     """
     return [str(name) for name in _check_feature_names_in(estimator)]
+
+
+def by_column(
+    parameter: str, given: Mapping, names: Sequence[str], *, complete: bool = False
+) -> list:
+    """Return what a parameter says of each column by its name, in their order.
+
+    Parameters
+    ----------
+    parameter : str
+        Its name, for errors.
+    given : mapping of str to object
+    names : sequence of str
+        Of the columns.
+    complete : bool, default=False
+        Whether every column must be given.
+
+    Returns
+    -------
+    values : list
+        None for columns that are not given.
+    """
+    for name in given:
+        if name not in names:
+            near = get_close_matches(str(name), names, n=1)
+            raise ValueError(
+                f"{parameter} names {name!r}, and the columns are {list(names)}"
+                + (f": did you mean {near[0]!r}?" if near else "")
+            )
+    lacking = [name for name in names if name not in given]
+    if complete and lacking:
+        raise ValueError(f"{parameter} lacks columns {lacking}: give them, too")
+    return [given.get(name) for name in names]
 
 
 def import_optional(module: str, user: str) -> ModuleType:

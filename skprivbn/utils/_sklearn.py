@@ -5,10 +5,12 @@ writes for its own estimators only.
 """
 
 import warnings
-from functools import cache
+from difflib import get_close_matches
+from functools import cache, wraps
+from inspect import signature
 from typing import Any
 
-from sklearn.base import _fit_context
+from sklearn.base import _fit_context as _sklearn_fit_context
 from sklearn.mixture._gaussian_mixture import (
     _check_means,
     _check_precisions,
@@ -59,7 +61,52 @@ __all__ = [
 ]
 
 
+#: what users write, and the arguments of ``fit`` that they may mean
+_MEANT = {
+    "parties": ("party",),
+    "group": ("cluster", "party", "individual"),
+    "groups": ("cluster", "party", "individual"),
+    "weights": ("sample_weight",),
+}
 _VERSION_KEY = "_skprivbn_version"
+
+
+def _fit_context(*, prefer_skip_nested_validation):
+    """Check parameters as scikit-learn does, and say what an unknown argument means."""
+
+    def decorate(fit):
+        checked = _sklearn_fit_context(
+            prefer_skip_nested_validation=prefer_skip_nested_validation
+        )(fit)
+        known = signature(fit).parameters
+
+        @wraps(fit)
+        def wrapper(estimator, *args, **kwargs):
+            for name in kwargs:
+                if name not in known:
+                    _refuse_argument(estimator, fit.__name__, name, known)
+            return checked(estimator, *args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+def _refuse_argument(estimator, method, name, known):
+    """Raise, with the class's own name and what the user may have meant."""
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    user, words = type(estimator).__name__, list(known)[1:]
+    meant = [word for word in _MEANT.get(name, ()) if word in words]
+    meant = meant or get_close_matches(name, words, n=1)
+    own = get_close_matches(name, estimator._get_param_names(), n=1)
+    if meant:
+        hint = f"did you mean {' or '.join(f'{word}=' for word in meant)}?"
+    elif own:
+        hint = f"did you mean the parameter of the class, {user}({own[0]}=...)?"
+    else:
+        hint = f"it takes {', '.join(words)}"
+    raise TypeError(f"{user}.{method}() has no argument {name!r}: {hint}")
 
 
 class CachedParameterNames:

@@ -39,6 +39,7 @@ def keep_types(X: Any) -> Any:
     X : array-like of shape (n_samples, n_features)
         Other tables as they are.
     """
+    refuse_dates(X)
     if isinstance(X, list | tuple) and np.asarray(X).dtype.kind in "SUc":
         return np.array(X, dtype=object)
     if not (hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "astype")):
@@ -49,6 +50,31 @@ def keep_types(X: Any) -> Any:
     is_text = [kind not in "biuf" for kind, _ in kinds]
     is_odd = [kind in "bc" or (kind in "iuf" and not own) for kind, own in kinds]
     return X.astype(object) if any(is_text) and any(is_odd) else X
+
+
+def refuse_dates(X: Any) -> None:
+    """Name the columns of a table that are declared as dates or durations.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    """
+    dtypes = getattr(X, "dtypes", None)
+    if hasattr(X, "columns") and dtypes is not None:
+        dates = [name for name, dtype in zip(X.columns, dtypes) if _is_date(dtype)]
+        if dates:
+            raise ValueError(
+                f"columns {dates} are dates: make numbers, such as days since "
+                "admission, or leave them out"
+            )
+    elif isinstance(X, np.ndarray) and _is_date(X.dtype):
+        raise ValueError("X holds dates: make numbers, such as days since admission")
+
+
+def _is_date(dtype):
+    if hasattr(dtype, "is_temporal"):  # polars
+        return dtype.is_temporal()
+    return getattr(dtype, "kind", "O") in "Mm"
 
 
 def without_columns(X: Any) -> Any:
@@ -80,6 +106,7 @@ def validate_table(
     X : ndarray
     """
     dtype = options.get("dtype", "numeric")
+    refuse_dates(X)
     X = without_columns(X)
     if dtype is None:
         X = keep_types(X)

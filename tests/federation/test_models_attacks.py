@@ -9,7 +9,7 @@ from skprivbn.preprocessing import (
     FederatedPCA,
     FederatedSimpleImputer,
     FederatedStandardScaler,
-    _scaler,
+    _linear,
 )
 from tests.federation.site.loopback import open_sites
 from tests.federation.site.test_block import projected, public_model
@@ -112,7 +112,7 @@ def test_attack_bins_by_rounding(stays, monkeypatch):
     sites, table = stays
     assert code_of(mean_of_bins, sites.rows(), 0.0) == "invalid-data"
     # the twin: means of bins of four years, which begin where the coordinator likes
-    monkeypatch.setattr(_scaler, "check_digits", lambda sizes, results: sizes)
+    monkeypatch.setattr(_linear, "check_digits", lambda sizes, results: sizes)
     for offset in (0.0, 1.0):
         twos = np.round((table[:, 0] + LARGE + offset) / 2) * 2 - LARGE
         binned = np.round(twos / 4) * 4

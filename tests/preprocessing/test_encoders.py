@@ -173,3 +173,29 @@ def test_in_a_pipeline_and_of_rows_that_stay():
 def test_wrong_categories_say_what_to_give(ours):
     with pytest.raises(ValueError, match="1 entries for 2 columns"):
         ours(categories=[["red"]]).fit(X, party=PARTY)
+
+
+@pytest.mark.parametrize("encoder", [FederatedOneHotEncoder, FederatedOrdinalEncoder])
+def test_categories_by_name_of_the_column(encoder):
+    rows = pd.DataFrame({"ward": list("xyz") * 10, "sex": ["f", "m"] * 15})
+    party = ["a", "b", "c"] * 10
+    labels = {"sex": ["m", "f"], "ward": ["z", "y", "x"]}
+    both = encoder(categories=labels).fit(rows, party=party)
+    assert [c.tolist() for c in both.categories_] == [["z", "y", "x"], ["m", "f"]]
+    assert both.privacy_spent_.epsilon == 0
+    with pytest.warns(PrivacyLeakWarning, match="read off the data"):
+        some = encoder(categories={"sex": ["m", "f"]}).fit(rows, party=party)
+    assert [c.tolist() for c in some.categories_] == [["x", "y", "z"], ["m", "f"]]
+    assert not hasattr(some, "privacy_spent_")
+    with pytest.raises(ValueError, match="categories names 'sx'.*did you mean 'sex'"):
+        encoder(categories={"sx": ["m", "f"]}).fit(rows, party=party)
+
+
+@pytest.mark.filterwarnings("ignore:categories are read off")
+def test_numbers_are_not_made_columns_without_a_word():
+    X, party = np.linspace(0, 1, 900)[:, None], ["a", "b", "c"] * 300
+    with pytest.warns(UserWarning, match="'x0' holds numbers.*its 60 values"):
+        FederatedOneHotEncoder().fit(X[:60], party=party[:60])
+    with pytest.raises(PartyError) as caught:
+        FederatedOneHotEncoder().fit(X, party=party)
+    assert "at most 256 labels of a column" in caught.value.__notes__[0]

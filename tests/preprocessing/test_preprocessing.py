@@ -323,3 +323,66 @@ def test_squares_of_many_rows_fit_the_numbers_of_sums(weight):
     )
     theirs = StandardScaler().fit(rows, sample_weight=weights)
     np.testing.assert_allclose(ours.var_, theirs.var_, rtol=1e-12)
+
+
+def test_bounds_by_name_and_as_a_list_of_pairs():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.uniform(3, 9, size=(600, 2)), columns=["age", "sugar"])
+    party, options = ["a", "b", "c"] * 200, {"n_bins": 2, "strategy": "uniform"}
+    for bounds in (
+        ([0, 2], [120, 20]),
+        [(0, 120), (2, 20)],
+        {"sugar": (2, 20), "age": [0, 120]},
+    ):
+        binner = FederatedKBinsDiscretizer(bounds=bounds, **options)
+        edges = binner.fit(rows, party=party).bin_edges_
+        np.testing.assert_array_equal(np.stack(edges), [[0, 60, 120], [2, 11, 20]])
+        scaler = FederatedStandardScaler(epsilon=5.0, bounds=bounds)
+        assert np.all(np.abs(scaler.fit(rows, party=party).mean_ - 6) < [20, 5])
+
+
+@pytest.mark.parametrize(
+    "bounds, message",
+    [
+        ({"age": (0, 1), "suger": (0, 1)}, "names 'suger'.*did you mean 'sugar'"),
+        ({"age": (0, 1)}, r"lacks columns \['sugar'\]"),
+        ({"age": (0, 1), "sugar": 5}, r"\{'age': \(0, 120\), ...\}"),
+        ([(0, 1), (0, 1, 2)], r"\[\(low, high\), ...\]"),
+    ],
+)
+def test_bounds_that_do_not_fit_the_columns(bounds, message):
+    rows = pd.DataFrame(np.ones((6, 2)), columns=["age", "sugar"])
+    with pytest.raises(ValueError, match=message):
+        FederatedStandardScaler(epsilon=1.0, bounds=bounds).fit(rows)
+
+
+@pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "bounds": (0, 9)}])
+def test_dates_are_named(options):
+    days = pd.date_range("2026-01-01", periods=6)
+    rows = pd.DataFrame({"age": np.arange(6.0), "admitted": days})
+    scaler, message = (
+        FederatedStandardScaler(**options),
+        "columns .'admitted'. are dates",
+    )
+    with pytest.raises(ValueError, match=message):
+        scaler.fit(rows)
+    with pytest.raises(ValueError, match=message):
+        scaler.fit(HorizontalPartition({"a": rows[:3], "b": rows[3:]}))
+    with pytest.raises(ValueError, match="X holds dates"):
+        scaler.fit(days.to_numpy()[:, None])
+
+
+def test_arguments_of_fit_that_are_called_otherwise():
+    X, labels = np.ones((6, 2)), ["a", "b"] * 3
+    with pytest.raises(
+        TypeError, match=r"StandardScaler.fit\(\) .* did you mean party="
+    ):
+        FederatedStandardScaler().fit(X, parties=labels)
+    with pytest.raises(
+        TypeError, match=r"^FederatedPCA.fit\(\) .* party= or individual="
+    ):
+        FederatedPCA().fit(X, groups=labels)
+    with pytest.raises(TypeError, match=r"FederatedPCA\(whiten=...\)"):
+        FederatedPCA().fit(X, whitenn=True)
+    with pytest.raises(TypeError, match="it takes X, y, party, individual"):
+        FederatedPCA().fit(X, zzz=1)

@@ -24,7 +24,7 @@ from skprivbn.preprocessing import (
     FederatedSimpleImputer,
     FederatedStandardScaler,
     _base,
-    _pca,
+    _linear,
 )
 from skprivbn.privacy import (
     LeavePublicGroupOut,
@@ -206,7 +206,7 @@ def test_projections_beside_one_row_more(monkeypatch):
     table = bins_around(edge)
     assert cost_after(step, table, X[:-1], X) == pytest.approx(1.0)
     if n_moved:  # the twin, where this machine's BLAS does so
-        monkeypatch.setattr(_pca, "multiply_rows", rounded_by_number)
+        monkeypatch.setattr(_linear, "multiply_rows", rounded_by_number)
         cost = cost_after(step, table, X[:-1], X)
         assert cost == pytest.approx(1 + 2 * n_moved)
 
