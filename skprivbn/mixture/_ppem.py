@@ -122,7 +122,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         which are done: 5 to 20 are better than 100. None adds no noise.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
-    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+    bounds : pair, list of pairs or dict, default=None
         Public lower and upper bounds of the features, to which rows are clipped;
         needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
@@ -237,7 +237,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
-        bounds: tuple | None = None,
+        bounds: tuple | list | dict | None = None,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
     ) -> None:

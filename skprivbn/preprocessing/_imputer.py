@@ -49,8 +49,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         Privacy budget of the statistics. None releases them exactly.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
-    bounds : pair of numbers or array-likes of shape (n_features,), list of tuples \
-            or dict, default=None
+    bounds : pair, list of pairs or dict, default=None
         Public lower and upper bounds of the features, to which rows are clipped:
         ``(low, high)``, a list with ``(low, high)`` of each feature, or
         ``{"age": (0, 120), ...}``; needed with `epsilon` for means and medians.

@@ -114,7 +114,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         Privacy budget of the moments. None releases them exactly.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
-    bounds : pair of numbers or array-likes of shape (n_features,), default=None
+    bounds : pair, list of pairs or dict, default=None
         Public lower and upper bounds of the features, to which rows are clipped;
         needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
@@ -210,7 +210,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         random_state: RandomStateLike = None,
         epsilon: float | None = None,
         delta: float = 0.0,
-        bounds: tuple | None = None,
+        bounds: tuple | list | dict | None = None,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
     ) -> None:
