@@ -192,7 +192,7 @@ class RowsMixin(SavedVersionMixin):
             To be used as a context manager.
         """
         backend = resolve_backend(backend or self.backend)
-        warn_of_roster(backend, partition.n_parties)
+        warn_of_roster(backend, partition.n_parties, has_noise=terms.has_noise())
         recovers = getattr(backend, "recovery", False)
         options = {"on_dropout": "continue"} if recovers else {}
         # under noise, how many rows a party has is not told, also if there is none

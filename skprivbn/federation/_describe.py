@@ -150,7 +150,7 @@ class DescribeMixin:
         noise = terms.noise(len(names), len(self.names))
         asked = _Asked(epsilon, delta, bounds, accountant, backend, len(names))
         spent = charge(asked, "description of all columns", noise)
-        warn_of_roster(backend, len(self.names))
+        warn_of_roster(backend, len(self.names), has_noise=epsilon is not None)
         # under noise, how many rows a party has is not told, also if there is none
         least = {"min_rows": 1 if epsilon is None else 0}
         rows = self._described()

@@ -258,20 +258,22 @@ class PartySession:
         raise TypeError("a PartySession holds keys and cannot be pickled")
 
 
-def warn_of_roster(backend: Any, n_parties: int) -> None:
+def warn_of_roster(backend: Any, n_parties: int, *, has_noise: bool = False) -> None:
     """Warn of what a backend and so many parties cannot hide.
 
     Parameters
     ----------
     backend : AdditiveBackend
     n_parties : int
+    has_noise : bool, default=False
+        Whether noise hides the rows of a single holder from those who read the result.
     """
     leaks = backend.leaks()
     if leaks is not None:
         warn_leak(leaks)
     if backend.kind == "plaintext":
         return
-    if n_parties == 1:
+    if n_parties == 1 and not has_noise:
         warn_leak(
             "all rows are taken to be one party's: there is nobody to hide them from "
             "and the sums are that party's own; say who holds each row by name, as in "

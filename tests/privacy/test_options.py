@@ -211,3 +211,15 @@ def test_bounds_without_epsilon_say_that_they_do_nothing():
     X, party = np.arange(60.0).reshape(30, 2), ["a", "b", "c"] * 10
     with pytest.warns(UserWarning, match="bounds has no effect without epsilon"):
         FederatedStandardScaler(bounds=(0, 60)).fit(X, party=party)
+
+
+def test_a_single_holder_with_epsilon_is_not_told_that_there_is_nobody_to_hide_from():
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    with pytest.warns(PrivacyLeakWarning, match="nobody to hide"):
+        FederatedStandardScaler().fit(X)
+    with pytest.warns(PrivacyLeakWarning, match="nobody to hide"):
+        HorizontalPartition({"one": X}).describe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyLeakWarning)
+        FederatedStandardScaler(epsilon=1.0, bounds=(-5, 5)).fit(X)
+        HorizontalPartition({"one": X}).describe(epsilon=1.0, bounds=(-5, 5))
