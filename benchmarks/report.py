@@ -132,6 +132,10 @@ SECTIONS = {
         "Differentially private mixtures: `PPEMGaussianMixture`",
         "Mean log-likelihood of a row.",
     ),
+    "private_mixture_defaults": Section(
+        "Defaults of private mixtures: `PPEMGaussianMixture`",
+        "Adjusted Rand indices with true components, log-likelihoods of a row.",
+    ),
     "shared_tree": Section(
         "A private tree over Adult, one holder or several: `DPCGMLearner`",
         "Mean log-likelihood of a row of the test set.",

@@ -56,8 +56,9 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         EM stops when the mean log-likelihood changes by less.
     reg_covar : float, default=1e-6
         Added to the diagonals of the covariances.
-    max_iter : int, default=100
-        Most EM iterations per start. With 0 the start itself is the result.
+    max_iter : int, default=None
+        Most EM iterations per start. With 0 the start itself is the result. None means
+        100; with `epsilon` 3 to 10, by the budget and the size of the mixture.
     n_init : int, default=1
         Number of starts, of which the best is kept.
     init_params : {"kmeans", "k-means++", "random", "random_from_data", "local_em", \
@@ -119,7 +120,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         ``"plaintext"``. Results are the same.
     epsilon : float, default=None
         Privacy budget of the fit, spread evenly over `max_iter` iterations, all of
-        which are done: 5 to 20 are better than 100. None adds no noise.
+        which are done. None adds no noise.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
     bounds : pair, list of pairs or dict, default=None
@@ -195,7 +196,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
         "tol": [Interval(Real, 0.0, None, closed="left")],
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 0, None, closed="left"), None],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "init_params": [StrOptions(_STARTS)],
         "weights_init": ["array-like", None],
@@ -220,7 +221,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         covariance_type: str = "full",
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
-        max_iter: int = 100,
+        max_iter: int | None = None,
         n_init: int = 1,
         init_params: str = "kmeans",
         weights_init: ArrayLike | None = None,
@@ -342,7 +343,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             "n_components": self.n_components,
             "covariance_type": self.covariance_type,
             "reg_covar": self.reg_covar,
-            "max_iter": self.max_iter,
+            "max_iter": 100 if self.max_iter is None else self.max_iter,
             "init_params": "given" if len(given) == 3 else self.init_params,
             "seeds": seeds[:1] if self._continues else seeds,
             "given": Given(**given),
@@ -387,7 +388,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             min_rows=self.min_rows,
         )
         self._warn_of_disclosures(partition, terms)
-        with _Watch(progress, self.max_iter) as watch:
+        with _Watch(progress, terms.max_iter) as watch:
             found = self._run_charged(partition, em, terms, "mixture", progress=watch)
             if "ends" in found:
                 raise self._failure(**found)
@@ -464,7 +465,9 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "or give means_init"
             )
         terms = PrivateEMTerms(**start, **noise_terms(self, partition))
-        with _Watch(progress, self.max_iter) as watch:
+        if self.max_iter is None:
+            terms = terms.with_iterations(partition.n_features, partition.n_parties)
+        with _Watch(progress, terms.max_iter) as watch:
             what = "the mixture and the sums of all rounds"
             found = self._run_charged(partition, noisy_em, terms, what, progress=watch)
         # one entry that is no number makes a table of objects of one of float32
@@ -497,7 +500,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 + self._small_component(found["min_rows"]),
                 ConvergenceWarning,
             )
-        elif not self.converged_ and self.max_iter > 0:
+        elif not self.converged_ and terms.max_iter > 0:
             warn_user(
                 # word for word as in scikit-learn, for filters of warnings
                 "Best performing initialization did not converge. Try different init "

@@ -1,5 +1,7 @@
 """Differential privacy of PPEMGaussianMixture."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
@@ -184,6 +186,26 @@ def test_the_total_carries_the_calibrated_noise(delta):
         assert noise.scale > np.sqrt(3) * grid * l2
     else:
         assert noise.scale >= 3 * grid * l1 / 2.0
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_larger_budget_bears_more_iterations(delta):
+    terms = private_terms(n_components=3, delta=delta, covariance_type="full")
+    n_iter = [
+        replace(terms, epsilon=epsilon).with_iterations(2, 3).max_iter
+        for epsilon in (0.1, 1.0, 3.0, 30.0)
+    ]
+    assert n_iter == sorted(n_iter) and n_iter[0] == 3 and n_iter[-1] == 10
+    more = replace(terms, n_components=30, epsilon=3.0)
+    assert more.with_iterations(2, 3).max_iter < n_iter[2]
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_defaults_find_components_at_epsilon_1(many_rows, delta):
+    X, truth, party = many_rows
+    mixture = private(epsilon=1.0, delta=delta, max_iter=None).fit(X, party=party)
+    assert adjusted_rand_score(truth, mixture.predict(X)) > 0.9
+    assert 3 <= mixture.n_iter_ <= 10
 
 
 @types
