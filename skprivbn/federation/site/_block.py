@@ -91,11 +91,13 @@ def fills_of_result(question, result):
         Means, medians or most frequent values of columns are told by some programs.
     """
     told = result if isinstance(result, dict) else {}
-    fills = [told.get("mean"), told.get("winners")]
-    if isinstance(told.get("quantiles"), np.ndarray):
-        fills.append(told["quantiles"][:, 0])
-    for values in fills:
-        if values is not None and len(values) == question.n_features:
+    for name in ("mean", "winners", "quantiles"):
+        values, n_features = told.get(name), question.n_features
+        if isinstance(values, np.ndarray) and values.shape == (n_features, 1):
+            values = values[:, 0]  # of medians, there is one for each column
+        values = values.tolist() if isinstance(values, np.ndarray) else values
+        is_row = isinstance(values, list) and len(values) == n_features
+        if is_row and all(isinstance(x, str | int | float | None) for x in values):
             yield digest_of_fill(question, len(question.steps), values)
 
 

@@ -1,5 +1,6 @@
 """A study that three small hospitals should answer, and what they do not answer."""
 
+import types
 import warnings
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import runner
 from skprivbn.federation.site._account import Account
+from skprivbn.federation.site._block import fills_of_result
 from skprivbn.federation.site._state import SiteState
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedSimpleImputer, FederatedStandardScaler
@@ -142,6 +144,23 @@ def test_gaps_are_filled_with_what_sites_have_found(tmp_path, strategy):
     with pytest.raises(PartyError) as caught:
         FederatedStandardScaler().fit(imputer.transform(rows))
     assert caught.value.code == "too-detailed"
+
+
+def test_results_of_any_shape_are_remembered_or_not():
+    question = types.SimpleNamespace(
+        n_features=2,
+        steps=[],
+        columns=["a", "b"],
+        dataset=types.SimpleNamespace(account="icu"),
+        agreement=types.SimpleNamespace(data={"steps": []}),
+    )
+    known = {"mean": np.ones(2), "winners": ["x", None], "quantiles": np.ones((2, 1))}
+    found = [list(fills_of_result(question, {k: v})) for k, v in known.items()]
+    assert list(map(len, found)) == [1, 1, 1]
+    assert found[0] == found[2] != found[1]
+    others = [None, 3, [1], {"mean": 3.0}, {"mean": np.ones((2, 2))}, {"mean": "ab"}]
+    others += [{"quantiles": np.ones((2, 0))}, {"winners": [[1], [2, 3]]}]
+    assert not any(list(fills_of_result(question, other)) for other in others)
 
 
 def told_at(sites):
