@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
-from math import ceil
+from math import ceil, floor, log10
 from os import PathLike
 from pathlib import Path
 from platform import python_version
@@ -420,6 +420,8 @@ class _Report:
         answer = f"Noise limits what the result tells: epsilon = {epsilon:g}"
         answer += f", delta = {delta:.1g}" if delta else ""
         answer += f", usually called {strength} protection. {_guess(epsilon, delta)}"
+        if tone == "bad":
+            answer += " An epsilon above 5 hides hardly anything: a smaller one would."
         if self.tells_exact_values:
             answer += " But exact values were read as well, which no noise covers."
         elif self.notes("epsilon"):
@@ -537,11 +539,13 @@ class _Report:
 def _guess(epsilon, delta):
     """Say how often the best test between two neighbours succeeds, at even odds."""
     chance = min(expit(epsilon) + delta * expit(-epsilon), 1.0)
-    # Rounded up, so that "at most" stays true.
-    percent = ceil(1000 * chance) / 10
+    # Rounded up, so that "at most" stays true, but not to certainty.
+    missing = 100 * (1 - delta) * expit(-epsilon)
+    digits = min(max(1, -floor(log10(max(missing, 1e-9)))), 9)
+    percent = min(ceil(10**digits * 100 * chance) / 10**digits, 100.0)
     return (
         "Somebody who knows all other rows, and guesses whether this one was used, is "
-        f"right at most {percent:g} % of the time, instead of 50 %."
+        f"right at most {percent:.12g} % of the time, instead of 50 %."
     )
 
 

@@ -143,7 +143,7 @@ def strength_of(epsilon):
     """Return (tone, word) for an epsilon; no law fixes these limits."""
     if epsilon <= 1:
         return "good", "strong"
-    return ("note", "moderate") if epsilon <= 10 else ("bad", "weak")
+    return ("note", "moderate") if epsilon <= 5 else ("bad", "weak")
 
 
 def glossary_of(text):

@@ -310,11 +310,28 @@ def test_parties_read_noisy_totals_and_the_result_too():
 
 
 @pytest.mark.parametrize(
-    "epsilon, verdict", [(0.5, "strong"), (4.0, "moderate"), (30.0, "weak")]
+    "epsilon, verdict",
+    [
+        (0.5, "strong"),
+        (4.0, "moderate"),
+        (5.0, "moderate"),
+        (5.1, "weak"),
+        (30, "weak"),
+    ],
 )
 def test_large_epsilon_is_not_called_protection(epsilon, verdict):
     short = read(fitted(Ledger(parties=("a",)), (epsilon, 1e-6))).text("short")
     assert f"epsilon = {epsilon:g}, delta = 1e-06, usually called {verdict}" in short
+    assert ("hides hardly anything" in short) == (verdict == "weak")
+
+
+@pytest.mark.parametrize(
+    "epsilon, percent",
+    [(1.0, "73.2"), (5.0, "99.4"), (10.0, "99.996"), (15.0, "99.99997"), (99.0, "100")],
+)
+def test_how_often_a_guess_is_right_is_not_rounded_to_certainty(epsilon, percent):
+    short = read(fitted(Ledger(parties=("a",)), (epsilon, 0.0))).text("short")
+    assert f"is right at most {percent} % of the time" in short
 
 
 def test_exact_values_beside_the_noise_are_pointed_out():
