@@ -32,13 +32,12 @@ def initial_mlp(n_variables, n_hidden, random_state):
 
 def unpack_mlp(flat, d, n_hidden):
     """Return maps, hidden biases, output weights and output biases."""
-    ends = np.cumsum([n_hidden * d * d, n_hidden * d, n_hidden * d])
-    maps, bias, output, offset = np.split(flat, ends)
+    ends = n_hidden * d * d, n_hidden * d * (d + 1), n_hidden * d * (d + 2)
     return (
-        maps.reshape(n_hidden, d, d),
-        bias.reshape(n_hidden, 1, d),
-        output.reshape(n_hidden, 1, d),
-        offset,
+        flat[: ends[0]].reshape(n_hidden, d, d),
+        flat[ends[0] : ends[1]].reshape(n_hidden, 1, d),
+        flat[ends[1] : ends[2]].reshape(n_hidden, 1, d),
+        flat[ends[2] :],
     )
 
 

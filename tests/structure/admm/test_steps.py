@@ -8,7 +8,7 @@ from skprivbn.structure.admm._mlp import (
     mlp_forward,
     n_free_of_mlp,
 )
-from skprivbn.structure.admm._mlp_problem import MLPProblem
+from skprivbn.structure.admm._mlp_problem import MLPProblem, _Curvature
 from skprivbn.structure.admm._steps import ConsensusProblem, LinearProblem
 from skprivbn.structure.gaussian._notears import minimise_l1
 
@@ -176,6 +176,36 @@ def test_mlp_local_steps_are_those_of_an_independent_optimiser():
         known = minimize(objective, consensus[free], tol=1e-12).x
         np.testing.assert_allclose(solved[free], known, atol=1e-4)
         np.testing.assert_array_equal(solved[~free], 0.0)
+
+
+@pytest.mark.parametrize("n_pairs", [0, 1, 4, 10, 17])
+def test_remembered_curvature_is_that_of_bfgs_updates(n_pairs):
+    rng, rho = np.random.default_rng(n_pairs), 0.7
+    memory, seen = _Curvature(3, 6), []
+    for k in range(n_pairs):
+        root = rng.normal(size=(3, 6, 6))
+        moved = rng.normal(size=(3, 6))
+        change = np.einsum("vij,vkj,vk->vi", root, root, moved)
+        # one variable stays, one goes along a ridge that the penalty does not mend
+        moved[k % 3] *= k % 2
+        change[k % 3] *= k % 2
+        change[(k + 1) % 3] *= -5.0 if k % 4 == 3 else 1.0
+        memory.add(moved, change)
+        seen.append((moved, change))
+    gradient = rng.normal(size=(3, 6))
+    found = memory.newton(gradient, rho)
+    for v in range(3):
+        pairs = [(s[v], y[v] + rho * s[v]) for s, y in seen[-10:]]
+        pairs = [(s, y) for s, y in pairs if s @ y > 1e-10 * s @ s]
+        inverse = np.eye(6) / (1 + rho)
+        if pairs:
+            s, y = pairs[-1]
+            inverse = np.eye(6) * (s @ y) / (y @ y)
+        for s, y in pairs:
+            left = np.eye(6) - np.outer(s, y) / (s @ y)
+            inverse = left @ inverse @ left.T + np.outer(s, s) / (s @ y)
+        expected = inverse @ gradient[v]
+        np.testing.assert_allclose(found[v], expected, rtol=1e-7)
 
 
 def test_later_rounds_of_mlp_steps_start_with_what_is_known(monkeypatch):
