@@ -30,7 +30,7 @@ from skprivbn.mixed_model._checks import (
     warn_of_survey,
 )
 from skprivbn.mixed_model._estimates import Estimates
-from skprivbn.mixed_model._linear_program import linear_mixed_model
+from skprivbn.mixed_model._linear import linear_mixed_model
 from skprivbn.mixed_model._model import FittedGLMMMixin
 from skprivbn.mixed_model._program import generalised_mixed_model
 from skprivbn.mixed_model._survey import Survey
@@ -287,7 +287,7 @@ class BaseGLMM(
         check_survey(survey, len(ledger.parties), factors, column_names(self))
         if terms.mixed:
             warn_of_survey(survey, factors, ledger)
-        estimates = Estimates.from_payload(found["estimates"])
+        estimates = Estimates(**found["estimates"])
         self._warn_of_estimates(estimates, survey, terms)
         self._keep(estimates, survey, factors, ledger)
         if not self.singular_:
@@ -357,10 +357,11 @@ class BaseGLMM(
                 f"features {some(names, survey.constant)} do not vary: their "
                 "coefficients are set to 0"
             )
+        error = estimates.log_likelihood[1]
         few_nodes = estimates.wide and 1 < terms.n_quadrature < _MANY_NODES
-        if estimates.error > _TOO_MUCH or few_nodes:
+        if error > _TOO_MUCH or few_nodes:
             warn_user(
-                f"the log-likelihood may be off by {estimates.error:.1g}, as "
+                f"the log-likelihood may be off by {error:.1g}, as "
                 f"effects are wide and clusters have few rows: n_quadrature="
                 f"{terms.n_quadrature} nodes are too few, try {_MANY_NODES}"
             )

@@ -7,11 +7,19 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.mixed_model._census import merged_label
-from skprivbn.mixed_model._design import INTERCEPT
+from skprivbn.mixed_model._clusters import merged_label
+from skprivbn.mixed_model._terms import INTERCEPT
 from skprivbn.partition._base import check_labels
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.utils import column_names, warn_leak, warn_user
+
+#: what the target of a family is
+TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
+_NEEDED = {
+    "poisson": "counts (0, 1, 2, ...) for family='poisson'",
+    "binomial": "proportions of trials for family='binomial', and sample_weight the "
+    "numbers of trials",
+}
 
 
 def cluster_keys(n_factors):
@@ -60,16 +68,19 @@ def check_numbers(y, family, trials):
         raise ValueError(
             "y contains NaN or infinity: whoever holds these rows has to drop them"
         )
-    if family == "poisson" and (np.any(y < 0) or np.any(y != np.rint(y))):
-        raise ValueError("y must be counts (0, 1, 2, ...) for family='poisson'")
-    if family == "binomial":
-        events = y if trials is None else y * trials
-        if np.any((y < 0) | (y > 1)) or np.any(np.abs(events - np.rint(events)) > 1e-6):
-            raise ValueError(
-                "y must be proportions of trials for family='binomial', and "
-                "sample_weight the numbers of trials"
-            )
+    if not fits_family(y, TARGETS[family], 1.0 if trials is None else trials):
+        raise ValueError(f"y must be {_NEEDED[family]}")
     return y
+
+
+def fits_family(y, target, trials):
+    """Tell whether `y` are counts, or proportions of trials, if that is the target."""
+    if target not in ("counts", "proportions"):
+        return True
+    events = y * trials if target == "proportions" else y
+    whole = np.all(np.abs(events - np.rint(events)) <= 1e-6)
+    in_range = np.all(y >= 0) and (target == "counts" or np.all(y <= 1))
+    return bool(whole and in_range)
 
 
 def finite_per_row(name, values, n_rows):

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import BaseGLMM, share_entries
 from skprivbn.mixed_model._checks import check_classes, check_same_kind
-from skprivbn.mixed_model._families import Family, family_of
+from skprivbn.mixed_model._likelihood import Family, family_of
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.utils._sklearn import Interval, StrOptions, fill_params
 from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike

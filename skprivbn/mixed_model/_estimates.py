@@ -1,6 +1,7 @@
 """From what sums of all parties tell to estimates, for features as they are."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +37,8 @@ class Estimates:
     effect_variances : ndarray of shape (n_numbers,)
     sigma : float or None
         Standard deviation of the rows, in linear models.
-    log_likelihood : float
-    error : float
-        By how much it may be off.
+    log_likelihood : ndarray of shape (2,)
+        And by how much it may be off.
     determined, collinear, stuck, few, wide, maximum, singular, converged : bool
         Whether the rows determine all coefficients of features that vary; if not,
         whether features are collinear, the log-likelihood was flat from the start, or
@@ -55,8 +55,7 @@ class Estimates:
     effects: np.ndarray
     effect_variances: np.ndarray
     sigma: float | None
-    log_likelihood: float
-    error: float
+    log_likelihood: np.ndarray
     determined: bool
     collinear: bool
     stuck: bool
@@ -66,22 +65,6 @@ class Estimates:
     singular: bool
     converged: bool
     n_iter: int
-
-    def to_payload(self):
-        """Return what the researcher is told."""
-        # compared between parties relative to the largest number
-        values = np.array([self.log_likelihood, self.error])
-        told = {name: getattr(self, name) for name in _TOLD}
-        return told | {"log_likelihood": values}
-
-    @classmethod
-    def from_payload(cls, told):
-        """Read what the researcher is told."""
-        value, error = map(float, told["log_likelihood"])
-        return cls(**told | {"log_likelihood": value, "error": error})
-
-
-_TOLD = [field.name for field in fields(Estimates) if field.name != "error"]
 
 
 @dataclass(frozen=True)
@@ -101,12 +84,8 @@ class Release:
     turn : ndarray of shape (n_fixed, n_fixed)
         What standardised features were multiplied by, see :func:`decorrelate`: the
         parameters, and what was computed there, are of the features that this makes.
-    log_likelihood : float
-    error : float
-        By how much it may be off.
-    gradient : ndarray of shape (n_parameters,)
-    complete, observed : ndarray of shape (n_parameters, n_parameters)
-        Information if the effects were seen, and as they are not.
+    slope : Slope
+        Of the log-likelihood there.
     effects : ndarray of shape (n_numbers,)
     effect_covariances : ndarray of shape (n_numbers, n_effects)
     """
@@ -117,11 +96,7 @@ class Release:
     converged: bool
     n_iter: int
     turn: np.ndarray
-    log_likelihood: float
-    error: float
-    gradient: np.ndarray
-    complete: np.ndarray
-    observed: np.ndarray
+    slope: Any
     effects: np.ndarray
     effect_covariances: np.ndarray
 
@@ -143,19 +118,19 @@ def estimate(release, survey):
     """
     terms = survey.terms
     design, random = survey.design, survey.design.random
-    parameters, observed = release.parameters.copy(), release.observed
+    parameters, slope = release.parameters.copy(), release.slope
     varies, turn = _varies(survey), release.turn
     n_fixed = len(varies)
-    complete = release.complete[:n_fixed, :n_fixed]
+    complete = slope.complete[:n_fixed, :n_fixed]
     nothing = vanished(complete, turn)
     known = varies & ~nothing
     information = complete[np.ix_(known, known)]
     lowest = np.linalg.eigvalsh(information)[0] if len(information) else np.inf
     determined = lowest > _DETERMINED * survey.n_samples
     # where there is no curvature there should be no slope either
-    steepest = np.abs(release.gradient[:n_fixed]).max(initial=0.0)
+    steepest = np.abs(slope.gradient[:n_fixed]).max(initial=0.0)
     stuck = not determined and steepest > _STEEP * survey.n_samples
-    determined &= not (survey.classes and release.log_likelihood > PERFECT)
+    determined &= not (survey.classes and slope.value > PERFECT)
     determined &= not release.few
     theta = parameters[n_fixed:]
     # A scale at its bound is no free parameter.
@@ -165,16 +140,16 @@ def estimate(release, survey):
     is_wide = np.abs(theta) == terms.widest
     free[n_fixed:] &= ~is_wide
     wide = bool(terms.mixed and np.any(is_wide))
-    observed = observed[np.ix_(free, free)]
+    observed = (slope.complete - slope.missing)[np.ix_(free, free)]
     flat = np.linalg.eigvalsh(observed)[0] if len(observed) else 1.0
     maximum = bool(flat > -1e-6 * max(np.abs(observed).max(initial=0.0), 1.0))
-    log_likelihood = release.log_likelihood
+    log_likelihood = slope.value
     covariance = np.full((len(parameters), len(parameters)), np.nan)
     if maximum:
         if not terms.drawn:
-            step = solve_information(observed, release.gradient[free])
+            step = solve_information(observed, slope.gradient[free])
             parameters[free] += step
-            log_likelihood += release.gradient[free] @ step / 2
+            log_likelihood += slope.gradient[free] @ step / 2
         if determined and not wide:
             inverse = solve_information(observed, np.eye(len(observed)))
             covariance[np.ix_(free, free)] = inverse
@@ -194,7 +169,7 @@ def estimate(release, survey):
     return Estimates(
         fixed=fixed,
         covariance=covariance,
-        log_likelihood=float(log_likelihood),
+        log_likelihood=np.array([log_likelihood, slope.error]),
         sigma=None,
         determined=bool(determined and not np.any(nothing)),
         maximum=maximum,
@@ -202,7 +177,6 @@ def estimate(release, survey):
         stuck=bool(stuck),
         few=release.few,
         wide=wide,
-        error=release.error,
         converged=release.converged and not wide,
         n_iter=release.n_iter,
         **_translate(matrix, release, survey),
@@ -275,7 +249,7 @@ def estimate_linear(release, survey):
     return Estimates(
         fixed=shift + unit * back @ fit.beta,
         covariance=covariance,
-        log_likelihood=float(log_likelihood),
+        log_likelihood=np.array([log_likelihood, 0.0]),
         sigma=float(unit * fit.sigma * np.sqrt(release.precision)),
         determined=determined,
         maximum=True,
@@ -283,7 +257,6 @@ def estimate_linear(release, survey):
         stuck=False,
         few=False,
         wide=False,
-        error=0.0,
         converged=release.converged,
         n_iter=release.n_steps,
         **_translate(unit * matrix, release, survey, unit, fit.sigma),

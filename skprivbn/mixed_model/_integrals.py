@@ -34,7 +34,7 @@ from skprivbn.mixed_model._likelihood import (
     missing_information,
     score_table,
 )
-from skprivbn.mixed_model._quadrature import Curves, Grid, find_modes
+from skprivbn.mixed_model._posterior import Curves, Grid, find_modes
 from skprivbn.utils._linalg import symmetric, upper
 
 #: scales of the effects that a search may start from

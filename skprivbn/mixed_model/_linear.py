@@ -1,17 +1,107 @@
-"""Linear mixed models from sums of products, without rows.
+"""Linear mixed models: one exchange of sums of products.
 
 With y = X beta + Z b + e, b = sigma Lambda u, u ~ N(0, I) and e ~ N(0, sigma^2), the
 log-likelihood depends on the rows through sums of products of [Z X y] only. Beta and
 sigma are known given theta, the entries of Lambda (Bates et al. 2015).
+
+Parties add up products of their columns, by cluster where effects are random. From
+these sums the model is known exactly: every party finds it by itself. Clusters that
+one party holds alone are not opened (unless they are crossed with others). That party
+integrates over their effects by itself, and for each trial of theta only a sum over all
+of them is known: one round per step of Newton's method, of which there are few.
 """
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 
-from skprivbn.mixed_model._updates import least_coefficients
+from skprivbn.federation import Me, RowWeights, Sum, program
+from skprivbn.federation.gate import kish, rows_of_pairs
+from skprivbn.mixed_model._clusters import Blocks, Layout
+from skprivbn.mixed_model._estimates import estimate_linear
+from skprivbn.mixed_model._survey import count_by_group, take_survey, weigh
+from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
+from skprivbn.mixed_model._updates import (
+    ThetaSearch,
+    decorrelate,
+    least_coefficients,
+    stencil,
+    vanished,
+)
+from skprivbn.utils._linalg import symmetric, upper
 
-_STEP = 1e-3
+_TOL = 1e-10
+
+
+@program(MixedTerms)
+def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
+    """Add up products of columns; then find theta, by Newton's method."""
+    survey, rows, _ = yield from take_survey(me)
+    if rows is None:
+        return {"survey": survey.to_payload()}
+    random, reml = survey.terms.random, survey.terms.reml
+    own = _lay_out(survey, rows)
+    total = yield Sum(own.sums(), "products of columns, by shared cluster", own.opened)
+    turn = decorrelate(own.read(total).totals[:-1, :-1])
+    if np.any(turn != np.eye(len(turn))):
+        # sums of columns that are collinear have lost what rows have not
+        own.data = own.data.turned(turn)
+        total = yield Sum(
+            own.sums(), "products of features taken apart, by cluster", own.opened
+        )
+    sums = own.read(total)
+    own.data = own.data.divided(np.sqrt(sums.precision))
+    alone = own.data.products(own.closed)
+    search, n_steps, go_on = ThetaSearch(random.start, _TOL), 0, True
+    while go_on and n_steps < min(survey.terms.max_iter, MAX_STEPS):
+        points = stencil(search.theta)
+        matrices = [random.matrix(point) for point in points]
+        explained = np.zeros((len(points), 1 + len(upper(sums.totals))))
+        if np.any(own.closed):
+            explained = yield Sum(
+                [absorb(alone, matrix) for matrix in matrices],
+                "what clusters of one party explain at trial variances",
+                own.counted,
+            )
+            explained = explained.reshape(len(points), -1)
+        fits = [
+            profile(closed + absorb(sums.opened, matrix), sums, reml)
+            for closed, matrix in zip(explained, matrices)
+        ]
+        fit, theta = fits[0], points[0]
+        go_on = search.update(np.array([fit.log_likelihood for fit in fits]))
+        n_steps += 1
+    effects, covariances = predict_effects(sums.opened, random.matrix(theta), fit)
+    told = own.closed & (survey.terms.release_effects == "all")
+    if np.any(told):
+        mine = predict_effects(alone, random.matrix(theta), fit)
+        mine = [
+            values[told] * own.held[told, None]
+            for values in (mine[0][:, None], mine[1])
+        ]
+        total = yield Sum(
+            np.column_stack(mine), "effects of clusters of one party", own.alone
+        )
+        total = total.reshape(np.count_nonzero(told), -1)
+        effects[told], covariances[told] = total[:, 0], total[:, 1:]
+    nothing = vanished(sums.totals[:-1, :-1], turn)
+    found = LinearRelease(
+        converged=not go_on,
+        n_steps=n_steps,
+        n_rows=sums.n_rows,
+        log_weights=sums.log_weights,
+        precision=sums.precision,
+        theta=theta,
+        fit=fit.turned_back(turn, nothing, reml),
+        effects=effects,
+        effect_covariances=covariances,
+    )
+    estimates = estimate_linear(found, survey)
+    return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
 
 @dataclass(frozen=True)
@@ -129,17 +219,16 @@ def absorb(products, matrix):
 
     Returns
     -------
-    log_determinant : float
-        Of Lambda' Z'Z Lambda + I.
-    explained : ndarray of shape (n_fixed + 1, n_fixed + 1)
-        What the effects take away from the products of [X y].
+    absorbed : ndarray of shape (n_values,)
+        Log-determinant of Lambda' Z'Z Lambda + I, and what the effects take away from
+        the products of [X y].
     """
     log_determinant, width = 0.0, products.zr.shape[1]
     explained = np.zeros((width, width))
     for _, root, half in _solve(products, matrix):
         log_determinant += 2 * np.log(np.einsum("bii->bi", root)).sum()
         explained += np.einsum("bik,bil->kl", half, half)
-    return log_determinant, explained
+    return np.append(log_determinant, upper(explained))
 
 
 def _solve(products, matrix):
@@ -201,126 +290,36 @@ class LinearFit:
         return replace(self, log_likelihood=value, beta=beta, covariance=covariance)
 
 
-def profile(log_determinant, explained, products, n_rows, reml):
+def profile(absorbed, sums, reml):
     """Maximise the likelihood over beta and sigma.
 
     Parameters
     ----------
-    log_determinant, explained :
-        Of :func:`absorb`.
-    products : ndarray of shape (n_fixed + 1, n_fixed + 1)
-        Of [X y].
-    n_rows : int
+    absorbed : ndarray of shape (n_values,)
+        Of :func:`absorb`, over all blocks.
+    sums : Sums
     reml : bool
 
     Returns
     -------
     fit : LinearFit
     """
-    left = products - explained
+    left = sums.totals - symmetric(absorbed[1:])
     n_fixed = len(left) - 1
     values, vectors = np.linalg.eigh(left[:-1, :-1])
     known = values > 1e-11 * max(values[-1], 1e-300) if n_fixed else values > 0
     inverse = (vectors[:, known] / values[known]) @ vectors[:, known].T
     beta = inverse @ left[:-1, -1]
     n_known = int(np.count_nonzero(known))
-    residual = max(left[-1, -1] - left[:-1, -1] @ beta, 1e-12 * products[-1, -1])
-    n_free = max(n_rows - n_known * reml, 1)
-    deviance = log_determinant + n_free * (1 + np.log(2 * np.pi * residual / n_free))
+    residual = max(left[-1, -1] - left[:-1, -1] @ beta, 1e-12 * sums.totals[-1, -1])
+    n_free = max(sums.n_rows - n_known * reml, 1)
+    deviance = absorbed[0] + n_free * (1 + np.log(2 * np.pi * residual / n_free))
     if reml:
         deviance += np.log(values[known]).sum()
     variance = residual / n_free
     return LinearFit(
         -deviance / 2, beta, variance * inverse, variance**0.5, n_known == n_fixed
     )
-
-
-def stencil(theta):
-    """Return points around theta that give gradient and Hessian there.
-
-    Parameters
-    ----------
-    theta : ndarray of shape (n_theta,)
-
-    Returns
-    -------
-    points : ndarray of shape (n_points, n_theta)
-        Theta itself first.
-    """
-    steps = _STEP * np.eye(len(theta))
-    i, j = np.triu_indices(len(theta), 1)
-    here = np.zeros((1, len(theta)))
-    away = [here, steps, -steps, 2 * steps, -2 * steps, steps[i] + steps[j]]
-    return theta + np.concatenate(away)
-
-
-def _derivatives(values, size):
-    """Return gradient and Hessian from the values on a stencil."""
-    bounds = np.cumsum([1, size, size, size, size])
-    centre, plus, minus, far_plus, far_minus, both = np.split(values, bounds)
-    gradient = (8 * (plus - minus) - (far_plus - far_minus)) / (12 * _STEP)
-    hessian = np.diag((plus - 2 * centre + minus) / _STEP**2)
-    i, j = np.triu_indices(size, 1)
-    hessian[i, j] = hessian[j, i] = (both - plus[i] - plus[j] + centre) / _STEP**2
-    return gradient, hessian
-
-
-class ThetaSearch:
-    """Newton's method on theta, from values on stencils; never ends below its best.
-
-    The log-likelihood is even in the columns of Lambda, so that no bound is needed.
-
-    Parameters
-    ----------
-    theta : ndarray of shape (n_theta,)
-        To start from.
-    tol : float
-        Stop when the next step promises a smaller gain.
-
-    Attributes
-    ----------
-    theta : ndarray of shape (n_theta,)
-        Around which the log-likelihood is to be looked at next.
-    """
-
-    def __init__(self, theta, tol):
-        self.theta = theta
-        self.tol = tol
-        self._best = None
-
-    def update(self, values):
-        """Move theta.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_points,)
-            Log-likelihoods on the stencil of theta.
-
-        Returns
-        -------
-        go_on : bool
-            If not, theta is where the search ends, and `values` are about it.
-        """
-        if self._best is not None:
-            best, value, gradient = self._best
-            promised = gradient @ (self.theta - best)
-            if values[0] - value < 1e-3 * promised - 1e-9:
-                self.theta = (self.theta + best) / 2
-                return bool(np.abs(self.theta - best).max() > 1e-9)
-        if not len(self.theta):
-            return False
-        gradient, hessian = _derivatives(values, len(self.theta))
-        self._best = self.theta, values[0], gradient
-        curvature, vectors = np.linalg.eigh(-hessian)
-        # Where it is not concave, a step of about the same size uphill.
-        size = np.maximum(np.abs(curvature), 1e-6 * np.abs(curvature).max() + 1e-12)
-        step = vectors @ ((vectors.T @ gradient) / size)
-        longest = 2 * max(np.linalg.norm(self.theta), 0.1)
-        step *= min(longest / max(np.linalg.norm(step), 1e-300), 1.0)
-        if gradient @ step / 2 <= self.tol:
-            return False
-        self.theta = self.theta + step
-        return True
 
 
 def predict_effects(products, matrix, fit):
@@ -350,3 +349,162 @@ def predict_effects(products, matrix, fit):
         thin = np.linalg.solve(root, np.swapaxes(factor, 1, 2))
         covariances.append(fit.sigma**2 * np.swapaxes(thin, 1, 2) @ thin)
     return effects, blocks.within_levels(covariances, len(matrix))
+
+
+@dataclass(frozen=True)
+class LinearRelease:
+    """What sums of all parties tell, for standardised features and target.
+
+    Attributes
+    ----------
+    converged : bool
+    n_steps, n_rows : int
+    log_weights, precision : float
+        Sum of the logarithms of weights, which were divided by `precision`.
+    theta : ndarray of shape (n_theta,)
+    fit : LinearFit
+    effects : ndarray of shape (n_numbers,)
+    effect_covariances : ndarray of shape (n_numbers, n_effects)
+    """
+
+    converged: bool
+    n_steps: int
+    n_rows: int
+    log_weights: float
+    precision: float
+    theta: np.ndarray
+    fit: LinearFit
+    effects: np.ndarray
+    effect_covariances: np.ndarray
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of products over the rows of all parties.
+
+    Attributes
+    ----------
+    n_rows : int
+    precision : float
+        What weights are divided by, to be about one; a power of four.
+    log_weights : float
+        Sum of the logarithms of weights, so divided.
+    totals : ndarray of shape (n_fixed + 1, n_fixed + 1)
+    opened : Products
+        By effect, of shared clusters.
+    """
+
+    n_rows: int
+    precision: float
+    log_weights: float
+    totals: np.ndarray
+    opened: Any
+
+
+@dataclass
+class _OwnColumns:
+    """Columns of one party, which effects its rows have, and which stay closed.
+
+    Attributes
+    ----------
+    blocks : Blocks
+    factors : ndarray of int of shape (n_effects,)
+    weights : ndarray of shape (n_rows,)
+    data : Columns
+    closed, held : ndarray of bool of shape (n_numbers,)
+        Effects of clusters of one party, and those of which this party has rows.
+    opened : callable
+        Returns the rows behind products.
+    counted, alone : RowWeights
+        Rows behind sums over closed clusters, and behind each effect of these.
+    """
+
+    blocks: Blocks
+    factors: np.ndarray
+    weights: np.ndarray
+    data: Columns
+    closed: np.ndarray
+    held: np.ndarray
+    opened: Callable[[], RowWeights]
+    counted: RowWeights
+    alone: RowWeights
+
+    def sums(self):
+        """Return numbers of rows, and products in all and of opened clusters."""
+        weights = self.weights[self.weights > 0]
+        totals = [len(weights), np.log(weights).sum()]
+        totals.extend(upper(self.data.R.T @ self.data.R))
+        opened = ~self.closed
+        return np.append(totals, pack(self.data.products(opened), opened, self.factors))
+
+    def read(self, total):
+        """Return the sums of all parties."""
+        width = self.data.R.shape[1]
+        ends = np.cumsum([2, width * (width + 1) // 2])
+        (n_rows, log_weights), totals, opened = np.split(total, ends)
+        # theta is relative to sigma, which has the unit of the weights: its search
+        # starts at one, with weights of about one
+        precision = 4.0 ** np.rint(log_weights / max(n_rows, 1) / np.log(4))
+        products = unpack(
+            opened / precision, self.blocks, ~self.closed, self.factors, width
+        )
+        return Sums(
+            int(np.rint(n_rows)),
+            float(precision),
+            float(log_weights - n_rows * np.log(precision)),
+            symmetric(totals) / precision,
+            products,
+        )
+
+
+def _lay_out(survey, rows):
+    """Say which effects belong together, which stay closed, and whose rows are."""
+    terms, census = survey.terms, survey.census
+    design, factors = survey.design, terms.random.factors
+    tops, alone = census.tops, census.n_holders[0] == 1
+    if terms.crossed:
+        tops = [np.zeros(len(n), dtype=int) for n in census.n_rows]
+        alone = np.zeros(1, dtype=bool)
+    layout = Layout(factors, tuple(map(len, census.n_rows)), tuple(tops))
+    blocks, own = layout.blocks(), rows.counts(census)
+    closed, held = np.zeros((2, len(blocks.column)), dtype=bool)
+    for factor, numbers in zip(factors, layout.numbers):
+        closed[numbers] = alone[tops[factor]]
+        held[numbers] = own[factor] > 0
+    numbers = [n[rows.codes[f]] for f, n in zip(factors, layout.numbers)]
+    numbers = np.array(numbers, dtype=int).reshape(-1, len(rows.y)).T
+    y = (rows.y - survey.moments.mean[-1] * terms.fit_intercept) / survey.scale[-1]
+    root = np.sqrt(rows.weights)[:, None]
+    R = np.column_stack([design.fixed(rows.X), y])
+    groups = [(rows.codes[f], ~alone[tops[f]]) for f in range(terms.n_factors)]
+    if terms.crossed:
+        groups += _pairs(rows.codes, census)
+    is_closed = np.zeros(len(y))
+    if terms.mixed and not terms.crossed:
+        is_closed = alone[tops[0]][rows.codes[0]]
+    shut = [(rows.codes[f], alone[tops[f]]) for f in range(terms.n_factors)]
+    return _OwnColumns(
+        blocks,
+        factors,
+        rows.weights,
+        Columns(root * design.mixed(rows.X), root * R, numbers, blocks),
+        closed,
+        held,
+        partial(_count_products, R, rows.weights, survey.weight, groups),
+        weigh([(rows.weights * is_closed, survey.weight)]),
+        weigh([(rows.weights * is_closed, survey.weight)], shut),
+    )
+
+
+def _count_products(R, weights, typical, groups):
+    """Return how many rows count in products of columns, in all and by cluster."""
+    cells = kish(rows_of_pairs(R, weights)), count_by_group(R, weights, groups)
+    return weigh([(weights, typical)], groups)._replace(cells=np.concatenate(cells))
+
+
+def _pairs(codes, census):
+    """Yield the pairs of crossed clusters: sums over the rows of each are opened."""
+    sizes = [len(n) for n in census.n_rows]
+    for i, j in combinations(range(len(sizes)), 2):
+        every = np.ones(sizes[i] * sizes[j], dtype=bool)
+        yield codes[i] * sizes[j] + codes[j], every

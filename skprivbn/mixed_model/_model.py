@@ -8,7 +8,6 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import RowsMixin
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger, check_received
-from skprivbn.mixed_model._census import OTHER
 from skprivbn.mixed_model._checks import (
     check_same_kind,
     check_weights,
@@ -18,9 +17,10 @@ from skprivbn.mixed_model._checks import (
     require_y,
     split_clusters,
 )
-from skprivbn.mixed_model._design import INTERCEPT
-from skprivbn.mixed_model._families import Family, family_of
+from skprivbn.mixed_model._clusters import OTHER
+from skprivbn.mixed_model._likelihood import Family, family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
+from skprivbn.mixed_model._terms import INTERCEPT
 from skprivbn.partition import is_partition
 from skprivbn.partition._base import refuse_name
 from skprivbn.partition._horizontal import one_per_row
@@ -72,7 +72,7 @@ class FittedGLMMMixin(RowsMixin):
             fixed, errors = np.append(0.0, fixed), np.append(np.nan, errors)
         self._keep_fixed(fixed, errors)
         self.covariance_ = estimates.covariance
-        self.log_likelihood_ = estimates.log_likelihood
+        self.log_likelihood_ = float(estimates.log_likelihood[0])
         self.converged_ = bool(estimates.converged)
         self.singular_ = estimates.singular
         self.n_samples_ = survey.n_samples

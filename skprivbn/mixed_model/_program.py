@@ -8,19 +8,39 @@ tables: it integrates over their effects by itself.
 """
 
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from skprivbn.federation import (
     Me,
+    RowWeights,
     Sum,
     TooFewRows,
     program,
 )
-from skprivbn.mixed_model._estimates import estimate
-from skprivbn.mixed_model._search import Search, first_look
-from skprivbn.mixed_model._survey import take_survey
-from skprivbn.mixed_model._terms import MixedTerms
+from skprivbn.mixed_model._clusters import Layout
+from skprivbn.mixed_model._estimates import NO_SCALE, PERFECT, Release, estimate
+from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral, Slope
+from skprivbn.mixed_model._laplace import Shape
+from skprivbn.mixed_model._likelihood import (
+    Rows,
+    derivatives,
+    family_of,
+    log_likelihood_table,
+)
+from skprivbn.mixed_model._posterior import Chains, Grid, Posterior, expanded_step
+from skprivbn.mixed_model._survey import joined, take_survey, weigh
+from skprivbn.mixed_model._terms import INTERCEPT, MAX_REGRESSIONS, MixedTerms
+from skprivbn.mixed_model._updates import (
+    QuasiNewton,
+    decorrelate,
+    guess_information,
+    vanished,
+)
+from skprivbn.utils._linalg import symmetric, upper
 
 
 @program(MixedTerms)
@@ -36,8 +56,8 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
             total = yield Sum(
                 vector, "gradient and Hessian without effects", search.weights
             )
-        except TooFewRows:
-            search.end_at_best()
+        except TooFewRows as few:
+            search.end_at_best(few)
             break
         search.improve(total)
     if survey.terms.drawn:
@@ -48,18 +68,17 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
             total = yield Sum(
                 vector, "log-likelihoods, gradient and Hessians", search.weights
             )
-        except TooFewRows:
-            search.end_at_best()
+        except TooFewRows as few:
+            search.end_at_best(few)
             break
         search.move(total)
-    vector = search.final_table()
-    if len(vector):
-        total = yield Sum(vector, "gradients of clusters at the end", search.weights)
-        search.read_final(total)
-    vector = search.conclusion()
+    total = search.final_table()
+    if len(total):
+        total = yield Sum(total, "gradients of clusters at the end", search.weights)
+    vector = search.conclusion(total)
     total = yield Sum(vector, "log-likelihood, information and effects", search.weights)
     estimates = estimate(search.release(total), survey)
-    return {"survey": survey.to_payload(), "estimates": estimates.to_payload()}
+    return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
 
 def _draw(search):
@@ -76,3 +95,501 @@ def _draw(search):
         vector = search.expected_derivatives()
         total = yield Sum(vector, "expected gradient and Hessian", search.weights)
         search.expand(total)
+
+
+# Gain below which the model without effects is good enough to compare with.
+_ROUGH = 1e-7
+# Rows for each parameter that must have weight to tell whether features are collinear.
+_ENOUGH = 4
+# Error of the log-likelihood from which on effects may become too wide.
+_ERRS = 1e-3
+# Scale of the effects at first, where they are drawn.
+_FIRST_SCALE = 0.7
+
+
+def first_look(terms, rows, X, target, n_rows):
+    """Return the first sums without effects, of features in rough units."""
+    one = np.zeros(len(X), dtype=int)
+    data = _data(terms, rows, X, np.zeros((len(X), 1)), one, 1)
+    typical = _typical(terms, target, n_rows)
+    vector, weights = regression_sums(data, _start(terms, X, target), typical)
+    return vector / _unit(typical), weights
+
+
+def _data(terms, rows, X, Z, category, n_categories):
+    family, events = family_of(terms.family, terms.link), rows.weights * rows.y
+    offset = rows.offset
+    return Rows(family, X, Z, events, rows.weights, offset, category, n_categories)
+
+
+def _start(terms, X, target):
+    """Return the intercept that fits the mean, and coefficients of zero."""
+    beta = np.zeros(X.shape[1])
+    if terms.fit_intercept:
+        beta[0] = family_of(terms.family, terms.link).intercept(*target[:2])
+    return beta
+
+
+def _typical(terms, target, n_rows):
+    """Return sizes of residuals and working weights at the start, about."""
+    family = family_of(terms.family, terms.link)
+    start = family.intercept(*target[:2]) if terms.fit_intercept else 0.0
+    there, zero = family.derivatives(0.5, 1.0, np.array([start, 0.0])).weight
+    weight = float(abs(target[1]) / n_rows * there / zero)
+    return weight, weight
+
+
+def _unit(typical):
+    """Return a power of two by which weights of large counts are divided."""
+    return 2.0 ** np.ceil(np.log2(max(*typical, 1.0)))
+
+
+def regression_sums(data, beta, typical):
+    """Return a party's sums for a step of Newton's method without effects.
+
+    Parameters
+    ----------
+    data : Rows
+    beta : ndarray of shape (n_fixed,)
+    typical : tuple of float
+        Mean sizes of residuals and of working weights, about.
+
+    Returns
+    -------
+    vector : ndarray
+        Sizes of residuals, weights and their squares; log-likelihood, gradient and
+        Hessian.
+    weights : RowWeights
+    """
+    nodes = np.zeros((data.n_categories, 1))
+    posterior, beta = Posterior(nodes, np.ones_like(nodes)), np.append(beta, 0.0)
+    value = log_likelihood_table(data, beta, nodes).sum()
+    gradient, information = derivatives(data, beta, posterior)
+    weights, told = weigh_rows(data, data.predictor(beta, nodes)[:, 0], typical)
+    sums = [*told, value, *gradient[:-1], *upper(information[:-1, :-1])]
+    return np.array(sums), weights
+
+
+def weigh_rows(data, eta, typical, opened=None):
+    """Return how much rows count: by residuals in gradients, weights in Hessians.
+
+    Parameters
+    ----------
+    data : Rows
+    eta : ndarray of shape (n_rows,)
+        Their predictors.
+    typical : tuple of float
+    opened : ndarray of bool of shape (n_categories,), default=None
+        Clusters of which there are sums, too.
+
+    Returns
+    -------
+    weights : RowWeights
+    told : ndarray of shape (3,)
+        Sums of residuals' sizes, of weights and of their squares.
+    """
+    by_eta = data.derivatives(eta[:, None])
+    columns = zip((by_eta.first[:, 0], by_eta.weight[:, 0]), typical)
+    groups = [] if opened is None else [(data.category, opened)]
+    weights = weigh(columns, groups)
+    second = len(weights.total) // 2
+    told = *weights.total[[0, second]], weights.squares[second]
+    return weights, np.array(told)
+
+
+class Search:
+    """What a party knows of the search: its own rows, and what totals tell.
+
+    Parameters
+    ----------
+    me : Me
+    survey : Survey
+    rows : OwnRows
+    look : Look
+
+    Attributes
+    ----------
+    weights : RowWeights
+        How much own rows count in the vector made last.
+    """
+
+    weights: RowWeights
+
+    def __init__(self, me, survey, rows, look):
+        terms, design, census = survey.terms, survey.design, survey.census
+        self.terms, self.census, self.random = terms, census, terms.random
+        self.n_rows, self.mixed = survey.n_samples, terms.mixed
+        self.leads, self.mean_weight = me.name == me.roster[0], survey.weight
+        self.typical = _typical(terms, look.target, self.n_rows)
+        X = design.fixed(rows.X)
+        Z = design.mixed(rows.X) if self.mixed else np.zeros((len(X), 1))
+        self.own_rows = rows.counts(census)[-1]
+        n_categories = len(census.n_rows[-1])
+        self.data = _data(terms, rows, X, Z, rows.codes[-1], n_categories)
+        self.n_fixed = X.shape[1]
+        # without effects, theta is one scale that stays zero
+        self.n_theta = len(self.random.start) if self.mixed else 1
+        self.average = self.data.family.intercept(*look.target[:2])
+        self.integral = self._make_integral()
+        start = _start(terms, X, look.target)
+        self.without, self.optimiser = QuasiNewton(start, _ROUGH), None
+        self.regressing, self.collinear, self.n_regressions = True, False, 0
+        self.converged, self.going, self.n_iter, self.path = False, True, 0, []
+        self.off, self.few = np.inf, False
+        self._take_look(look)
+
+    def _make_integral(self):
+        census, random = self.census, self.random
+        closed = census.n_holders[0] == 1
+        if not self.mixed:
+            closed[:] = True
+        self.closed = closed = closed[census.tops[-1]]
+        opened, own = ~closed, closed & (self.own_rows > 0)
+        opened &= census.n_rows[-1] > 0
+        varying = random.columns.tolist()
+        is_twice = self.terms.fit_intercept and INTERCEPT in varying
+        # what is summed of this column stands in the sums of the other, too
+        twice = varying.index(INTERCEPT) if is_twice else None
+        if not self.terms.laplace:
+            n_nodes = self.terms.n_quadrature if self.mixed else 1
+            return QuadratureIntegral(
+                self.data, opened, own, self.leads, n_nodes, self.average, twice == 0
+            )
+        tops = census.tops
+        layout = Layout(random.factors, tuple(map(len, census.n_rows)), tuple(tops))
+        numbers = [
+            every[census.parents[factor]]
+            for factor, every in zip(random.factors, layout.numbers)
+        ]
+        shape = Shape(random, layout.blocks(), np.array(numbers).T)
+        return LaplaceIntegral(self.data, shape, opened, own, self.leads, twice)
+
+    def _padded(self, beta):
+        """Return parameters without effects."""
+        return np.append(beta, np.zeros(self.n_theta))
+
+    @property
+    def parameters(self):
+        """Current (beta, theta), for standardised features."""
+        if self.optimiser is None:
+            return self._padded(self.without.parameters)
+        return self.optimiser.parameters
+
+    def _weigh(self, eta, by_cluster):
+        opened = self.integral.opened if by_cluster else None
+        return weigh_rows(self.data, eta, self.typical, opened)
+
+    def _read_sizes(self, residuals, weight):
+        """Tell the next weights in the unit of the last ones."""
+        sizes = residuals / self.n_rows or 1.0, weight / self.n_rows or 1.0
+        self.typical = tuple(a * b for a, b in zip(self.typical, sizes))
+
+    def _with_weights(self, table, parameters):
+        """Return a table of opened clusters, behind how much rows count in it."""
+        eta = self.integral.predictors(parameters)
+        self.weights, told = self._weigh(eta, by_cluster=True)
+        return np.append(told[:2], table)
+
+    # The model without effects, where the search starts and below which it cannot end
+
+    def regression(self):
+        """Return sums without effects, and at last a first table of the effects."""
+        vector, self.weights = self._sum_without_effects()
+        last = self.n_regressions == self.terms.n_regressions - 1
+        if self.mixed and not self.terms.drawn and last:
+            parameters, weights = self._padded(self.without.parameters), self.weights
+            table = self.integral.first_table(parameters)
+            vector = np.append(vector, self._with_weights(table, parameters))
+            self.weights = joined(weights, self.weights)
+        return vector
+
+    def _sum_without_effects(self):
+        return regression_sums(self.data, self.without.parameters, self.typical)
+
+    def _take_look(self, look):
+        """Take the first sums, for standardised features."""
+        size, unit = self.n_fixed, _unit(self.typical)
+        ends = np.cumsum([4, size])
+        head, gradient, information = np.split(look.total * unit, ends)
+        information = symmetric(information) * np.outer(look.rough, look.rough)
+        self.improve(np.concatenate([head, gradient * look.rough, upper(information)]))
+
+    def improve(self, total):
+        """Take a step without effects; return what else there is in the sum."""
+        size = self.n_fixed
+        ends = np.cumsum([3, 1, size, size * (size + 1) // 2])
+        weighed, (value,), gradient, information, rest = np.split(total, ends)
+        residuals, weight, squares = weighed
+        information = symmetric(information)
+        if self.n_regressions == 0:
+            # rows weigh nearly the same at the start: these are the features' products
+            self.turn = np.eye(size)
+            if weight**2 > _ENOUGH * size * squares:
+                gradient, information = self._turn(gradient, information)
+        elif self.n_regressions == 1:
+            self.collinear = bool(np.any(vanished(information, self.turn)))
+        if not len(rest):
+            self._read_sizes(residuals, weight)
+        self.n_regressions += 1
+        before = self.without.parameters
+        self.regressing = self.without.step(value, gradient, information)
+        self.regressed = not self.regressing
+        self.regressing &= self.n_regressions < MAX_REGRESSIONS
+        if len(rest) and self.optimiser is None:
+            self._read_sizes(*rest[:2])
+            before, after = self._padded(before), self._padded(self.without.parameters)
+            start = self.integral.start(rest[2:], before, after)
+            self.optimiser = QuasiNewton(start, self.terms.tol)
+        if self.n_regressions >= self.terms.n_regressions:
+            self._decide()
+        return rest
+
+    def _turn(self, gradient, information):
+        """Take nearly collinear features apart; return derivatives by the new ones."""
+        turn = self.turn = decorrelate(information)
+        if np.array_equal(turn, np.eye(len(turn))):
+            return gradient, information
+        # the intercept, of which alone the search begins, is not turned
+        self.data = self.integral.data = replace(self.data, X=self.data.X @ turn)
+        return turn.T @ gradient, turn.T @ information @ turn
+
+    def _decide(self):
+        """Decide whether to go on, with effects or without."""
+        going = self.regressing and not self._surpassed
+        if self.mixed:
+            going |= not self.converged
+        else:
+            self.converged, self.n_iter = self.regressed, self.n_regressions
+        going &= self.n_iter < self.terms.max_iter and not self._separated
+        self.going = bool(going) and not self.terms.drawn
+
+    @property
+    def _separated(self):
+        """Whether rows are told apart without error, and coefficients only grow."""
+        reached = max(s.best[1] for s in (self.without, self.optimiser) if s and s.best)
+        return self.terms.target == "classes" and reached > PERFECT
+
+    @property
+    def _surpassed(self):
+        """Whether the model without effects cannot become better any more."""
+        if self.optimiser is None or self.optimiser.best is None:
+            return False
+        return self.optimiser.best[1] > self.without.best[1] + 2 * self.without.promised
+
+    def end_at_best(self, few):
+        """End where the search was best, as few rows have weight where it went to."""
+        if self.without.best is None or (self.mixed and self.optimiser is None):
+            raise few
+        self.few, self.going, self.converged = True, False, False
+
+    # Effects that are drawn
+
+    def begin_to_draw(self):
+        """Start from the model without effects."""
+        terms, start = self.terms, self._padded(self.without.best[0])
+        start[-1] = _FIRST_SCALE
+        self.optimiser = QuasiNewton(start, terms.tol)
+        sizes = terms.batch_size, terms.n_burn_in, terms.n_draws
+        self.chains = Chains(self.data.n_categories, *sizes, terms.seed)
+
+    def propose(self):
+        """Return log-likelihoods of opened clusters at proposed effects."""
+        candidates = self.chains.propose()
+        zero = np.zeros((len(candidates), 1))
+        self.own_table = log_likelihood_table(self.data, self.parameters, candidates)
+        self.own_table -= log_likelihood_table(self.data, self.parameters, zero)
+        eta = self.data.predictor(self.parameters, self.chains.state[:, None])[:, 0]
+        self.weights, _ = self._weigh(eta, by_cluster=True)
+        return self.own_table[self.integral.opened].ravel()
+
+    def walk(self, total):
+        """Accept or reject what was proposed."""
+        table = self.own_table.copy()
+        table[self.integral.opened] = total.reshape(-1, table.shape[1])
+        self.chains.walk(table)
+
+    def expected_derivatives(self):
+        """Return the expected gradient and Hessian, and moments of the effects."""
+        posterior = self.integral.posterior = self.chains.posterior()
+        gradient, information = derivatives(self.data, self.parameters, posterior)
+        mean, variance = posterior.mean(), posterior.variance()
+        told = self.integral.speaks_for
+        moments = [mean[told].sum(), (variance + mean**2)[told].sum()]
+        eta = self.data.predictor(self.parameters, mean[:, None])[:, 0]
+        self.weights, sizes = self._weigh(eta, by_cluster=False)
+        return np.concatenate([sizes[:2], gradient, upper(information), moments])
+
+    def expand(self, total):
+        """Take a step of parameter-expanded EM."""
+        self.n_iter += 1
+        size = len(self.parameters)
+        ends = np.cumsum([2, size, size * (size + 1) // 2])
+        sizes, gradient, complete, moments = np.split(total, ends)
+        self._read_sizes(*sizes)
+        n_categories = np.count_nonzero(self.census.n_rows[-1])
+        self.optimiser.parameters = expanded_step(
+            self.parameters, gradient, symmetric(complete), *moments / n_categories
+        )
+        self.path.append(self.parameters)
+
+    # Effects that are integrated over
+
+    def table(self):
+        """Return a table of opened clusters, gradient and Hessians."""
+        vector, weights = np.zeros(0), None
+        if self.regressing:
+            vector, weights = self._sum_without_effects()
+        if self.mixed:
+            table = self.integral.tabulate(self.parameters)
+            table = table[: len(table) - self._n_missing]
+            vector = np.append(vector, self._with_weights(table, self.parameters))
+        self.weights = joined(weights, self.weights) if self.mixed else weights
+        return vector
+
+    @property
+    def _n_missing(self):
+        """Length of information that parties know to be missing of closed clusters."""
+        size = len(self.parameters)
+        return 0 if np.any(self.closed) else size * (size + 1) // 2
+
+    def move(self, total):
+        """Take steps of both models, with effects and without."""
+        if self.regressing:
+            total = self.improve(total)
+        if self.mixed:
+            self.n_iter += 1
+            self._read_sizes(*total[:2])
+            self._climb(np.append(total[2:], np.zeros(self._n_missing)))
+        self._decide()
+
+    def _climb(self, values):
+        here, promised = self.parameters, self.optimiser.promised
+        slope, off = self.integral.read(values, here, promised)
+        if self.converged:
+            return
+        best = self.optimiser.best
+        if off > 1 and (best is None or off < self.off / 2):
+            # look again, with the nodes where they should be
+            if off < self.off:
+                self.off = off
+            else:
+                # which they do not find: effects that are half as large are easier
+                self.optimiser.parameters[self.n_fixed :] /= 2
+                self.off = np.inf
+            self.integral.follow(self.parameters)
+            return
+        self.off = np.inf
+        information = guess_information(slope.complete, slope.missing)
+        if self.terms.laplace:
+            # towards a scale of zero the log-likelihood bends more than that
+            scales = self.n_fixed + np.flatnonzero(self.random.diagonal)
+            down = -slope.gradient[scales] / np.where(
+                here[scales] == 0, np.inf, here[scales]
+            )
+            information[scales, scales] += 2 * np.maximum(down, 0)
+        value = slope.value if off <= 1 else -np.inf
+        if self.terms.laplace or slope.error > _ERRS:
+            widest = np.full(len(here), self.terms.widest)
+            widest[: self.n_fixed] = np.inf
+            self.optimiser.limits = widest
+            if np.any(np.abs(here) > widest):
+                value = -np.inf
+        go_on = self.optimiser.step(value, slope.gradient, information, slope.error)
+        self.converged = not go_on
+        if not self.terms.laplace and abs(self.parameters[-1]) < NO_SCALE:
+            self._look_at_zero()
+        if self.optimiser.best is best:
+            # the way back is shorter from there
+            self.integral.known = self.known_at_best
+        self.known_at_best = self.integral.known
+        self.integral.follow(self.parameters)
+
+    def _look_at_zero(self):
+        """End at a scale of zero, the model without effects, unless that is worse."""
+        best, without = self.optimiser.best, self.without
+        if without.best[1] + 2 * without.promised >= best[1]:
+            self.converged = True
+        elif not self.converged:
+            self.optimiser.parameters = (self.parameters + best[0]) / 2
+
+    # What becomes known
+
+    def _choose_final(self):
+        """Return the parameters to be known; place nodes where they should be there."""
+        integral = self.integral
+        if self.path:
+            # Averaging evens out the draws' noise; the first half is on the way.
+            posterior = integral.posterior
+            spread = np.sqrt(posterior.variance()).clip(1e-3, 1)
+            integral.grid = Grid(posterior.mean(), spread, integral.grid.n_nodes)
+            return np.mean(self.path[len(self.path) // 2 :], axis=0)
+        without, best = self.without.best, self.optimiser and self.optimiser.best
+        if self.few and self.mixed:
+            # of these, sums of clusters were looked at, too
+            final, known = integral.first[0], integral.first
+            if best is not None:
+                final, known = best[0], self.known_at_best
+        elif best is None or best[1] < without[1]:
+            self.converged &= self.regressed
+            final, known = self._padded(without[0]), integral.first
+        else:
+            # if the search ended by itself, with a last, small step
+            self.converged &= self.optimiser.arrived
+            final = self.parameters if self.converged else best[0]
+            known = self.known_at_best
+        if self.mixed:
+            integral.known = known
+            integral.follow(final)
+        return final
+
+    def final_table(self):
+        """Return what is known of opened clusters at the final parameters."""
+        # parties' last bits may differ, those of what results are computed at must not
+        self.final = np.rint(self._choose_final() * 2.0**20) / 2.0**20
+        table = self.integral.final_table(self.final).ravel()
+        eta = self.integral.predictors(self.final)
+        self.weights, _ = self._weigh(eta, by_cluster=True)
+        return table
+
+    def conclusion(self, total):
+        """Return own shares of the log-likelihood and its derivatives, and effects."""
+        slope = self.integral.conclude(total, self.final)
+        self.effects = self.integral.effects(self.final)
+        alone = np.column_stack(self.effects)[~self.integral.is_opened]
+        own = self.integral.is_own[~self.integral.is_opened] & self._tells_all
+        groups = [(self.data.category, self.closed & self._tells_all)]
+        rows = weigh([(self.data.trials, self.mean_weight)], groups)
+        eta = self.integral.predictors(self.final)
+        self.weights = joined(self._weigh(eta, by_cluster=False)[0], rows)
+        slope = replace(slope, value=slope.value + self._constant())
+        return np.append(slope.flat, np.where(own[:, None], alone, 0.0))
+
+    @property
+    def _tells_all(self):
+        return self.mixed and self.terms.release_effects == "all"
+
+    def _constant(self):
+        """What log-likelihoods left out; nothing for classes."""
+        if self.terms.target == "classes":
+            return 0.0
+        family, seen = self.data.family, (self.data.events, self.data.trials)
+        return family.constant(*seen) + family.saturated(*seen).sum()
+
+    def release(self, total):
+        """Return what sums of all parties tell."""
+        size = len(self.final)
+        slope, alone = np.split(total, [Slope.length(size)])
+        effects = np.column_stack(self.effects)
+        closed = ~self.integral.is_opened
+        effects[closed] = alone.reshape(-1, effects.shape[1])
+        return Release(
+            self.final,
+            self.collinear,
+            self.few,
+            self.converged,
+            self.n_iter,
+            self.turn,
+            Slope.from_flat(slope, size),
+            effects[:, 0],
+            effects[:, 1:],
+        )

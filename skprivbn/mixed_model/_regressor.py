@@ -9,16 +9,14 @@ from sklearn.base import RegressorMixin
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import BaseGLMM, share_entries
-from skprivbn.mixed_model._checks import check_numbers, finite_per_row
-from skprivbn.mixed_model._families import Family, family_of
-from skprivbn.mixed_model._linear_program import linear_mixed_model
+from skprivbn.mixed_model._checks import TARGETS, check_numbers, finite_per_row
+from skprivbn.mixed_model._likelihood import Family, family_of
+from skprivbn.mixed_model._linear import linear_mixed_model
 from skprivbn.mixed_model._program import generalised_mixed_model
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import TableLike, WeightsLike
-
-_TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
 
 
 @share_entries
@@ -115,7 +113,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     )
     _parameter_constraints = {
         **BaseGLMM._parameter_constraints,
-        "family": [StrOptions(set(_TARGETS))],
+        "family": [StrOptions(set(TARGETS))],
         "link": [StrOptions({"identity", "log", "logit", "probit", "cloglog"}), None],
         "reml": ["boolean"],
     }
@@ -167,7 +165,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
 
     @property
     def _target(self) -> str:
-        return _TARGETS[self.family]
+        return TARGETS[self.family]
 
     def _check_target(self, y, sample_weight):
         return check_numbers(y, self.family, sample_weight)

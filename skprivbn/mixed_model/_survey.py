@@ -11,11 +11,10 @@ import numpy as np
 from skprivbn.federation import PartyRefusal, RowWeights, Sum, Tell, TooFewRows
 from skprivbn.federation._rows import row_blocks, unit_of_squares
 from skprivbn.federation.gate import kish, rows_beside, rows_of_pairs
-from skprivbn.mixed_model._census import Census, merge_few, merged_label
-from skprivbn.mixed_model._checks import check_survey, cluster_keys
-from skprivbn.mixed_model._design import Design
-from skprivbn.mixed_model._families import family_of
-from skprivbn.mixed_model._terms import MixedTerms
+from skprivbn.mixed_model._checks import check_survey, cluster_keys, fits_family
+from skprivbn.mixed_model._clusters import Census, merge_few, merged_label
+from skprivbn.mixed_model._likelihood import family_of
+from skprivbn.mixed_model._terms import Design, MixedTerms
 from skprivbn.programs._moments import Moments
 from skprivbn.utils._validation import is_missing
 
@@ -257,7 +256,8 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
             vector, "sizes of clusters, sums of features and target", counted
         )
     except TooFewRows as few:
-        if not terms.pool:
+        n_labels = sum(map(len, survey.census.labels))
+        if not terms.pool or np.any(few.blocks[n_labels:]):
             raise
         survey, rows = _pool(survey, rows, few.blocks)
         vector, counted = _first_sums(rows, columns, survey)
@@ -309,9 +309,7 @@ def _pool(survey, rows, few):
     """Return clusters of too few rows as one, whoever holds them."""
     before = survey.census
     ends = np.cumsum([len(labels) for labels in before.labels])
-    *masks, others = np.split(few, ends)
-    if np.any(others):
-        raise PartyRefusal("too-few-rows")
+    *masks, _ = np.split(few, ends)
     census, positions = before.joined(masks)
     codes = [new[old] for new, old in zip(positions, rows.codes)]
     names = [np.array(before.names(i), dtype=object) for i in range(before.n_factors)]
@@ -351,9 +349,8 @@ def _read_rows(me):
     """Return the own rows, or refuse what is missing or no number."""
     terms, block = me.terms, me.block
     keys = cluster_keys(terms.n_factors)
-    if any(_has_missing(block, key) for key in ["y", *keys]):
-        raise PartyRefusal("invalid-data")
-    if terms.has_offset != ("offset" in block):
+    wrong = terms.has_offset != ("offset" in block)
+    if wrong or any(_has_missing(block, key) for key in ["y", *keys]):
         raise PartyRefusal("invalid-data")
     X = np.concatenate(list(row_blocks(me.numbers())))
     offset = _numbers(block.get("offset", np.zeros(len(X))))
@@ -361,12 +358,7 @@ def _read_rows(me):
     y = np.asarray(block["y"])
     if terms.target != "classes":
         y = _numbers(y)
-    whole = weights * y if terms.target == "proportions" else y
-    wrong = np.any(weights < 0)
-    if terms.target in ("counts", "proportions"):
-        wrong |= np.any(y < 0) or np.any(np.abs(whole - np.rint(whole)) > 1e-6)
-        wrong |= terms.target == "proportions" and np.any(y > 1)
-    if wrong:
+    if np.any(weights < 0) or not fits_family(y, terms.target, weights):
         raise PartyRefusal("invalid-data")
     if terms.target == "numbers":
         y = y - offset

@@ -1,4 +1,4 @@
-"""M-steps: from expected derivatives to the next parameters (beta, sigma)."""
+"""From derivatives of the log-likelihood to the next parameters."""
 
 import numpy as np
 
@@ -22,6 +22,8 @@ _NEARLY, _SMALLEST_REST, _NO_REST = 1e-4, 1e-10, 1e-14
 _VANISHED = 1e-8
 # Directions in which the information is smaller than this are left alone.
 _RANK_TOLERANCE = 1e-11
+# By which differences are taken.
+_STEP = 1e-3
 
 
 def solve_information(information, gradient):
@@ -281,3 +283,91 @@ def _part(promised, gain):
     if not np.isfinite(gain):
         return 0.1
     return np.clip(promised / (2 * (promised - gain)), 0.1, 0.5)
+
+
+def stencil(theta):
+    """Return points around theta that give gradient and Hessian there.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (n_theta,)
+
+    Returns
+    -------
+    points : ndarray of shape (n_points, n_theta)
+        Theta itself first.
+    """
+    steps = _STEP * np.eye(len(theta))
+    i, j = np.triu_indices(len(theta), 1)
+    here = np.zeros((1, len(theta)))
+    away = [here, steps, -steps, 2 * steps, -2 * steps, steps[i] + steps[j]]
+    return theta + np.concatenate(away)
+
+
+def _derivatives(values, size):
+    """Return gradient and Hessian from the values on a stencil."""
+    bounds = np.cumsum([1, size, size, size, size])
+    centre, plus, minus, far_plus, far_minus, both = np.split(values, bounds)
+    gradient = (8 * (plus - minus) - (far_plus - far_minus)) / (12 * _STEP)
+    hessian = np.diag((plus - 2 * centre + minus) / _STEP**2)
+    i, j = np.triu_indices(size, 1)
+    hessian[i, j] = hessian[j, i] = (both - plus[i] - plus[j] + centre) / _STEP**2
+    return gradient, hessian
+
+
+class ThetaSearch:
+    """Newton's method on theta, from values on stencils; never ends below its best.
+
+    The log-likelihood is even in the columns of Lambda, so that no bound is needed.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (n_theta,)
+        To start from.
+    tol : float
+        Stop when the next step promises a smaller gain.
+
+    Attributes
+    ----------
+    theta : ndarray of shape (n_theta,)
+        Around which the log-likelihood is to be looked at next.
+    """
+
+    def __init__(self, theta, tol):
+        self.theta = theta
+        self.tol = tol
+        self._best = None
+
+    def update(self, values):
+        """Move theta.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_points,)
+            Log-likelihoods on the stencil of theta.
+
+        Returns
+        -------
+        go_on : bool
+            If not, theta is where the search ends, and `values` are about it.
+        """
+        if self._best is not None:
+            best, value, gradient = self._best
+            promised = gradient @ (self.theta - best)
+            if values[0] - value < 1e-3 * promised - 1e-9:
+                self.theta = (self.theta + best) / 2
+                return bool(np.abs(self.theta - best).max() > 1e-9)
+        if not len(self.theta):
+            return False
+        gradient, hessian = _derivatives(values, len(self.theta))
+        self._best = self.theta, values[0], gradient
+        curvature, vectors = np.linalg.eigh(-hessian)
+        # Where it is not concave, a step of about the same size uphill.
+        size = np.maximum(np.abs(curvature), 1e-6 * np.abs(curvature).max() + 1e-12)
+        step = vectors @ ((vectors.T @ gradient) / size)
+        longest = 2 * max(np.linalg.norm(self.theta), 0.1)
+        step *= min(longest / max(np.linalg.norm(step), 1e-300), 1.0)
+        if gradient @ step / 2 <= self.tol:
+            return False
+        self.theta = self.theta + step
+        return True

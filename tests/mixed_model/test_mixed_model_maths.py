@@ -8,22 +8,24 @@ from scipy.optimize import approx_fprime
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
 
-from skprivbn.mixed_model._families import family_of
 from skprivbn.mixed_model._likelihood import (
-    Posterior,
     Rows,
     derivatives,
     expansion_table,
+    family_of,
     log_likelihood_table,
     missing_information,
     score_table,
 )
-from skprivbn.mixed_model._metropolis import Chains, expanded_step
-from skprivbn.mixed_model._quadrature import Curves, Grid, find_modes
-from skprivbn.mixed_model._updates import (
-    QuasiNewton,
-    solve_information,
+from skprivbn.mixed_model._posterior import (
+    Chains,
+    Curves,
+    Grid,
+    Posterior,
+    expanded_step,
+    find_modes,
 )
+from skprivbn.mixed_model._updates import QuasiNewton, solve_information
 
 PARAMETERS = np.array([-0.3, 0.8, 1.4])
 

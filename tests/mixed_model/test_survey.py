@@ -6,7 +6,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation
 from skprivbn.mixed_model import PrivateGLMMRegressor, _survey
-from skprivbn.mixed_model._census import Census
+from skprivbn.mixed_model._clusters import Census
 from skprivbn.mixed_model._program import generalised_mixed_model
 from skprivbn.mixed_model._terms import MixedTerms
 from tests.mixed_model.limits import fit_with_limit

@@ -13,11 +13,11 @@ from skprivbn.federation import runner
 from skprivbn.mixed_model import (
     PrivateGLMMClassifier,
     PrivateGLMMRegressor,
-    _linear_program,
+    _linear,
     _survey,
 )
-from skprivbn.mixed_model._census import merge_few, merged_label
 from skprivbn.mixed_model._checks import cluster_keys
+from skprivbn.mixed_model._clusters import merge_few, merged_label
 from tests.federation.site.loopback import audit, open_sites
 
 NAMES = ("north", "south", "west")
@@ -272,14 +272,14 @@ def test_attack_differences_of_fits_with_other_columns(tmp_path, monkeypatch):
 
 def open_products(rows, cluster, **options):
     """Return the sums by cluster that parties read."""
-    heard, read = [], _linear_program.unpack
+    heard, read = [], _linear.unpack
 
     def listen(*told):
         heard.append(read(*told))
         return heard[-1]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_linear_program, "unpack", listen)
+        patched.setattr(_linear, "unpack", listen)
         PrivateGLMMRegressor(**options).fit(rows, y="stay", cluster=cluster)
     return heard[0]
 

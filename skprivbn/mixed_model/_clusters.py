@@ -1,4 +1,10 @@
-"""Clusters, how many rows and holders they have, and which of them become one."""
+"""Clusters: rows and holders, which become one, and where their random effects stand.
+
+Random effects that hang together are solved for together: effects of different clusters
+are independent given the rest, unless some row belongs to both (wards of one hospital,
+or a plate and a sample). Such sets are blocks of a block-diagonal system; blocks of one
+size are worked on at once.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -231,3 +237,176 @@ class Census:
     @staticmethod
     def _other_path(path, depth):
         return (*path[: depth - 1], OTHER, *path[depth:])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where every random effect stands.
+
+    Effects are numbered by factor, level of the factor, and column.
+
+    Parameters
+    ----------
+    factors : ndarray of int of shape (n_effects,)
+        Factor of each column of random effects.
+    n_levels : sequence of int
+        Number of levels of each factor.
+    parts : sequence of ndarray of int of shape (n_levels,)
+        Number of the block that each level of each factor belongs to.
+    """
+
+    factors: np.ndarray
+    n_levels: tuple
+    parts: tuple
+
+    @property
+    def numbers(self):
+        """For each column, the numbers of the effects of all its factor's levels."""
+        numbers, start = {}, 0
+        for factor, n_levels in enumerate(self.n_levels):
+            members = np.flatnonzero(self.factors == factor)
+            every = start + np.arange(n_levels * len(members)).reshape(n_levels, -1)
+            numbers.update(zip(members, every.T))
+            start += every.size
+        return [numbers[j] for j in range(len(self.factors))]
+
+    def blocks(self):
+        """Return what goes together, as :class:`Blocks`."""
+        size = sum(self.n_levels[f] for f in self.factors)
+        column, level, part = (np.zeros(size, dtype=int) for _ in range(3))
+        for j, (f, numbers) in enumerate(zip(self.factors, self.numbers)):
+            column[numbers] = j
+            level[numbers] = np.arange(len(numbers)) * len(self.n_levels) + f
+            part[numbers] = self.parts[f]
+        order = np.lexsort((np.arange(size), part))
+        _, first, counts = np.unique(part[order], return_index=True, return_counts=True)
+        members = [
+            np.array([order[a : a + n] for a in first[counts == n]])
+            for n in np.unique(counts)
+        ]
+        return Blocks(tuple(members), column, level)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of effects, those of one size together.
+
+    Parameters
+    ----------
+    members : tuple of ndarray of int of shape (n_blocks, size)
+        Numbers of the effects, for each size.
+    column, level : ndarray of int of shape (n_numbers,)
+        Of every effect.
+    """
+
+    members: tuple
+    column: np.ndarray
+    level: np.ndarray
+
+    def places(self):
+        """Return group, block and position of every effect."""
+        places = np.zeros((3, len(self.column)), dtype=int)
+        for group, numbers in enumerate(self.members):
+            n_blocks, size = numbers.shape
+            places[0, numbers] = group
+            places[1, numbers] = np.arange(n_blocks)[:, None]
+            places[2, numbers] = np.arange(size)
+        return places
+
+    def gather(self, entries):
+        """Add entries of a symmetric matrix up, block by block.
+
+        Parameters
+        ----------
+        entries : iterable of (ndarray of int, ndarray of int, ndarray)
+            Row and column numbers, and values there.
+
+        Returns
+        -------
+        matrices : list of ndarray of shape (n_blocks, size, size)
+        """
+        matrices = [np.zeros((*m.shape, m.shape[1])) for m in self.members]
+        group, block, position = self.places()
+        for rows, columns, values in entries:
+            rows, columns, values = (
+                np.ravel(a) for a in np.broadcast_arrays(rows, columns, values)
+            )
+            for g, matrix in enumerate(matrices):
+                mine = group[rows] == g
+                i, j = rows[mine], columns[mine]
+                np.add.at(matrix, (block[i], position[i], position[j]), values[mine])
+        return matrices
+
+    def pick(self, matrices, numbers):
+        """Return what belongs to some effects of each block's matrix.
+
+        Parameters
+        ----------
+        matrices : list of ndarray of shape (n_blocks, size, size)
+        numbers : ndarray of int of shape (n_cells, n_effects)
+            Those in a row are in one block.
+
+        Returns
+        -------
+        parts : ndarray of shape (n_cells, n_effects, n_effects)
+        """
+        group, block, position = (place[numbers] for place in self.places())
+        parts = np.zeros((*numbers.shape, numbers.shape[1]))
+        for g, matrix in enumerate(matrices):
+            mine = group[:, 0] == g
+            at = position[mine]
+            parts[mine] = matrix[block[mine, :1, None], at[:, :, None], at[:, None, :]]
+        return parts
+
+    def solve(self, matrices, vector):
+        """Solve the systems of all blocks; `vector` has an entry for every effect."""
+        solved = np.zeros_like(vector)
+        for members, matrix in zip(self.members, matrices):
+            solved[members] = np.linalg.solve(matrix, vector[members][..., None])[
+                ..., 0
+            ]
+        return solved
+
+    def within_levels(self, matrices, n_effects):
+        """Return the entries of every effect with those of its own level.
+
+        Parameters
+        ----------
+        matrices : list of ndarray of shape (n_blocks, size, size)
+        n_effects : int
+
+        Returns
+        -------
+        entries : ndarray of shape (n_numbers, n_effects)
+        """
+        entries = np.zeros((len(self.column), n_effects))
+        for members, matrix in zip(self.members, matrices):
+            level, column = self.level[members], self.column[members]
+            b, i, j = np.nonzero(level[:, :, None] == level[:, None, :])
+            entries[members[b, i], column[b, j]] = matrix[b, i, j]
+        return entries
+
+    def sums(self, values):
+        """Add the values of each block's effects up, at the first of them."""
+        sums = np.zeros_like(values)
+        for members in self.members:
+            sums[members[:, 0]] = values[members].sum(axis=1)
+        return sums
+
+    def spread(self, matrix):
+        """Repeat a matrix over columns for every level, in the shape of the blocks.
+
+        Parameters
+        ----------
+        matrix : ndarray of shape (n_effects, n_effects)
+
+        Returns
+        -------
+        matrices : list of ndarray of shape (n_blocks, size, size)
+        """
+        matrices = []
+        for numbers in self.members:
+            column, level = self.column[numbers], self.level[numbers]
+            same = level[:, :, None] == level[:, None, :]
+            matrices.append(same * matrix[column[:, :, None], column[:, None, :]])
+        return matrices
