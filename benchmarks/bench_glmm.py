@@ -27,7 +27,10 @@ CASES = {
     "quadrature, masking": {},
     "quadrature, ckks": {"backend": "ckks"},
     "quadrature, paillier": {"backend": "paillier"},
-    "metropolis, masking": {"method": "metropolis", "random_state": 0},
+    "metropolis, masking": {
+        "method": "metropolis",
+        "metropolis_params": {"random_state": 0},
+    },
 }
 
 #: round trips before a step was one sum; the first release took 65 to 314

@@ -118,7 +118,8 @@ plt.show()
 for table in files.values():
     table["exposure"] = np.log(table["months"])
 observed = rows_with(y="days", cluster="centre", offset="exposure")
-same = PrivateGLMMRegressor("poisson", n_quadrature=1, small_clusters="pool")
+laplace = {"n_nodes": 1}
+same = PrivateGLMMRegressor("poisson", quadrature_params=laplace, small_clusters="pool")
 same.fit(observed)
 varying = PrivateGLMMRegressor("poisson", slopes=["treated"], small_clusters="pool")
 varying.fit(observed)

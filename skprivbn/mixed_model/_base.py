@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
@@ -40,9 +39,26 @@ from skprivbn.partition._base import refuse_name
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._renamed import RenamedParameters
-from skprivbn.utils._sklearn import Interval, Options, StrOptions, _fit_context
+from skprivbn.utils._sklearn import (
+    Interval,
+    Options,
+    StrOptions,
+    _fit_context,
+    fill_params,
+)
 from skprivbn.utils._typing import TableLike, WeightsLike
 
+#: settings of `effect_params`
+EFFECT_PARAMS = {
+    "random_intercept": ["boolean"],
+    "correlated": ["boolean"],
+    "crossed": ["boolean"],
+}
+_NODES = [Options(Integral, {1}), Interval(Integral, 5, 100, closed="both"), None]
+_QUADRATURE_PARAMS = {
+    "n_nodes": _NODES,
+    "tol": [Interval(Real, 0, None, closed="left")],
+}
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
 # What party errors are likely to mean here; the parties' own words stay with them.
@@ -70,6 +86,7 @@ _STEPS = {
 }
 # Error of the log-likelihood that is worth a warning, and nodes that have less of it.
 _TOO_MUCH, _MANY_NODES = 0.01, 75
+_TRY_MANY = f"try quadrature_params={{'n_nodes': {_MANY_NODES}}}"
 
 
 class BaseGLMM(
@@ -82,15 +99,22 @@ class BaseGLMM(
     slopes : list, dict of str to list, or None, default=None
         Features, by name or number, whose coefficients vary with the clusters. With
         several columns of cluster labels, a list for each: ``{"ward": ["age"]}``.
-    random_intercept : bool, default=True
-        Whether intercepts vary, too, where there are slopes.
-    correlated : bool, default=True
-        Whether random effects of the same clusters are correlated.
-    crossed : bool, default=False
-        Whether several columns of cluster labels are read on their own (linear models
-        only), not within those of the columns before them.
+    effect_params : dict, default=None
+        Settings of random effects that are not to have their defaults:
+        ``"random_intercept"``, whether intercepts vary, too, where there are slopes
+        (True), ``"correlated"``, whether random effects of the same clusters are
+        correlated (True), and ``"crossed"``, whether several columns of cluster labels
+        are read on their own (linear models only), not within those of the columns
+        before them (False).
     fit_intercept : bool, default=True
         Whether there is a fixed intercept.
+    quadrature_params : dict, default=None
+        Settings of the integral over random effects, and of the search, that are not
+        to have their defaults: ``"n_nodes"``, of which 1 is Laplace's approximation and
+        5 and more are for one random effect per cluster (25 for one random effect, 1
+        for several; linear models need none), and ``"tol"``: the search stops when the
+        next step promises a smaller gain in log-likelihood, which is taken unseen; a
+        last step of Newton's method follows (1e-10).
     clusters : array-like of labels, default=None
         All clusters there may be, as a public fact. If None, every party tells which
         clusters it holds.
@@ -157,7 +181,12 @@ class BaseGLMM(
     # what only one of classifier and regressor can choose
     method = "quadrature"
     reml = False
-    _renamed: ClassVar = {"arrangement": "crossed=True or crossed=False"}
+    _renamed: ClassVar = {
+        "arrangement": "effect_params={'crossed': True}",
+        "n_quadrature": "quadrature_params={'n_nodes': ...}",
+        "tol": "quadrature_params={'tol': ...}",
+        **{name: f"effect_params={{{name!r}: ...}}" for name in EFFECT_PARAMS},
+    }
 
     __metadata_request__fit = {
         "cluster": True,
@@ -167,17 +196,10 @@ class BaseGLMM(
 
     _parameter_constraints = {
         "slopes": ["array-like", dict, None],
-        "random_intercept": ["boolean"],
-        "correlated": ["boolean"],
-        "crossed": ["boolean"],
+        "effect_params": [dict, None],
         "fit_intercept": ["boolean"],
-        "n_quadrature": [
-            Options(Integral, {1}),
-            Interval(Integral, 5, 100, closed="both"),
-            None,
-        ],
+        "quadrature_params": [dict, None],
         "max_iter": [Interval(Integral, 1, None, closed="left"), None],
-        "tol": [Interval(Real, 0, None, closed="left")],
         "clusters": ["array-like", None],
         "min_parties": [Interval(Integral, 2, None, closed="left")],
         "min_rows": [Interval(Integral, 1, None, closed="left")],
@@ -250,8 +272,20 @@ class BaseGLMM(
         return self._learn_watched(X, y, partition, list(names or keys))
 
     @property
+    def _effects(self):
+        defaults = {"random_intercept": True, "correlated": True, "crossed": False}
+        given = self.effect_params
+        return fill_params("effect_params", given, EFFECT_PARAMS, **defaults)
+
+    @property
+    def _quadrature(self):
+        defaults = {"n_nodes": None, "tol": 1e-10}
+        given = self.quadrature_params
+        return fill_params("quadrature_params", given, _QUADRATURE_PARAMS, **defaults)
+
     def _chains(self):
-        return {"n_draws": 2, "n_burn_in": 0, "batch_size": 1}
+        """Return settings of the Metropolis chains, as terms call them."""
+        return {}
 
     @property
     def _steps(self):
@@ -294,60 +328,61 @@ class BaseGLMM(
             warn_of_same_clusters(self, survey.census)
 
     def _make_terms(self, factors, has_offset=False):
-        family, effects = self._family, random_terms(self, factors)
+        family, effects = (
+            self._family,
+            random_terms(self.slopes, factors, column_names(self), self._effects),
+        )
         n_effects = sum(len(columns) for _, columns in effects)
-        n_quadrature = self.n_quadrature
-        if n_quadrature is None:
-            n_quadrature = _DEFAULT_NODES if n_effects <= 1 else 1
-        self._check_terms(factors, family, n_effects, n_quadrature)
-        clusters, seed = None, 0
+        n_nodes = self._quadrature["n_nodes"]
+        if n_nodes is None:
+            n_nodes = _DEFAULT_NODES if n_effects <= 1 else 1
+        self._check_terms(factors, family, n_effects, n_nodes)
+        clusters = None
         if not factors:
             clusters = []
         elif self.clusters is not None:
             clusters = [np.unique(self.clusters).tolist()]
-        if self.method == "metropolis":
-            numbers = check_random_state(self.random_state)
-            seed = int(numbers.randint(np.iinfo(np.int32).max))
         # what terms call by the same name
-        shared = "fit_intercept method reml tol min_parties release_effects".split()
+        shared = "fit_intercept method reml min_parties release_effects".split()
         return MixedTerms(
             target=self._target,
             family=family.name,
             link=family.link,
             has_offset=has_offset,
             n_factors=len(factors),
-            nested=not self.crossed,
+            nested=not self._effects["crossed"],
             term_factors=[factor for factor, _ in effects],
             term_columns=[list(columns) for _, columns in effects],
             clusters=clusters,
-            n_quadrature=n_quadrature,
-            seed=seed,
+            n_quadrature=n_nodes,
+            tol=self._quadrature["tol"],
             max_iter=self._max_iter,
             pool=self.small_clusters == "pool",
             min_cluster_rows=self.min_rows,
-            **self._chains,
+            **self._chains(),
             **{name: getattr(self, name) for name in shared},
         )
 
-    def _check_terms(self, factors, family, n_effects, n_quadrature):
+    def _check_terms(self, factors, family, n_effects, n_nodes):
         if len(factors) > 1 and self.clusters is not None:
             raise ValueError("clusters= goes with one column of cluster labels only")
         if family.name == "gaussian":
             return
-        if len(factors) > 1 and self.crossed:
+        if len(factors) > 1 and self._effects["crossed"]:
             raise ValueError(
                 "crossed effects are fitted for family='gaussian' only: others would "
                 "open counts of pairs of clusters in every iteration"
             )
-        if n_effects > 1 and n_quadrature > 1:
+        if n_effects > 1 and n_nodes > 1:
             raise ValueError(
-                f"n_quadrature={n_quadrature} goes with one random effect per row; "
-                f"with {n_effects}, use n_quadrature=1 (Laplace's approximation)"
+                f"quadrature_params={{'n_nodes': {n_nodes}}} goes with one random "
+                f"effect per row; with {n_effects}, 'n_nodes' is 1 (Laplace's "
+                "approximation)"
             )
-        if self.method == "metropolis" and (n_effects > 1 or n_quadrature == 1):
+        if self.method == "metropolis" and (n_effects > 1 or n_nodes == 1):
             raise ValueError(
                 "method='metropolis' draws one random effect per cluster, and needs "
-                "n_quadrature for its standard errors"
+                "quadrature_params={'n_nodes': ...} above 1 for its standard errors"
             )
 
     def _warn_of_estimates(self, estimates, survey, terms):
@@ -362,8 +397,8 @@ class BaseGLMM(
         if error > _TOO_MUCH or few_nodes:
             warn_user(
                 f"the log-likelihood may be off by {error:.1g}, as "
-                f"effects are wide and clusters have few rows: n_quadrature="
-                f"{terms.n_quadrature} nodes are too few, try {_MANY_NODES}"
+                f"effects are wide and clusters have few rows: {terms.n_quadrature} "
+                f"nodes are too few, {_TRY_MANY}"
             )
         if estimates.collinear and not estimates.determined:
             problem = (
@@ -402,7 +437,7 @@ class BaseGLMM(
             problem = (
                 "random effects became as wide as they may be: their scale is held at "
                 f"{terms.widest:g}, coefficients are those that go with it and have no "
-                f"standard errors; try n_quadrature={_MANY_NODES}, which may be wider, "
+                f"standard errors; {_TRY_MANY}, which may be wider, "
                 "unless features nearly separate the classes within clusters: the "
                 "log-likelihood then rises for ever as effects and coefficients grow "
                 "together; leave out or merge such features"
@@ -411,15 +446,15 @@ class BaseGLMM(
             problem = "the log-likelihood has no maximum where the search stopped"
         elif not estimates.converged and not terms.drawn:
             problem = (
-                f"the search did not converge: increase max_iter, or tol={self.tol}"
+                f"the search did not converge: increase max_iter, or tol={terms.tol}"
             )
             if terms.target != "numbers" and estimates.n_iter < self._max_iter:
                 problem = (
                     f"the search ended after {estimates.n_iter} steps, where it found "
                     "no better point: the log-likelihood is nearly flat, as where "
                     "features nearly separate the classes, or quadrature errs by as "
-                    "much as it rises; coefficients are rough: try n_quadrature="
-                    f"{_MANY_NODES}, or leave such features out"
+                    "much as it rises; coefficients are rough: "
+                    f"{_TRY_MANY}, or leave such features out"
                 )
         else:
             return

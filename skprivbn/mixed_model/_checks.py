@@ -11,7 +11,7 @@ from skprivbn.mixed_model._clusters import merged_label
 from skprivbn.mixed_model._terms import INTERCEPT
 from skprivbn.partition._base import check_labels
 from skprivbn.partition._horizontal import one_per_row
-from skprivbn.utils import column_names, warn_leak, warn_user
+from skprivbn.utils import warn_leak, warn_user
 
 #: what the target of a family is
 TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
@@ -161,21 +161,21 @@ def check_clusters(aligned, known):
                 )
 
 
-def random_terms(estimator, factors):
+def random_terms(slopes, factors, columns, effects):
     """Return which columns have random effects of which factor.
 
     Parameters
     ----------
-    estimator : estimator
-        With `slopes`, `random_intercept` and `correlated`.
-    factors : list of str
-        Names of the columns of cluster labels.
+    slopes : list, dict or None
+    factors, columns : list of str
+        Names of the columns of cluster labels, and of X.
+    effects : dict
+        With `random_intercept` and `correlated`.
 
     Returns
     -------
     terms : list of (int, list of int)
     """
-    slopes, columns = estimator.slopes, column_names(estimator)
     if not isinstance(slopes, dict):
         if slopes is None or not len(slopes):
             slopes = {}
@@ -197,9 +197,9 @@ def random_terms(estimator, factors):
         members = [_position(name, columns) for name in slopes.get(factor, [])]
         if len(set(members)) < len(members):
             raise ValueError(f"slopes names a column twice: {list(slopes[factor])}")
-        if estimator.random_intercept or not members:
+        if effects["random_intercept"] or not members:
             members = [INTERCEPT, *members]
-        if estimator.correlated:
+        if effects["correlated"]:
             terms.append((number, members))
         else:
             terms.extend((number, [member]) for member in members)

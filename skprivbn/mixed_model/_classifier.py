@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
+from sklearn.utils import check_random_state
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import BaseGLMM, share_entries
@@ -13,13 +14,14 @@ from skprivbn.mixed_model._checks import check_classes, check_same_kind
 from skprivbn.mixed_model._likelihood import Family, family_of
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.utils._sklearn import Interval, StrOptions, fill_params
-from skprivbn.utils._typing import RandomStateLike, TableLike, WeightsLike
+from skprivbn.utils._typing import TableLike, WeightsLike
 
 #: settings of `metropolis_params`
 METROPOLIS_PARAMS = {
     "n_draws": [Interval(Integral, 2, None, closed="left")],
     "n_burn_in": [Interval(Integral, 0, None, closed="left")],
     "batch_size": [Interval(Integral, 1, None, closed="left")],
+    "random_state": ["random_state"],
 }
 
 
@@ -42,26 +44,17 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         with proposals from N(0, scale^2), as in [1]_.
     link : {"logit", "probit", "cloglog"}, default="logit"
         How probabilities depend on the predictor.
-    <slopes ... fit_intercept>
-    n_quadrature : int, default=None
-        Number of nodes: 1 is Laplace's approximation, 5 and more are for one random
-        effect per cluster. None means 25 for one random effect and 1 for several.
+    <slopes ... quadrature_params>
     metropolis_params : dict, default=None
         Settings of ``method="metropolis"`` that are not to have their defaults:
         ``"n_draws"``, steps kept in each iteration (1000), ``"n_burn_in"``, steps
-        forgotten before those (200), and ``"batch_size"``, proposals evaluated in one
-        round trip (50).
+        forgotten before those (200), ``"batch_size"``, proposals evaluated in one
+        round trip (50), and ``"random_state"`` of proposals and acceptance (None).
     max_iter : int, default=None
         Bound on the iterations. None allows 100 for quadrature. With
         ``method="metropolis"`` it is the number of iterations, 20 if None; estimates
         are averages over the second half of them.
-    tol : float, default=1e-10
-        Quadrature stops when the next step promises a smaller gain in
-        log-likelihood, which is taken unseen; a last step of Newton's method
-        follows.
     <clusters ... backend>
-    random_state : int, RandomState instance or None, default=None
-        Proposals and acceptance of Metropolis-Hastings.
     verbose : int, default=0
         1 prints every tenth iteration, 2 every one.
 
@@ -138,7 +131,6 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         "method": [StrOptions({"quadrature", "metropolis"})],
         "link": [StrOptions({"logit", "probit", "cloglog"})],
         "metropolis_params": [dict, None],
-        "random_state": ["random_state"],
     }
 
     def __init__(
@@ -147,53 +139,43 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         *,
         link: str = "logit",
         slopes: ArrayLike | dict | None = None,
-        random_intercept: bool = True,
-        correlated: bool = True,
-        crossed: bool = False,
+        effect_params: dict | None = None,
         fit_intercept: bool = True,
-        n_quadrature: int | None = None,
+        quadrature_params: dict | None = None,
         metropolis_params: dict | None = None,
         max_iter: int | None = None,
-        tol: float = 1e-10,
         clusters: ArrayLike | None = None,
         min_parties: int = 2,
         min_rows: int = 5,
         small_clusters: str = "refuse",
         release_effects: str = "all",
         backend: str | AdditiveBackend = "masking",
-        random_state: RandomStateLike = None,
         verbose: int = 0,
     ) -> None:
         self.method = method
         self.link = link
         self.slopes = slopes
-        self.random_intercept = random_intercept
-        self.correlated = correlated
-        self.crossed = crossed
+        self.effect_params = effect_params
         self.fit_intercept = fit_intercept
-        self.n_quadrature = n_quadrature
+        self.quadrature_params = quadrature_params
         self.metropolis_params = metropolis_params
         self.max_iter = max_iter
-        self.tol = tol
         self.clusters = clusters
         self.min_parties = min_parties
         self.min_rows = min_rows
         self.small_clusters = small_clusters
         self.release_effects = release_effects
         self.backend = backend
-        self.random_state = random_state
         self.verbose = verbose
 
-    @property
-    def _chains(self) -> dict:
-        return fill_params(
-            "metropolis_params",
-            self.metropolis_params,
-            METROPOLIS_PARAMS,
-            n_draws=1000,
-            n_burn_in=200,
-            batch_size=50,
-        )
+    def _chains(self):
+        defaults = {"n_draws": 1000, "n_burn_in": 200, "batch_size": 50}
+        given = self.metropolis_params
+        chains = fill_params("metropolis_params", given, METROPOLIS_PARAMS, **defaults)
+        random, seed = check_random_state(chains.pop("random_state", None)), 0
+        if self.method == "metropolis":
+            seed = int(random.randint(np.iinfo(np.int32).max))
+        return {**chains, "seed": seed}
 
     @property
     def _family(self) -> Family:
@@ -365,7 +347,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         """Make a fitted model of public parameters, all of which are checked."""
         if len(model["classes"]) != 2:
             raise ValueError("there must be two classes")
-        estimator = cls(link=model["link"], crossed=model["crossed"])
+        estimator = cls(link=model["link"], effect_params={"crossed": model["crossed"]})
         estimator._take_public_effects(model, n_features)
         estimator.classes_ = np.array(model["classes"])
         return estimator

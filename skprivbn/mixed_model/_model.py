@@ -36,7 +36,6 @@ class FittedGLMMMixin(RowsMixin):
     coef_: np.ndarray
     coef_std_: np.ndarray
     converged_: bool
-    crossed: bool
     effect_names_: dict
     factors_: list
     fit_intercept: bool
@@ -58,6 +57,10 @@ class FittedGLMMMixin(RowsMixin):
 
     @property
     def _family(self) -> Family:
+        raise NotImplementedError
+
+    @property
+    def _effects(self) -> dict:
         raise NotImplementedError
 
     def _keep_fixed(self, fixed: np.ndarray, errors: np.ndarray) -> Any:
@@ -177,7 +180,7 @@ class FittedGLMMMixin(RowsMixin):
     def _paths(self, columns):
         """Return labels as they are in `clusters_`: nested ones within outer ones."""
         columns = [labels.tolist() for labels in columns]
-        if self.crossed:
+        if self._effects["crossed"]:
             return columns
         paths = [
             [":".join(map(str, path)) for path in zip(*columns[: i + 1])]
@@ -225,7 +228,7 @@ class FittedGLMMMixin(RowsMixin):
             effects.append(known)
         return {
             "link": self._family.link,
-            "crossed": self.crossed,
+            "crossed": self._effects["crossed"],
             "coefficients": np.append(self.intercept_, self.coef_),
             "columns": columns,
             "clusters": clusters,

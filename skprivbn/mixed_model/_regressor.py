@@ -38,20 +38,12 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     link : str, default=None
         How the mean depends on the predictor: "identity" (gaussian), "log" (poisson),
         "logit", "probit" or "cloglog" (binomial). None takes the first of these.
-    <slopes ... fit_intercept>
+    <slopes ... quadrature_params>
     reml : bool, default=True
         Whether variances of a linear model are estimated by restricted maximum
         likelihood. Other families ignore it.
-    n_quadrature : int, default=None
-        Number of nodes: 1 is Laplace's approximation, 5 and more are for one random
-        effect per cluster. None means 25 for one random effect and 1 for several.
-        Linear models need none.
     max_iter : int, default=None
         Bound on the iterations; 100 if None.
-    tol : float, default=1e-10
-        The search stops when the next step promises a smaller gain in
-        log-likelihood, which is taken unseen; a last step of Newton's method
-        follows.
     <clusters ... backend>
     verbose : int, default=0
         1 prints every tenth iteration, 2 every one.
@@ -124,14 +116,11 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         *,
         link: str | None = None,
         slopes: ArrayLike | dict | None = None,
-        random_intercept: bool = True,
-        correlated: bool = True,
-        crossed: bool = False,
+        effect_params: dict | None = None,
         fit_intercept: bool = True,
+        quadrature_params: dict | None = None,
         reml: bool = True,
-        n_quadrature: int | None = None,
         max_iter: int | None = None,
-        tol: float = 1e-10,
         clusters: ArrayLike | None = None,
         min_parties: int = 2,
         min_rows: int = 5,
@@ -143,14 +132,11 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
         self.family = family
         self.link = link
         self.slopes = slopes
-        self.random_intercept = random_intercept
-        self.correlated = correlated
-        self.crossed = crossed
+        self.effect_params = effect_params
         self.fit_intercept = fit_intercept
+        self.quadrature_params = quadrature_params
         self.reml = reml
-        self.n_quadrature = n_quadrature
         self.max_iter = max_iter
-        self.tol = tol
         self.clusters = clusters
         self.min_parties = min_parties
         self.min_rows = min_rows
@@ -269,6 +255,7 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted model of public parameters, all of which are checked."""
-        estimator = cls(model["family"], link=model["link"], crossed=model["crossed"])
+        effects = {"crossed": model["crossed"]}
+        estimator = cls(model["family"], link=model["link"], effect_params=effects)
         estimator._take_public_effects(model, n_features)
         return estimator

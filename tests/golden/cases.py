@@ -415,16 +415,15 @@ def add_mixed_models_and_steps():
         add("mixed_model", name, options, data, methods, rtol=1e-7, **parameters)
 
     mixed("quadrature")
-    mixed("laplace", n_quadrature=1)
+    mixed("laplace", quadrature_params={"n_nodes": 1})
     mixed("slopes", slopes=[0], max_iter=20)
     mixed("probit", link="probit")
     mixed("shared effects", release_effects="shared", clusters=list(range(8)))
     mixed("plaintext", backend="plaintext")
     mixed("ckks", backend="ckks", max_iter=4)
     mixed("paillier", (), backend="paillier", max_iter=1)
-    chains = {"n_draws": 100, "n_burn_in": 20}
-    metropolis = {"method": "metropolis", "metropolis_params": chains}
-    metropolis |= {"max_iter": 4, "random_state": 0}
+    chains = {"n_draws": 100, "n_burn_in": 20, "random_state": 0}
+    metropolis = {"method": "metropolis", "metropolis_params": chains, "max_iter": 4}
     mixed("metropolis", **metropolis)
     mixed("metropolis, ckks", (), backend="ckks", **metropolis | {"max_iter": 2})
 
@@ -438,12 +437,13 @@ def add_mixed_models_and_steps():
     regressor("maximum likelihood", reml=False)
     regressor("slopes", slopes=[0])
     regressor("weights", WEIGHTED, ())
-    regressor("crossed", CROSSED, (), crossed=True)
+    regressor("crossed", CROSSED, (), effect_params={"crossed": True})
     regressor("small clusters pooled", small_clusters="pool", min_rows=25)
     regressor("ckks", backend="ckks")
     regressor("paillier", backend="paillier")
     regressor("poisson", COUNTS, family="poisson")
-    regressor("poisson, laplace", COUNTS, family="poisson", n_quadrature=1)
+    laplace = {"family": "poisson", "quadrature_params": {"n_nodes": 1}}
+    regressor("poisson, laplace", COUNTS, **laplace)
     regressor("poisson, ckks", COUNTS, (), family="poisson", backend="ckks", max_iter=3)
     both = ("transform", "inverse_transform", "transform of a partition")
     private = {"epsilon": 5.0, "bounds": (-6.0, 9.0), "noisy": True}

@@ -103,7 +103,7 @@ def test_classes_of_clusters_with_one_row_are_warned_of(rows):
 @pytest.mark.parametrize(
     "model, target",
     [
-        (PrivateGLMMRegressor(crossed=True), "numbers"),
+        (PrivateGLMMRegressor(effect_params={"crossed": True}), "numbers"),
         (PrivateGLMMRegressor(), "numbers"),
         (PrivateGLMMRegressor(family="poisson"), "counts"),
     ],
@@ -122,7 +122,7 @@ def test_factors_of_equal_sizes_are_not_the_same(rows):
     """Two ways to halve the rows have the same numbers of rows in common."""
     halves = np.arange(N) % 2, np.arange(N) // 2 % 2
     y = rows["numbers"] + 3 * halves[0] + 5 * halves[1]
-    model = PrivateGLMMRegressor(crossed=True)
+    model = PrivateGLMMRegressor(effect_params={"crossed": True})
     fit(model, rows, "numbers", y=y, cluster=np.column_stack(halves))
     assert not model.singular_
 

@@ -82,7 +82,7 @@ def test_an_intercept_and_random_effects_are_a_model(family, party):
 
 def test_laplace_is_lme4s_without_features_too():
     # glmer(y ~ 1 + (1 | ward), binomial), and its VarCorr
-    model = make("binomial", n_quadrature=1)
+    model = make("binomial", quadrature_params={"n_nodes": 1})
     model.fit(NOTHING, TARGETS["binomial"], cluster=WARD, party=PARTY)
     assert model.log_likelihood_ == pytest.approx(LME4["log_likelihood"], abs=1e-5)
     assert model.intercept_[0] == pytest.approx(LME4["intercept"], abs=1e-4)

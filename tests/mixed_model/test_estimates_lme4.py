@@ -96,9 +96,12 @@ def deviation_like(model, answer, group, rtol):
     "name, options",
     [
         ("slopes", {"slopes": ["Days"]}),
-        ("uncorrelated", {"slopes": ["Days"], "correlated": False}),
+        ("uncorrelated", {"slopes": ["Days"], "effect_params": {"correlated": False}}),
         ("intercepts", {}),
-        ("only_slopes", {"slopes": ["Days"], "random_intercept": False}),
+        (
+            "only_slopes",
+            {"slopes": ["Days"], "effect_params": {"random_intercept": False}},
+        ),
     ],
 )
 def test_sleepstudy(name, options, kind, spread):
@@ -143,7 +146,9 @@ def test_one_variance_or_none(case, kind):
 
 def intercept_only(case, kind, target, factors, crossed, spread):
     rows = frame(case)
-    model = PrivateGLMMRegressor(reml=kind == "reml", crossed=crossed, min_rows=1)
+    model = PrivateGLMMRegressor(
+        reml=kind == "reml", effect_params={"crossed": crossed}, min_rows=1
+    )
     with pytest.warns(UserWarning, match="do not vary"):
         model.fit(
             np.zeros((len(rows), 1)),
@@ -196,7 +201,7 @@ def test_cbpp(name, spread):
     model = PrivateGLMMRegressor(
         "binomial",
         link=name if name in ("probit", "cloglog") else None,
-        n_quadrature=1 if name == "laplace" else 25,
+        quadrature_params={"n_nodes": 1 if name == "laplace" else 25},
         min_rows=1,
     )
     model.fit(
@@ -225,7 +230,9 @@ def test_grouseticks(name, spread):
     y = rows["TICKS"]
     factors = ["LOCATION", "BROOD"] if name == "nested" else ["BROOD"]
     model = PrivateGLMMRegressor(
-        "poisson", n_quadrature=25 if name == "quadrature" else 1, min_rows=1
+        "poisson",
+        quadrature_params={"n_nodes": 25 if name == "quadrature" else 1},
+        min_rows=1,
     )
     party = rows["LOCATION"].astype(int) % 3 if name == "nested" and spread else None
     if name != "nested":
@@ -243,7 +250,7 @@ def test_grouseticks(name, spread):
     "name, options",
     [
         ("slopes", {"slopes": ["x"]}),
-        ("uncorrelated", {"slopes": ["x"], "correlated": False}),
+        ("uncorrelated", {"slopes": ["x"], "effect_params": {"correlated": False}}),
         ("intercepts", {}),
         ("no_intercept", {"fit_intercept": False}),
         ("two_levels", {}),

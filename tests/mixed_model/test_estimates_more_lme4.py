@@ -23,14 +23,14 @@ def fit(case, party=None, **options):
     """Fit what lme4 was asked."""
     X = pd.DataFrame(case["X"], columns=case["columns"])
     named = dict(case["options"])
-    if "slopes" in named:
-        named["slopes"] = [named["slopes"]]
+    slopes = named.pop("slopes", None)
     model = PrivateGLMMRegressor(
         case["family"],
-        n_quadrature=case["n_quadrature"],
+        slopes=slopes if slopes is None else [slopes],
+        quadrature_params={"n_nodes": case["n_quadrature"]},
         reml=case["reml"],
         min_rows=1,
-        **named,
+        effect_params=named,
         **options,
     )
     clusters = pd.DataFrame(case["clusters"])

@@ -76,7 +76,9 @@ def test_near_separation_ends_at_the_same_place_whoever_holds_the_rows(
     number = np.arange(200)
     spreads = [number % 2, cluster % 3, number // 20 % 2, number // 20 % 3]
     spreads += [number // 20 % 5, np.where(cluster < 7, cluster % 3, number // 20 % 3)]
-    model = PrivateGLMMClassifier(min_rows=1, n_quadrature=n_quadrature)
+    model = PrivateGLMMClassifier(
+        min_rows=1, quadrature_params={"n_nodes": n_quadrature}
+    )
     found = []
     for party in (None, *spreads):
         with pytest.warns(
@@ -100,7 +102,7 @@ def test_near_separation_ends_at_the_same_place_whoever_holds_the_rows(
 def test_more_nodes_may_have_wider_effects():
     X, y, cluster = near_separation(2)
     with pytest.warns(ConvergenceWarning, match="scale is held at 10.375"):
-        model = PrivateGLMMClassifier(min_rows=1, n_quadrature=75)
+        model = PrivateGLMMClassifier(min_rows=1, quadrature_params={"n_nodes": 75})
         model.fit(X, y, cluster=cluster)
     exact = exact_likelihood(model, X, y, cluster)
     assert model.log_likelihood_ == pytest.approx(exact, abs=0.02)

@@ -158,7 +158,7 @@ def test_a_party_insists_on_the_limits_itself(monkeypatch):
 
 def test_crossed_effects_are_opened_with_a_warning_and_for_linear_models_only():
     frame = pd.DataFrame({"centre": CENTRE, "ward": WARD})
-    options = {"slopes": None, "crossed": True}
+    options = {"slopes": None, "effect_params": {"crossed": True}}
     with pytest.warns(PrivacyLeakWarning, match="every pair of clusters"):
         model = fit("gaussian", cluster=frame, **options)
     assert list(model.random_effect_scale_) == ["centre", "ward"]
@@ -251,7 +251,7 @@ def test_targets_that_do_not_fit_the_family(family, y, message):
     [
         ({"slopes": ["weight"]}, "no column of X"),
         ({"slopes": {"ward": [0]}}, "slopes names factors"),
-        ({"n_quadrature": 9}, "goes with one random effect"),
+        ({"quadrature_params": {"n_nodes": 9}}, "goes with one random effect"),
         ({"link": "logit"}, "does not go with poisson"),
     ],
 )
@@ -279,7 +279,7 @@ def test_a_target_that_does_not_fit_stays_with_its_holder():
 @pytest.mark.parametrize("family", TARGETS)
 def test_a_score_of_parties_rows_is_that_of_pooled_rows(family):
     y, offset = TARGETS[family], 0.1 * X[:, 0]
-    model = PrivateGLMMRegressor(family, slopes=[0], n_quadrature=1)
+    model = PrivateGLMMRegressor(family, slopes=[0], quadrature_params={"n_nodes": 1})
     model.fit(X, y, cluster=CENTRE, party=PARTY, offset=offset)
     thirds = {str(k): np.flatnonzero(k == PARTY) for k in range(3)}
     beside = {"y": y, "cluster": CENTRE, "offset": offset}
@@ -321,7 +321,9 @@ def fit_crossed(min_rows, **options):
     sample[0] = 9
     sample[1:20] = 9
     plate[0], plate[1:20] = 2, 0
-    model = PrivateGLMMRegressor(crossed=True, slopes={"plate": [0]}, **options)
+    model = PrivateGLMMRegressor(
+        effect_params={"crossed": True}, slopes={"plate": [0]}, **options
+    )
     columns = {"X": X, "y": TARGETS["gaussian"], "cluster": plate, "cluster_1": sample}
     return fit_with_limit(model, columns, PARTY, min_rows, ["plate", "sample"])
 

@@ -121,8 +121,8 @@ def test_attack_an_offset_that_leaves_weight_to_one_patient_of_a_ward():
     offset[17] = 0.0
     columns = {"X": X, "y": y, "cluster": ward, "offset": offset}
     model = PrivateGLMMClassifier(fit_intercept=False)
-    for n_quadrature in (1, 25):
-        model.set_params(n_quadrature=n_quadrature)
+    for n_nodes in (1, 25):
+        model.set_params(quadrature_params={"n_nodes": n_nodes})
         with pytest.raises(PartyError) as caught:
             fit_with_limit(model, columns, party, 5)
         assert caught.value.code == "too-few-rows"

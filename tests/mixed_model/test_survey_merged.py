@@ -298,11 +298,11 @@ def test_attack_pairs_of_crossed_clusters_count_one_patient(tmp_path, monkeypatc
         ]
     rows = open_wards(tmp_path, tables)
     with pytest.raises(PartyError) as caught:
-        open_products(rows, ["ward", "sex"], crossed=True)
+        open_products(rows, ["ward", "sex"], effect_params={"crossed": True})
     assert caught.value.code == "too-detailed"
     # the twin
     tell_anything(monkeypatch)
-    opened = open_products(rows, ["ward", "sex"], crossed=True)
+    opened = open_products(rows, ["ward", "sex"], effect_params={"crossed": True})
     ward_a, man = 0, 3
     assert round(opened.zz[0][0][ward_a, man]) == 1
 

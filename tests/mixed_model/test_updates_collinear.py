@@ -21,7 +21,7 @@ AMOUNTS = ETA + RNG.normal(size=N)
 COUNTS = RNG.poisson(np.exp(ETA))
 MODELS = {
     "quadrature": (PrivateGLMMClassifier(), CLASSES),
-    "laplace": (PrivateGLMMClassifier(n_quadrature=1), CLASSES),
+    "laplace": (PrivateGLMMClassifier(quadrature_params={"n_nodes": 1}), CLASSES),
     "poisson": (PrivateGLMMRegressor("poisson"), COUNTS),
     "linear": (PrivateGLMMRegressor("gaussian", reml=False), AMOUNTS),
     "restricted": (PrivateGLMMRegressor("gaussian"), AMOUNTS),
