@@ -1,7 +1,9 @@
 """Mixed models: rows share random effects, and several parties hold the rows."""
 
-from skprivbn.mixed_model._classifier import PrivateGLMMClassifier
-from skprivbn.mixed_model._regressor import PrivateGLMMRegressor
+from skprivbn.mixed_model._estimators import (
+    PrivateGLMMClassifier,
+    PrivateGLMMRegressor,
+)
 from skprivbn.mixed_model._summary import (
     GLMMSummary,
     LikelihoodRatioTest,

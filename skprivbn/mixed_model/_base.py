@@ -59,6 +59,13 @@ _QUADRATURE_PARAMS = {
     "n_nodes": _NODES,
     "tol": [Interval(Real, 0, None, closed="left")],
 }
+#: settings of `metropolis_params`
+METROPOLIS_PARAMS = {
+    "n_draws": [Interval(Integral, 2, None, closed="left")],
+    "n_burn_in": [Interval(Integral, 0, None, closed="left")],
+    "batch_size": [Interval(Integral, 1, None, closed="left")],
+    "random_state": ["random_state"],
+}
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
 # What party errors are likely to mean here; the parties' own words stay with them.

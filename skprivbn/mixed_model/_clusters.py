@@ -154,15 +154,14 @@ class Census:
         positions : list of ndarray of int of shape (n_levels,)
             New number of each level of each factor.
         """
-        census = self
-        positions = [np.arange(len(labels)) for labels in self.labels]
-        for factor in range(self.n_factors):
+
+        def small(census, factor, _):
             small = census.too_small(min_parties, min_rows, opened)[factor]
-            if np.any(small):
-                small = census._with_next(factor, small, min_parties, min_rows)
-                census, moved = census._join(factor, small)
-                positions = [new[old] for new, old in zip(moved, positions)]
-        return census, positions
+            if not np.any(small):
+                return small
+            return census._with_next(factor, small, min_parties, min_rows)
+
+        return self._join_small(small)
 
     def joined(self, masks):
         """Return the census with some levels of each factor as one, and where.
@@ -176,11 +175,19 @@ class Census:
         census, positions :
             As of :meth:`pooled`.
         """
+
+        def small(census, factor, position):
+            levels = np.arange(len(census.labels[factor]))
+            return np.isin(levels, position[masks[factor]])
+
+        return self._join_small(small)
+
+    def _join_small(self, choose):
+        """Join the levels that are chosen of one factor after the other."""
         census = self
         positions = [np.arange(len(labels)) for labels in self.labels]
-        for factor, mask in enumerate(masks):
-            small = np.zeros(len(census.labels[factor]), dtype=bool)
-            small[positions[factor][mask]] = True
+        for factor in range(self.n_factors):
+            small = choose(census, factor, positions[factor])
             if np.any(small):
                 census, moved = census._join(factor, small)
                 positions = [new[old] for new, old in zip(moved, positions)]

@@ -439,15 +439,12 @@ class LaplaceIntegral:
 
     def _own_modes(self, expansion, parameters, u):
         """Modes next to `u` of own blocks; the others stay at zero."""
-        flat = np.where(self.own[:, None], expansion.flat, 0.0)
-        own = Expansion.from_flat(expansion.value, flat, self.n_effects)
-        return solve_modes(own, self.shape, parameters, np.where(self.is_own, u, 0.0))
+        own, u = expansion.only(self.own), np.where(self.is_own, u, 0.0)
+        return solve_modes(own, self.shape, parameters, u)
 
     def _information(self, parameters, expansion, modes, chosen):
         """Return information on theta of some cells, and what is missing."""
-        size, shape = len(parameters), self.shape
-        flat = np.where(chosen[:, None], expansion.flat, 0.0)
-        known = Expansion.from_flat(expansion.value, flat, self.n_effects)
+        size, shape, known = len(parameters), self.shape, expansion.only(chosen)
         beta = slice(size - len(shape.random.start))
         theta = slice(beta.stop, size)
         complete, missing = np.zeros((2, size, size))

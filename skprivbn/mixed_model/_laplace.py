@@ -82,6 +82,16 @@ class Expansion:
         """
         return np.linalg.pinv(self.hessian, 1e-9, hermitian=True) @ self.products
 
+    def only(self, chosen):
+        """Return the same with zeros in cells that are not chosen, but for the value.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool of shape (n_cells,)
+        """
+        flat = np.where(chosen[:, None], self.flat, 0.0)
+        return self.from_flat(self.value, flat, self.gradient.shape[1])
+
     @property
     def flat(self):
         """Everything in one row per cell, without the value."""
@@ -120,10 +130,6 @@ def predictors(rows, shape, parameters, u):
     return rows.offset + rows.X @ beta + mixed
 
 
-def _by_eta(rows, eta):
-    return rows.family.derivatives(rows.events, rows.trials, eta)
-
-
 def expand(rows, shape, parameters, u):
     """Expand the log-likelihood of a holder's rows around effects.
 
@@ -140,7 +146,7 @@ def expand(rows, shape, parameters, u):
     expansion : Expansion
     """
     eta = predictors(rows, shape, parameters, u)
-    by_eta = _by_eta(rows, eta)
+    by_eta = rows.family.derivatives(rows.events, rows.trials, eta)
     Z, q = rows.Z, rows.Z.shape[1]
     i, j = np.triu_indices(q)
     a, b, c = _triples(q)
@@ -267,7 +273,8 @@ def slope_at(rows, shape, parameters, modes):
         Its products with the columns of Z are the gradient by Lambda.
     """
     _, matrix = shape.split(parameters)
-    by_eta = _by_eta(rows, predictors(rows, shape, parameters, modes.u))
+    eta = predictors(rows, shape, parameters, modes.u)
+    by_eta = rows.family.derivatives(rows.events, rows.trials, eta)
     turned = rows.Z @ matrix
     solved = np.einsum("nij,nj->ni", modes.inverse[rows.category], turned)
     leverage = np.einsum("ni,ni->n", turned, solved)

@@ -118,17 +118,25 @@ class Survey:
             weight=float(weight),
         )
 
-    def with_small_pooled(self):
-        """Return the survey with small clusters as one; see :meth:`Census.pooled`."""
+    def with_pooled(self, census, positions, rows):
+        """Return the survey and own rows with small clusters as one.
+
+        Parameters
+        ----------
+        census, positions :
+            Of :meth:`Census.pooled` or :meth:`Census.joined`.
+        rows : OwnRows
+        """
         before = self.census
-        census, positions = before.pooled(*self.terms.limits)
+        codes = [new[old] for new, old in zip(positions, rows.codes)]
         pooled = [
             [str(name) for name in before.names(i) if name not in set(census.names(i))]
             for i in range(before.n_factors)
         ]
         if self.pooled:
             pooled = [[*a, *b] for a, b in zip(self.pooled, pooled)]
-        return replace(self, census=census, pooled=pooled), positions
+        survey = replace(self, census=census, pooled=pooled)
+        return survey, replace(rows, codes=codes)
 
     def to_payload(self):
         """Return what the researcher is told."""
@@ -256,10 +264,11 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
             vector, "sizes of clusters, sums of features and target", counted
         )
     except TooFewRows as few:
-        n_labels = sum(map(len, survey.census.labels))
-        if not terms.pool or np.any(few.blocks[n_labels:]):
+        ends = np.cumsum([len(labels) for labels in survey.census.labels])
+        *masks, others = np.split(few.blocks, ends)
+        if not terms.pool or np.any(others):
             raise
-        survey, rows = _pool(survey, rows, few.blocks)
+        survey, rows = survey.with_pooled(*survey.census.joined(masks), rows)
         vector, counted = _first_sums(rows, columns, survey)
         total = yield Sum(vector, "the same, of clusters of enough rows", counted)
     width, n_labels = columns.shape[1], sum(map(len, survey.census.labels))
@@ -285,9 +294,8 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     squares, more = np.split(total, [width])
     survey = survey.measured(Moments(n, mean, squares / n * unit**2), weight / n)
     if terms.pool and len(me.roster) > 1:
-        survey, positions = survey.with_small_pooled()
-        codes = [new[old] for new, old in zip(positions, rows.codes)]
-        rows = replace(rows, codes=codes)
+        smaller = survey.census.pooled(*terms.limits)
+        survey, rows = survey.with_pooled(*smaller, rows)
     if not can_be_fitted(survey, me):
         return survey, None, None
     rough = rough[:n_features] / survey.scale[:n_features]
@@ -303,18 +311,6 @@ def _first_sums(rows, columns, survey):
     sums = columns.sum(axis=0), np.abs(columns).sum(axis=0), own, own > 0
     vector = np.concatenate([[len(columns), rows.weights.sum()], *sums, target])
     return vector, joined(RowWeights(own, own), counted)
-
-
-def _pool(survey, rows, few):
-    """Return clusters of too few rows as one, whoever holds them."""
-    before = survey.census
-    ends = np.cumsum([len(labels) for labels in before.labels])
-    *masks, _ = np.split(few, ends)
-    census, positions = before.joined(masks)
-    codes = [new[old] for new, old in zip(positions, rows.codes)]
-    names = [np.array(before.names(i), dtype=object) for i in range(before.n_factors)]
-    pooled = [list(map(str, name[mask])) for name, mask in zip(names, masks)]
-    return replace(survey, census=census, pooled=pooled), replace(rows, codes=codes)
 
 
 class Look(NamedTuple):

@@ -47,7 +47,7 @@ def fit_with_limit(model, columns, party, min_rows, factors=("cluster",)):
         str(name): {key: values[party == name] for key, values in columns.items()}
         for name in np.unique(party)
     }
-    which = 1 if terms.target == "numbers" else 0
+    which = -1 if terms.target == "numbers" else 0
     heard, policy = {}, HostPolicy(min_rows=min_rows)
     watched = listen(model.protocols[which], heard)
     with InProcessFederation(

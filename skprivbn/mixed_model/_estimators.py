@@ -1,28 +1,27 @@
-"""Two classes, with random effects, over rows of several parties."""
+"""Mixed models of classes, and of numbers, counts and proportions."""
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin
+from scipy.special import xlogy
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.mixed_model._base import BaseGLMM, share_entries
-from skprivbn.mixed_model._checks import check_classes, check_same_kind
+from skprivbn.mixed_model._base import METROPOLIS_PARAMS, BaseGLMM, share_entries
+from skprivbn.mixed_model._checks import (
+    TARGETS,
+    check_classes,
+    check_numbers,
+    check_same_kind,
+    finite_per_row,
+)
 from skprivbn.mixed_model._likelihood import Family, family_of
+from skprivbn.mixed_model._linear import linear_mixed_model
 from skprivbn.partition import RemoteResults, is_partition
-from skprivbn.utils._sklearn import Interval, StrOptions, fill_params
+from skprivbn.utils._sklearn import StrOptions, fill_params
 from skprivbn.utils._typing import TableLike, WeightsLike
-
-#: settings of `metropolis_params`
-METROPOLIS_PARAMS = {
-    "n_draws": [Interval(Integral, 2, None, closed="left")],
-    "n_burn_in": [Interval(Integral, 0, None, closed="left")],
-    "batch_size": [Interval(Integral, 1, None, closed="left")],
-    "random_state": ["random_state"],
-}
 
 
 @share_entries
@@ -356,3 +355,239 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+@share_entries
+class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
+    """Linear, Poisson or binomial mixed model for rows that several parties hold.
+
+    The predictor is ``intercept + X coef + offset + Z b``, where the effects ``b`` are
+    common to all rows of a cluster and normally distributed over clusters. Linear
+    models are fitted from one exchange of sums of products; others from sums of
+    log-likelihoods, gradients and Hessians.
+
+    Read more in the :ref:`User Guide <mixed_model>`.
+
+    Parameters
+    ----------
+    family : {"gaussian", "poisson", "binomial"}, default="gaussian"
+        Distribution of the target: numbers, counts, or proportions of as many trials
+        as `sample_weight` says.
+    link : str, default=None
+        How the mean depends on the predictor: "identity" (gaussian), "log" (poisson),
+        "logit", "probit" or "cloglog" (binomial). None takes the first of these.
+    <slopes ... quadrature_params>
+    reml : bool, default=True
+        Whether variances of a linear model are estimated by restricted maximum
+        likelihood. Other families ignore it.
+    max_iter : int, default=None
+        Bound on the iterations; 100 if None.
+    <clusters ... backend>
+    verbose : int, default=0
+        1 prints every tenth iteration, 2 every one.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Fixed effects.
+    intercept_ : float
+        Predictor where all features are 0.
+    coef_std_ : ndarray of shape (n_features,)
+        Standard errors.
+    intercept_std_ : float
+        Standard error of the intercept.
+    residual_scale_ : float
+        Standard deviation of the rows about their predictors, in linear models.
+    <covariance_ ... feature_names_in_>
+
+    See Also
+    --------
+    PrivateGLMMClassifier : Two classes.
+    likelihood_ratio_test : Compare two fits.
+
+    Notes
+    -----
+    Clusters that one party holds alone are not opened: that party integrates over
+    their effects by itself. Linear models open sums of features and target of each
+    cluster that several parties hold; see the guide on what that tells.
+
+    References
+    ----------
+    .. [1] Bates, Maechler, Bolker, Walker. Fitting linear mixed-effects models using
+       lme4. Journal of Statistical Software, 2015.
+    .. [2] Luo, Islam, Sheils, Buresh, Reps, Schuemie, Ryan, Edmondson, Duan, Tong, et
+       al. DLMM as a lossless one-shot algorithm for collaborative multi-site
+       distributed linear mixed models. Nature Communications, 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.mixed_model import PrivateGLMMRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, centre = rng.normal(size=(600, 2)), rng.integers(12, size=600)
+    >>> y = X @ [1.0, -0.5] + rng.normal(size=12)[centre] + rng.normal(size=600)
+    >>> hospital = rng.choice(["north", "south", "west"], size=600)
+    >>> model = PrivateGLMMRegressor().fit(X, y, cluster=centre, party=hospital)
+    >>> print(model.summary())
+    Linear mixed model (REML), 600 rows of 3 parties
+    ...
+    >>> model.predict(X[:3], cluster=centre[:3]).shape
+    (3,)
+    """
+
+    protocols = (*BaseGLMM.protocols, linear_mixed_model)
+    _parameter_constraints = {
+        **BaseGLMM._parameter_constraints,
+        "family": [StrOptions(set(TARGETS))],
+        "link": [StrOptions({"identity", "log", "logit", "probit", "cloglog"}), None],
+        "reml": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        family: str = "gaussian",
+        *,
+        link: str | None = None,
+        slopes: ArrayLike | dict | None = None,
+        effect_params: dict | None = None,
+        fit_intercept: bool = True,
+        quadrature_params: dict | None = None,
+        reml: bool = True,
+        max_iter: int | None = None,
+        clusters: ArrayLike | None = None,
+        min_parties: int = 2,
+        min_rows: int = 5,
+        small_clusters: str = "refuse",
+        release_effects: str = "all",
+        backend: str | AdditiveBackend = "masking",
+        verbose: int = 0,
+    ) -> None:
+        self.family = family
+        self.link = link
+        self.slopes = slopes
+        self.effect_params = effect_params
+        self.fit_intercept = fit_intercept
+        self.quadrature_params = quadrature_params
+        self.reml = reml
+        self.max_iter = max_iter
+        self.clusters = clusters
+        self.min_parties = min_parties
+        self.min_rows = min_rows
+        self.small_clusters = small_clusters
+        self.release_effects = release_effects
+        self.backend = backend
+        self.verbose = verbose
+
+    @property
+    def _family(self) -> Family:
+        return family_of(self.family, self.link)
+
+    @property
+    def _target(self) -> str:
+        return TARGETS[self.family]
+
+    def _check_target(self, y, sample_weight):
+        return check_numbers(y, self.family, sample_weight)
+
+    def _keep_fixed(self, fixed, errors):
+        self.intercept_, self.coef_ = float(fixed[0]), fixed[1:]
+        self.intercept_std_, self.coef_std_ = float(errors[0]), errors[1:]
+
+    def predict(
+        self,
+        X: TableLike,
+        *,
+        cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> np.ndarray | RemoteResults:
+        """Return the expected target of each row.
+
+        That of a typical cluster (effect 0), not averaged over clusters, where the
+        cluster is unknown.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Sites keep the results for remote rows.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
+            Category of each row; unknown ones, and None, have effect 0.
+        offset : array-like of shape (n_samples,), default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or RemoteResults
+        """
+        if is_partition(X):
+            return self._predict_at_sites(X, cluster, offset, "predict")
+        return self._family.mean(self._predictor(X, cluster, offset))
+
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: WeightsLike | None = None,
+        *,
+        cluster: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
+        """Return the explained part of the deviance: R squared of a linear model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Of rows that parties hold, only sums become known: of what is not explained,
+            of the target, and of its squares (or of y log y, for counts).
+        y : array-like of shape (n_samples,) or str
+            Target; the name of a column of remote rows.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of rows that are here.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors), str or \
+                list of str
+            Category of each row; names of columns of remote rows.
+        offset : array-like of shape (n_samples,) or str, default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        score : float
+        """
+        y, weights, clusters = self._check_scored(X, y, sample_weight, cluster)
+        if is_partition(X):
+            beside = {**clusters, "y": y, "offset": offset}
+            beside = {key: value for key, value in beside.items() if value is not None}
+            totals, n_rows = self._add_scores(X, weights, **beside)
+        else:
+            y = finite_per_row("y", y, len(y))
+            scores = self._row_scores(X, y, cluster, offset)
+            weights = np.ones(len(y)) if weights is None else weights
+            totals, n_rows = weights @ scores, np.sum(weights)
+        unexplained, mean, spread = totals / n_rows
+        if self.family == "poisson":
+            total = 2 * (spread - xlogy(mean, mean))
+        else:
+            total = spread - mean**2
+        if total <= 0:
+            return 1.0 if unexplained <= 0 else 0.0
+        return float(1 - unexplained / total)
+
+    def _row_scores(self, X, y, cluster=None, offset=None):
+        """Return what is not explained, the target, and its part of the spread."""
+        mean = self.predict(X, cluster=cluster, offset=offset)
+        if self.family == "poisson":
+            spread = xlogy(y, y)
+            unexplained = 2 * (spread - xlogy(y, mean) - y + mean)
+        else:
+            spread, unexplained = y**2, (y - mean) ** 2
+        return np.column_stack([unexplained, y, spread])
+
+    def _public_model(self):
+        return {"family": self.family, **self._public_effects()}
+
+    @classmethod
+    def _from_public_model(cls, model, n_features):
+        """Make a fitted model of public parameters, all of which are checked."""
+        effects = {"crossed": model["crossed"]}
+        estimator = cls(model["family"], link=model["link"], effect_params=effects)
+        estimator._take_public_effects(model, n_features)
+        return estimator
