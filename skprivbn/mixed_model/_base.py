@@ -312,11 +312,10 @@ class BaseGLMM(
                 + (f" (what was given with the rows: {others})" if others else "")
             )
         terms = self._make_terms(factors, "offset" in partition.aligned)
-        run = linear_mixed_model if self._family.name == "gaussian" else None
+        linear = self._family.name == "gaussian"
+        run = linear_mixed_model if linear else generalised_mixed_model
         try:
-            with self._federate(
-                partition, run or generalised_mixed_model, terms
-            ) as federation:
+            with self._federate(partition, run, terms) as federation:
                 found = federation.run(progress=_each_step(progress))
         except PartyError as error:
             if error.code in _HINTS:

@@ -236,8 +236,8 @@ def estimate_linear(release, survey):
     covariance = unit**2 * back @ fit.covariance @ back.T
     covariance[~varies, :] = covariance[:, ~varies] = np.nan
     n_known = int(np.count_nonzero(varies))
-    log_likelihood = fit.log_likelihood + release.log_weights / 2
-    log_likelihood -= release.n_rows * np.log(unit)
+    log_likelihood = fit.log_likelihood + release.sums.log_weights / 2
+    log_likelihood -= release.sums.n_rows * np.log(unit)
     if reml:
         # the restricted likelihood depends on the units of the features
         log_likelihood += n_known * np.log(unit)
@@ -250,7 +250,7 @@ def estimate_linear(release, survey):
         fixed=shift + unit * back @ fit.beta,
         covariance=covariance,
         log_likelihood=np.array([log_likelihood, 0.0]),
-        sigma=float(unit * fit.sigma * np.sqrt(release.precision)),
+        sigma=float(unit * fit.sigma * np.sqrt(release.sums.precision)),
         determined=determined,
         maximum=True,
         collinear=True,

@@ -92,9 +92,7 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     found = LinearRelease(
         converged=not go_on,
         n_steps=n_steps,
-        n_rows=sums.n_rows,
-        log_weights=sums.log_weights,
-        precision=sums.precision,
+        sums=sums,
         theta=theta,
         fit=fit.turned_back(turn, nothing, reml),
         effects=effects,
@@ -358,9 +356,8 @@ class LinearRelease:
     Attributes
     ----------
     converged : bool
-    n_steps, n_rows : int
-    log_weights, precision : float
-        Sum of the logarithms of weights, which were divided by `precision`.
+    n_steps : int
+    sums : Sums
     theta : ndarray of shape (n_theta,)
     fit : LinearFit
     effects : ndarray of shape (n_numbers,)
@@ -369,9 +366,7 @@ class LinearRelease:
 
     converged: bool
     n_steps: int
-    n_rows: int
-    log_weights: float
-    precision: float
+    sums: Any
     theta: np.ndarray
     fit: LinearFit
     effects: np.ndarray
