@@ -82,7 +82,8 @@ def check_data(dataset):
         cells do not hold what their column is declared to hold (the first of each).
     notes : list of str
         Missing and infinite values, which most exact fits refuse, and categories, or
-        one of two or three numbers, of so few rows that exact sums of them are refused.
+        one of two or three numbers, of so few rows that exact sums of them are refused
+        unless other sites have more.
     """
     table, columns = dataset.source, list(dataset.columns)
     bad, gaps, n_rows = {}, {name: _Gaps() for name in columns}, 0
@@ -122,8 +123,8 @@ def check_data(dataset):
     ]
     if not dataset.max_exact_fits and dataset.budget is None:
         notes.append(
-            f"dataset {dataset.name}: nothing may be asked, as max_exact_fits is 0 and "
-            "there is no budget"
+            f"dataset {dataset.name}: nothing may be asked, as there is neither "
+            "max_exact_numbers nor a budget"
         )
     for name, found in counts.items():
         rare = [value for value, n in found.items() if n < dataset.min_cell_count]
@@ -132,8 +133,8 @@ def check_data(dataset):
         if rare:
             notes.append(
                 f"dataset {dataset.name}, column {name!r}: fewer than "
-                f"{dataset.min_cell_count} rows (min_cell_count) are {rare}; exact "
-                "sums of this column are refused"
+                f"{dataset.min_cell_count} rows (min_cell_count) are {rare}; if all "
+                "sites together have so few, exact sums of this column are refused"
             )
     return problems, notes
 

@@ -328,7 +328,8 @@ def _dataset(name, entry, folder, state, accounts):
                 "(dates: bring them as numbers, such as days)"
             )
     if "max_exact_numbers" in entry:
-        entry = {"max_exact_fits": _ANY_NUMBER, **entry}
+        n_fits = _ANY_NUMBER if entry["max_exact_numbers"] else 0
+        entry = {"max_exact_fits": n_fits, **entry}
     estimators = find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
     chosen = entry.get("backends", _BACKENDS)
     for old, new in RENAMED.items():

@@ -90,11 +90,19 @@ def test_no_table_is_a_problem(tmp_path):
     assert f"there is no file {tmp_path / 'stays.csv'}; a path that does" in problem
 
 
-def test_nothing_allowed_is_noted(tmp_path):
+@pytest.mark.parametrize("rule", ["", "max_exact_numbers = 0"])
+def test_nothing_allowed_is_noted(tmp_path, rule):
     rows = "age,ward,id\n1.5,surgery,a\n2,medicine,b\n"
     (tmp_path / "stays.csv").write_text(rows)
-    text = SITE_FILE.replace("max_exact_fits = 1", "")
+    text = SITE_FILE.replace("max_exact_fits = 1", rule)
     assert "nothing may be asked" in check_data(load(tmp_path, text))[1][0]
+
+
+@pytest.mark.parametrize("rule", ["-1", "true", '"many"'])
+def test_numbers_told_must_be_a_number(tmp_path, rule):
+    text = SITE_FILE.replace("max_exact_fits = 1", f"max_exact_numbers = {rule}")
+    with pytest.raises(PartitionError, match="max_exact_numbers must be a number"):
+        load(tmp_path, text)
 
 
 def test_numbers_of_which_few_rows_have_one_are_noted(tmp_path):
