@@ -20,8 +20,7 @@ from skprivbn.utils._typing import RandomStateLike
         "max_parents": [Interval(Integral, 0, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_discrete_bayesian_network(
     n_features: int = 10,
@@ -103,8 +102,7 @@ def make_discrete_bayesian_network(
         "n_edges": [Interval(Integral, 1, None, closed="left"), None],
         "alpha": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_markov_random_field(
     n_features: int = 10,
@@ -215,8 +213,7 @@ N_SLOTS, N_STEPS = 144, 6
         "n_individuals": [Interval(Integral, 1, None, closed="left")],
         "n_access_points": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_wifi_sessions(
     n_individuals: int = 500,

@@ -14,7 +14,7 @@ from skprivbn.utils import import_optional
 from skprivbn.utils._sklearn import StrOptions, validate_params
 
 
-@validate_params({"as_frame": ["boolean"]}, prefer_skip_nested_validation=True)
+@validate_params({"as_frame": ["boolean"]})
 def load_sachs(*, as_frame: bool = False) -> Bunch:
     """Load the protein signalling data of Sachs et al. with the consensus network.
 
@@ -74,10 +74,7 @@ def load_sachs(*, as_frame: bool = False) -> Bunch:
     )
 
 
-@validate_params(
-    {"return_X_y": ["boolean"], "as_frame": ["boolean"]},
-    prefer_skip_nested_validation=True,
-)
+@validate_params({"return_X_y": ["boolean"], "as_frame": ["boolean"]})
 def load_parkinsons(
     *, return_X_y: bool = False, as_frame: bool = False
 ) -> Bunch | tuple:
@@ -160,8 +157,7 @@ def load_parkinsons(
         "discretized": ["boolean"],
         "return_X_y": ["boolean"],
         "as_frame": ["boolean"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def load_adult(
     *,
@@ -264,7 +260,7 @@ def load_adult(
     )
 
 
-@validate_params({"as_frame": ["boolean"]}, prefer_skip_nested_validation=True)
+@validate_params({"as_frame": ["boolean"]})
 def load_msnbc(*, as_frame: bool = False) -> Bunch:
     """Load which page categories of a news site visitors looked at in one day.
 
@@ -387,10 +383,7 @@ def _interval_labels(cuts):
 _NOISY_OR = [[0.99, 0.9], [0.9, 0.1]]
 
 
-@validate_params(
-    {"variant": [StrOptions({"standard", "noisy_or"})]},
-    prefer_skip_nested_validation=True,
-)
+@validate_params({"variant": [StrOptions({"standard", "noisy_or"})]})
 def load_asia(*, variant: str = "standard") -> BayesianNetwork:
     """Load the Asia network: 8 binary variables of a chest clinic, 8 edges.
 

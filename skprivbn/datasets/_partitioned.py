@@ -26,8 +26,7 @@ SPLIT_CONSTRAINTS = {
         "kind": [StrOptions({"iid", "dirichlet", "by_column"})],
         "y": ["array-like", None],
         "column": [Integral, str, None],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def split_horizontal(
     X: Any,
@@ -123,8 +122,7 @@ def split_horizontal(
         "n_parties": [Interval(Integral, 1, None, closed="left")],
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def split_vertical(
     columns: Any,
@@ -192,8 +190,7 @@ def split_vertical(
         "centers": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "cluster_std": [Interval(Real, 0, None, closed="left"), "array-like"],
         "kind": [StrOptions({"iid", "dirichlet"})],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_partitioned_blobs(
     n_samples: int = 100,

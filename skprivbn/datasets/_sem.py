@@ -24,8 +24,7 @@ GRAPH_CONSTRAINTS = {
         **GRAPH_CONSTRAINTS,
         "weight_range": [tuple, list],
         "noise": [StrOptions({"gaussian", "exponential", "gumbel"})],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_linear_sem(
     n_samples: int = 100,
@@ -116,8 +115,7 @@ def make_linear_sem(
 
 
 @validate_params(
-    {**GRAPH_CONSTRAINTS, "n_hidden": [Interval(Integral, 1, None, closed="left")]},
-    prefer_skip_nested_validation=True,
+    {**GRAPH_CONSTRAINTS, "n_hidden": [Interval(Integral, 1, None, closed="left")]}
 )
 def make_mlp_sem(
     n_samples: int = 100,
@@ -232,8 +230,7 @@ def _default_edges(n_edges, n_features):
         "max_radius": [Interval(Real, 0, 1, closed="neither")],
         "noise_scale": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_var_sem(
     n_samples: int = 100,

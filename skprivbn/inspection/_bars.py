@@ -168,7 +168,6 @@ class LedgerDisplay:
         self.ax_.set(xlabel="round", ylabel=f"bytes {self.direction}")
         self.ax_.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         self.ax_.yaxis.set_major_formatter(ticker.EngFormatter("B"))
-        self.ax_.spines[["top", "right"]].set_visible(False)
         handles, labels = self.ax_.get_legend_handles_labels()
         # Listed as they are stacked, from top to bottom.
         self.ax_.legend(

@@ -179,7 +179,6 @@ class PrivacyUtilityDisplay:
             xlabel=f"{label} (less private to the right)",
             ylabel=self.metric.replace("_", " "),
         )
-        self.ax_.spines[["top", "right"]].set_visible(False)
         if self.ax_.get_legend_handles_labels()[0]:
             self.ax_.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return self
@@ -331,7 +330,6 @@ class ConvergenceDisplay:
         )
         self.ax_.set(xlabel="iteration", ylabel="lower bound")
         self.ax_.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-        self.ax_.spines[["top", "right"]].set_visible(False)
         if label:
             self.ax_.legend(frameon=False, loc="lower right")
         return self

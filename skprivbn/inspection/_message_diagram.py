@@ -14,26 +14,17 @@ from skprivbn.inspection._html import Html, size, tag
 SESSION = "session"
 RETURNED = "the sum goes back, still hidden"
 
-# Colours that can be told apart on white and on black; words are in the text's colour.
-COLOURS = {
-    "public": "#8a8f98",
-    "sealed": "#009E73",
-    "ciphertext": "#009E73",
-    "masked": "#009E73",
-    "share": "#009E73",
-    "noisy release": "#c98500",
-    "plaintext aggregate": "#D55E00",
-    "raw rows": "#D5004B",
-}
-WORDS = {
-    "public": "public",
-    "sealed": "sealed",
-    "ciphertext": "encrypted",
-    "masked": "masked",
-    "share": "shares",
-    "noisy release": "noisy",
-    "plaintext aggregate": "readable sums",
-    "raw rows": "readable rows",
+#: word and colour of each kind. Colours can be told apart on white and on black; words
+#: are in the text's colour
+KINDS = {
+    "public": ("public", "#8a8f98"),
+    "sealed": ("sealed", "#009E73"),
+    "ciphertext": ("encrypted", "#009E73"),
+    "masked": ("masked", "#009E73"),
+    "share": ("shares", "#009E73"),
+    "noisy release": ("noisy", "#c98500"),
+    "plaintext aggregate": ("readable sums", "#D55E00"),
+    "raw rows": ("readable rows", "#D5004B"),
 }
 
 WIDTH, LINE, GAP = 680, 17, 12
@@ -208,10 +199,12 @@ def draw_messages(ledger, **attributes):
             shapes = [*_box(top, y, times), *shapes]
             y += GAP
     y += 4
-    heads = [_lifeline(SERVER, COORDINATOR, "end", y)]
-    heads.append(_lifeline(PARTY, _named(ledger.parties), "start", y))
-    if talk:
-        heads.append(_line(PEER, y))
+    held = "each with rows or columns of its own"
+    heads = [
+        _lifeline(SERVER, y, COORDINATOR, "holds no data", anchor="end"),
+        _lifeline(PARTY, y, _named(ledger.parties), held),
+        *([_lifeline(PEER, y)] if talk else []),
+    ]
     legend, height = _legend(used, y + 28)
     title = f"Messages between {len(ledger.parties)} parties and a coordinator"
     return tag(
@@ -244,7 +237,7 @@ def _arrows(step, ledger, sums, peers):
             yield "peer", *_peer_arrow(step, entries, peers)
         elif step.operation != SESSION and (words or kind != "public"):
             # Requests and acknowledgements that carry nothing are left out.
-            below = f"{WORDS[kind]}, {_sizes(entries)}"
+            below = f"{KINDS[kind][0]}, {_sizes(entries)}"
             senders = {entry.sender for entry in entries}
             if direction == "up":
                 everybody = len(senders) == len(ledger.parties)
@@ -274,7 +267,11 @@ def _peer_arrow(step, entries, peers):
     total = size(sum(entry.n_bytes for entry in entries))
     plural = "messages" if len(entries) > 1 else "message"
     below = f"sealed on its way, {len(entries)} {plural}, {total}"
-    return words, kind, f"{below}; inside: {WORDS[kind]}" if kind != "sealed" else below
+    return (
+        words,
+        kind,
+        f"{below}; inside: {KINDS[kind][0]}" if kind != "sealed" else below,
+    )
 
 
 def _sizes(entries):
@@ -283,30 +280,34 @@ def _sizes(entries):
     return low if low == high else f"{low} to {high}"
 
 
+def _label(words, x, y, anchor="middle", size=13, **style):
+    style |= {"opacity": 0.75} if size == 11 else {}
+    return tag("text", words, x=x, y=y, text_anchor=anchor, font_size=size, **style)
+
+
+def _line(x1, y1, x2, y2, **style):
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, **style)
+
+
 def _arrow(y, direction, words, kind, below):
     """Return the shapes of one arrow that starts at height y, and the height after."""
-    lines = wrap(words, N_CHARACTERS) or [""]
     is_peer = direction == "peer"
     right = PEER if is_peer else SERVER
     x, anchor = (PEER + 12, "start") if is_peer else ((PARTY + SERVER) / 2, "middle")
     shapes = []
-    for line in lines:
+    for line in wrap(words, N_CHARACTERS) or [""]:
         y += LINE
-        shapes.append(tag("text", line, x=x, y=y, text_anchor=anchor))
+        shapes.append(_label(line, x, y, anchor))
     y += 8
-    colour = COLOURS[kind]
-    shapes.append(
-        tag("line", x1=PARTY, x2=right, y1=y, y2=y, stroke=colour, stroke_width=2)
-    )
+    colour = KINDS[kind][1]
+    shapes.append(_line(PARTY, y, right, y, stroke=colour, stroke_width=2))
     if direction != "down":
         shapes.append(_head(right, y, 1, colour))
     if direction != "up":
         shapes.append(_head(PARTY, y, -1, colour))
     if below:
         y += LINE - 2
-        shapes.append(
-            tag("text", below, x=x, y=y, text_anchor=anchor, font_size=11, opacity=0.75)
-        )
+        shapes.append(_label(below, x, y, anchor, 11))
     return shapes, y + GAP
 
 
@@ -316,58 +317,32 @@ def _head(x, y, side, colour):
 
 
 def _box(top, bottom, times):
-    often = (
-        f"{times[0]} times" if len(times) == 1 else f"{times[0]} to {times[-1]} times"
-    )
-    box = tag(
-        "rect",
-        x=4,
-        y=top,
-        width=WIDTH - 8,
-        height=bottom - top,
-        rx=6,
-        fill="currentColor",
-        fill_opacity=0.06,
-        stroke="currentColor",
-        stroke_opacity=0.35,
-    )
-    words = tag(
-        "text", often, x=WIDTH - 14, y=top + 17, text_anchor="end", font_size=12
-    )
-    return [box, words]
+    often = " to ".join(map(str, sorted({times[0], times[-1]})))
+    place = {"x": 4, "y": top, "width": WIDTH - 8, "height": bottom - top, "rx": 6}
+    style = {"fill_opacity": 0.06, "stroke": "currentColor", "stroke_opacity": 0.35}
+    words = _label(f"{often} times", WIDTH - 14, top + 17, "end", 12)
+    return [tag("rect", **place, **style), words]
 
 
-def _lifeline(x, words, anchor, bottom):
-    at = {"start": 4, "end": WIDTH - 4}[anchor]
-    label = tag("text", words, x=at, y=18, text_anchor=anchor, font_weight=600)
-    what = (
-        "each with rows or columns of its own" if anchor == "start" else "holds no data"
-    )
-    under = tag(
-        "text", what, x=at, y=35, text_anchor=anchor, font_size=11, opacity=0.75
-    )
-    return Html(label + under + _line(x, bottom))
-
-
-def _line(x, bottom):
-    return tag(
-        "line",
-        x1=x,
-        x2=x,
-        y1=46,
-        y2=bottom,
-        stroke="currentColor",
-        stroke_opacity=0.4,
-        stroke_dasharray="3 4",
-    )
+def _lifeline(x, bottom, *words, anchor="start"):
+    """Draw a participant's line, with its name and role on top if they are given."""
+    at, style = {"start": 4, "end": WIDTH - 4}[anchor], {"stroke_dasharray": "3 4"}
+    style |= {"stroke": "currentColor", "stroke_opacity": 0.4}
+    heads = [
+        _label(line, at, y, anchor, size, **more)
+        for line, y, size, more in zip(
+            words, (18, 35), (13, 11), ({"font_weight": 600}, {})
+        )
+    ]
+    return Html("".join(heads) + _line(x, 46, x, bottom, **style))
 
 
 def _legend(used, y):
     """Explain the colours that occur, in one or two lines."""
     meaning = {}
-    for kind in COLOURS:
+    for kind, (word, colour) in KINDS.items():
         if kind in used:
-            meaning.setdefault(COLOURS[kind], []).append(WORDS[kind])
+            meaning.setdefault(colour, []).append(word)
     shapes, x = [], 8
     for colour, words in meaning.items():
         text = ", ".join(words)

@@ -390,7 +390,7 @@ class RandomEffectsDisplay:
             xlabel=f"random effect: {self.name}, with {level:.0%} intervals",
             ylabel=self.factor,
         )
-        self.ax_.spines[["top", "right", "left"]].set_visible(False)
+        self.ax_.spines["left"].set_visible(False)
         return self
 
 
@@ -499,5 +499,4 @@ class ResidualsDisplay:
             self.fitted, self.residuals, "o", color=LINE_PALETTE[0], ms=3, alpha=0.5
         )
         self.ax_.set(xlabel="fitted value", ylabel="standardised residual")
-        self.ax_.spines[["top", "right"]].set_visible(False)
         return self

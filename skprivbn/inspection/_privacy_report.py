@@ -278,6 +278,8 @@ class _Report:
         yield self.section("evidence", "Evidence", _facts(self._evidence()))
 
     def _membership(self):
+        if self.cost is not None and self.cost.epsilon == 0:
+            return "good", "No. No rows were used."
         if readers := self.readers("raw rows"):
             return "bad", "Yes: rows of data were read by ", readers, "."
         if any(fact.what == SHARED_RECORDS for fact in self.facts):
@@ -294,13 +296,14 @@ class _Report:
             )
         if self.has_noise and not self.tells_exact_values and self.protects != "values":
             who = "person" if self.protects == "individuals" else "row"
+            tone = strength_of(self.cost.epsilon)[0]
+            beside = " Noise does not cover everything: see “Privacy budget” below."
             return (
-                strength_of(self.cost.epsilon)[0],
+                "note" if tone == "good" and self.notes("epsilon") else tone,
                 "No message named a person, and noise hides from readers of the result "
                 f"whether any one {who} was used: how well, the last answer says.",
+                beside if self.notes("epsilon") else "",
             )
-        if self.cost is not None and self.cost.epsilon == 0:
-            return "good", "No. No rows were used."
         return (
             "note",
             "No message named a person or carried a row. But exact results allow a "

@@ -27,11 +27,12 @@ HATCHES = ("", "//", "..", "xx")
 
 
 def get_axes(ax, user, figsize=None):
-    """Return the figure and axes to draw in; a new pair if no axes are given.
+    """Return the figure and axes to draw in, open at the top and the right.
 
     Parameters
     ----------
     ax : matplotlib Axes or None
+        A new figure is made if None.
     user : str
         What needs matplotlib, for the error if it is not installed.
     figsize : tuple of float, default=None
@@ -43,8 +44,8 @@ def get_axes(ax, user, figsize=None):
     """
     pyplot = import_optional("matplotlib.pyplot", user)
     if ax is None:
-        figure, ax = pyplot.subplots(figsize=figsize, layout="constrained")
-        return figure, ax
+        ax = pyplot.subplots(figsize=figsize, layout="constrained")[1]
+    ax.spines[["top", "right"]].set_visible(False)
     return ax.figure, ax
 
 
@@ -53,7 +54,7 @@ def draw_ranked_bars(ax, names, lengths, color):
     place = range(len(names))
     ax.barh(place, lengths, color=color)
     ax.set_yticks(place, names)
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
 
 

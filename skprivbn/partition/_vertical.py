@@ -163,9 +163,20 @@ class VerticalPartition(LocalPartition):
                     f"parties gives {party!r} columns that X does not have: {unknown}"
                 )
             held[party] = [names.index(column) for column in columns]
-        _check_owners(held, names)
+        return cls._at_places(X, values, held, names)
+
+    @classmethod
+    def _at_places(cls, X, values, held, names):
+        """Give each party its columns of a table, which are at some places."""
+        columns = {party: [names[i] for i in index] for party, index in held.items()}
+        owners = find_owners(columns, "choose one owner")
+        unowned = [name for name in names if name not in owners]
+        if unowned:
+            raise PartitionError(f"parties gives nobody the columns {unowned}")
+        empty = [party for party, index in held.items() if not index]
+        if empty:
+            raise PartitionError(f"parties gives no column to {empty}")
         blocks = {party: values[:, index] for party, index in held.items()}
-        columns = {party: list(parties[party]) for party in held}
         partition = cls(blocks, columns, order=names)
         partition._declare(zip(names, declared_categories(X)))
         return partition
@@ -294,14 +305,7 @@ def check_vertical(
     held = _columns_of_parties(parties, X)
     values = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
     names = column_names(estimator)
-    _check_owners(held, names)
-    partition = VerticalPartition(
-        {party: values[:, index] for party, index in held.items()},
-        {party: [names[i] for i in index] for party, index in held.items()},
-        order=names,
-    )
-    partition._declare(zip(names, declared_categories(X)))
-    return partition
+    return VerticalPartition._at_places(X, values, held, names)
 
 
 def _check_blocks(partition, dtype, ensure_all_finite):
@@ -397,21 +401,3 @@ def _columns_by_prefix(parties, X):
             raise PartitionError(f"column {column!r} has no 'party__' prefix")
         held.setdefault(party, []).append(position)
     return held
-
-
-def _check_owners(held, names):
-    owner = {}
-    for party, index in held.items():
-        for i in index:
-            if i in owner:
-                raise PartitionError(
-                    f"column {names[i]!r} is given to both {owner[i]!r} and {party!r}: "
-                    "choose one owner"
-                )
-            owner[i] = party
-    unowned = [name for i, name in enumerate(names) if i not in owner]
-    if unowned:
-        raise PartitionError(f"parties gives nobody the columns {unowned}")
-    empty = [party for party, index in held.items() if not index]
-    if empty:
-        raise PartitionError(f"parties gives no column to {empty}")

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from itertools import islice
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,7 +25,11 @@ from skprivbn.preprocessing._categories import (
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import charge_exact
 from skprivbn.utils import column_names, warn_leak, warn_user
-from skprivbn.utils._sklearn import StrOptions, _check_feature_names_in
+from skprivbn.utils._sklearn import (
+    StrOptions,
+    _check_feature_names_in,
+    check_parameters,
+)
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import is_missing, read_labels, validate_table
 
@@ -44,6 +48,8 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     protocols = (categories,)
     #: rows of a label are alike; sites count them, as the cells of a table
     _groups_rows = True
+    #: parameters that say how labels become numbers
+    _options: ClassVar[tuple] = ("handle_unknown",)
     #: it opens the session only: labels are told, nothing is added up
     backend = "masking"
     _row_checks = {"dtype": None, "ensure_all_finite": False}
@@ -145,13 +151,14 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         return {
             "labels": [x for labels in self.categories_ for x in labels.tolist()],
             "sizes": np.array([len(labels) for labels in self.categories_]),
-            "handle_unknown": self.handle_unknown,
+            **{name: getattr(self, name) for name in self._options},
         }
 
     @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted encoder of public labels, which are checked."""
-        estimator = cls(handle_unknown=model["handle_unknown"])
+        estimator = cls(**{name: model[name] for name in cls._options})
+        check_parameters(estimator)
         sizes = check_received(model["sizes"], (n_features,)).tolist()
         labels = iter(model["labels"])
         columns = [list(islice(labels, n)) for n in sizes]
@@ -217,6 +224,7 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
     array([0., 1., 0.])
     """
 
+    _options = ("handle_unknown", "unknown_value")
     _parameter_constraints = {
         "categories": [StrOptions({"auto"}), list, dict],
         "handle_unknown": [StrOptions({"error", "use_encoded_value"})],
@@ -242,13 +250,6 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
 
     def _public_model(self):
         return super()._public_model() | {"unknown_value": float(self.unknown_value)}
-
-    @classmethod
-    def _from_public_model(cls, model, n_features):
-        estimator = super()._from_public_model(model, n_features)
-        if not isinstance(model["unknown_value"], float):
-            raise ValueError("unknown_value must be a number")
-        return estimator.set_params(unknown_value=model["unknown_value"])
 
     def inverse_transform(self, X: ArrayLike) -> np.ndarray:
         """Return the labels of numbers, locally.
@@ -320,6 +321,7 @@ class FederatedOneHotEncoder(CategoryEncoder):
     array(['x0_high'], dtype=object)
     """
 
+    _options = ("handle_unknown", "drop")
     _parameter_constraints = {
         "categories": [StrOptions({"auto"}), list, dict],
         "drop": [StrOptions({"first"}), None],
@@ -367,16 +369,6 @@ class FederatedOneHotEncoder(CategoryEncoder):
         """Mark rows of zeros: those without a known label, and with the dropped one."""
         codes = self._codes(X, strict=False)
         return np.hstack([codes < 0, (codes >= 0) & (codes < self._n_dropped)])
-
-    def _public_model(self):
-        return super()._public_model() | {"drop": self.drop}
-
-    @classmethod
-    def _from_public_model(cls, model, n_features):
-        estimator = super()._from_public_model(model, n_features)
-        if model["drop"] not in (None, "first"):
-            raise ValueError("drop must be None or 'first'")
-        return estimator.set_params(drop=model["drop"])
 
     def get_feature_names_out(
         self, input_features: ArrayLike | None = None

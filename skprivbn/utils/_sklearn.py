@@ -6,7 +6,7 @@ writes for its own estimators only.
 
 import warnings
 from difflib import get_close_matches
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import signature
 from typing import Any
 
@@ -25,7 +25,9 @@ from sklearn.utils._param_validation import (
     RealNotInt,
     StrOptions,
     validate_parameter_constraints,
-    validate_params,
+)
+from sklearn.utils._param_validation import (
+    validate_params as _sklearn_validate_params,
 )
 from sklearn.utils.validation import (
     _check_feature_names_in,
@@ -69,6 +71,10 @@ _MEANT = {
     "weights": ("sample_weight",),
 }
 _VERSION_KEY = "_skprivbn_version"
+
+
+#: our functions call no estimator whose parameters would need a check of their own
+validate_params = partial(_sklearn_validate_params, prefer_skip_nested_validation=True)
 
 
 def _fit_context(*, prefer_skip_nested_validation):

@@ -340,12 +340,17 @@ def test_exact_values_beside_the_noise_are_pointed_out():
     ledger.note("epsilon covers the tables", "epsilon")
     page = read(fitted(ledger, (1.0, 0.0)))
     assert "not for everything" in page.text("short")
+    assert "Noise does not cover everything" in answer(
+        fitted(ledger, (1.0, 0.0)), MEMBERSHIP
+    )
     assert "Epsilon covers the tables" in page.text("budget")
     ledger.learns("coordinator", "a count")
     assert "exact values" in read(fitted(ledger, (1.0, 0.0))).text("short")
 
 
 def test_infinite_and_zero_epsilon():
+    unused = fitted(Ledger(parties=("a", "b")), (0.0, 0.0))
+    assert "No rows were used" in answer(unused, MEMBERSHIP)
     ledger = Ledger(parties=())
     assert "no noise" in read(fitted(ledger, (np.inf, 0.0))).text("short")
     assert "No rows were used" in read(fitted(ledger, (0.0, 0.0))).text("short")
