@@ -3,7 +3,7 @@
 Secure against parties that follow the protocol; receivers of transfers that do not are
 caught; not audited. From bottom to top: base oblivious transfers
 (Chou-Orlandi), their extension (SoftSpokenOT), products that end as shares, counts of
-joint configurations, lookups in public tables, garbled circuits
+joint configurations, lookups in public tables, logarithms by a series, garbled circuits
 (half-gates) and shared bits (Goldreich-Micali-Wigderson), the argmax. Protocols are
 generators that yield ``{peer: payload}`` and are sent ``{peer: payload}``.
 """
@@ -27,6 +27,7 @@ from skprivbn.crypto.shares._gmw import (
     refresh_numbers,
 )
 from skprivbn.crypto.shares._hash import bit_length_dtype
+from skprivbn.crypto.shares._logarithms import shared_stirling
 from skprivbn.crypto.shares._lookup import SharedLookup, shared_lookup
 from skprivbn.crypto.shares._ot_extension import branch_links, open_links
 
@@ -50,5 +51,6 @@ __all__ = [
     "run_together",
     "shared_argmax",
     "shared_lookup",
+    "shared_stirling",
     "together",
 ]

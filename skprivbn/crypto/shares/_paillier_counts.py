@@ -60,10 +60,28 @@ class PackedCounts:
     """
 
     def __init__(self, key_size, n_jobs=None, max_fields=1 << 20):
-        self._key_size, self._n_jobs = key_size, n_jobs
+        self.key_size, self._n_jobs = key_size, n_jobs
         self._max_fields = max_fields
         self._private = None
         self._n_fields = 0
+
+    @property
+    def private_key(self):
+        """The own key, made when it is first needed."""
+        if self._private is None:
+            _, self._private = paillier.generate_paillier_keypair(
+                n_length=self.key_size
+            )
+        return self._private
+
+    def public_key_of(self, message):
+        """Return the key that a peer has sent, as long as the own one."""
+        if type(message) is not bytes or len(message) != 2 * self.key_size // 8:
+            raise ProtocolError("a Paillier key has the wrong size")
+        public = paillier.PaillierPublicKey(int.from_bytes(message, "big"))
+        if public.n.bit_length() != self.key_size:
+            raise ProtocolError("a Paillier key has the wrong size")
+        return public
 
     def __call__(self, talk, links, tables, n_samples, dtype):
         """Share counts, as :func:`~skprivbn.crypto.shares.joint_counts` does."""
@@ -84,7 +102,7 @@ class PackedCounts:
         if 0 in table.n_columns:
             return np.zeros(table.n_columns, dtype=dtype)
         layout = _Layout.fitting(
-            n_samples, n_fields, n_rows, self._max_fields, self._key_size
+            n_samples, n_fields, n_rows, self._max_fields, self.key_size
         )
         if talk.name == first:
             side, peer = self._as_first, second
@@ -97,34 +115,31 @@ class PackedCounts:
         )
 
     def _as_first(self, talk, peer, indicators, n_samples, n_rows, layout, dtype):
-        if self._private is None:
-            _, self._private = paillier.generate_paillier_keypair(
-                n_length=self._key_size
-            )
-        public = self._private.public_key
-        width = _ciphertext_bytes(public)
-        talk.send(peer, _to_bytes([public.n], width))
+        public = self.private_key.public_key
+        width = ciphertext_bytes(public)
+        talk.send(peer, to_bytes([public.n], width))
         for rows in layout.messages(n_samples):
             plaintexts = layout.pack_indicators(indicators.columns(rows, bool))
-            talk.send(peer, self._encrypt(plaintexts, width))
+            talk.send(peer, self.encrypt(plaintexts, width))
             # a chunk at a time: the peer asks for the next one
             yield from talk.receive(peer)
-        answer = _from_bytes((yield from talk.receive(peer)), width)
+        answer = from_bytes((yield from talk.receive(peer)), width)
         if len(answer) != layout.n_slots * n_rows * layout.n_plaintexts:
             raise ProtocolError("wrong number of masked counts")
         fields = layout.unpack([self._private.raw_decrypt(int(c)) for c in answer])
         return layout.add_slots(fields, dtype)
 
-    def _encrypt(self, plaintexts, width):
+    def encrypt(self, plaintexts, width):
         """Encrypt under the own key, with residues by the short way."""
-        public, private = self._private.public_key, self._private
+        private = self.private_key
+        public = private.public_key
         n_tasks = 1 if self._n_jobs in (None, 1) else 16
         sizes = [len(part) for part in np.array_split(plaintexts, n_tasks)]
         residues = Parallel(n_jobs=self._n_jobs)(
             delayed(nth_residues)(private.p, private.q, size) for size in sizes
         )
         residues = [residue for part in residues for residue in part]
-        return _to_bytes(
+        return to_bytes(
             [
                 public.raw_encrypt(int(m), r_value=1) * residue % public.nsquare
                 for m, residue in zip(plaintexts, residues)
@@ -133,13 +148,8 @@ class PackedCounts:
         )
 
     def _as_second(self, talk, peer, indicators, n_samples, n_rows, layout, dtype):
-        message = yield from talk.receive(peer)
-        if type(message) is not bytes or len(message) != 2 * self._key_size // 8:
-            raise ProtocolError("a Paillier key has the wrong size")
-        public = paillier.PaillierPublicKey(int.from_bytes(message, "big"))
-        if public.n.bit_length() != self._key_size:
-            raise ProtocolError("a Paillier key has the wrong size")
-        width, square = _ciphertext_bytes(public), gmpy2.mpz(public.nsquare)
+        public = self.public_key_of((yield from talk.receive(peer)))
+        width, square = ciphertext_bytes(public), gmpy2.mpz(public.nsquare)
         n_totals, n_plaintexts = layout.n_slots * n_rows, layout.n_plaintexts
         masks = np.array(
             [
@@ -154,7 +164,7 @@ class PackedCounts:
             for row in masks
         ]
         for records in layout.messages(n_samples):
-            ciphertexts = _from_bytes((yield from talk.receive(peer)), width)
+            ciphertexts = from_bytes((yield from talk.receive(peer)), width)
             talk.send(peer, None)
             rows = indicators.single(records)
             if len(ciphertexts) != -(-len(rows) // layout.n_slots) * n_plaintexts:
@@ -166,7 +176,7 @@ class PackedCounts:
                     for j in range(n_plaintexts):
                         c = ciphertexts[group * n_plaintexts + j]
                         total[j] = total[j] * c % square
-        talk.send(peer, _to_bytes([c for row in totals for c in row], width))
+        talk.send(peer, to_bytes([c for row in totals for c in row], width))
         return layout.add_slots(-masks, dtype)
 
 
@@ -269,15 +279,15 @@ class _Layout:
         return (wanted % (1 << 8 * np.dtype(dtype).itemsize)).astype(dtype).T
 
 
-def _ciphertext_bytes(public):
+def ciphertext_bytes(public):
     return -(-public.nsquare.bit_length() // 8)
 
 
-def _to_bytes(numbers, width):
+def to_bytes(numbers, width):
     return b"".join(int(number).to_bytes(width, "big") for number in numbers)
 
 
-def _from_bytes(message, width):
+def from_bytes(message, width):
     if len(message) % width:
         raise ProtocolError("ciphertexts have the wrong width")
     return [

@@ -43,7 +43,7 @@ from skprivbn.structure.k2._base import (
 )
 from skprivbn.structure.k2._program import K2Terms, private_k2
 from skprivbn.utils import warn_leak
-from skprivbn.utils._sklearn import Interval, _fit_context
+from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike
 
 
@@ -83,6 +83,11 @@ class PrivateK2StructureLearner(
         Prior weight of ``criterion="bdeu"``.
     backend : {"ot", "paillier"}, OTBackend or PaillierBackend, default="ot"
         How two parties share counts.
+    scores : {"tables", "lindell-pinkas"}, default="tables"
+        How counts on shares become scores: by exact lookups in tables of logarithms,
+        or, as in [1]_, by the series of Lindell and Pinkas, which is slower by orders
+        of magnitude and approximate. The latter is for two parties,
+        ``criterion="wright_yang"`` and ``backend="paillier"``.
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         None takes the categories of a dataframe, and lets each party tell the labels
@@ -180,6 +185,7 @@ class PrivateK2StructureLearner(
         "parties": PARTIES_CONSTRAINT,
         **SEARCH_CONSTRAINTS,
         "backend": COUNT_BACKEND_CONSTRAINT,
+        "scores": [StrOptions({"tables", "lindell-pinkas"})],
         "fit_parameters": ["boolean"],
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
@@ -198,6 +204,7 @@ class PrivateK2StructureLearner(
         criterion: str = "k2",
         equivalent_sample_size: float = 10.0,
         backend: str | OTBackend | PaillierBackend = "ot",
+        scores: str = "tables",
         states: Mapping | Sequence | None = None,
         fit_parameters: bool = True,
         min_cell_count: int = 0,
@@ -213,6 +220,7 @@ class PrivateK2StructureLearner(
         self.criterion = criterion
         self.equivalent_sample_size = equivalent_sample_size
         self.backend = backend
+        self.scores = scores
         self.states = states
         self.fit_parameters = fit_parameters
         self.min_cell_count = min_cell_count
@@ -307,6 +315,7 @@ class PrivateK2StructureLearner(
             max_parents=self.max_parents,
             criterion=self.criterion,
             equivalent_sample_size=self.equivalent_sample_size,
+            scores=self.scores,
             # what is declared, nobody has to read off the data
             states=known_states(self.states, names, partition.categories),
             backend=CountBackend.of(self.backend),

@@ -5,7 +5,8 @@ The paper's box, for every party alike; numbers are those of the paper's section
 ====================================  ================================================
 for every node, while a parent helps  :func:`find_parents`, all nodes step by step
 shares of the counts (3.1, 3.2)       ``SharedK2.share_counts``
-shares of the scores (3.3)            ``SharedK2.share_scores``
+shares of the scores (3.3)            ``SharedK2.share_scores``, the paper's own with
+                                      ``scores="lindell-pinkas"``
 the best candidate, opened (3.4)      ``SharedK2.open_best``
 ====================================  ================================================
 """
@@ -44,6 +45,7 @@ class K2Terms(LabelTerms):
     max_parents: int
     criterion: str
     equivalent_sample_size: float
+    scores: str
     fit_parameters: bool
     min_cell_count: int
     epsilon: float | None
@@ -58,6 +60,17 @@ class K2Terms(LabelTerms):
             raise ValueError(
                 "criterion='total_variation' compares with noisy counts of single "
                 "columns: give epsilon=, or choose another criterion"
+            )
+        if self.scores != "tables" and (
+            self.scores != "lindell-pinkas"
+            or self.criterion != "wright_yang"
+            or self.backend.name != "paillier"
+            or self.epsilon is not None
+            or len(set(self.owners)) > 2
+        ):
+            raise ValueError(
+                "scores='lindell-pinkas' is the paper's protocol: for two parties, "
+                "criterion='wright_yang', backend='paillier', without epsilon"
             )
         if self.epsilon is not None and None in (self.states or [None]):
             raise ValueError(
@@ -215,6 +228,7 @@ def make_plan(
         terms.max_parents,
         terms.criterion,
         terms.equivalent_sample_size,
+        terms.scores,
     )
     return plan, listed
 

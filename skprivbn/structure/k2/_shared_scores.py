@@ -1,10 +1,10 @@
-"""Scores of families on shares of their counts: lookups in public tables."""
+"""Scores of families on shares of their counts: by public tables, or by a series."""
 
 from functools import partial
 
 import numpy as np
 
-from skprivbn.crypto.shares import SharedLookup, together
+from skprivbn.crypto.shares import SharedLookup, shared_stirling, together
 from skprivbn.structure.k2._scores import FRACTION_BITS
 
 
@@ -79,6 +79,50 @@ class ScoreLookup(_FamilyLookup):
             for family in self._families
         ]
         return self._scores(talk, values, sizes, constants)
+
+
+class SeriesScores:
+    """The paper's score g of families of two holders, by logarithms on shares.
+
+    Parameters
+    ----------
+    search : SharedK2
+        Whose pairs are counted under Paillier's scheme.
+    holders : tuple of str
+    families : list of tuple
+    max_bytes : float
+        Not used: numbers pass in small batches.
+    """
+
+    def __init__(self, search, holders, families, max_bytes):
+        self._search, self._families = search, families
+        self._links = search._branch("series")
+
+    def prepare(self, talk):
+        """Make nothing: all begins with the counts."""
+        yield from ()
+
+    def look_up(self, talk, counts):
+        """Return {family: own share of its score}."""
+        numbers, signs, sizes = [], [], []
+        for family in self._families:
+            own = counts[family]
+            totals = own.sum(axis=0, dtype=own.dtype).ravel()
+            if talk.name == talk.roster[0]:
+                totals += own.dtype.type(len(own) - 1)
+            numbers += [own.ravel(), totals]
+            signs += [1] * own.size + [-1] * totals.size
+            sizes.append(own.size + totals.size)
+        values = yield from shared_stirling(
+            talk,
+            self._links,
+            self._search.pair_counts,
+            np.concatenate(numbers),
+            self._search.index_bits,
+        )
+        values *= np.array(signs).astype(np.uint64)
+        scores = np.add.reduceat(values, np.cumsum([0, *sizes[:-1]]))
+        return dict(zip(self._families, scores))
 
 
 class DistanceLookup(_FamilyLookup):

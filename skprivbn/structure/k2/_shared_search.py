@@ -31,12 +31,14 @@ from skprivbn.crypto.shares import (
     refresh_numbers,
     together,
 )
+from skprivbn.crypto.shares._logarithms import STIRLING_ERROR
 from skprivbn.structure._discrete_columns import can_be_counts
 from skprivbn.structure.k2._crossing import Crossing, OwnColumns
 from skprivbn.structure.k2._scores import DistanceTerms, score_terms
 from skprivbn.structure.k2._shared_scores import (
     DistanceLookup,
     ScoreLookup,
+    SeriesScores,
     TableBook,
 )
 
@@ -60,6 +62,7 @@ class K2Plan:
     n_samples, max_parents : int
     criterion : str
     equivalent_sample_size : float
+    scores : {"tables", "lindell-pinkas"}
     """
 
     owners: tuple
@@ -69,6 +72,7 @@ class K2Plan:
     max_parents: int
     criterion: str = "k2"
     equivalent_sample_size: float = 10.0
+    scores: str = "tables"
 
     def __post_init__(self):
         if self.n_samples > MAX_SAMPLES:
@@ -136,7 +140,9 @@ class SharedK2:
         self.talk, self.links, self.plan = talk, links, plan
         self.pair_counts, self.many_counts = pair_counts, many_counts
         self.noise = noise
-        self.index_bits = plan.n_samples.bit_length()
+        # a series takes the numbers of records and states together
+        more = max(plan.n_states) - 1 if plan.scores == "lindell-pinkas" else 0
+        self.index_bits = (plan.n_samples + more).bit_length()
         # differences of counts have a sign
         has_sign = plan.criterion == "total_variation"
         self.ring = bit_length_dtype(self.index_bits + has_sign)
@@ -221,6 +227,10 @@ class SharedK2:
         listed = np.array(listed, dtype=np.uint64)
         if self.noise is not None:
             listed = self._with_noise(listed, self._sizes, self._scales)
+        if self.talk.name == self.talk.roster[0]:
+            leads = [self._lead([node.family, *node.families]) for node in nodes]
+            behind = [np.arange(n) * lead for n, lead in zip(self._sizes, leads)]
+            listed -= np.concatenate(behind).astype(np.uint64)
         return self._argmax.open(self.talk, self._branch("argmax"), listed)
 
     def add_parents(self, nodes, winners, counts, scores):
@@ -337,6 +347,7 @@ class SharedK2:
                 families = [node.family, *node.families]
                 self._scales.append(self._noise_scale(families))
                 more = self._most_noise(self._scales[-1], len(node.candidates))
+                more += self._lead(families) * len(node.candidates)
                 largest = max(largest, max(map(self._bound, families)) + more)
             # in two's complement
             n_bits = largest.bit_length() + 1
@@ -348,6 +359,17 @@ class SharedK2:
     def _bound(self, family):
         q = prod(self.plan.n_states[v] for v in family[1:])
         return self.terms(family).bound(self.plan.n_states[family[0]], q)
+
+    def _lead(self, families):
+        """By how much a score has to beat an earlier one: by what both may be off.
+
+        Without this, the errors of a series would decide between equal scores.
+        """
+        if self.plan.scores == "tables":
+            return 0
+        n_cells = max(sum(self._n_lookups(family)) for family in families)
+        # counts and totals with half of one each, and with the states for totals
+        return 2 * STIRLING_ERROR * (2 * self.plan.n_samples + 2 * n_cells)
 
     def _noise_scale(self, families):
         """Scale of the noise on scores that are compared with each other."""
@@ -433,9 +455,11 @@ class SharedK2:
                 sizes[holders] = sizes.get(holders, 0) + n_lookups * len(holders)
         # what all have together is public, so that everybody shares memory out alike
         per_size = _LOOKUP_BYTES / max(1, sum(sizes.values()))
-        kind = (
-            DistanceLookup if self.plan.criterion == "total_variation" else ScoreLookup
-        )
+        kind = ScoreLookup
+        if self.plan.criterion == "total_variation":
+            kind = DistanceLookup
+        elif self.plan.scores == "lindell-pinkas":
+            kind = SeriesScores
         return {
             self._label(holders): kind(
                 self, holders, by_holders[holders], per_size * sizes[holders]
