@@ -83,7 +83,7 @@ class FittedGLMMMixin(RowsMixin):
         self.ledger_ = ledger
         self.random_effect_covariance_ = {}
         names = column_names(self)
-        self.effect_names_, clusters, effects, spread = {}, {}, {}, {}
+        self.effect_names_, clusters, effects, spread, scales = {}, {}, {}, {}, {}
         start = 0
         for number, factor in enumerate(factors):
             members = np.flatnonzero(random.factors == number)
@@ -91,8 +91,10 @@ class FittedGLMMMixin(RowsMixin):
             self.effect_names_[factor] = [
                 "(Intercept)" if c == INTERCEPT else names[c] for c in columns
             ]
-            block = np.ix_(members, members)
-            self.random_effect_covariance_[factor] = estimates.random_covariance[block]
+            covariance = estimates.random_covariance[np.ix_(members, members)]
+            self.random_effect_covariance_[factor] = covariance
+            scale = np.sqrt(np.diag(covariance))
+            scales[factor] = float(scale[0]) if len(scale) == 1 else scale
             clusters[factor] = _labels(census.names(number))
             n_levels = len(clusters[factor])
             part = slice(start, start + n_levels * len(members))
@@ -102,19 +104,13 @@ class FittedGLMMMixin(RowsMixin):
                 np.sqrt(np.maximum(estimates.effect_variances[part], 0)).reshape(shape),
                 census,
                 number,
-                np.sqrt(np.diag(self.random_effect_covariance_[factor])),
+                scale,
             )
         self.factors_ = list(factors)
         self.clusters_ = _only(clusters, np.array([]))
         self.random_effects_ = _only(effects, np.zeros(0))
         self.random_effects_std_ = _only(spread, np.zeros(0))
-        scales = {
-            factor: np.sqrt(np.diag(matrix))
-            for factor, matrix in self.random_effect_covariance_.items()
-        }
-        self.random_effect_scale_ = _only(
-            {k: float(v[0]) if len(v) == 1 else v for k, v in scales.items()}, 0.0
-        )
+        self.random_effect_scale_ = _only(scales, 0.0)
         vars(self).pop("residual_scale_", None)  # that of a fit of another family
         if estimates.sigma is not None:
             self.residual_scale_ = estimates.sigma
