@@ -84,7 +84,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
           learn a Markov equivalence class, and `network_` is one member of it. "bic"
           climbs from the empty graph, a GOLEM solution and what "ges" finds. "exact"
           finds the best of all graphs, for up to 20 columns. Units of columns do not
-          matter; "bic" prefers directions of equal noise where noise is comparable.
+          matter, but to "bic" where noise is comparable: equal noise tells directions.
 
     parties : dict, list of pairs, "prefix" or None, default=None
         Which party holds which columns, if columns and not rows are spread. Columns
